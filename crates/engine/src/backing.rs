@@ -1,0 +1,118 @@
+//! The virtual table's word: where the bytes of a virtual slot are that is neither cached nor zero.
+//!
+//! ```text
+//!          63 62    59 58                                               3 2     0
+//!         +--+--------+--------------------------------------------------+-------+
+//! none    |0 |   0    |                        0                         | 0 0 0 |
+//!         +--+--------+--------------------------------------------------+-------+
+//! compr.  |A | pins   |                 pool handle (56 bits)            | 0 0 1 |
+//!         +--+--------+--------------------------------------------------+-------+
+//! ```
+//!
+//! Zero and cached are said by the slot word and stored nowhere else. *pins* are readers that are at the pool's bytes
+//! right now: they took no lock, so a put that reaches count 0 sees them here, sets *A* (abandoned) and leaves the
+//! freeing to the last of them. Pinning is a compare-exchange on this word, freeing too, so the two cannot both
+//! succeed.
+
+use crate::zpool::Handle;
+
+const TAG_BITS: u32 = 3;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const TAG_NONE: u64 = 0;
+const TAG_COMPRESSED: u64 = 1;
+/// Tag of a word that names a physical slot. Kept apart here so that no other tag takes its number.
+pub const TAG_PHYSICAL: u64 = 2;
+
+const HANDLE_BITS: u32 = 56;
+const HANDLE_MASK: u64 = ((1 << HANDLE_BITS) - 1) << TAG_BITS;
+const PINS_SHIFT: u32 = TAG_BITS + HANDLE_BITS;
+const PINS_BITS: u32 = 4;
+const PINS_MASK: u64 = ((1 << PINS_BITS) - 1) << PINS_SHIFT;
+const ABANDONED_SHIFT: u32 = PINS_SHIFT + PINS_BITS;
+const ABANDONED_FLAG: u64 = 1 << ABANDONED_SHIFT;
+
+/// What one reader adds to the word.
+pub(crate) const ONE_PIN: u64 = 1 << PINS_SHIFT;
+/// How many threads can read one slot's bytes at the same moment; one more waits. Readers of one page are as many as
+/// processes that share it and fault on it in the same microsecond.
+pub(crate) const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
+
+const _: () = assert!(ABANDONED_SHIFT + 1 == u64::BITS);
+const _: () = assert!(TAG_PHYSICAL <= TAG_MASK && TAG_PHYSICAL != TAG_COMPRESSED);
+const _: () = assert!(TAG_NONE == 0, "an untouched virtual table reads as NONE");
+
+/// One virtual slot's backing word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Backing(u64);
+
+impl Backing {
+    /// Nothing behind the slot: it is free, cached or zero.
+    pub(crate) const NONE: Backing = Backing(TAG_NONE);
+
+    pub(crate) const fn from_raw(raw: u64) -> Backing {
+        Backing(raw)
+    }
+
+    pub(crate) const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The bytes are in the pool, behind `handle`.
+    pub(crate) fn compressed(handle: Handle) -> Backing {
+        // Below 2^56 by the handle's own promise.
+        debug_assert!(handle.raw() >> HANDLE_BITS == 0);
+        Backing(((handle.raw() << TAG_BITS) & HANDLE_MASK) | TAG_COMPRESSED)
+    }
+
+    /// The pool handle, if the bytes are in the pool.
+    pub(crate) fn handle(self) -> Option<Handle> {
+        if self.0 & TAG_MASK != TAG_COMPRESSED {
+            return None;
+        }
+        Handle::from_raw((self.0 & HANDLE_MASK) >> TAG_BITS)
+    }
+
+    /// How many readers are at the bytes.
+    pub(crate) const fn pins(self) -> u64 {
+        (self.0 & PINS_MASK) >> PINS_SHIFT
+    }
+
+    /// True once the slot's count is 0 and the last reader is to free it.
+    pub(crate) const fn is_abandoned(self) -> bool {
+        self.0 & ABANDONED_FLAG != 0
+    }
+
+    pub(crate) const fn abandoned(self) -> Backing {
+        Backing(self.0 | ABANDONED_FLAG)
+    }
+
+    pub(crate) const fn pinned(self) -> Backing {
+        Backing(self.0 + ONE_PIN)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes_come_back_whole() {
+        for raw in [1, 2, 1 << 55, (1 << 56) - 1] {
+            let handle = Handle::from_raw(raw).expect("not zero");
+            let mut word = Backing::compressed(handle);
+            for pins in 0..=PINS_MAX {
+                assert_eq!(word.pins(), pins);
+                assert_eq!(word.handle(), Some(handle));
+                assert_eq!(word.abandoned().handle(), Some(handle));
+                assert_eq!(word.abandoned().pins(), pins);
+                assert!(word.abandoned().is_abandoned() && !word.is_abandoned());
+                if pins < PINS_MAX {
+                    word = word.pinned();
+                }
+            }
+        }
+        assert_eq!(Backing::NONE.handle(), None);
+        assert_eq!(Backing::from_raw(TAG_PHYSICAL).handle(), None);
+        assert_eq!(Backing::NONE.raw(), 0);
+    }
+}

@@ -1,0 +1,476 @@
+//! The engine's face: swap pages out, write them out, bring them back, share and free them.
+//!
+//! Every operation may be called from any thread at any time. Operations on one entry meet at its cluster's lock,
+//! except [`Engine::lookup`] and [`Engine::swap_in`], which take none. Nothing is held across compression but the
+//! frame's claim (which makes a second writer give up), and nothing across decompression but a pin on the slot's
+//! backing (which makes the last `put` leave the freeing to the reader).
+
+use std::sync::Arc;
+
+use crate::backing::Backing;
+use crate::cluster::ClusterGuard;
+use crate::codec::{Codec, Scratch};
+use crate::count::DupError;
+use crate::entry::Entry;
+use crate::frame::{FRAMES_MAX, FrameMut, Frames};
+use crate::pages::{PAGE_BYTES, PageSource};
+use crate::shadow::Shadow;
+use crate::stats::Stats;
+use crate::sync::{ModelPoint, Ordering};
+use crate::table::Word;
+use crate::virtual_space::{AllocError, VirtualSpace};
+use crate::zpool::{Handle, Pool};
+
+/// What an engine is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Frames, 4 KiB each: pages that are on their way between memory and pool.
+    pub frames: usize,
+    /// CPUs that allocate slots apart from each other. A larger CPU number is folded.
+    pub cpus: usize,
+    /// How pages are compressed.
+    pub codec: Codec,
+    /// Memory that the pool may take.
+    pub pool_limit_bytes: u64,
+    /// Whether stored pages carry a checksum that is tested when they are read.
+    pub checksums: bool,
+}
+
+/// Why an engine could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Too few or too many frames.
+    #[error(
+        "{frames} frames were asked for, expected 1 to {FRAMES_MAX}: choose a number in between"
+    )]
+    Frames {
+        /// What was asked for.
+        frames: usize,
+    },
+    /// No CPUs.
+    #[error("0 CPUs were given, expected how many allocate at the same time: pass 1 or more")]
+    Cpus,
+    /// The page source has no memory for the frames or the tables.
+    #[error(
+        "no memory for {frames} frames of {PAGE_BYTES} bytes: ask for fewer, or raise the limit"
+    )]
+    NoMemory {
+        /// What was asked for.
+        frames: usize,
+    },
+}
+
+/// The swap engine.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) space: VirtualSpace,
+    pub(crate) frames: Frames,
+    pub(crate) pool: Pool,
+    /// Passed before the pool is used, whose own atomics are not modelled.
+    pub(crate) at_pool: ModelPoint,
+    pub(crate) codec: Codec,
+}
+
+impl Engine {
+    /// An engine without pages.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a number is out of range or there is no memory.
+    pub fn new(config: &Config, pages: Arc<dyn PageSource>) -> Result<Engine, ConfigError> {
+        let frames = config.frames;
+        if frames == 0 || frames > FRAMES_MAX {
+            return Err(ConfigError::Frames { frames });
+        }
+        if config.cpus == 0 {
+            return Err(ConfigError::Cpus);
+        }
+        let no_memory = ConfigError::NoMemory { frames };
+        Ok(Engine {
+            space: VirtualSpace::new(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
+            frames: Frames::new(frames, Arc::clone(&pages)).ok_or(no_memory)?,
+            pool: Pool::new(pages, config.pool_limit_bytes).with_checksums(config.checksums),
+            at_pool: ModelPoint::new(),
+            codec: config.codec,
+        })
+    }
+
+    /// One thread's codec contexts and buffers, to be made once and passed to every call.
+    #[must_use]
+    pub fn scratch(&self) -> Scratch {
+        self.codec.scratch()
+    }
+
+    /// Changes the memory that the pool may take. What is stored above a smaller limit stays.
+    pub fn set_pool_limit(&self, bytes: u64) {
+        self.pool.set_limit(bytes);
+    }
+
+    /// An exclusive free frame to fill; `None` when all are in use: write some out.
+    pub fn frame(&self) -> Option<FrameMut<'_>> {
+        self.frames.pop()
+    }
+
+    /// First half of a swap-out: takes a slot whose cached content is `frame`, with count 1. From here on the entry can
+    /// be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from.
+    ///
+    /// # Errors
+    /// The frame comes back with [`AllocError`] if there is no slot.
+    pub fn swap_out<'a>(
+        &'a self,
+        cpu: usize,
+        mut frame: FrameMut<'a>,
+        shadow: Shadow,
+    ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
+        frame.set_shadow(shadow);
+        let word = Word::cached(frame.index()).with_count_field(1);
+        match self.space.allocate(cpu, word) {
+            Ok(entry) => {
+                frame.into_cache();
+                Ok(entry)
+            }
+            Err(error) => Err((frame, error)),
+        }
+    }
+
+    /// Adds a reference: a fork shares the entry. Counts above 14 take room in the cluster's extend table.
+    ///
+    /// # Errors
+    /// [`DupError`]; the count is as it was.
+    pub fn dup(&self, entry: Entry) -> Result<(), DupError> {
+        let (cluster, slot) = self.space.locate(entry).ok_or(DupError::Gone)?;
+        cluster.lock().ok_or(DupError::Gone)?.dup(slot)
+    }
+
+    /// Takes a reference away. With the last one everything behind the entry is freed, at once or by the thread that is
+    /// just writing it out or reading it. An entry that is free is left alone.
+    pub fn put(&self, entry: Entry) {
+        let Some((cluster, slot)) = self.space.locate(entry) else {
+            return;
+        };
+        let Some(mut cluster) = cluster.lock() else {
+            return;
+        };
+        if cluster.put(slot) == Some(0) {
+            self.free(cluster, entry, slot);
+        }
+    }
+
+    /// Frees a slot whose count is 0, unless somebody is at its content and will.
+    #[inline]
+    fn free(&self, mut cluster: ClusterGuard<'_>, entry: Entry, slot: usize) {
+        if let Some(index) = cluster.word(slot).frame() {
+            if self.frames.is_claimed(index) {
+                // The writer finds count 0 when it gives the claim back, which it does under this lock.
+                return;
+            }
+            self.space.release_slot(&mut cluster, entry);
+            drop(cluster);
+            self.frames.release(index);
+            return;
+        }
+        let word = cluster.backing_word(slot);
+        let mut raw = word.load(Ordering::Acquire);
+        let handle = loop {
+            let backing = Backing::from_raw(raw);
+            let Some(handle) = backing.handle() else {
+                break None;
+            };
+            let pinned = backing.pins() > 0;
+            let new = if pinned {
+                backing.abandoned()
+            } else {
+                Backing::NONE
+            };
+            // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that
+            // stays.
+            match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if pinned => return,
+                Ok(_) => break Some(handle),
+                Err(now) => raw = now,
+            }
+        };
+        self.space.release_slot(&mut cluster, entry);
+        drop(cluster);
+        if let Some(handle) = handle {
+            self.free_stored(handle);
+        }
+    }
+
+    /// Frees bytes in the pool that nothing names any longer.
+    pub(crate) fn free_stored(&self, handle: Handle) {
+        self.at_pool.pass();
+        self.pool.free(handle);
+    }
+
+    /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
+    #[must_use]
+    pub fn count(&self, entry: Entry) -> u32 {
+        let located = self.space.locate(entry);
+        located
+            .and_then(|(cluster, slot)| Some(cluster.lock()?.count(slot)))
+            .unwrap_or(0)
+    }
+
+    /// Moves stored payloads together, looking at `budget_pages` at most, and returns how many pages were given back.
+    pub fn compact(&self, budget_pages: usize) -> usize {
+        self.pool.compact(budget_pages)
+    }
+
+    /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::gather(&self.space, &self.frames, &self.pool)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::pages::{HeapPages, Page};
+    use crate::swap_in::{Lookup, SwapIn, SwapInError};
+    use crate::write_out::{WriteOutError, Written};
+
+    const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
+
+    fn engine(frames: usize, pool_limit_bytes: u64) -> (Engine, Arc<HeapPages>) {
+        let pages = Arc::new(HeapPages::new());
+        let config = Config {
+            frames,
+            cpus: 2,
+            codec: Codec::Lz4,
+            pool_limit_bytes,
+            checksums: true,
+        };
+        let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
+        (engine, pages)
+    }
+
+    fn low(at: usize) -> u8 {
+        at.to_le_bytes()[0]
+    }
+
+    fn out(engine: &Engine, fill: impl Fn(usize) -> u8) -> Entry {
+        let mut frame = engine.frame().expect("a free frame");
+        for (at, byte) in frame.0.iter_mut().enumerate() {
+            *byte = fill(at);
+        }
+        engine.swap_out(0, frame, AGE).expect("a slot")
+    }
+
+    fn back(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
+        let mut page = Box::new(Page([0xee; PAGE_BYTES]));
+        let from = engine.swap_in(entry, &mut page, &mut engine.scratch())?;
+        Ok((from, page))
+    }
+
+    #[test]
+    fn configurations_out_of_range_are_refused() {
+        let config = Config {
+            frames: 0,
+            cpus: 1,
+            codec: Codec::Lz4,
+            pool_limit_bytes: 0,
+            checksums: false,
+        };
+        let make = |config: &Config| Engine::new(config, Arc::new(HeapPages::new())).unwrap_err();
+        assert_eq!(make(&config), ConfigError::Frames { frames: 0 });
+        let config = Config {
+            frames: 1,
+            cpus: 0,
+            ..config
+        };
+        assert_eq!(make(&config), ConfigError::Cpus);
+    }
+
+    #[test]
+    fn a_page_is_cached_then_stored_then_gone() {
+        let (engine, pages) = engine(1, 1 << 20);
+        let entry = out(&engine, |at| low(at / 100));
+        assert_eq!(engine.count(entry), 1);
+        assert_eq!(engine.shadow(entry), Some(AGE));
+        assert!(engine.frame().is_none());
+        assert_eq!(back(&engine, entry).expect("cached").0, SwapIn::Cached);
+        let written = engine
+            .write_out(entry, &mut engine.scratch())
+            .expect("room");
+        assert!(
+            matches!(written, Written::Compressed { bytes } if bytes < 1000),
+            "{written:?}"
+        );
+        assert_eq!(
+            engine.write_out(entry, &mut engine.scratch()),
+            Err(WriteOutError::NotCached)
+        );
+        assert!(engine.frame().is_some(), "the frame is free again");
+        let (from, page) = back(&engine, entry).expect("stored");
+        assert_eq!(from, SwapIn::Compressed);
+        assert!(
+            page.0
+                .iter()
+                .enumerate()
+                .all(|(at, &byte)| byte == low(at / 100))
+        );
+        assert_eq!(engine.shadow(entry), Some(AGE));
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.slots_used, stats.compressed, stats.frames_used),
+            (1, 1, 0)
+        );
+        engine.put(entry);
+        assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
+        assert_eq!((engine.count(entry), engine.shadow(entry)), (0, None));
+        assert_eq!(engine.dup(entry), Err(DupError::Gone));
+        engine.put(entry);
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.slots_used, stats.compressed, stats.payload_bytes),
+            (0, 0, 0)
+        );
+        drop(engine);
+        assert_eq!(pages.pages_out(), 0);
+    }
+
+    #[test]
+    fn zero_pages_take_no_memory_and_keep_flag_count_and_shadow() {
+        let (engine, _) = engine(1, 0);
+        let entry = out(&engine, |_| 0);
+        engine.dup(entry).expect("in use");
+        assert_eq!(
+            engine.write_out(entry, &mut engine.scratch()),
+            Ok(Written::Zero)
+        );
+        assert_eq!(engine.count(entry), 2);
+        assert_eq!(engine.shadow(entry), Some(AGE));
+        engine.put(entry);
+        let (from, page) = back(&engine, entry).expect("one reference is left");
+        assert_eq!(from, SwapIn::Zero);
+        assert!(page.is_zero());
+        assert_eq!(engine.stats().zero, 1);
+        assert_eq!(engine.stats().pool_bytes, 0);
+        engine.put(entry);
+        assert!(matches!(engine.lookup(entry), Lookup::Gone));
+        assert_eq!(engine.stats().zero, 0);
+    }
+
+    #[test]
+    fn a_full_pool_leaves_the_page_in_its_frame() {
+        let (engine, _) = engine(1, 0);
+        let entry = out(&engine, |at| low(at) | 1);
+        let mut scratch = engine.scratch();
+        for _ in 0..2 {
+            assert_eq!(
+                engine.write_out(entry, &mut scratch),
+                Err(WriteOutError::PoolFull)
+            );
+            let (from, page) = back(&engine, entry).expect("not lost");
+            assert_eq!(from, SwapIn::Cached);
+            assert!(
+                page.0
+                    .iter()
+                    .enumerate()
+                    .all(|(at, &byte)| byte == low(at) | 1)
+            );
+        }
+        engine.set_pool_limit(1 << 20);
+        assert!(engine.write_out(entry, &mut scratch).is_ok());
+        assert_eq!(back(&engine, entry).expect("stored").0, SwapIn::Compressed);
+    }
+
+    #[test]
+    fn an_incompressible_page_is_kept_as_it_is() {
+        let (engine, _) = engine(1, 1 << 20);
+        let content = crate::zpool::testing::page_bytes(crate::zpool::testing::Kind::Random, 1);
+        let entry = out(&engine, |at| content[at]);
+        assert_eq!(
+            engine.write_out(entry, &mut engine.scratch()),
+            Ok(Written::Raw)
+        );
+        assert_eq!(engine.stats().raw, 1);
+        assert!(back(&engine, entry).expect("stored").1.0 == *content);
+    }
+
+    #[test]
+    fn a_writer_excludes_writers_and_frees_what_was_put_meanwhile() {
+        let (engine, _) = engine(1, 1 << 20);
+        let entry = out(&engine, |_| 3);
+        let frame = engine.claim(entry).expect("cached");
+        assert_eq!(
+            engine.write_out(entry, &mut engine.scratch()),
+            Err(WriteOutError::Busy)
+        );
+        engine.put(entry);
+        assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
+        assert_eq!(engine.stats().slots_used, 1, "left to the writer");
+        let finished = engine.finish(
+            entry,
+            &frame,
+            &crate::write_out::Outcome::Zero,
+            Written::Zero,
+        );
+        assert_eq!(finished, Ok(Written::Freed));
+        drop(frame);
+        let stats = engine.stats();
+        assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_put_during_a_read_is_finished_by_the_last_reader() {
+        let (engine, _) = engine(1, 1 << 20);
+        let entry = out(&engine, |_| 3);
+        engine
+            .write_out(entry, &mut engine.scratch())
+            .expect("room");
+        let (cluster, slot) = engine.space.locate(entry).expect("in use");
+        assert_eq!(engine.pin(cluster, slot), engine.pin(cluster, slot));
+        engine.put(entry);
+        assert_eq!(engine.pin(cluster, slot), None);
+        assert_eq!(engine.stats().slots_used, 1);
+        engine.unpin(entry, cluster, slot);
+        assert_eq!(engine.stats().compressed, 1);
+        engine.unpin(entry, cluster, slot);
+        assert_eq!(
+            (engine.stats().slots_used, engine.stats().compressed),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn counts_beyond_a_word_are_kept_and_their_table_goes_with_them() {
+        let (engine, _) = engine(2, 1 << 20);
+        let (entry, other) = (out(&engine, |_| 0), out(&engine, |_| 1));
+        let table_bytes = engine.stats().table_bytes;
+        const SHARERS: u32 = 40;
+        for count in 2..=SHARERS {
+            engine.dup(entry).expect("in use");
+            assert_eq!(engine.count(entry), count);
+            assert_eq!(engine.stats().table_bytes > table_bytes, count >= 15);
+        }
+        // Zero flag, shadow and overflow live together in one word.
+        assert_eq!(
+            engine.write_out(entry, &mut engine.scratch()),
+            Ok(Written::Zero)
+        );
+        assert_eq!((engine.count(entry), engine.count(other)), (SHARERS, 1));
+        for count in (0..SHARERS).rev() {
+            engine.put(entry);
+            assert_eq!(engine.count(entry), count);
+            assert_eq!(engine.stats().table_bytes > table_bytes, count >= 15);
+        }
+        assert_eq!(engine.count(other), 1);
+    }
+
+    #[test]
+    fn entries_of_clusters_that_never_were_are_harmless() {
+        let (engine, _) = engine(1, 1 << 20);
+        let far = |cluster| Entry::virtual_slot(cluster, 1);
+        for entry in [far(0), far(1), far(1 << 20), far(u32::MAX - 1)] {
+            assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
+            engine.put(entry);
+            assert_eq!((engine.count(entry), engine.shadow(entry)), (0, None));
+            assert_eq!(engine.dup(entry), Err(DupError::Gone));
+            assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
+            let written = engine.write_out(entry, &mut engine.scratch());
+            assert_eq!(written, Err(WriteOutError::NotCached));
+        }
+    }
+}

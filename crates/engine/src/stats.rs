@@ -1,0 +1,58 @@
+//! The engine's figures, gathered from the state they describe.
+
+use crate::frame::Frames;
+use crate::virtual_space::VirtualSpace;
+use crate::zpool::Pool;
+
+/// Current figures of an engine. Bytes and pages as named; the rest are counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Slots in use.
+    pub slots_used: u64,
+    /// Of them, pages of zeros, stored as a flag.
+    pub zero: u64,
+    /// Pages in the pool, compressed.
+    pub compressed: u64,
+    /// Pages in the pool, as they are.
+    pub raw: u64,
+    /// Bytes of payload in the pool.
+    pub payload_bytes: u64,
+    /// Bytes of memory that the pool's spans take.
+    pub pool_bytes: u64,
+    /// Frames in use.
+    pub frames_used: u64,
+    /// Clusters that hold slots or are some CPU's current one.
+    pub clusters: u64,
+    /// Bytes of metadata: swap tables, virtual tables, cluster records, frame states, the pool's tables.
+    pub table_bytes: u64,
+    /// Allocations of a slot that failed, since the start.
+    pub alloc_reject: u64,
+    /// Pages that the pool refused because it was at its limit, since the start.
+    pub pool_reject: u64,
+    /// Stored payloads that were found damaged, since the start.
+    pub damaged: u64,
+    /// Pages that compaction could give back now.
+    pub compactable_pages: u64,
+}
+
+impl Stats {
+    pub(crate) fn gather(space: &VirtualSpace, frames: &Frames, pool: &Pool) -> Stats {
+        let slots = space.stats();
+        let pool = pool.stats();
+        Stats {
+            slots_used: slots.slots_used,
+            zero: slots.zero,
+            compressed: pool.objects.saturating_sub(pool.whole_pages) as u64,
+            raw: pool.whole_pages as u64,
+            payload_bytes: pool.payload_bytes as u64,
+            pool_bytes: pool.span_bytes,
+            frames_used: frames.used() as u64,
+            clusters: slots.clusters,
+            table_bytes: slots.table_bytes + (frames.table_bytes() + pool.table_bytes) as u64,
+            alloc_reject: space.rejected(),
+            pool_reject: pool.rejected,
+            damaged: pool.damaged,
+            compactable_pages: pool.compactable_pages as u64,
+        }
+    }
+}

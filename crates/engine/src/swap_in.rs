@@ -1,0 +1,233 @@
+//! Finding an entry's content and copying it back, without a lock.
+//!
+//! A frame is held by a reference, stored bytes by a pin in the backing word; each is taken first and the slot looked
+//! at again (the frame) or decided by the same compare-exchange (the pin), so that content of another entry is never
+//! returned.
+
+use crate::backing::{Backing, ONE_PIN, PINS_MAX};
+use crate::cluster::Cluster;
+use crate::codec::Scratch;
+use crate::engine::Engine;
+use crate::entry::Entry;
+use crate::frame::FrameRef;
+use crate::pages::Page;
+use crate::shadow::Shadow;
+use crate::sync::{Ordering, yield_now};
+use crate::table::Kind;
+use crate::zpool::Handle;
+
+/// Where [`Engine::swap_in`] found the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapIn {
+    /// The page is all zeros.
+    Zero,
+    /// In the frame it was swapped out in.
+    Cached,
+    /// In the pool.
+    Compressed,
+}
+
+/// Why a page could not be brought back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SwapInError {
+    /// The entry is free.
+    #[error("the entry is not in use: its last reference was put before or during the swap-in")]
+    Gone,
+    /// The stored bytes are damaged; the destination holds anything.
+    #[error(
+        "entry {raw:#x}: the stored bytes are damaged ({what}): the page cannot be brought back; check the \
+         machine's memory"
+    )]
+    Corrupt {
+        /// The entry.
+        raw: u64,
+        /// What did not fit.
+        what: &'static str,
+    },
+}
+
+/// What [`Engine::lookup`] found.
+#[derive(Debug)]
+pub enum Lookup<'a> {
+    /// The entry is free.
+    Gone,
+    /// The content is in this frame, held in place as long as the reference lives.
+    Cached(FrameRef<'a>),
+    /// The page is all zeros.
+    Zero,
+    /// The content is in the pool (or was, a moment ago): swap it in.
+    Stored,
+}
+
+impl Engine {
+    /// Finds out where an entry's content is, and holds the frame if it is in one. Takes no lock.
+    #[inline]
+    pub fn lookup(&self, entry: Entry) -> Lookup<'_> {
+        let Some((cluster, slot)) = self.space.locate(entry) else {
+            return Lookup::Gone;
+        };
+        let mut word = cluster.word(slot);
+        loop {
+            if word.count_field() == 0 {
+                return Lookup::Gone;
+            }
+            let Kind::Cached(index) = word.kind() else {
+                return if word.is_zero() {
+                    Lookup::Zero
+                } else {
+                    Lookup::Stored
+                };
+            };
+            let frame = self.frames.try_get(index);
+            // The frame was perhaps reused between the two steps. While we hold it, it cannot be; so if the word names
+            // it now, its content is this slot's.
+            let again = cluster.word(slot);
+            match frame {
+                Some(frame) if again.frame() == Some(index) && again.count_field() > 0 => {
+                    return Lookup::Cached(frame);
+                }
+                // Freed already, and the word says so in a moment: the owner changes it before it drops the frame.
+                _ => word = again,
+            }
+        }
+    }
+
+    /// Copies the entry's content to `dst`. The count stays. Takes no lock.
+    ///
+    /// # Errors
+    /// [`SwapInError`]; `dst` may have been written to.
+    pub fn swap_in(
+        &self,
+        entry: Entry,
+        dst: &mut Page,
+        scratch: &mut Scratch,
+    ) -> Result<SwapIn, SwapInError> {
+        let Some((cluster, slot)) = self.space.locate(entry) else {
+            return Err(SwapInError::Gone);
+        };
+        loop {
+            match self.lookup(entry) {
+                Lookup::Gone => return Err(SwapInError::Gone),
+                Lookup::Cached(frame) => {
+                    dst.0.copy_from_slice(&frame.0);
+                    return Ok(SwapIn::Cached);
+                }
+                Lookup::Zero => {
+                    dst.0.fill(0);
+                    return Ok(SwapIn::Zero);
+                }
+                Lookup::Stored => {}
+            }
+            // Between the look at the word and this one the slot may have been freed and taken again: then look again.
+            if let Some(handle) = self.pin(cluster, slot) {
+                let read = self.read(entry, handle, dst, scratch);
+                self.unpin(entry, cluster, slot);
+                return read.map(|()| SwapIn::Compressed);
+            }
+            if self.is_lost(cluster, slot) {
+                return Err(SwapInError::Corrupt {
+                    raw: entry.raw(),
+                    what: "the slot is in use and nothing is behind it",
+                });
+            }
+        }
+    }
+
+    /// Pins a slot's stored bytes; `None` if there are none, or if they are about to be freed.
+    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Option<Handle> {
+        let word = cluster.backing(slot)?;
+        let mut raw = word.load(Ordering::Acquire);
+        loop {
+            let backing = Backing::from_raw(raw);
+            let handle = backing.handle()?;
+            if backing.is_abandoned() {
+                return None;
+            }
+            if backing.pins() == PINS_MAX {
+                yield_now();
+                raw = word.load(Ordering::Acquire);
+                continue;
+            }
+            // Acquire pairs with the Release in `set_backing`: the pool's bytes are there.
+            match word.compare_exchange_weak(
+                raw,
+                backing.pinned().raw(),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(handle),
+                Err(now) => raw = now,
+            }
+        }
+    }
+
+    /// Undoes `pin`; frees the slot if its last reference was put meanwhile and we are the last reader.
+    pub(crate) fn unpin(&self, entry: Entry, cluster: &Cluster, slot: usize) {
+        let Some(word) = cluster.backing(slot) else {
+            return;
+        };
+        // AcqRel: our reads are done before the bytes are freed, and if we free them, after everybody's reads.
+        let before = Backing::from_raw(word.fetch_sub(ONE_PIN, Ordering::AcqRel));
+        if !before.is_abandoned() || before.pins() != 1 {
+            return;
+        }
+        // Nobody pins an abandoned word, so it is ours alone now.
+        if let Some(mut cluster) = cluster.lock() {
+            cluster.set_backing(slot, Backing::NONE);
+            self.space.release_slot(&mut cluster, entry);
+        }
+        if let Some(handle) = before.handle() {
+            self.free_stored(handle);
+        }
+    }
+
+    fn read(
+        &self,
+        entry: Entry,
+        handle: Handle,
+        dst: &mut Page,
+        scratch: &mut Scratch,
+    ) -> Result<(), SwapInError> {
+        let corrupt = |what| SwapInError::Corrupt {
+            raw: entry.raw(),
+            what,
+        };
+        self.at_pool.pass();
+        match self.pool.with(handle, |payload| {
+            self.codec.decompress(payload, dst, scratch)
+        }) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(corrupt("they do not decompress to a page")),
+            Err(_) => Err(corrupt("the checksum does not fit")),
+        }
+    }
+
+    /// Whether a used slot has neither frame nor zero flag nor backing, which no operation leaves behind.
+    #[cold]
+    fn is_lost(&self, cluster: &Cluster, slot: usize) -> bool {
+        cluster.lock().is_some_and(|cluster| {
+            let word = cluster.word(slot);
+            let stored = matches!(word.kind(), Kind::Shadow(_)) && !word.is_zero();
+            stored && word.count_field() > 0 && cluster.backing(slot).handle().is_none()
+        })
+    }
+
+    /// What the entry keeps of its page's age; `None` if it is free or nothing was known.
+    #[must_use]
+    pub fn shadow(&self, entry: Entry) -> Option<Shadow> {
+        let (cluster, slot) = self.space.locate(entry)?;
+        let shadow = match cluster.word(slot).kind() {
+            Kind::Shadow(shadow) => shadow,
+            // Between the look at the word and at the frame the frame may have gone to another slot: look with a hold.
+            Kind::Cached(_) => match self.lookup(entry) {
+                Lookup::Cached(frame) => self.frames.shadow(frame.index()),
+                _ => match cluster.word(slot).kind() {
+                    Kind::Shadow(shadow) => shadow,
+                    _ => return None,
+                },
+            },
+            _ => return None,
+        };
+        (shadow != Shadow::ABSENT).then_some(shadow)
+    }
+}

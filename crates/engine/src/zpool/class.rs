@@ -1,0 +1,130 @@
+//! One size class at work: which of its objects are taken, by which entry, and where there is room.
+//!
+//! Everything here runs under the class lock. Bytes of payloads are not touched under it: an object that was taken is
+//! the taker's alone until its entry is published.
+
+use super::entries::RowCache;
+use super::fullness::FullnessLists;
+use super::sizes::{HEADER_BYTES, SizeClass};
+use super::span::{Span, SpanId, SpanTable};
+
+/// What a class's mutex guards.
+#[derive(Debug, Default)]
+pub(super) struct ClassState {
+    pub lists: FullnessLists,
+    /// Free rows of the entry table at hand.
+    pub rows: RowCache,
+    pub spans: usize,
+    pub live: usize,
+    /// Bytes of the live payloads, without headers.
+    pub payload_bytes: usize,
+}
+
+/// An object that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub span: SpanId,
+    pub object: u8,
+}
+
+impl ClassState {
+    /// Takes an object of the fullest span with room, for the entry `row`. None if no span has room.
+    pub(super) fn take(&mut self, class: SizeClass, spans: &SpanTable, row: u32) -> Option<Taken> {
+        let id = self.lists.fullest()?;
+        self.take_from(id, class, spans, row)
+    }
+
+    /// The same from a given span with room.
+    pub(super) fn take_from(
+        &mut self,
+        id: SpanId,
+        class: SizeClass,
+        spans: &SpanTable,
+        row: u32,
+    ) -> Option<Taken> {
+        let span = spans.get(id)?;
+        let object = span.take_object()?;
+        self.lists.update(id, span, spans, class.objects);
+        self.live += 1;
+        // Under the lock, so that compaction finds the right row for every taken object.
+        set_row(span, object, class, row);
+        Some(Taken { span: id, object })
+    }
+
+    /// Adds a new, empty span.
+    pub(super) fn add_span(&mut self, id: SpanId, class: SizeClass, spans: &SpanTable) {
+        let Some(span) = spans.get(id) else { return };
+        self.lists.insert(id, span, spans, class.objects);
+        self.spans += 1;
+    }
+
+    /// Gives an object back. True if its span is empty now and was taken off the lists: the caller removes it from the
+    /// table and frees its pages, without the lock.
+    #[must_use]
+    pub(super) fn give(&mut self, taken: Taken, class: SizeClass, spans: &SpanTable) -> bool {
+        let Some(span) = spans.get(taken.span) else {
+            return false;
+        };
+        span.give_object(taken.object);
+        self.live -= 1;
+        self.lists.update(taken.span, span, spans, class.objects);
+        if span.live() > 0 {
+            return false;
+        }
+        self.lists.remove(taken.span, span, spans);
+        self.spans -= 1;
+        true
+    }
+
+    /// Whether an object can be taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.lists.fullest().is_some()
+    }
+
+    /// Objects that could be stored without a new span.
+    pub(super) fn room(&self, class: SizeClass) -> usize {
+        self.spans * usize::from(class.objects) - self.live
+    }
+}
+
+/// First byte of an object: its header. `span` must be one of `class`.
+#[inline]
+fn header(span: &Span, object: u8, class: SizeClass) -> *mut u32 {
+    let offset = usize::from(object) * usize::from(class.stride_bytes);
+    span.base().wrapping_add(offset).cast()
+}
+
+/// First byte of an object's payload.
+#[inline]
+pub(super) fn payload_start(span: &Span, object: u8, class: SizeClass) -> *mut u8 {
+    header(span, object, class)
+        .cast::<u8>()
+        .wrapping_add(HEADER_BYTES)
+}
+
+/// The entry that a taken object belongs to.
+pub(super) fn row_of(span: &Span, object: u8, class: SizeClass) -> u32 {
+    // SAFETY: A span's pages hold `class.objects` strides of memory, strides are multiples of 16 and the base is page
+    // aligned; the row is written and read only under the class lock, which the caller holds.
+    unsafe { header(span, object, class).read() }
+}
+
+fn set_row(span: &Span, object: u8, class: SizeClass, row: u32) {
+    // SAFETY: As in `row_of`.
+    unsafe { header(span, object, class).write(row) };
+}
+
+/// Checksum of an object's payload. The caller has the object pinned or locked.
+#[inline]
+pub(super) fn checksum_of(span: &Span, object: u8, class: SizeClass) -> u32 {
+    // SAFETY: The second half of the header, inside the object and aligned as in `row_of`. It was written before the
+    // entry was published, and nobody writes it while the object is pinned or locked.
+    unsafe { header(span, object, class).add(1).read() }
+}
+
+/// Sets the checksum of an object that the caller has taken and not published yet.
+#[inline]
+pub(super) fn set_checksum(span: &Span, object: u8, class: SizeClass, checksum: u32) {
+    // SAFETY: As in `checksum_of`; until it is published the object is the caller's alone.
+    unsafe { header(span, object, class).add(1).write(checksum) };
+}

@@ -1,0 +1,113 @@
+//! Compaction: empties the emptiest spans into the fullest and gives their pages back.
+//!
+//! Works on one span at a time under its class's lock, at most 32 KiB of copying, and lets the lock go in between.
+//! Objects with readers, and objects that are just being stored or freed, are passed over, never waited for.
+
+use std::sync::atomic::Ordering;
+
+use super::class::{ClassState, Taken, checksum_of, payload_start, row_of, set_checksum};
+use super::entry::Place;
+use super::pool::{Pool, lock};
+use super::sizes::{CLASSES, SizeClass};
+use super::span::{Span, SpanId};
+
+/// What became of an attempt to empty a span.
+enum Emptied {
+    /// It is off the lists; its pages are to be freed.
+    Freed(SpanId),
+    /// Some objects could not be moved.
+    Stuck,
+    /// The class has no span's worth of room.
+    Dense,
+}
+
+impl Pool {
+    /// Moves objects together until `budget_pages` pages were given back or nothing is left to gain; returns the pages
+    /// given back, which may exceed the budget by one span less a page.
+    ///
+    /// Locks: one class lock at a time, for one span at a time.
+    pub fn compact(&self, budget_pages: usize) -> usize {
+        let mut freed_pages = 0;
+        for (class, state) in CLASSES.iter().copied().zip(&self.classes) {
+            while freed_pages < budget_pages {
+                let emptied = self.empty_one(class, &mut lock(state));
+                let Emptied::Freed(id) = emptied else { break };
+                self.free_span(id, class);
+                freed_pages += usize::from(class.pages);
+            }
+        }
+        self.counters
+            .compacted_pages
+            .fetch_add(freed_pages as u64, Ordering::Relaxed);
+        freed_pages
+    }
+
+    /// Moves all objects of the emptiest span elsewhere.
+    fn empty_one(&self, class: SizeClass, state: &mut ClassState) -> Emptied {
+        if state.room(class) < usize::from(class.objects) {
+            return Emptied::Dense;
+        }
+        let Some(from) = state.lists.emptiest() else {
+            return Emptied::Dense;
+        };
+        let Some(span) = self.spans.get(from) else {
+            return Emptied::Dense;
+        };
+        let mut next = 0;
+        while let Some(object) = span.taken_from(next, class.objects) {
+            if self.move_object(from, span, object, class, state) {
+                return Emptied::Freed(from);
+            }
+            next = u16::from(object) + 1;
+        }
+        // Empty at once if the last objects left while the lock was open; never so under it.
+        Emptied::Stuck
+    }
+
+    /// Moves one object to the fullest other span with room. True if that emptied its span.
+    fn move_object(
+        &self,
+        from: SpanId,
+        span: &Span,
+        object: u8,
+        class: SizeClass,
+        state: &mut ClassState,
+    ) -> bool {
+        let row = row_of(span, object, class);
+        let Some(entry) = self.entries.get(row) else {
+            return false;
+        };
+        let Some(to) = state.lists.fullest_but(from, &self.spans) else {
+            return false;
+        };
+        let Some(old) = entry.try_lock() else {
+            return false;
+        };
+        let target = self.spans.get(to);
+        let taken = state.take_from(to, class, &self.spans, row);
+        let (Some(target), Some(taken)) = (target, taken) else {
+            entry.publish(old);
+            return false;
+        };
+        // SAFETY: Both objects belong to `class` and so have room for the payload; they are different, and locking the
+        // entry and taking the object made both this thread's alone.
+        unsafe {
+            payload_start(target, taken.object, class).copy_from_nonoverlapping(
+                payload_start(span, object, class),
+                usize::from(old.payload_bytes),
+            );
+        }
+        set_checksum(
+            target,
+            taken.object,
+            class,
+            checksum_of(span, object, class),
+        );
+        entry.publish(Place {
+            span: taken.span,
+            object: taken.object,
+            ..old
+        });
+        state.give(Taken { span: from, object }, class, &self.spans)
+    }
+}

@@ -1,0 +1,63 @@
+//! Names of stored payloads.
+
+use std::num::NonZeroU64;
+
+/// Name of a payload in a [`Pool`](super::Pool). Stays the same when compaction moves the object.
+///
+/// `raw() < 2^56`, so that a table word can hold it beside a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Handle(NonZeroU64);
+
+/// Bits that a handle may use.
+const HANDLE_BITS: u32 = 56;
+// A handle is the row's number plus one.
+const _: () = assert!((u32::MAX as u64) + 1 < 1 << HANDLE_BITS);
+
+impl Handle {
+    /// The number that stands for this handle in a table word.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The handle that `raw` stands for, if it can stand for one.
+    ///
+    /// That the pool holds such a payload is not checked here but where the handle is used.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Option<Handle> {
+        match NonZeroU64::new(raw) {
+            Some(raw) if raw.get() < 1 << HANDLE_BITS => Some(Handle(raw)),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn of_row(row: u32) -> Handle {
+        Handle(NonZeroU64::MIN.saturating_add(row as u64))
+    }
+
+    /// Row of the entry table; None for a number beyond any table.
+    pub(super) fn row(self) -> Option<u32> {
+        u32::try_from(self.0.get() - 1).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extreme_handles_survive_the_round_trip() {
+        for row in [0, 1, u32::MAX] {
+            let handle = Handle::of_row(row);
+            assert!(handle.raw() < 1 << HANDLE_BITS);
+            assert_eq!(Handle::from_raw(handle.raw()), Some(handle));
+            assert_eq!(handle.row(), Some(row));
+        }
+        assert_eq!(Handle::from_raw(0), None);
+        assert_eq!(Handle::from_raw(1 << HANDLE_BITS), None);
+        assert_eq!(
+            Handle::from_raw((1 << HANDLE_BITS) - 1).and_then(Handle::row),
+            None
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! The pool itself: what it consists of, its limit and its figures. `store` and `read` do the work.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+
+use super::class::ClassState;
+use super::entries::EntryTable;
+use super::entry::{Entry, Retired};
+use super::handle::Handle;
+use super::sizes::{CLASS_COUNT, CLASSES};
+use super::span::SpanTable;
+use super::whole::WholePages;
+use crate::pages::PageSource;
+
+/// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
+/// a page. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no room for {payload_bytes} bytes in the compressed pool ({span_bytes} bytes used, limit {limit_bytes}): \
+     free or compact, or raise the limit"
+)]
+pub struct PoolFull {
+    /// Length of the payload in bytes.
+    pub payload_bytes: usize,
+    /// Memory of all spans and whole pages, in bytes.
+    pub span_bytes: u64,
+    /// The limit in bytes.
+    pub limit_bytes: u64,
+}
+
+/// Figures of a pool. Each is exact; together they are only if nobody is storing or freeing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Payloads stored.
+    pub objects: usize,
+    /// Their lengths together, in bytes.
+    pub payload_bytes: usize,
+    /// How many of them have a page of their own.
+    pub whole_pages: usize,
+    /// Memory of all spans and whole pages, in bytes: what the limit bounds.
+    pub span_bytes: u64,
+    /// Memory of the tables of entries, spans and whole pages, in bytes. Not bounded by the limit.
+    pub table_bytes: usize,
+    /// Pages that compaction could give back at best.
+    pub compactable_pages: usize,
+    /// Pages that compaction has given back.
+    pub compacted_pages: u64,
+    /// Stores refused with [`PoolFull`].
+    pub rejected: u64,
+    /// Frees of handles that named nothing: a fault of the caller.
+    pub stale_frees: u64,
+    /// Reads that found a wrong checksum.
+    pub damaged: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub compacted_pages: AtomicU64,
+    pub rejected: AtomicU64,
+    pub stale_frees: AtomicU64,
+    pub damaged: AtomicU64,
+}
+
+/// A pool of payloads of up to a page each. See the module for what may run beside what.
+pub struct Pool {
+    pub(super) classes: [CachePadded<Mutex<ClassState>>; CLASS_COUNT],
+    pub(super) entries: EntryTable,
+    pub(super) spans: SpanTable,
+    pub(super) whole: WholePages,
+    pub(super) counters: Counters,
+    pub(super) pages: Arc<dyn PageSource>,
+    pub(super) limit_bytes: AtomicU64,
+    /// Changes with every span; by itself in its cache line.
+    pub(super) span_bytes: CachePadded<AtomicU64>,
+    pub(super) checksums: bool,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// An empty pool that takes span memory from `pages`, up to `limit_bytes`, and checks payloads when they are read.
+    #[must_use]
+    pub fn new(pages: Arc<dyn PageSource>, limit_bytes: u64) -> Pool {
+        Pool {
+            classes: std::array::from_fn(|_| CachePadded::new(Mutex::default())),
+            entries: EntryTable::new(),
+            spans: SpanTable::new(),
+            whole: WholePages::new(),
+            counters: Counters::default(),
+            pages,
+            limit_bytes: AtomicU64::new(limit_bytes),
+            span_bytes: CachePadded::new(AtomicU64::new(0)),
+            checksums: true,
+        }
+    }
+
+    /// The same, still empty pool with checksums on or off.
+    #[must_use]
+    pub fn with_checksums(mut self, on: bool) -> Pool {
+        self.checksums = on;
+        self
+    }
+
+    /// Sets the limit of span memory in bytes. What is stored stays, also above the limit; only new spans are refused.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Stores a copy of `payload`, at most a page, for `owner`.
+    ///
+    /// Locks: the class's, for bookkeeping only. May call the page source.
+    ///
+    /// # Errors
+    /// [`PoolFull`] if a span would be needed beyond the limit or there is no memory for it.
+    pub fn store(&self, owner: u64, payload: &[u8]) -> Result<Handle, PoolFull> {
+        self.try_store(owner, payload).ok_or_else(|| {
+            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            PoolFull {
+                payload_bytes: payload.len(),
+                span_bytes: self.span_bytes.load(Ordering::Relaxed),
+                limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
+            }
+        })
+    }
+
+    /// Frees a payload, and its span's pages if it was the last there. While it is being read, the last reader does.
+    ///
+    /// Locks: the class's, for bookkeeping only. May call the page source.
+    pub fn free(&self, handle: Handle) {
+        let retired = self.entry(handle).map(|(row, entry)| (row, entry.retire()));
+        match retired {
+            Some((row, Retired::Now(place))) => self.give_back(row, place),
+            Some((_, Retired::ByLastReader)) => {}
+            Some((_, Retired::NotLive)) | None => {
+                self.counters.stale_frees.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Current figures. Takes every class lock, one after the other.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let (whole_pages, whole_bytes) = {
+            let whole = self.whole.lock();
+            (whole.live, whole.payload_bytes)
+        };
+        let mut stats = PoolStats {
+            objects: whole_pages,
+            payload_bytes: whole_bytes,
+            whole_pages,
+            span_bytes: self.span_bytes.load(Ordering::Relaxed),
+            table_bytes: self.entries.bytes() + self.spans.bytes() + self.whole.bytes(),
+            compactable_pages: 0,
+            compacted_pages: self.counters.compacted_pages.load(Ordering::Relaxed),
+            rejected: self.counters.rejected.load(Ordering::Relaxed),
+            stale_frees: self.counters.stale_frees.load(Ordering::Relaxed),
+            damaged: self.counters.damaged.load(Ordering::Relaxed),
+        };
+        for (class, state) in CLASSES.iter().zip(&self.classes) {
+            let state = lock(state);
+            stats.objects += state.live;
+            stats.payload_bytes += state.payload_bytes;
+            let spare_spans = state.room(*class) / usize::from(class.objects);
+            stats.compactable_pages += spare_spans * usize::from(class.pages);
+        }
+        stats
+    }
+
+    /// The row and entry that a handle names, live or not.
+    #[inline]
+    pub(super) fn entry(&self, handle: Handle) -> Option<(u32, &Entry)> {
+        let row = handle.row()?;
+        Some((row, self.entries.get(row)?))
+    }
+}
+
+/// A class's state, also after a panic of another holder: no code that can panic runs between changes that belong
+/// together.
+#[inline]
+pub(super) fn lock(state: &Mutex<ClassState>) -> MutexGuard<'_, ClassState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let Pool {
+            spans,
+            whole,
+            pages,
+            ..
+        } = self;
+        let spans = spans.drain();
+        for (run, count) in whole.drain().map(|run| (run, 1)).chain(spans) {
+            // SAFETY: The run came from `alloc(count)`; nobody else has the pool any longer.
+            unsafe { pages.free(run, count) };
+        }
+    }
+}

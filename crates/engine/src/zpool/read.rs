@@ -1,0 +1,123 @@
+//! Reading payloads where they lie.
+
+use super::checksum::checksum;
+use super::class::{checksum_of, payload_start};
+use super::entry::{Entry, Place};
+use super::handle::Handle;
+use super::pool::Pool;
+use super::sizes::{CLASSES, class_of};
+
+use std::sync::atomic::Ordering;
+
+/// A payload could not be read. Its page is lost; the caller must not put zeros in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes are not those that were stored.
+    #[error(
+        "stored payload {} has checksum {found:#010x} instead of {stored:#010x}: pool memory was overwritten, \
+         its page is lost",
+        handle.raw()
+    )]
+    Damaged {
+        /// The payload.
+        handle: Handle,
+        /// Checksum when it was stored.
+        stored: u32,
+        /// Checksum now.
+        found: u32,
+    },
+    /// The pool holds no payload of this name: it was freed, or never stored here.
+    #[error("the pool holds no payload {}: it was freed already, or the handle is another pool's", handle.raw())]
+    NotStored {
+        /// The name that was asked for.
+        handle: Handle,
+    },
+}
+
+/// An object that stays where it is until this is dropped.
+struct Pinned<'p> {
+    pool: &'p Pool,
+    row: u32,
+    entry: &'p Entry,
+    place: Place,
+}
+
+impl Pinned<'_> {
+    /// The payload and its checksum. None only if the row leads nowhere, which no live row does.
+    #[inline]
+    fn payload(&self) -> Option<(&[u8], u32)> {
+        let place = self.place;
+        let payload_bytes = usize::from(place.payload_bytes);
+        let (start, checksum) = match class_of(payload_bytes) {
+            Some(class) => {
+                let span = self.pool.spans.get(place.span)?;
+                let class = CLASSES[class];
+                (
+                    payload_start(span, place.object, class),
+                    checksum_of(span, place.object, class),
+                )
+            }
+            None => {
+                let page = self.pool.whole.get(place.span)?;
+                (page.base(), page.checksum())
+            }
+        };
+        // SAFETY: The place is that of a live object, so `start` leads `payload_bytes` initialised bytes of its span or
+        // page. The pin keeps it from being moved and freed, so nobody writes there for as long as `self` lives.
+        let bytes = unsafe { std::slice::from_raw_parts(start, payload_bytes) };
+        Some((bytes, checksum))
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.entry.unpin() {
+            self.pool.give_back(self.row, place);
+        }
+    }
+}
+
+impl Pool {
+    /// Calls `read` with the payload where it lies.
+    ///
+    /// Takes no lock: the payload can be neither moved nor reused while `read` runs, and a `free` meanwhile takes
+    /// effect when it returns. Waits only for a compaction that is just copying this payload. Any number of threads
+    /// read at once (255 of them the same payload).
+    ///
+    /// # Errors
+    /// [`ReadError`] if the payload is not there or not what was stored; `read` is not called then.
+    pub fn with<R>(&self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Result<R, ReadError> {
+        let pinned = self.pin(handle).ok_or(ReadError::NotStored { handle })?;
+        let (payload, stored) = pinned.payload().ok_or(ReadError::NotStored { handle })?;
+        if self.checksums {
+            let found = checksum(payload);
+            if stored != found {
+                self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                return Err(ReadError::Damaged {
+                    handle,
+                    stored,
+                    found,
+                });
+            }
+        }
+        Ok(read(payload))
+    }
+
+    /// The back pointer that the payload was stored with. None if the pool holds no such payload.
+    #[must_use]
+    pub fn owner(&self, handle: Handle) -> Option<u64> {
+        self.pin(handle).map(|pinned| pinned.entry.owner())
+    }
+
+    #[inline]
+    fn pin(&self, handle: Handle) -> Option<Pinned<'_>> {
+        let (row, entry) = self.entry(handle)?;
+        let place = entry.pin()?;
+        Some(Pinned {
+            pool: self,
+            row,
+            entry,
+            place,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! Storing payloads and giving their memory back.
+//!
+//! Bookkeeping is done under the lock of the class (or of the whole pages); payloads are copied outside it, and page
+//! sources, which may be slow, are called outside it.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use super::checksum::checksum;
+use super::class::{ClassState, Taken, payload_start, set_checksum};
+use super::entry::{Entry, Place};
+use super::handle::Handle;
+use super::pool::{Pool, lock};
+use super::sizes::{CLASSES, SizeClass, class_of};
+use super::span::SpanId;
+use crate::pages::PAGE_BYTES;
+
+impl Pool {
+    /// `store` without the error's figures. None when there is no room.
+    #[inline]
+    pub(super) fn try_store(&self, owner: u64, payload: &[u8]) -> Option<Handle> {
+        if payload.len() > PAGE_BYTES {
+            return None;
+        }
+        let checksum = if self.checksums { checksum(payload) } else { 0 };
+        let payload_bytes = u16::try_from(payload.len()).ok()?;
+        let (row, entry, span, object) = match class_of(payload.len()) {
+            Some(class) => self.fill_object(class, payload, checksum)?,
+            None => self.fill_page(payload, checksum)?,
+        };
+        entry.set_owner(owner);
+        entry.publish(Place {
+            span,
+            object,
+            payload_bytes,
+        });
+        Some(Handle::of_row(row))
+    }
+
+    /// Copies the payload into an object of class number `class`.
+    fn fill_object(
+        &self,
+        class: usize,
+        payload: &[u8],
+        checksum: u32,
+    ) -> Option<(u32, &Entry, SpanId, u8)> {
+        let (class, state) = (CLASSES[class], &self.classes[class]);
+        let (row, entry, taken) = self.take(class, state, payload.len())?;
+        let span = self.spans.get(taken.span)?;
+        // SAFETY: The object was taken for this call alone and its stride has room for header and payload. Compaction
+        // leaves it alone because its entry is not live yet. `payload` cannot lie in it: nobody else knows it.
+        unsafe {
+            payload_start(span, taken.object, class)
+                .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+        }
+        set_checksum(span, taken.object, class, checksum);
+        Some((row, entry, taken.span, taken.object))
+    }
+
+    /// Copies the payload into a page of its own.
+    fn fill_page(&self, payload: &[u8], checksum: u32) -> Option<(u32, &Entry, SpanId, u8)> {
+        self.charge(1)?;
+        let Some(run) = self.pages.alloc(1) else {
+            self.uncharge(1);
+            return None;
+        };
+        // SAFETY: The source gave the page to this call alone, and a payload is at most a page.
+        unsafe {
+            run.as_ptr()
+                .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+        }
+        let mut state = self.whole.lock();
+        let entry = self.entries.take(&mut state.rows);
+        let id = entry.and_then(|_| self.whole.add(&mut state, run, payload.len()));
+        if let (Some((row, entry)), Some(id)) = (entry, id) {
+            drop(state);
+            self.whole.get(id)?.set_checksum(checksum);
+            return Some((row, entry, id, 0));
+        }
+        if let Some((row, _)) = entry {
+            self.entries.give(&mut state.rows, row);
+        }
+        drop(state);
+        // SAFETY: The page came from `alloc(1)` and no table knows it.
+        unsafe { self.pages.free(run, 1) };
+        self.uncharge(1);
+        None
+    }
+
+    /// A free row and an object for it, from a new span if need be.
+    fn take<'p>(
+        &'p self,
+        class: SizeClass,
+        state: &Mutex<ClassState>,
+        payload_bytes: usize,
+    ) -> Option<(u32, &'p Entry, Taken)> {
+        let mut state_now = lock(state);
+        let (row, entry) = self.entries.take(&mut state_now.rows)?;
+        loop {
+            if let Some(taken) = state_now.take(class, &self.spans, row) {
+                state_now.payload_bytes += payload_bytes;
+                return Some((row, entry, taken));
+            }
+            // Meanwhile another thread may add a span as well; then both get used.
+            drop(state_now);
+            let added = self.new_span(class);
+            state_now = lock(state);
+            if let Some(id) = added {
+                state_now.add_span(id, class, &self.spans);
+            } else if !state_now.has_room() {
+                self.entries.give(&mut state_now.rows, row);
+                return None;
+            }
+        }
+    }
+
+    /// A new span of `class`, within the limit, that no list holds yet.
+    #[cold]
+    fn new_span(&self, class: SizeClass) -> Option<SpanId> {
+        let pages = usize::from(class.pages);
+        self.charge(pages)?;
+        let run = self.pages.alloc(pages);
+        let id = run.and_then(|run| self.spans.add(run, class));
+        if id.is_none() {
+            if let Some(run) = run {
+                // SAFETY: The run came from `alloc(pages)` just now and no table knows it.
+                unsafe { self.pages.free(run, pages) };
+            }
+            self.uncharge(pages);
+        }
+        id
+    }
+
+    /// Gives the pages of an empty span back. It is on no list.
+    pub(super) fn free_span(&self, id: SpanId, class: SizeClass) {
+        let pages = usize::from(class.pages);
+        if let Some(run) = self.spans.remove(id) {
+            // SAFETY: The run came from `alloc` with the class's page count; the span had no objects and is on no list,
+            // so nobody can reach its pages, and `remove` gave the run to this caller alone.
+            unsafe { self.pages.free(run, pages) };
+        }
+        self.uncharge(pages);
+    }
+
+    /// Gives the memory of a retired object and its row back.
+    pub(super) fn give_back(&self, row: u32, place: Place) {
+        let payload_bytes = usize::from(place.payload_bytes);
+        let Some(class) = class_of(payload_bytes) else {
+            return self.give_page_back(row, place.span, payload_bytes);
+        };
+        let (class, state) = (CLASSES[class], &self.classes[class]);
+        let mut state = lock(state);
+        state.payload_bytes -= payload_bytes;
+        let taken = Taken {
+            span: place.span,
+            object: place.object,
+        };
+        let emptied = state.give(taken, class, &self.spans);
+        // Only now may the row serve another object: as long as the object counts as taken, its row is this one.
+        self.entries.give(&mut state.rows, row);
+        drop(state);
+        if emptied {
+            self.free_span(place.span, class);
+        }
+    }
+
+    fn give_page_back(&self, row: u32, id: SpanId, payload_bytes: usize) {
+        let mut state = self.whole.lock();
+        let run = self.whole.remove(&mut state, id, payload_bytes);
+        self.entries.give(&mut state.rows, row);
+        drop(state);
+        if let Some(run) = run {
+            // SAFETY: The page came from `alloc(1)`; its entry was retired without readers, and `remove` gave the page
+            // to this caller alone.
+            unsafe { self.pages.free(run, 1) };
+        }
+        self.uncharge(1);
+    }
+
+    /// Counts `pages` in, if the limit allows.
+    fn charge(&self, pages: usize) -> Option<()> {
+        let bytes = (pages * PAGE_BYTES) as u64;
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        self.span_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&total| total <= limit)
+            })
+            .ok()
+            .map(|_| ())
+    }
+
+    fn uncharge(&self, pages: usize) {
+        self.span_bytes
+            .fetch_sub((pages * PAGE_BYTES) as u64, Ordering::Relaxed);
+    }
+}

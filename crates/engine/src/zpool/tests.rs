@@ -1,0 +1,479 @@
+//! Tests of the pool as a whole, single-threaded. Threads are in `stress`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::class::payload_start;
+use super::sizes::{CLASSES, class_of};
+use super::testing::{Kind, page_bytes, seeded};
+use super::*;
+use crate::codec::Codec;
+use crate::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
+
+pub(super) fn pool(limit_bytes: u64) -> (Pool, Arc<HeapPages>) {
+    let pages = Arc::new(HeapPages::new());
+    (Pool::new(pages.clone(), limit_bytes), pages)
+}
+
+/// A payload of `bytes` bytes, every one of which follows from `seed`.
+pub(super) fn payload(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = seeded(seed);
+    let mut payload = Vec::with_capacity(bytes + 8);
+    while payload.len() < bytes {
+        payload.extend_from_slice(&random().to_le_bytes());
+    }
+    payload.truncate(bytes);
+    payload
+}
+
+fn assert_stored(pool: &Pool, handle: Handle, seed: u64, bytes: usize) {
+    let same = pool.with(handle, |stored| stored == payload(seed, bytes));
+    assert_eq!(same, Ok(true), "{bytes} bytes of seed {seed}");
+}
+
+#[test]
+fn what_is_stored_comes_back_until_it_is_freed() {
+    let (pool, pages) = pool(1 << 30);
+    let lengths = [
+        0,
+        1,
+        24,
+        25,
+        100,
+        1000,
+        2048,
+        PACKED_BYTES_MAX,
+        PACKED_BYTES_MAX + 1,
+        4096,
+    ];
+    let stored: Vec<_> = lengths
+        .iter()
+        .map(|&bytes| {
+            (
+                pool.store(bytes as u64, &payload(7, bytes)).expect("room"),
+                bytes,
+            )
+        })
+        .collect();
+    for &(handle, bytes) in &stored {
+        assert_stored(&pool, handle, 7, bytes);
+        assert_eq!(pool.owner(handle), Some(bytes as u64));
+    }
+    let stats = pool.stats();
+    assert_eq!(stats.objects, lengths.len());
+    assert_eq!(stats.payload_bytes, lengths.iter().sum::<usize>());
+    assert_eq!(stats.whole_pages, 2);
+    assert_eq!(stats.span_bytes, (pages.pages_out() * PAGE_BYTES) as u64);
+    for &(handle, _) in &stored {
+        pool.free(handle);
+        assert_eq!(
+            pool.with(handle, <[u8]>::len),
+            Err(ReadError::NotStored { handle })
+        );
+        assert_eq!(pool.owner(handle), None);
+    }
+    assert_eq!(pages.pages_out(), 0);
+    assert_eq!(pool.stats().stale_frees, 0);
+    pool.free(stored[0].0);
+    pool.free(Handle::from_raw((1 << 56) - 1).expect("not zero"));
+    assert_eq!(pool.stats().stale_frees, 2);
+}
+
+#[test]
+fn a_raw_page_takes_one_page_and_forty_bytes_of_tables() {
+    let (pool, pages) = pool(1 << 30);
+    let page = page_bytes(Kind::Random, 1);
+    let count = if cfg!(miri) { 20 } else { 8192 };
+    for owner in 0..count {
+        pool.store(owner, &page[..]).expect("room");
+    }
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.objects as u64, stats.whole_pages as u64),
+        (count, count)
+    );
+    assert_eq!(pages.pages_out() as u64, count);
+    if cfg!(not(miri)) {
+        assert!(
+            stats.table_bytes as u64 <= 40 * count,
+            "{} bytes",
+            stats.table_bytes
+        );
+    }
+}
+
+#[test]
+fn a_payload_longer_than_a_page_is_refused() {
+    let (pool, _) = pool(1 << 30);
+    let error = pool.store(1, &[1; PAGE_BYTES + 1]).expect_err("too long");
+    assert_eq!(error.payload_bytes, PAGE_BYTES + 1);
+    assert_eq!(pool.stats().rejected, 1);
+}
+
+#[test]
+fn the_limit_refuses_new_spans_and_nothing_is_lost() {
+    const LIMIT_BYTES: u64 = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
+    let (pool, pages) = pool(LIMIT_BYTES);
+    let mut stored = Vec::new();
+    let error = loop {
+        let seed = stored.len() as u64;
+        match pool.store(seed, &payload(seed, 1000)) {
+            Ok(handle) => stored.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.limit_bytes, LIMIT_BYTES);
+    assert!(
+        stored.len() as u64 * 1000 > LIMIT_BYTES * 9 / 10,
+        "{} stored",
+        stored.len()
+    );
+    assert!((pages.pages_out() * PAGE_BYTES) as u64 <= LIMIT_BYTES);
+    assert!(pool.store(0, &[1; PAGE_BYTES]).is_err() || error.span_bytes < LIMIT_BYTES);
+    // A payload for a span that has room still goes in: a freed one makes room for the next.
+    pool.free(stored.swap_remove(0));
+    stored.push(
+        pool.store(0, &payload(0, 1000))
+            .expect("room of the freed one"),
+    );
+    for &handle in &stored {
+        let seed = pool.owner(handle).expect("stored");
+        assert_stored(&pool, handle, seed, 1000);
+    }
+    pool.set_limit(LIMIT_BYTES / 2);
+    assert!(pool.store(0, &[1; 500]).is_err());
+    pool.set_limit(LIMIT_BYTES * 2);
+    assert!(pool.store(0, &[1; 500]).is_ok());
+}
+
+#[test]
+fn a_source_without_memory_refuses_and_leaves_no_trace() {
+    struct NoPages;
+    // SAFETY: Hands out nothing.
+    unsafe impl PageSource for NoPages {
+        fn alloc(&self, _pages: usize) -> Option<std::ptr::NonNull<u8>> {
+            None
+        }
+        unsafe fn free(&self, _run: std::ptr::NonNull<u8>, _pages: usize) {
+            unreachable!("nothing was handed out");
+        }
+    }
+    let pool = Pool::new(Arc::new(NoPages), u64::MAX);
+    for bytes in [100, 4096] {
+        assert!(pool.store(1, &payload(1, bytes)).is_err());
+    }
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.objects, stats.payload_bytes, stats.span_bytes),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn dropping_the_pool_returns_every_page() {
+    let (pool, pages) = pool(1 << 30);
+    for bytes in (0..4000).step_by(200) {
+        pool.store(0, &payload(1, bytes)).expect("room");
+    }
+    assert!(pages.pages_out() > 0);
+    drop(pool);
+    assert_eq!(pages.pages_out(), 0);
+}
+
+#[test]
+fn compaction_moves_objects_and_returns_pages() {
+    let (pool, pages) = pool(1 << 30);
+    let count = if cfg!(miri) { 100 } else { 2000 };
+    let mut stored: Vec<_> = (0..count)
+        .map(|seed| (pool.store(seed, &payload(seed, 1400)).expect("room"), seed))
+        .collect();
+    assert_eq!(
+        pool.compact(usize::MAX),
+        0,
+        "a full pool has nothing to gain"
+    );
+    // Three of four go, scattered: no span becomes empty by itself.
+    stored.retain(|&(handle, seed)| {
+        if seed % 4 != 0 {
+            pool.free(handle);
+        }
+        seed % 4 == 0
+    });
+    let (before, gain) = (pages.pages_out(), pool.stats().compactable_pages);
+    assert!(gain > before / 2, "{gain} of {before}");
+    let class = CLASSES[class_of(1400).expect("packed")];
+    let first = pool.compact(1);
+    assert_eq!(
+        first,
+        usize::from(class.pages),
+        "a budget of one page frees one span"
+    );
+    let rest = pool.compact(usize::MAX);
+    assert_eq!(before - pages.pages_out(), first + rest);
+    assert_eq!(first + rest, gain, "all that can be given back is");
+    assert_eq!(pool.stats().compactable_pages, 0);
+    assert_eq!(pool.stats().compacted_pages, gain as u64);
+    for &(handle, seed) in &stored {
+        assert_stored(&pool, handle, seed, 1400);
+        assert_eq!(pool.owner(handle), Some(seed));
+    }
+}
+
+#[test]
+fn an_object_that_is_read_neither_moves_nor_goes() {
+    let (pool, pages) = pool(1 << 30);
+    let mut stored: Vec<_> = (0..100)
+        .map(|seed| (pool.store(seed, &payload(seed, 1400)).expect("room"), seed))
+        .collect();
+    stored.retain(|&(handle, seed)| {
+        if seed % 10 != 0 {
+            pool.free(handle);
+        }
+        seed % 10 == 0
+    });
+    let &(handle, seed) = stored.last().expect("ten left");
+    let read = pool.with(handle, |held| {
+        pool.compact(usize::MAX);
+        pool.free(handle);
+        assert_eq!(pool.owner(handle), None, "freed for everyone else");
+        let other = pool.store(1000, &payload(1000, 1400)).expect("room");
+        assert_eq!(held, payload(seed, 1400), "but not under its reader");
+        pool.free(other);
+    });
+    assert_eq!(read, Ok(()));
+    for &(handle, _) in &stored[..stored.len() - 1] {
+        pool.free(handle);
+    }
+    assert_eq!((pool.stats().objects, pages.pages_out()), (0, 0));
+}
+
+#[test]
+fn a_panic_of_the_reader_ends_the_reading() {
+    let (pool, pages) = pool(1 << 30);
+    let handle = pool.store(1, &payload(1, 300)).expect("room");
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pool.with(handle, |_| panic!("expected by this test"))
+    }));
+    assert!(caught.is_err());
+    pool.free(handle);
+    assert_eq!(pages.pages_out(), 0);
+}
+
+/// Changes a bit of what is stored, as a wild write would.
+fn damage(pool: &Pool, handle: Handle, at: usize) {
+    let (_, entry) = pool.entry(handle).expect("stored");
+    let place = entry.pin().expect("live");
+    let start = match class_of(usize::from(place.payload_bytes)) {
+        Some(class) => {
+            let span = pool.spans.get(place.span).expect("live");
+            payload_start(span, place.object, CLASSES[class])
+        }
+        None => pool.whole.get(place.span).expect("live").base(),
+    };
+    // SAFETY: Inside the payload of a live object that no other thread uses.
+    unsafe { *start.add(at) ^= 4 };
+    assert_eq!(entry.unpin(), None);
+}
+
+#[test]
+fn damage_is_found_when_checksums_are_on() {
+    for bytes in [1, 900, PACKED_BYTES_MAX, PAGE_BYTES] {
+        let (pool, _) = pool(1 << 30);
+        let handle = pool.store(1, &payload(1, bytes)).expect("room");
+        damage(&pool, handle, bytes - 1);
+        let error = pool.with(handle, <[u8]>::len).expect_err("damaged");
+        assert!(matches!(error, ReadError::Damaged { .. }), "{error}");
+        damage(&pool, handle, bytes - 1);
+        assert_stored(&pool, handle, 1, bytes);
+        assert_eq!(pool.stats().damaged, 1);
+        let unchecked = Pool::new(Arc::new(HeapPages::new()), 1 << 30).with_checksums(false);
+        let handle = unchecked.store(1, &payload(1, bytes)).expect("room");
+        damage(&unchecked, handle, 0);
+        assert_eq!(unchecked.with(handle, <[u8]>::len), Ok(bytes));
+    }
+}
+
+/// Pages of several kinds as lz4 leaves them, 128 MiB together. Each class has a span that is not full yet; smaller
+/// pools lose more to those.
+#[test]
+#[cfg_attr(miri, ignore = "megabytes of content")]
+fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
+    const PAYLOAD_BYTES: usize = 128 << 20;
+    let pool = Pool::new(Arc::new(HeapPages::new()), 1 << 30).with_checksums(false);
+    let mut scratch = Codec::Lz4.scratch();
+    let mut random = seeded(3);
+    let mut samples = Vec::new();
+    for seed in 0..600 {
+        let kind = [Kind::Heap, Kind::Text, Kind::Sparse][(seed % 3) as usize];
+        let page = Page(*page_bytes(kind, seed));
+        samples.push(
+            Codec::Lz4
+                .compress(&page, &mut scratch)
+                .expect("compresses")
+                .to_vec(),
+        );
+    }
+    samples.push(page_bytes(Kind::Random, 1).to_vec());
+    while pool.stats().payload_bytes < PAYLOAD_BYTES {
+        for _ in 0..100 {
+            // Lengths vary around those of the samples, so that every class is met.
+            let sample = &samples[usize::try_from(random()).expect("64 bits") % samples.len()];
+            let cut = usize::try_from(random() % 400)
+                .expect("small")
+                .min(sample.len() / 2);
+            let cut = if sample.len() == PAGE_BYTES { 0 } else { cut };
+            pool.store(0, &sample[cut..]).expect("room");
+        }
+    }
+    let stats = pool.stats();
+    let spare = stats.span_bytes as f64 / stats.payload_bytes as f64 - 1.0;
+    assert!(spare < 0.03, "{:.2} % over {stats:?}", spare * 100.0);
+    let tables = stats.table_bytes as f64 / stats.objects as f64;
+    assert!(tables < 24.0, "{tables:.1} bytes of tables per object");
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Store { seed: u64, bytes: usize },
+    Free { nth: usize },
+    Load { nth: usize },
+    Compact { budget_pages: usize },
+    SetLimit { pages: u64 },
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let bytes = prop_oneof![
+        6 => 1_usize..=PACKED_BYTES_MAX,
+        // Few classes, so that spans fill up, become ragged and get compacted.
+        8 => prop_oneof![Just(40_usize), Just(1400), Just(2700), 1390..1410_usize],
+        1 => Just(PAGE_BYTES),
+        1 => PACKED_BYTES_MAX - 1..=PAGE_BYTES,
+    ];
+    prop_oneof![
+        12 => (any::<u64>(), bytes).prop_map(|(seed, bytes)| Op::Store { seed, bytes }),
+        8 => any::<usize>().prop_map(|nth| Op::Free { nth }),
+        4 => any::<usize>().prop_map(|nth| Op::Load { nth }),
+        1 => (1_usize..20).prop_map(|budget_pages| Op::Compact { budget_pages }),
+        1 => (0_u64..400).prop_map(|pages| Op::SetLimit { pages }),
+    ]
+}
+
+/// The pool beside a map that does the same naively.
+struct Model {
+    pool: Pool,
+    pages: Arc<HeapPages>,
+    limit_bytes: u64,
+    /// By raw handle: the handle, the seed of its content, its length.
+    stored: BTreeMap<u64, (Handle, u64, usize)>,
+}
+
+impl Model {
+    fn used_bytes(&self) -> u64 {
+        (self.pages.pages_out() * PAGE_BYTES) as u64
+    }
+
+    fn nth(&self, nth: usize) -> Option<u64> {
+        self.stored
+            .keys()
+            .nth(nth.checked_rem(self.stored.len())?)
+            .copied()
+    }
+
+    fn store(&mut self, seed: u64, bytes: usize) {
+        let used = self.used_bytes();
+        match self.pool.store(seed, &payload(seed, bytes)) {
+            Ok(handle) => {
+                assert!(
+                    self.stored
+                        .insert(handle.raw(), (handle, seed, bytes))
+                        .is_none()
+                );
+            }
+            Err(full) => {
+                let span_pages = class_of(bytes).map_or(1, |class| CLASSES[class].pages);
+                let needed = (usize::from(span_pages) * PAGE_BYTES) as u64;
+                assert!(
+                    used + needed > self.limit_bytes,
+                    "{full} with {needed} bytes needed"
+                );
+            }
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let used = self.used_bytes();
+        match *op {
+            Op::Store { seed, bytes } => self.store(seed, bytes),
+            Op::Free { nth } => {
+                if let Some((handle, ..)) = self.nth(nth).and_then(|raw| self.stored.remove(&raw)) {
+                    self.pool.free(handle);
+                    assert!(self.pool.with(handle, <[u8]>::len).is_err());
+                }
+            }
+            Op::Load { nth } => {
+                if let Some(&(handle, seed, bytes)) =
+                    self.nth(nth).and_then(|raw| self.stored.get(&raw))
+                {
+                    assert_stored(&self.pool, handle, seed, bytes);
+                }
+            }
+            Op::Compact { budget_pages } => {
+                let freed = self.pool.compact(budget_pages);
+                assert_eq!(used - (freed * PAGE_BYTES) as u64, self.used_bytes());
+            }
+            Op::SetLimit { pages } => {
+                self.limit_bytes = pages * PAGE_BYTES as u64;
+                self.pool.set_limit(self.limit_bytes);
+            }
+        }
+        let now = self.used_bytes();
+        assert!(
+            now <= self.limit_bytes.max(used),
+            "{now} bytes, limit {}",
+            self.limit_bytes
+        );
+    }
+
+    /// Compares everything and frees it.
+    fn finish(self) {
+        self.pool.compact(usize::MAX);
+        let stats = self.pool.stats();
+        assert_eq!(
+            (stats.compactable_pages, stats.span_bytes),
+            (0, self.used_bytes())
+        );
+        assert_eq!(
+            (stats.objects, stats.stale_frees, stats.damaged),
+            (self.stored.len(), 0, 0)
+        );
+        let payload_bytes: usize = self.stored.values().map(|(.., bytes)| bytes).sum();
+        assert_eq!(stats.payload_bytes, payload_bytes);
+        for &(handle, seed, bytes) in self.stored.values() {
+            assert_stored(&self.pool, handle, seed, bytes);
+            assert_eq!(self.pool.owner(handle), Some(seed));
+            self.pool.free(handle);
+        }
+        assert_eq!(self.pages.pages_out(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 48 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn behaves_like_a_map_with_a_limit(
+        ops in prop::collection::vec(ops(), 1..if cfg!(miri) { 120 } else { 600 })
+    ) {
+        let (pool, pages) = pool(u64::MAX);
+        let mut model =
+            Model { pool, pages, limit_bytes: u64::MAX, stored: BTreeMap::new() };
+        ops.iter().for_each(|op| model.apply(op));
+        model.finish();
+    }
+}

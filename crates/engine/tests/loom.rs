@@ -1,0 +1,22 @@
+//! Every interleaving of the races in `races`, within a preemption bound.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p vswap-engine --release --test loom`
+
+#![cfg(loom)]
+
+#[macro_use]
+mod races;
+
+/// Forced switches in one run. Two go through in seconds, three in about a minute, four would take the better part of
+/// an hour.
+const PREEMPTIONS_MAX: usize = 3;
+
+fn model(race: fn()) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS_MAX);
+    builder.max_branches = 20_000;
+    // The model's first thread has a small stack, so the race is run by a second.
+    builder.check(move || races::spawn_deep(race).join().expect("no panic"));
+}
+
+each_race!(model);

@@ -1,0 +1,330 @@
+//! Random operations against a naive model: a map from entry to content and count. The pool is small enough to fill up.
+
+#![cfg(not(any(loom, shuttle)))]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vswap_engine::{
+    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Shadow, SwapIn,
+    SwapInError, WriteOutError, Written,
+};
+
+const FRAMES: usize = 6;
+const POOL_LIMIT_BYTES: u64 = 12 * PAGE_BYTES as u64;
+const OPERATIONS_MAX: usize = if cfg!(miri) { 30 } else { 400 };
+const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
+
+/// One step; the indexes choose among the entries that are alive.
+#[derive(Debug, Clone)]
+enum Operation {
+    SwapOut { content: Content, cpu: usize },
+    WriteOut(usize),
+    SwapIn(usize),
+    Dup { at: usize, times: u8 },
+    Put { at: usize, times: u8 },
+    Compact,
+    Limit { pages: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zero,
+    /// Packs well: one byte over and over, with a few others.
+    Dense(u8),
+    /// Does not pack.
+    Random(u64),
+}
+
+impl Content {
+    fn fill(self, page: &mut Page) {
+        match self {
+            Content::Zero => page.0.fill(0),
+            Content::Dense(byte) => {
+                page.0.fill(byte);
+                for (at, mark) in page.0.iter_mut().step_by(97).enumerate() {
+                    *mark = at.to_le_bytes()[0];
+                }
+            }
+            Content::Random(seed) => {
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                for chunk in page.0.chunks_mut(8) {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    chunk.copy_from_slice(&state.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn page(self) -> Box<Page> {
+        let mut page = Box::new(Page([0; PAGE_BYTES]));
+        self.fill(&mut page);
+        page
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Cached,
+    Zero,
+    Stored,
+}
+
+#[derive(Debug)]
+struct Expected {
+    content: Content,
+    count: u32,
+    place: Where,
+    shadow: Shadow,
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        2 => Just(Content::Zero),
+        4 => (1..=255u8).prop_map(Content::Dense),
+        2 => any::<u64>().prop_map(Content::Random),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let at = 0..1000usize;
+    prop_oneof![
+        8 => (content(), 0..5usize).prop_map(|(content, cpu)| Operation::SwapOut { content, cpu }),
+        8 => at.clone().prop_map(Operation::WriteOut),
+        4 => at.clone().prop_map(Operation::SwapIn),
+        3 => (at.clone(), 1..20u8).prop_map(|(at, times)| Operation::Dup { at, times }),
+        6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
+        1 => Just(Operation::Compact),
+        1 => (0..24u64).prop_map(|pages| Operation::Limit { pages }),
+    ]
+}
+
+struct Run {
+    engine: Engine,
+    model: HashMap<Entry, Expected>,
+    /// Entries alive, in order of birth, for choosing; and the last ones that died.
+    alive: Vec<Entry>,
+    dead: Vec<Entry>,
+    scratch: vswap_engine::Scratch,
+    born: u64,
+}
+
+impl Run {
+    fn new(pages: &Arc<HeapPages>, codec: Codec) -> Run {
+        let config = Config {
+            frames: FRAMES,
+            cpus: 3,
+            codec,
+            pool_limit_bytes: POOL_LIMIT_BYTES,
+            checksums: true,
+        };
+        let engine = Engine::new(&config, Arc::clone(pages) as _).expect("memory");
+        let scratch = engine.scratch();
+        Run {
+            engine,
+            model: HashMap::new(),
+            alive: Vec::new(),
+            dead: Vec::new(),
+            scratch,
+            born: 0,
+        }
+    }
+
+    fn choose(&self, at: usize) -> Option<Entry> {
+        self.alive.get(at % self.alive.len().max(1)).copied()
+    }
+
+    fn cached(&self) -> usize {
+        self.model
+            .values()
+            .filter(|page| page.place == Where::Cached)
+            .count()
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::SwapOut { content, cpu } => self.swap_out(content, cpu),
+            Operation::WriteOut(at) => {
+                if let Some(entry) = self.choose(at) {
+                    self.write_out(entry);
+                }
+            }
+            Operation::SwapIn(at) => {
+                if let Some(entry) = self.choose(at) {
+                    self.verify(entry);
+                }
+            }
+            Operation::Dup { at, times } => {
+                if let Some(entry) = self.choose(at) {
+                    for _ in 0..times {
+                        assert_eq!(self.engine.dup(entry), Ok(()));
+                    }
+                    self.model.get_mut(&entry).expect("alive").count += u32::from(times);
+                }
+            }
+            Operation::Put { at, times } => {
+                if let Some(entry) = self.choose(at) {
+                    self.put(entry, u32::from(times));
+                }
+            }
+            Operation::Compact => {
+                self.engine.compact(usize::MAX);
+            }
+            Operation::Limit { pages } => {
+                self.engine.set_pool_limit(pages * PAGE_BYTES as u64);
+            }
+        }
+        // Figures go through every size class, which takes the interpreter seconds.
+        if !cfg!(miri) {
+            self.check_figures();
+        }
+    }
+
+    fn swap_out(&mut self, content: Content, cpu: usize) {
+        let Some(mut frame) = self.engine.frame() else {
+            assert_eq!(self.cached(), FRAMES, "no frame though some are free");
+            return;
+        };
+        content.fill(&mut frame);
+        self.born += 1;
+        let shadow = Shadow::truncated(self.born);
+        let entry = self
+            .engine
+            .swap_out(cpu, frame, shadow)
+            .expect("memory for a slot");
+        let page = Expected {
+            content,
+            count: 1,
+            place: Where::Cached,
+            shadow,
+        };
+        assert!(
+            self.model.insert(entry, page).is_none(),
+            "a slot was given out twice"
+        );
+        self.alive.push(entry);
+        self.dead.retain(|&dead| dead != entry);
+    }
+
+    fn write_out(&mut self, entry: Entry) {
+        let page = self.model.get_mut(&entry).expect("alive");
+        let result = self.engine.write_out(entry, &mut self.scratch);
+        match (page.place, page.content, result) {
+            (Where::Cached, Content::Zero, Ok(Written::Zero)) => page.place = Where::Zero,
+            (Where::Cached, Content::Dense(_), Ok(Written::Compressed { bytes })) => {
+                assert!(bytes < PAGE_BYTES / 2);
+                page.place = Where::Stored;
+            }
+            (Where::Cached, Content::Random(_), Ok(Written::Raw)) => page.place = Where::Stored,
+            (
+                Where::Cached,
+                Content::Dense(_) | Content::Random(_),
+                Err(WriteOutError::PoolFull),
+            )
+            | (Where::Zero | Where::Stored, _, Err(WriteOutError::NotCached)) => {}
+            unexpected => panic!("write_out: {unexpected:?}"),
+        }
+    }
+
+    fn put(&mut self, entry: Entry, times: u32) {
+        let page = self.model.get_mut(&entry).expect("alive");
+        for _ in 0..times.min(page.count) {
+            self.engine.put(entry);
+            page.count -= 1;
+        }
+        if page.count == 0 {
+            self.model.remove(&entry);
+            self.alive.retain(|&alive| alive != entry);
+            self.dead.push(entry);
+        }
+    }
+
+    fn verify(&mut self, entry: Entry) {
+        let page = &self.model[&entry];
+        let mut found = Box::new(Page([0x77; PAGE_BYTES]));
+        let from = self
+            .engine
+            .swap_in(entry, &mut found, &mut self.scratch)
+            .expect("alive");
+        let expected_from = match page.place {
+            Where::Cached => SwapIn::Cached,
+            Where::Zero => SwapIn::Zero,
+            Where::Stored => SwapIn::Compressed,
+        };
+        assert_eq!(from, expected_from);
+        assert!(
+            found.0 == page.content.page().0,
+            "{entry:?}: content differs"
+        );
+        assert_eq!(self.engine.count(entry), page.count);
+        assert_eq!(self.engine.shadow(entry), Some(page.shadow));
+        match (self.engine.lookup(entry), page.place) {
+            (Lookup::Cached(frame), Where::Cached) => assert!(frame.0 == found.0),
+            (Lookup::Zero, Where::Zero) | (Lookup::Stored, Where::Stored) => {}
+            unexpected => panic!("lookup: {unexpected:?}"),
+        }
+    }
+
+    fn check_figures(&self) {
+        let stats = self.engine.stats();
+        let places = |place| {
+            self.model
+                .values()
+                .filter(|page| page.place == place)
+                .count() as u64
+        };
+        assert_eq!(stats.slots_used, self.model.len() as u64);
+        assert_eq!(stats.zero, places(Where::Zero));
+        assert_eq!(stats.compressed + stats.raw, places(Where::Stored));
+        assert_eq!(stats.frames_used, places(Where::Cached));
+    }
+
+    fn end(mut self) {
+        for entry in self.alive.clone() {
+            self.verify(entry);
+        }
+        for &entry in &self.dead {
+            let mut page = Box::new(Page([0; PAGE_BYTES]));
+            let result = self.engine.swap_in(entry, &mut page, &mut self.scratch);
+            assert_eq!(result, Err(SwapInError::Gone));
+            assert_eq!(self.engine.dup(entry), Err(DupError::Gone));
+        }
+        for entry in self.alive.clone() {
+            self.put(entry, u32::MAX);
+        }
+        self.check_figures();
+        let stats = self.engine.stats();
+        assert_eq!(
+            (stats.pool_bytes, stats.payload_bytes, stats.damaged),
+            (0, 0, 0)
+        );
+    }
+}
+
+fn configuration() -> ProptestConfig {
+    let mut configuration = ProptestConfig::with_cases(CASES);
+    // Miri has no files; the seeds of failures are printed anyway.
+    configuration.failure_persistence = None;
+    configuration
+}
+
+proptest! {
+    #![proptest_config(configuration())]
+
+    #[test]
+    fn the_engine_does_what_a_map_does(
+        operations in prop::collection::vec(operation(), 1..OPERATIONS_MAX),
+        zstd in any::<bool>(),
+    ) {
+        let pages = Arc::new(HeapPages::new());
+        let mut run = Run::new(&pages, if zstd { Codec::Zstd } else { Codec::Lz4 });
+        for operation in &operations {
+            run.step(operation);
+        }
+        run.end();
+        prop_assert_eq!(pages.pages_out(), 0);
+    }
+}

@@ -1,0 +1,383 @@
+//! The races that the engine must win, each as one small scenario. Loom runs each under every interleaving (within its
+//! preemption bound), shuttle under many random ones.
+//!
+//! Clusters have 4 slots here. Pages are filled with one byte, and what a reader gets must be the byte of the entry it
+//! asked for in every place, or nothing. Each scenario ends with everything put and nothing left behind.
+
+use std::sync::Arc as StdArc;
+
+#[cfg(loom)]
+use loom::{sync::Arc, thread};
+#[cfg(shuttle)]
+use shuttle::{sync::Arc, thread};
+
+use vswap_engine::{
+    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Scratch, Shadow,
+    SwapInError, WriteOutError,
+};
+
+/// A test of each race, which gives it to the function named.
+macro_rules! each_race {
+    ($run:ident) => {
+        each_race!($run:
+            lookup_against_free_and_reuse_of_the_frame,
+            lookup_against_a_cluster_that_goes_and_comes,
+            allocation_against_free,
+            two_allocations_find_the_cluster_full,
+            dup_against_put,
+            dup_against_put_at_the_overflow,
+            write_out_against_put,
+            write_out_of_zeros_against_put,
+            write_out_against_write_out,
+            swap_in_against_write_out,
+            swap_in_of_zeros_against_write_out,
+            swap_in_of_stored_against_put,
+            two_swap_ins_of_stored_against_put,
+            swap_in_against_write_out_and_put,
+            frames_are_taken_and_given_back,
+        );
+    };
+    ($run:ident: $($race:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $race() {
+                $run(races::$race);
+            }
+        )*
+    };
+}
+
+type Shared = Arc<Engine>;
+
+fn engine(frames: usize) -> Shared {
+    let config = Config {
+        frames,
+        cpus: 1,
+        // Stored pages are raw: what is modelled is the engine, not a codec.
+        codec: Codec::None,
+        pool_limit_bytes: 1 << 20,
+        checksums: false,
+    };
+    Arc::new(Engine::new(&config, StdArc::new(HeapPages::new())).expect("memory"))
+}
+
+fn out(engine: &Engine, byte: u8) -> Entry {
+    let mut frame = engine.frame().expect("a free frame");
+    frame.0.fill(byte);
+    engine
+        .swap_out(0, frame, Shadow::truncated(u64::from(byte)))
+        .expect("a slot")
+}
+
+fn written(engine: &Engine, byte: u8) -> Entry {
+    let entry = out(engine, byte);
+    engine.write_out(entry, &mut Scratch::new()).expect("room");
+    entry
+}
+
+/// The byte that fills the entry's page, or `None` if the entry is gone. Panics if the page is not of one piece.
+fn read(engine: &Engine, entry: Entry) -> Option<u8> {
+    let mut page = Box::new(Page([0xee; PAGE_BYTES]));
+    match engine.swap_in(entry, &mut page, &mut Scratch::new()) {
+        Ok(_) => {
+            assert!(page.0.iter().all(|&byte| byte == page.0[0]), "a torn page");
+            Some(page.0[0])
+        }
+        Err(SwapInError::Gone) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn assert_empty(engine: &Engine) {
+    let stats = engine.stats();
+    assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
+    assert_eq!((stats.compressed, stats.raw, stats.pool_bytes), (0, 0, 0));
+}
+
+/// Starts a thread that works on the engine.
+fn spawn<R: Send + 'static>(
+    engine: &Shared,
+    work: impl FnOnce(&Engine) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let engine = Arc::clone(engine);
+    spawn_deep(move || work(&engine))
+}
+
+/// A thread whose stack has room for an engine under construction and a page or two.
+pub fn spawn_deep<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    /// In words under loom, in bytes under shuttle: plenty in either.
+    const STACK_SIZE: usize = 0x4_0000;
+    thread::Builder::new()
+        .stack_size(STACK_SIZE)
+        .spawn(work)
+        .expect("a thread")
+}
+
+/// A reader has the frame's index in hand while the frame is freed and takes another page.
+pub fn lookup_against_free_and_reuse_of_the_frame() {
+    let engine = engine(1);
+    let entry = out(&engine, 1);
+    let free = spawn(&engine, move |engine| {
+        engine.put(entry);
+        let mut frame = engine.frame()?;
+        frame.0.fill(2);
+        Some(engine.swap_out(0, frame, Shadow::ABSENT).expect("a slot"))
+    });
+    match engine.lookup(entry) {
+        Lookup::Cached(frame) => assert!(frame.0.iter().all(|&byte| byte == 1)),
+        Lookup::Gone => {}
+        other => panic!("{other:?}"),
+    }
+    if let Some(second) = free.join().expect("no panic") {
+        assert_eq!(read(&engine, second), Some(2));
+        engine.put(second);
+    }
+    assert_empty(&engine);
+}
+
+/// A reader is on its way into a cluster that is emptied, given back and used again.
+pub fn lookup_against_a_cluster_that_goes_and_comes() {
+    let engine = engine(6);
+    // A full cluster of four and one slot in the next, which is the CPU's current one from then on.
+    let entries: Vec<Entry> = (1..=5).map(|byte| out(&engine, byte)).collect();
+    for &entry in &entries[1..4] {
+        engine.put(entry);
+    }
+    let (last, kept) = (entries[0], entries[4]);
+    let emptier = spawn(&engine, move |engine| {
+        engine.put(last);
+        // Fills the second cluster and takes the first again.
+        (6..10).map(|byte| out(engine, byte)).collect::<Vec<_>>()
+    });
+    // 9 went where 1 was, if the reader is late enough.
+    assert!(matches!(read(&engine, last), None | Some(1 | 9)));
+    let fresh = emptier.join().expect("no panic");
+    for (byte, entry) in (5..).zip([kept].into_iter().chain(fresh)) {
+        assert_eq!(read(&engine, entry), Some(byte));
+        engine.put(entry);
+    }
+    assert_empty(&engine);
+}
+
+/// Slots are taken while others are freed in a full cluster.
+pub fn allocation_against_free() {
+    let engine = engine(8);
+    let entries: Vec<Entry> = (1..=4).map(|byte| out(&engine, byte)).collect();
+    let (first, second) = (entries[0], entries[1]);
+    let free = spawn(&engine, move |engine| {
+        engine.put(first);
+        engine.put(second);
+    });
+    let fresh = [out(&engine, 5), out(&engine, 6)];
+    free.join().expect("no panic");
+    // Enough to take what was freed: no slot may be lost on a list, none given out twice.
+    let more: Vec<Entry> = (7..11).map(|byte| out(&engine, byte)).collect();
+    let mut alive: Vec<Entry> = entries[2..]
+        .iter()
+        .copied()
+        .chain(fresh)
+        .chain(more)
+        .collect();
+    for (byte, &entry) in (3..).zip(&alive) {
+        assert_eq!(read(&engine, entry), Some(byte));
+    }
+    alive.sort_unstable();
+    alive.dedup();
+    assert_eq!(alive.len(), 8);
+    assert_eq!(engine.stats().clusters, 2);
+    alive.into_iter().for_each(|entry| engine.put(entry));
+    assert_empty(&engine);
+}
+
+/// Two threads with one CPU number find its cluster full and both look for another.
+pub fn two_allocations_find_the_cluster_full() {
+    let engine = engine(6);
+    let entries: Vec<Entry> = (1..=4).map(|byte| out(&engine, byte)).collect();
+    let other = spawn(&engine, |engine| out(engine, 5));
+    let mine = out(&engine, 6);
+    let other = other.join().expect("no panic");
+    assert_ne!(mine, other);
+    assert_eq!(
+        (read(&engine, other), read(&engine, mine)),
+        (Some(5), Some(6))
+    );
+    // One new cluster for both: none may be left that no CPU knows of.
+    assert_eq!(engine.stats().clusters, 2);
+    for entry in entries.into_iter().chain([mine, other]) {
+        engine.put(entry);
+    }
+    assert_empty(&engine);
+}
+
+/// The only reference is duplicated and put at the same time.
+pub fn dup_against_put() {
+    let engine = engine(1);
+    let entry = written(&engine, 1);
+    let put = spawn(&engine, move |engine| engine.put(entry));
+    let dup = engine.dup(entry);
+    put.join().expect("no panic");
+    match dup {
+        Ok(()) => {
+            assert_eq!(engine.count(entry), 1);
+            assert_eq!(read(&engine, entry), Some(1));
+            engine.put(entry);
+        }
+        Err(error) => assert_eq!(error, DupError::Gone),
+    }
+    assert_eq!((engine.count(entry), read(&engine, entry)), (0, None));
+    assert_empty(&engine);
+}
+
+/// The same where the count moves between word and extend table.
+pub fn dup_against_put_at_the_overflow() {
+    let engine = engine(1);
+    let entry = out(&engine, 1);
+    (1..14).for_each(|_| engine.dup(entry).expect("in use"));
+    let put = spawn(&engine, move |engine| engine.put(entry));
+    engine.dup(entry).expect("fourteen references");
+    put.join().expect("no panic");
+    for left in (0..14).rev() {
+        engine.put(entry);
+        assert_eq!(engine.count(entry), left);
+    }
+    assert_empty(&engine);
+}
+
+fn write_out_against_put_of(byte: u8) {
+    let engine = engine(1);
+    let entry = out(&engine, byte);
+    let put = spawn(&engine, move |engine| engine.put(entry));
+    // Written before the put, freed by us, or gone already: all are right as long as nothing stays.
+    let result = engine.write_out(entry, &mut Scratch::new());
+    assert!(
+        matches!(result, Ok(_) | Err(WriteOutError::NotCached)),
+        "{result:?}"
+    );
+    put.join().expect("no panic");
+    assert_eq!(read(&engine, entry), None);
+    assert_empty(&engine);
+}
+
+/// A page is written out while its last reference is put.
+pub fn write_out_against_put() {
+    write_out_against_put_of(1);
+}
+
+/// The same for a page of zeros.
+pub fn write_out_of_zeros_against_put() {
+    write_out_against_put_of(0);
+}
+
+/// A page is written out twice at once.
+pub fn write_out_against_write_out() {
+    let engine = engine(1);
+    let entry = out(&engine, 1);
+    let other = spawn(&engine, move |engine| {
+        engine.write_out(entry, &mut Scratch::new()).is_ok()
+    });
+    let mine = engine.write_out(entry, &mut Scratch::new()).is_ok();
+    assert!(other.join().expect("no panic") ^ mine, "exactly one writes");
+    assert_eq!(read(&engine, entry), Some(1));
+    engine.put(entry);
+    assert_empty(&engine);
+}
+
+fn swap_in_against_write_out_of(byte: u8) {
+    let engine = engine(1);
+    let entry = out(&engine, byte);
+    let writer = spawn(&engine, move |engine| {
+        engine.write_out(entry, &mut Scratch::new()).expect("room");
+        // The frame is free for another page unless the reader still holds it.
+        engine.frame().map(|mut frame| {
+            frame.0.fill(9);
+            engine.swap_out(0, frame, Shadow::ABSENT).expect("a slot")
+        })
+    });
+    assert_eq!(read(&engine, entry), Some(byte));
+    let other = writer.join().expect("no panic");
+    assert_eq!(read(&engine, entry), Some(byte));
+    engine.put(entry);
+    if let Some(other) = other {
+        assert_eq!(read(&engine, other), Some(9));
+        engine.put(other);
+    }
+    assert_empty(&engine);
+}
+
+/// A page is read while it goes from its frame to the pool and the frame to another page.
+pub fn swap_in_against_write_out() {
+    swap_in_against_write_out_of(1);
+}
+
+/// The same for a page of zeros.
+pub fn swap_in_of_zeros_against_write_out() {
+    swap_in_against_write_out_of(0);
+}
+
+/// A stored page is read while its last reference is put and another page takes its place in the pool.
+pub fn swap_in_of_stored_against_put() {
+    let engine = engine(1);
+    let entry = written(&engine, 1);
+    let put = spawn(&engine, move |engine| {
+        engine.put(entry);
+        written(engine, 2)
+    });
+    assert!(matches!(read(&engine, entry), None | Some(1)));
+    let other = put.join().expect("no panic");
+    assert_eq!(read(&engine, entry), None);
+    assert_eq!(read(&engine, other), Some(2));
+    engine.put(other);
+    assert_empty(&engine);
+}
+
+/// Two readers and the last put: whoever leaves last frees, once.
+pub fn two_swap_ins_of_stored_against_put() {
+    let engine = engine(1);
+    let entry = written(&engine, 1);
+    let reader = spawn(&engine, move |engine| read(engine, entry));
+    let put = spawn(&engine, move |engine| engine.put(entry));
+    assert!(matches!(read(&engine, entry), None | Some(1)));
+    assert!(matches!(reader.join().expect("no panic"), None | Some(1)));
+    put.join().expect("no panic");
+    assert_empty(&engine);
+}
+
+/// All three at once: read, write out, put.
+pub fn swap_in_against_write_out_and_put() {
+    let engine = engine(1);
+    let entry = out(&engine, 1);
+    let writer = spawn(&engine, move |engine| {
+        // Written, freed or gone: the count decides, at the end.
+        let _ = engine.write_out(entry, &mut Scratch::new());
+    });
+    let put = spawn(&engine, move |engine| engine.put(entry));
+    assert!(matches!(read(&engine, entry), None | Some(1)));
+    writer.join().expect("no panic");
+    put.join().expect("no panic");
+    assert_eq!(read(&engine, entry), None);
+    assert_empty(&engine);
+}
+
+/// Frames are taken and given back by two threads, in an order that brings a frame back to the top of the stack with
+/// another one under it: none may be lost or given out twice.
+pub fn frames_are_taken_and_given_back() {
+    let engine = engine(3);
+    let other = spawn(&engine, move |engine| {
+        let first = engine.frame().expect("three frames");
+        let mut second = engine.frame().expect("three frames");
+        drop(first);
+        second.0.fill(1);
+        assert!(second.0.iter().all(|&byte| byte == 1));
+    });
+    let mut frame = engine.frame().expect("the other thread has two at most");
+    frame.0.fill(2);
+    assert!(frame.0.iter().all(|&byte| byte == 2));
+    drop(frame);
+    other.join().expect("no panic");
+    let all = [engine.frame(), engine.frame(), engine.frame()];
+    assert!(all.iter().all(Option::is_some) && engine.frame().is_none());
+    drop(all);
+    assert_empty(&engine);
+}

@@ -1,0 +1,229 @@
+//! Many threads on one engine, each doing random operations on shared entries, for a few seconds.
+//!
+//! A shared page table of locked places stands in for the pager's. Readers copy a place's entry and then swap it in
+//! *without* the lock, so that puts, write-outs and reuse of slot and frame happen under their hands. Every page says
+//! in its first bytes which seed it was made from: whatever a reader gets must be one whole page, and if the place did
+//! not change meanwhile, its page.
+
+#![cfg(not(any(loom, shuttle)))]
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vswap_engine::{
+    Codec, Config, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Scratch, Shadow,
+    SwapInError, WriteOutError,
+};
+
+const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
+const PLACES: usize = 96;
+const FRAMES: usize = 24;
+const OPERATIONS: u64 = if cfg!(miri) { 12 } else { 60_000 };
+/// Small enough to be full now and then.
+const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
+
+type Place = Mutex<Option<(Entry, u64)>>;
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+}
+
+/// Content of a seed: zeros, a page that packs, or one that does not, each checkable as a whole.
+fn fill(page: &mut Page, seed: u64) {
+    page.0.fill(0);
+    if seed.is_multiple_of(5) {
+        return;
+    }
+    let step = if seed.is_multiple_of(7) { 8 } else { 64 };
+    let mut state = seed;
+    for chunk in page.0.chunks_mut(step) {
+        chunk[..8].copy_from_slice(&state.to_le_bytes());
+        random(&mut state);
+    }
+}
+
+fn assert_is(page: &Page, seed: u64) {
+    let mut expected = Box::new(Page([0; PAGE_BYTES]));
+    fill(&mut expected, seed);
+    assert!(page.0 == expected.0, "not the page of seed {seed}");
+}
+
+/// The page is one of those that were ever written, and whole.
+fn assert_whole(page: &Page) {
+    let seed = u64::from_le_bytes(page.0[..8].try_into().expect("eight bytes"));
+    assert_is(page, seed);
+}
+
+struct Worker<'a> {
+    engine: &'a Engine,
+    places: &'a [Place],
+    scratch: Scratch,
+    page: Box<Page>,
+    state: u64,
+    thread: u64,
+    made: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn pick(&mut self, below: usize) -> usize {
+        usize::try_from(random(&mut self.state)).expect("64 bits") % below
+    }
+
+    fn place(&mut self) -> &'a Place {
+        &self.places[self.pick(PLACES)]
+    }
+
+    fn peek(&mut self) -> Option<(Entry, u64)> {
+        *self.place().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&mut self) {
+        for _ in 0..OPERATIONS {
+            match random(&mut self.state) % 10 {
+                0..3 => self.swap_out(),
+                3..6 => self.write_out(),
+                6..8 => self.swap_in(),
+                8 => self.share(),
+                _ => self.drop_one(),
+            }
+        }
+    }
+
+    fn swap_out(&mut self) {
+        let Some(mut frame) = self.engine.frame() else {
+            return self.write_out();
+        };
+        self.made += 1;
+        // Never 0: a seed in a page's first bytes is told apart from a page of zeros.
+        let seed = self.made * THREADS + self.thread + 1;
+        fill(&mut frame, seed);
+        // Any CPU number: threads migrate.
+        let cpu = self.pick(64);
+        let shadow = Shadow::truncated(seed);
+        let entry = self
+            .engine
+            .swap_out(cpu, frame, shadow)
+            .expect("memory for a slot");
+        let old = self.place().lock().unwrap().replace((entry, seed));
+        if let Some((old, _)) = old {
+            self.engine.put(old);
+        }
+    }
+
+    fn write_out(&mut self) {
+        if let Some((entry, _)) = self.peek() {
+            match self.engine.write_out(entry, &mut self.scratch) {
+                Ok(_) | Err(WriteOutError::Busy | WriteOutError::NotCached) => {}
+                Err(WriteOutError::PoolFull) => self.drop_one(),
+            }
+        }
+    }
+
+    fn swap_in(&mut self) {
+        let at = self.pick(PLACES);
+        let Some((entry, seed)) = *self.places[at].lock().unwrap() else {
+            return;
+        };
+        let result = self
+            .engine
+            .swap_in(entry, &mut self.page, &mut self.scratch);
+        // The entry stayed alive throughout if its place still has it: seeds are never used twice.
+        let stayed = *self.places[at].lock().unwrap() == Some((entry, seed));
+        match result {
+            Ok(_) => {
+                if stayed {
+                    assert_is(&self.page, seed);
+                } else if !self.page.is_zero() {
+                    assert_whole(&self.page);
+                }
+            }
+            Err(SwapInError::Gone) => assert!(!stayed, "an entry in use was not found"),
+            Err(error) => panic!("{error}"),
+        }
+        if let Lookup::Cached(frame) = self.engine.lookup(entry)
+            && !frame.is_zero()
+        {
+            assert_whole(&frame);
+        }
+    }
+
+    /// Adds references under the place's lock, as a fork does, and takes them away without.
+    fn share(&mut self) {
+        let times = random(&mut self.state) % 20;
+        let place = self.place().lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((entry, seed)) = *place else {
+            return;
+        };
+        for _ in 0..times {
+            self.engine.dup(entry).expect("in use: its place is locked");
+        }
+        drop(place);
+        for _ in 0..times {
+            self.engine
+                .swap_in(entry, &mut self.page, &mut self.scratch)
+                .expect("we hold a reference");
+            assert_is(&self.page, seed);
+            self.engine.put(entry);
+        }
+    }
+
+    fn drop_one(&mut self) {
+        let taken = self.place().lock().unwrap().take();
+        if let Some((entry, _)) = taken {
+            self.engine.put(entry);
+        }
+    }
+}
+
+#[test]
+fn threads_find_every_byte_and_leave_nothing_behind() {
+    let pages = Arc::new(HeapPages::new());
+    let config = Config {
+        frames: FRAMES,
+        cpus: 2,
+        codec: Codec::Lz4,
+        pool_limit_bytes: POOL_LIMIT_BYTES,
+        checksums: true,
+    };
+    let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
+    let places: Vec<Place> = (0..PLACES).map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (engine, places) = (&engine, &places[..]);
+            scope.spawn(move || {
+                let mut worker = Worker {
+                    engine,
+                    places,
+                    scratch: engine.scratch(),
+                    page: Box::new(Page([0; PAGE_BYTES])),
+                    state: 0x1234_5678_9abc_def1 + thread,
+                    thread,
+                    made: 0,
+                };
+                worker.run();
+            });
+        }
+    });
+    let mut scratch = engine.scratch();
+    let mut page = Box::new(Page([0; PAGE_BYTES]));
+    for place in &places {
+        if let Some((entry, seed)) = place.lock().unwrap().take() {
+            engine
+                .swap_in(entry, &mut page, &mut scratch)
+                .expect("in use");
+            assert_is(&page, seed);
+            assert_eq!(engine.count(entry), 1);
+            engine.put(entry);
+        }
+    }
+    let stats = engine.stats();
+    assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
+    assert_eq!(
+        (stats.compressed, stats.raw, stats.pool_bytes, stats.damaged),
+        (0, 0, 0, 0)
+    );
+    drop(engine);
+    assert_eq!(pages.pages_out(), 0);
+}
