@@ -1,0 +1,126 @@
+//! What this machine and this user are permitted, found by trying it, and what to do about what is missing.
+//!
+//! `probe` creates descriptors, a few pages and two short-lived forked children, and leaves nothing behind. The
+//! children make system calls only. Call it from a process that has no userfaultfd registered with fork events.
+
+mod probes;
+
+/// What a probe found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Works.
+    Works,
+    /// Does not work here.
+    Missing,
+    /// Could not be tried.
+    Unknown,
+}
+
+/// Whether `run` can do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// `run` refuses to start without it.
+    Required,
+    /// One of several ways to a required thing.
+    OneOf,
+    /// Better with it.
+    Useful,
+    /// For information.
+    Information,
+}
+
+/// One line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// A stable short name.
+    pub name: &'static str,
+    /// What was found.
+    pub status: Status,
+    /// Whether it matters.
+    pub need: Need,
+    /// What it is for, or what was found, in a few words.
+    pub detail: String,
+    /// What to do about it, empty when it works or nothing can be done.
+    pub advice: &'static str,
+}
+
+/// Tries everything; takes some milliseconds.
+pub fn probe() -> Vec<Finding> {
+    let mut findings = probes::userfaultfd();
+    findings.extend(probes::other_process());
+    findings.push(probes::seccomp());
+    findings.push(probes::io_uring());
+    findings.push(probes::map_count());
+    findings.extend(probes::memory());
+    findings
+}
+
+/// The required findings that do not work: empty means that `run` can start.
+pub fn missing(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
+    findings
+        .iter()
+        .filter(|one| one.need == Need::Required && one.status != Status::Works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_probe_answers_once_and_advises_where_it_must() {
+        let findings = probe();
+        let mut names: Vec<&str> = findings.iter().map(|one| one.name).collect();
+        for name in [
+            "userfaultfd-device",
+            "userfaultfd-syscall",
+            "userfaultfd-user-mode",
+            "kernel-faults",
+            "layout-events",
+            "fork-events",
+            "write-protect",
+            "move",
+            "poison",
+            "pagemap-scan",
+            "process-vm-readv",
+            "pidfd",
+            "seccomp-notify",
+            "io-uring",
+            "map-count",
+            "memory-machine",
+            "memory-limit",
+        ] {
+            assert!(names.contains(&name), "{name}");
+        }
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        for one in &findings {
+            let must = one.status != Status::Works && one.need != Need::Information;
+            assert!(!must || !one.advice.is_empty(), "{one:?}");
+            assert!(
+                one.status != Status::Works || one.advice.is_empty(),
+                "{one:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn probing_twice_leaves_nothing_behind() {
+        let userfaultfds = || {
+            std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+                .filter(|link| link.to_string_lossy().contains("userfaultfd"))
+                .count()
+        };
+        let status =
+            |findings: &[Finding]| findings.iter().map(|one| one.status).collect::<Vec<_>>();
+        let (first, second) = (probe(), probe());
+        assert_eq!(status(&first), status(&second));
+        let required = missing(&first).count();
+        assert_eq!(missing(&second).count(), required);
+        // The other test of this file may be at it too, but never with more than it holds at once.
+        assert!(userfaultfds() <= 4);
+    }
+}

@@ -1,0 +1,441 @@
+//! The probes, one per permission.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::{Finding, Need, Status};
+use crate::memory::{HugePages, Mapping};
+use crate::pagemap::{PAGE_BYTES, Pagemap, Query, Region};
+use crate::process::{LocalSpan, PidFd, RemoteSpan, read_memory};
+use crate::uffd::{Faults, UffdError, Userfaultfd, feature, mode};
+
+const PAGE: usize = 4096;
+const MARK: u8 = 0xD7;
+
+const GET_USERFAULTFD: &str = "let the user open the device (setfacl -m u:USER:rw /dev/userfaultfd; in a container, \
+     --device /dev/userfaultfd), or sysctl vm.unprivileged_userfaultfd=1, or run with CAP_SYS_PTRACE and a seccomp \
+     profile that allows userfaultfd";
+const NEWER_KERNEL: &str = "use a newer kernel: Linux 6.8 or later";
+
+fn finding(
+    name: &'static str,
+    need: Need,
+    status: Status,
+    detail: impl Into<String>,
+    advice: &'static str,
+) -> Finding {
+    let advice = if status == Status::Works { "" } else { advice };
+    Finding {
+        name,
+        status,
+        need,
+        detail: detail.into(),
+        advice,
+    }
+}
+
+fn works(yes: bool) -> Status {
+    if yes { Status::Works } else { Status::Missing }
+}
+
+fn errno_of<T>(result: &Result<T, rustix::io::Errno>) -> String {
+    match result {
+        Ok(_) => "permitted".to_owned(),
+        Err(errno) => format!("refused: {errno}"),
+    }
+}
+
+/// The ways to a userfaultfd, and what it can do.
+pub fn userfaultfd() -> Vec<Finding> {
+    let device = Userfaultfd::open_device(Faults::All);
+    let syscall = Userfaultfd::open_syscall(Faults::All);
+    let user = Userfaultfd::open_syscall(Faults::UserOnly);
+    let way = |name, opened: &Result<Userfaultfd, _>, need, advice| {
+        finding(name, need, works(opened.is_ok()), errno_of(opened), advice)
+    };
+    let mut findings = vec![
+        way("userfaultfd-device", &device, Need::OneOf, GET_USERFAULTFD),
+        way(
+            "userfaultfd-syscall",
+            &syscall,
+            Need::OneOf,
+            GET_USERFAULTFD,
+        ),
+        way(
+            "userfaultfd-user-mode",
+            &user,
+            Need::Information,
+            "the kernel or a seccomp profile has no userfaultfd at all",
+        ),
+    ];
+    let full = device.is_ok() || syscall.is_ok();
+    findings.push(finding(
+        "kernel-faults",
+        Need::Required,
+        works(full),
+        "system calls of the program may touch pages that are out",
+        GET_USERFAULTFD,
+    ));
+    let faults = if full { Faults::All } else { Faults::UserOnly };
+    findings.extend(features(faults, Userfaultfd::offered(faults).ok()));
+    findings
+}
+
+fn features(faults: Faults, offered: Option<u64>) -> Vec<Finding> {
+    let has = |bits: u64| match offered {
+        Some(offered) => works(offered & bits == bits),
+        None => Status::Unknown,
+    };
+    let layout = feature::EVENT_REMAP | feature::EVENT_REMOVE | feature::EVENT_UNMAP;
+    let required =
+        |name, status, detail| finding(name, Need::Required, status, detail, NEWER_KERNEL);
+    vec![
+        required(
+            "layout-events",
+            has(layout),
+            "mremap, madvise and munmap of the program are followed",
+        ),
+        fork_events(faults, has(feature::EVENT_FORK)),
+        required(
+            "write-protect",
+            has(feature::PAGEFAULT_FLAG_WP),
+            "writes to clean pages are seen",
+        ),
+        required(
+            "move",
+            match has(feature::MOVE) {
+                Status::Works => move_works(faults),
+                other => other,
+            },
+            "pages are taken out without copying",
+        ),
+        finding(
+            "poison",
+            Need::Useful,
+            has(feature::POISON),
+            "a page that cannot be read again harms only who touches it",
+            "use a newer kernel: Linux 6.6 or later",
+        ),
+    ]
+}
+
+fn fork_events(faults: Faults, known: Status) -> Finding {
+    let opened = Userfaultfd::open(faults)
+        .ok()
+        .filter(|_| known == Status::Works);
+    let status = match opened.map(|(uffd, _)| uffd.handshake(feature::EVENT_FORK)) {
+        Some(Ok(_)) => Status::Works,
+        Some(Err(_)) => Status::Missing,
+        None => known,
+    };
+    finding(
+        "fork-events",
+        Need::Required,
+        status,
+        "a forked child keeps what is out; without them it would read zeros",
+        "run with CAP_SYS_PTRACE (in the initial user namespace)",
+    )
+}
+
+/// Moves a page between two of this process.
+fn move_works(faults: Faults) -> Status {
+    let moved = || -> Option<bool> {
+        // The memory is dropped after the userfaultfd; this one has no events, so nobody waits either way.
+        let memory = Mapping::anonymous(2 * PAGE, HugePages::Never).ok()?;
+        let (uffd, _) = Userfaultfd::open_with(faults, feature::MOVE).ok()?;
+        let (from, to) = (memory.address(), memory.address() + PAGE_BYTES);
+        let pointer = memory.pointer().as_ptr();
+        // SAFETY: both pages belong to this function alone; they are reached through this pointer only.
+        unsafe {
+            pointer.write(MARK);
+            uffd.register(to, PAGE_BYTES, mode::MISSING).ok()?;
+            let moved: Result<(), UffdError> = uffd.move_pages(to, from, PAGE_BYTES, 0);
+            Some(moved.is_ok() && pointer.add(PAGE).read_volatile() == MARK)
+        }
+    };
+    moved().map_or(Status::Unknown, works)
+}
+
+/// A forked child that waits until it is killed, sharing this process's memory as it was.
+struct Child {
+    pid: u32,
+}
+
+impl Child {
+    fn new() -> Option<Child> {
+        // SAFETY: the child makes system calls only: it waits for the signal that ends it. By the system call and not
+        // by the C library's fork, whose handlers are of no use here.
+        let pid = unsafe { libc::syscall(libc::SYS_fork) };
+        if pid == 0 {
+            // SAFETY: takes plain numbers; lets the child end with the thread that made it.
+            unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            loop {
+                // SAFETY: takes no arguments, waits for a signal.
+                unsafe { libc::syscall(libc::SYS_pause) };
+            }
+        }
+        u32::try_from(pid).ok().map(|pid| Child { pid })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = crate::process::kill(self.pid);
+        wait(self.pid);
+    }
+}
+
+/// Exit code of a child, None when a signal ended it.
+fn wait(pid: u32) -> Option<i32> {
+    let mut status = 0;
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    // SAFETY: waits for a child of this process and writes one int.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 {
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+}
+
+/// What may be learnt of another process of the same user.
+pub fn other_process() -> Vec<Finding> {
+    const ADVICE: &str = "run with CAP_SYS_PTRACE, set the sysctl kernel.yama.ptrace_scope to 1 or less, or use a \
+         seccomp profile that allows it";
+    let memory = Mapping::anonymous(PAGE, HugePages::Never).ok();
+    if let Some(memory) = &memory {
+        // SAFETY: the page belongs to this function alone.
+        unsafe { memory.pointer().write(MARK) };
+    }
+    let child = Child::new();
+    let both = memory.as_ref().zip(child.as_ref());
+    let try_each = |probe: fn(u32, u64) -> Result<bool, String>| match both
+        .map(|(memory, child)| probe(child.pid, memory.address()))
+    {
+        None => (Status::Unknown, "no child process could be made".to_owned()),
+        Some(Ok(yes)) => (works(yes), "permitted".to_owned()),
+        Some(Err(why)) => (Status::Missing, why),
+    };
+    let (scan, scan_detail) = try_each(|pid, address| {
+        let pagemap = Pagemap::open(pid).map_err(|error| error.to_string())?;
+        let mut regions = [Region::default(); 1];
+        let found = pagemap
+            .scan(
+                address,
+                address + PAGE_BYTES,
+                &Query::EVICTABLE,
+                &mut regions,
+            )
+            .map_err(|error| error.to_string())?;
+        Ok(found.regions == 1)
+    });
+    let (read, read_detail) = try_each(|pid, address| {
+        let mut byte = 0u8;
+        let local = [LocalSpan {
+            pointer: &raw mut byte,
+            bytes: 1,
+        }];
+        // SAFETY: the span is `byte`, which nothing refers to during the call.
+        let read = unsafe { read_memory(pid, &[RemoteSpan { address, bytes: 1 }], &local) };
+        read.map_err(|error| error.to_string())?;
+        Ok(byte == MARK)
+    });
+    let (pidfd, pidfd_detail) = try_each(|pid, _| {
+        let pidfd = PidFd::open(pid).map_err(|errno| errno.to_string())?;
+        pidfd
+            .exited(Some(std::time::Duration::ZERO))
+            .map_err(|errno| errno.to_string())?;
+        Ok(true)
+    });
+    let newer =
+        "use Linux 6.7 or later; if it is: run as the program's user or with CAP_SYS_PTRACE";
+    vec![
+        finding("pagemap-scan", Need::Required, scan, scan_detail, newer),
+        finding(
+            "process-vm-readv",
+            Need::Required,
+            read,
+            read_detail,
+            ADVICE,
+        ),
+        finding(
+            "pidfd",
+            Need::Required,
+            pidfd,
+            pidfd_detail,
+            "use a seccomp profile that allows pidfd_open",
+        ),
+    ]
+}
+
+/// Installs a filter in a child, with a listener. What the filter says does not matter: it allows everything.
+pub fn seccomp() -> Finding {
+    const TRIED: i32 = 200;
+    // BPF_RET | BPF_K of SECCOMP_RET_ALLOW.
+    let filter = [libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ALLOW,
+    }];
+    // SAFETY: the child makes system calls only and ends by one.
+    let pid = unsafe { libc::syscall(libc::SYS_fork) };
+    if pid == 0 {
+        let errno = install(&filter).err().unwrap_or(0);
+        // SAFETY: ends the child at once.
+        unsafe {
+            libc::syscall(
+                libc::SYS_exit_group,
+                if errno < TRIED { errno } else { TRIED },
+            )
+        };
+    }
+    let code = u32::try_from(pid).ok().and_then(wait);
+    let (status, detail) = match code {
+        Some(0) => (Status::Works, "permitted".to_owned()),
+        Some(libc::EBUSY) => (
+            Status::Missing,
+            "a supervisor of this container listens already (EBUSY)".to_owned(),
+        ),
+        Some(errno) => (
+            Status::Missing,
+            format!("refused: {}", rustix::io::Errno::from_raw_os_error(errno)),
+        ),
+        None => (Status::Unknown, "no child process could be made".to_owned()),
+    };
+    finding(
+        "seccomp-notify",
+        Need::Required,
+        status,
+        detail,
+        "use a container runtime that does not listen itself and a profile that allows the seccomp call; Linux 5.7 or \
+         later with CONFIG_SECCOMP_FILTER",
+    )
+}
+
+#[repr(C)]
+struct FilterProgram {
+    len: u16,
+    filter: *const libc::sock_filter,
+}
+
+/// Installs `filter` in the calling thread and closes the listener; an errno when it is refused. System calls only.
+fn install(filter: &[libc::sock_filter]) -> Result<(), i32> {
+    const SET_MODE_FILTER: libc::c_ulong = 1;
+    const FLAG_TSYNC: libc::c_ulong = 1 << 0;
+    const FLAG_NEW_LISTENER: libc::c_ulong = 1 << 3;
+    const FLAG_TSYNC_ESRCH: libc::c_ulong = 1 << 4;
+    let flags = FLAG_TSYNC | FLAG_NEW_LISTENER | FLAG_TSYNC_ESRCH;
+    let len = u16::try_from(filter.len()).map_err(|_| libc::E2BIG)?;
+    let program = FilterProgram {
+        len,
+        filter: filter.as_ptr(),
+    };
+    // SAFETY: the program outlives the call, which copies it; prctl takes plain numbers.
+    let fd = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::syscall(
+            libc::SYS_seccomp,
+            SET_MODE_FILTER,
+            flags,
+            &raw const program,
+        )
+    };
+    closed(fd)
+}
+
+/// Closes the descriptor that a system call returned, or tells its errno.
+fn closed(fd: libc::c_long) -> Result<(), i32> {
+    match i32::try_from(fd) {
+        Ok(fd) if fd >= 0 => {
+            // SAFETY: the call returned a new descriptor, which nobody else owns.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(())
+        }
+        _ => Err(std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::ENOSYS)),
+    }
+}
+
+/// Makes the smallest ring.
+pub fn io_uring() -> Finding {
+    /// Bytes of struct io_uring_params, which must be zero.
+    const PARAMS_BYTES: usize = 120;
+    let mut params = [0u64; PARAMS_BYTES / 8];
+    // SAFETY: the call reads and writes PARAMS_BYTES bytes.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
+    let made = closed(fd);
+    let detail = match made {
+        Ok(()) => "permitted".to_owned(),
+        Err(errno) => format!("refused: {}", rustix::io::Errno::from_raw_os_error(errno)),
+    };
+    finding(
+        "io-uring",
+        Need::Useful,
+        works(made.is_ok()),
+        detail,
+        "areas on disk use plain reads and writes; for more, set the sysctl kernel.io_uring_disabled=0 or use a \
+         seccomp \
+         profile that allows io_uring",
+    )
+}
+
+/// How many mappings a program may have.
+pub fn map_count() -> Finding {
+    let count = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let (status, detail) = match count.trim().parse::<u64>() {
+        Ok(count) => (Status::Works, format!("{count} mappings per process")),
+        Err(_) => (
+            Status::Unknown,
+            "vm.max_map_count cannot be read".to_owned(),
+        ),
+    };
+    finding("map-count", Need::Information, status, detail, "")
+}
+
+/// Where memory limits come from.
+pub fn memory() -> Vec<Finding> {
+    let mib = |bytes: u64| bytes >> 20;
+    let machine = match crate::procfs::meminfo() {
+        Ok(memory) => (
+            Status::Works,
+            format!(
+                "{} MiB, {} MiB available, {} MiB of kernel swap",
+                mib(memory.total_bytes),
+                mib(memory.available_bytes),
+                mib(memory.swap_total_bytes)
+            ),
+        ),
+        Err(error) => (Status::Unknown, error.to_string()),
+    };
+    let limit = match (
+        crate::cgroup::limit(),
+        crate::cgroup::hierarchies().is_empty(),
+    ) {
+        (Some(limit), _) => (
+            Status::Works,
+            format!("{} MiB by {}", mib(limit.bytes), limit.source.display()),
+        ),
+        (None, false) => (Status::Works, "no limit on the control group".to_owned()),
+        (None, true) => (
+            Status::Missing,
+            "no memory control group is mounted here".to_owned(),
+        ),
+    };
+    vec![
+        finding(
+            "memory-machine",
+            Need::Information,
+            machine.0,
+            machine.1,
+            "",
+        ),
+        finding(
+            "memory-limit",
+            Need::Information,
+            limit.0,
+            limit.1,
+            "`--ram auto` uses the machine's memory",
+        ),
+    ]
+}

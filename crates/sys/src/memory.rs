@@ -1,0 +1,319 @@
+//! Memory of this process: anonymous and shared mappings, and the ring that an agent shares with the pager.
+//!
+//! Mappings are reached through raw pointers only; whoever takes one says who else touches it. `RingMap` is the one
+//! exception: all of a ring is atomic, so a shared reference to it is sound whatever the other side does, as long as
+//! the file keeps its length, which a seal guarantees where the file allows one.
+
+mod arena;
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+pub use arena::{ArenaBytes, PageArena, RUN_PAGES_MAX};
+
+use crate::pagemap::PAGE_BYTES;
+use crate::ring::{RING_BYTES, RING_MAGIC, Ring};
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_BYTES);
+
+/// Why there is no mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// A length of 0 or one that is not a multiple of the page size.
+    #[error("length of {bytes} bytes: a multiple of 4096 above 0 is needed")]
+    Length {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// The file of a ring is too short.
+    #[error("ring file of {bytes} bytes, {RING_BYTES} are needed: the agent is of another version")]
+    ShortRing {
+        /// Length of the file.
+        bytes: u64,
+    },
+    /// A ring of another version.
+    #[error("ring magic {magic:#x}, {RING_MAGIC:#x} is expected: the agent is of another version")]
+    Magic {
+        /// What the ring holds.
+        magic: u64,
+    },
+    /// The kernel refuses.
+    #[error(
+        "mapping {bytes} bytes failed with errno {errno}: see ulimit -v and the sysctl vm.overcommit_memory"
+    )]
+    Refused {
+        /// What was asked for.
+        bytes: usize,
+        /// The errno.
+        errno: i32,
+    },
+}
+
+fn refused(bytes: usize, errno: Errno) -> MemoryError {
+    MemoryError::Refused {
+        bytes,
+        errno: errno.raw_os_error(),
+    }
+}
+
+/// Whether the kernel may back memory with huge pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// Never: memory given back page by page stays given back.
+    Never,
+    /// Where the machine's settings allow it: for memory that is used whole.
+    Allowed,
+}
+
+/// An owned mapping, unmapped when it is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address range has no tie to a thread; access is through raw pointers and their users' promises.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the methods read only the address and the length, and madvise may run concurrently.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory that is counted against nothing until it is touched.
+    ///
+    /// # Errors
+    /// `Length`, `Refused`.
+    pub fn anonymous(bytes: usize, huge: HugePages) -> Result<Mapping, MemoryError> {
+        check_length(bytes)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED the kernel picks a place where nothing is mapped.
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, flags) };
+        let mapping = Mapping::own(mapped, bytes)?;
+        let advice = match huge {
+            HugePages::Never => Advice::LinuxNoHugepage,
+            HugePages::Allowed => Advice::LinuxHugepage,
+        };
+        // A kernel without huge pages refuses the advice and needs none.
+        let _ = mapping.advise(0, bytes, advice);
+        Ok(mapping)
+    }
+
+    /// The first `bytes` of a file, shared with everyone who maps it. Touching bytes beyond the file's end raises
+    /// SIGBUS.
+    ///
+    /// # Errors
+    /// `Length`, `Refused`.
+    pub fn shared(file: BorrowedFd<'_>, bytes: usize) -> Result<Mapping, MemoryError> {
+        check_length(bytes)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED the kernel picks a place where nothing is mapped.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        Mapping::own(mapped, bytes)
+    }
+
+    fn own(mapped: Result<*mut c_void, Errno>, bytes: usize) -> Result<Mapping, MemoryError> {
+        let mapped = mapped.map_err(|errno| refused(bytes, errno))?;
+        let pointer = NonNull::new(mapped.cast::<u8>()).ok_or(refused(bytes, Errno::NOMEM))?;
+        Ok(Mapping { pointer, bytes })
+    }
+
+    /// First byte.
+    pub fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.pointer.as_ptr().expose_provenance() as u64
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the pages of [offset, offset + bytes) back to the kernel; they read as zeros afterwards.
+    ///
+    /// # Errors
+    /// `Length` for a range outside the mapping or not page aligned; `Refused`.
+    ///
+    /// # Safety
+    /// Nothing refers to the range, and whoever holds pointers to it expects its content to be gone.
+    pub unsafe fn discard(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+        if !offset.is_multiple_of(PAGE) {
+            return Err(MemoryError::Length { bytes: offset });
+        }
+        self.advise(offset, bytes, Advice::LinuxDontNeed)
+    }
+
+    fn advise(&self, offset: usize, bytes: usize, advice: Advice) -> Result<(), MemoryError> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(MemoryError::Length { bytes });
+        }
+        // SAFETY: the range lies in this mapping; advice that drops content is given only by `discard`, whose caller
+        // promises that nothing refers to it.
+        let done =
+            unsafe { rustix::mm::madvise(self.pointer.as_ptr().add(offset).cast(), bytes, advice) };
+        done.map_err(|errno| refused(bytes, errno))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned, so nobody uses it any more. Failure leaves it mapped, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn check_length(bytes: usize) -> Result<(), MemoryError> {
+    if bytes == 0 || !bytes.is_multiple_of(PAGE) {
+        return Err(MemoryError::Length { bytes });
+    }
+    Ok(())
+}
+
+/// A memory file of `bytes`, close-on-exec, sealed so that it keeps its length.
+///
+/// # Errors
+/// `Length`, `Refused`.
+pub fn memory_file(name: &str, bytes: usize) -> Result<OwnedFd, MemoryError> {
+    check_length(bytes)?;
+    let make = || -> Result<OwnedFd, Errno> {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(fd)
+    };
+    make().map_err(|errno| refused(bytes, errno))
+}
+
+/// A mapped ring.
+#[derive(Debug)]
+pub struct RingMap {
+    mapping: Mapping,
+    sealed: bool,
+}
+
+impl RingMap {
+    /// A new ring, its magic written, and the file to send to the other side.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn create() -> Result<(RingMap, OwnedFd), MemoryError> {
+        let file = memory_file("vswap-ring", RING_BYTES)?;
+        let mapping = Mapping::shared(file.as_fd(), RING_BYTES)?;
+        let ring = RingMap {
+            mapping,
+            sealed: true,
+        };
+        ring.magic
+            .store(RING_MAGIC, core::sync::atomic::Ordering::Release);
+        Ok((ring, file))
+    }
+
+    /// Maps a ring that came from the other side, after checking its length and magic.
+    ///
+    /// # Errors
+    /// `ShortRing`, `Magic`, `Refused`.
+    pub fn open(file: BorrowedFd<'_>) -> Result<RingMap, MemoryError> {
+        // Sealed before the length is looked at, so that it stays what it was. A file made without sealing refuses.
+        let sealed = rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK).is_ok()
+            || rustix::fs::fcntl_get_seals(file).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+        let stat = rustix::fs::fstat(file).map_err(|errno| refused(RING_BYTES, errno))?;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        if bytes < RING_BYTES as u64 {
+            return Err(MemoryError::ShortRing { bytes });
+        }
+        let ring = RingMap {
+            mapping: Mapping::shared(file, RING_BYTES)?,
+            sealed,
+        };
+        match ring.magic.load(core::sync::atomic::Ordering::Acquire) {
+            RING_MAGIC => Ok(ring),
+            magic => Err(MemoryError::Magic { magic }),
+        }
+    }
+
+    /// Whether the file can no longer shrink. Where it can, its other owner can make this process die of SIGBUS.
+    pub fn sealed(&self) -> bool {
+        self.sealed
+    }
+}
+
+impl core::ops::Deref for RingMap {
+    type Target = Ring;
+
+    fn deref(&self) -> &Ring {
+        // SAFETY: the mapping is page aligned, at least as long as a Ring, zeroed by the kernel at first, and lives as
+        // long as `self`; a Ring is all atomics, so changes by the other side are changes through shared references.
+        unsafe { self.mapping.pointer.cast::<Ring>().as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+
+    #[test]
+    fn both_ends_of_a_ring_see_the_same_words() {
+        let (mine, file) = RingMap::create().unwrap();
+        let theirs = RingMap::open(file.as_fd()).unwrap();
+        assert!(theirs.sealed());
+        mine.command_seq.store(7, Ordering::Release);
+        assert_eq!(theirs.command_seq.load(Ordering::Acquire), 7);
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+    }
+
+    #[test]
+    fn rings_of_another_kind_are_refused() {
+        let short = memory_file("short", PAGE).unwrap();
+        let error = RingMap::open(short.as_fd()).err();
+        assert_eq!(error, Some(MemoryError::ShortRing { bytes: PAGE as u64 }));
+        let blank = memory_file("blank", RING_BYTES).unwrap();
+        assert_eq!(
+            RingMap::open(blank.as_fd()).err(),
+            Some(MemoryError::Magic { magic: 0 })
+        );
+        let plain = rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&plain, RING_BYTES as u64).unwrap();
+        rustix::io::write(&plain, &RING_MAGIC.to_ne_bytes()).unwrap();
+        assert!(!RingMap::open(plain.as_fd()).unwrap().sealed());
+    }
+
+    #[test]
+    fn anonymous_memory_is_zero_again_after_a_discard() {
+        let mapping = Mapping::anonymous(4 * PAGE, HugePages::Never).unwrap();
+        let pointer = mapping.pointer().as_ptr();
+        // SAFETY: the mapping is 4 pages of this test's own memory.
+        unsafe {
+            pointer.write_bytes(0xA5, 4 * PAGE);
+            mapping.discard(PAGE, 2 * PAGE).unwrap();
+            let kept = [pointer.read(), pointer.add(3 * PAGE).read()];
+            let gone = [pointer.add(PAGE).read(), pointer.add(3 * PAGE - 1).read()];
+            assert_eq!((kept, gone), ([0xA5; 2], [0; 2]));
+            assert!(mapping.discard(1, PAGE).is_err());
+            assert!(mapping.discard(4 * PAGE, PAGE).is_err());
+            assert!(mapping.discard(PAGE, usize::MAX).is_err());
+        }
+        assert!(Mapping::anonymous(0, HugePages::Never).is_err());
+        assert!(Mapping::anonymous(5, HugePages::Never).is_err());
+        assert!(Mapping::anonymous(1 << 60, HugePages::Never).is_err());
+    }
+}

@@ -1,0 +1,318 @@
+//! Processes and memory sizes, from /proc.
+//!
+//! The parsers are pure and never panic. What is read about a process may be stale when it is returned; a pid with its
+//! start time names a process for good.
+
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::pagemap::PAGE_BYTES;
+
+/// Why a file of /proc told nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcError {
+    /// No such process.
+    #[error("the process has exited: forget it")]
+    Gone,
+    /// The text is not of the kernel's form.
+    #[error("/proc/{file} is not of the form that Linux documents: is /proc a real procfs?")]
+    Malformed {
+        /// Name of the file.
+        file: &'static str,
+    },
+    /// Reading failed.
+    #[error("/proc cannot be read: {0}")]
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for ProcError {
+    fn from(error: std::io::Error) -> ProcError {
+        if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) {
+            ProcError::Gone
+        } else {
+            ProcError::Io(error)
+        }
+    }
+}
+
+impl From<Errno> for ProcError {
+    fn from(errno: Errno) -> ProcError {
+        std::io::Error::from(errno).into()
+    }
+}
+
+/// Sizes of a process, bytes. The kernel keeps them per CPU and adds them up loosely: on many CPUs they may be off by
+/// some hundred pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Virtual.
+    pub virtual_bytes: u64,
+    /// Resident: anonymous, file and shared memory.
+    pub resident_bytes: u64,
+    /// The part of the resident that is file or shared memory.
+    pub shared_bytes: u64,
+}
+
+impl Sizes {
+    /// Resident private anonymous memory.
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.resident_bytes.saturating_sub(self.shared_bytes)
+    }
+}
+
+/// Sizes from the text of statm.
+///
+/// # Errors
+/// `Malformed`.
+pub fn parse_statm(text: &[u8]) -> Result<Sizes, ProcError> {
+    let malformed = ProcError::Malformed { file: "PID/statm" };
+    let mut fields = text.split(u8::is_ascii_whitespace).map(decimal);
+    match (
+        fields.next().flatten(),
+        fields.next().flatten(),
+        fields.next().flatten(),
+    ) {
+        (Some(size), Some(resident), Some(shared)) => Ok(Sizes {
+            virtual_bytes: size.saturating_mul(PAGE_BYTES),
+            resident_bytes: resident.saturating_mul(PAGE_BYTES),
+            shared_bytes: shared.saturating_mul(PAGE_BYTES),
+        }),
+        _ => Err(malformed),
+    }
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if !digits.first()?.is_ascii_digit() {
+        return None;
+    }
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// statm of a process, kept open. It follows the process through exec.
+#[derive(Debug)]
+pub struct Statm {
+    fd: OwnedFd,
+}
+
+impl Statm {
+    /// Opens /proc/`pid`/statm.
+    ///
+    /// # Errors
+    /// `Gone`, `Io`.
+    pub fn open(pid: u32) -> Result<Statm, ProcError> {
+        let path = format!("/proc/{pid}/statm");
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Statm { fd })
+    }
+
+    /// The sizes now; all 0 for a zombie. One system call, no allocation.
+    ///
+    /// # Errors
+    /// `Gone` once the process has been reaped.
+    pub fn sizes(&self) -> Result<Sizes, ProcError> {
+        /// Seven numbers of at most 20 digits with blanks between.
+        const TEXT_BYTES_MAX: usize = 7 * 21;
+        let mut text = [0u8; TEXT_BYTES_MAX];
+        let read = rustix::io::pread(&self.fd, &mut text, 0)?;
+        parse_statm(&text[..read])
+    }
+}
+
+/// Resident bytes of this process.
+///
+/// # Errors
+/// As `ProcError` says.
+pub fn own_resident_bytes() -> Result<u64, ProcError> {
+    Ok(parse_statm(&std::fs::read("/proc/self/statm")?)?.resident_bytes)
+}
+
+/// What stat says about a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Process id.
+    pub pid: u32,
+    /// Name of the main thread, at most 15 bytes.
+    pub comm: String,
+    /// State letter: R, S, D, T, t, Z, X, I.
+    pub state: u8,
+    /// Parent's process id.
+    pub parent: u32,
+    /// Faults of all its threads that were served without reading from a device.
+    pub minor_faults: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Start time in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// Whether it still runs: neither a zombie nor dead.
+    pub fn alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// A process from the text of stat. The name may hold any bytes, brackets and line ends included.
+///
+/// # Errors
+/// `Malformed`.
+pub fn parse_stat(text: &[u8]) -> Result<Stat, ProcError> {
+    stat_fields(text).ok_or(ProcError::Malformed { file: "PID/stat" })
+}
+
+fn stat_fields(text: &[u8]) -> Option<Stat> {
+    let open = text.iter().position(|&byte| byte == b'(')?;
+    let close = text
+        .iter()
+        .rposition(|&byte| byte == b')')
+        .filter(|&close| close > open)?;
+    let pid = u32::try_from(decimal(text[..open].trim_ascii())?).ok()?;
+    // After the name, field 3 of proc(5) comes first.
+    let fields: Vec<&[u8]> = text[close + 1..]
+        .split(u8::is_ascii_whitespace)
+        .filter(|f| !f.is_empty())
+        .collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        pid,
+        comm: String::from_utf8_lossy(&text[open + 1..close]).into_owned(),
+        state: *field(3)?.first()?,
+        parent: u32::try_from(decimal(field(4)?)?).ok()?,
+        minor_faults: decimal(field(10)?)?,
+        threads: u32::try_from(decimal(field(20)?)?).ok()?,
+        start_ticks: decimal(field(22)?)?,
+    })
+}
+
+/// stat of one process.
+///
+/// # Errors
+/// `Gone`, `Malformed`, `Io`.
+pub fn stat(pid: u32) -> Result<Stat, ProcError> {
+    parse_stat(&std::fs::read(format!("/proc/{pid}/stat"))?)
+}
+
+/// Whether `pid` runs and is the process that started at `start_ticks` (when given).
+pub fn is_alive(pid: u32, start_ticks: Option<u64>) -> bool {
+    stat(pid)
+        .is_ok_and(|stat| stat.alive() && start_ticks.is_none_or(|ticks| ticks == stat.start_ticks))
+}
+
+/// stat of all processes that can be seen, zombies included. Reads one file per process of the machine.
+///
+/// # Errors
+/// `Io` when /proc cannot be listed.
+pub fn processes() -> Result<Vec<Stat>, ProcError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = decimal(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok())
+        else {
+            continue;
+        };
+        // One that has exited since the listing is left out.
+        found.extend(stat(pid).ok());
+    }
+    Ok(found)
+}
+
+/// Children of `pid`, zombies included, without those that were handed to another parent.
+///
+/// # Errors
+/// `Io`.
+pub fn children(pid: u32) -> Result<Vec<u32>, ProcError> {
+    Ok(processes()?
+        .iter()
+        .filter(|stat| stat.parent == pid)
+        .map(|stat| stat.pid)
+        .collect())
+}
+
+/// All descendants of `pid`, parents before children, without `pid`. A process whose parent has exited belongs to init
+/// or to a subreaper: make the caller one to keep them together.
+///
+/// # Errors
+/// `Io`.
+pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
+    Ok(descendants_among(&processes()?, pid))
+}
+
+fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        for stat in all {
+            if stat.parent == parent && !found.contains(&stat.pid) {
+                found.push(stat.pid);
+            }
+        }
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Real, effective, saved and file-system user ids of `pid`.
+///
+/// # Errors
+/// `Gone`, `Malformed`, `Io`.
+pub fn uids(pid: u32) -> Result<[u32; 4], ProcError> {
+    let text = std::fs::read(format!("/proc/{pid}/status"))?;
+    parse_ids(&text, b"Uid:").ok_or(ProcError::Malformed { file: "PID/status" })
+}
+
+fn parse_ids(text: &[u8], key: &[u8]) -> Option<[u32; 4]> {
+    let line = text
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(key))?;
+    let mut ids = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|id| !id.is_empty());
+    let mut next = || u32::try_from(decimal(ids.next()?)?).ok();
+    Some([next()?, next()?, next()?, next()?])
+}
+
+/// Memory of the machine, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemInfo {
+    /// MemTotal.
+    pub total_bytes: u64,
+    /// MemAvailable.
+    pub available_bytes: u64,
+    /// SwapTotal of the kernel's own swap.
+    pub swap_total_bytes: u64,
+}
+
+/// Memory of the machine from the text of meminfo.
+///
+/// # Errors
+/// `Malformed` without MemTotal.
+pub fn parse_meminfo(text: &[u8]) -> Result<MemInfo, ProcError> {
+    let value = |key: &[u8]| {
+        let line = text
+            .split(|&byte| byte == b'\n')
+            .find_map(|line| line.strip_prefix(key))?;
+        let digits = line.trim_ascii_start().split(|&byte| byte == b' ').next()?;
+        Some(decimal(digits)?.saturating_mul(1024))
+    };
+    Ok(MemInfo {
+        total_bytes: value(b"MemTotal:").ok_or(ProcError::Malformed { file: "meminfo" })?,
+        available_bytes: value(b"MemAvailable:").unwrap_or(0),
+        swap_total_bytes: value(b"SwapTotal:").unwrap_or(0),
+    })
+}
+
+/// Memory of the machine.
+///
+/// # Errors
+/// `Malformed`, `Io`.
+pub fn meminfo() -> Result<MemInfo, ProcError> {
+    parse_meminfo(&std::fs::read("/proc/meminfo")?)
+}
+
+#[cfg(test)]
+#[path = "procfs_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! Tests of the /proc parsers and readers.
+
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn a_name_may_hold_brackets_and_blanks() {
+    let text = b"42 (a) b (c)) S 7 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 98765 10 5\n";
+    let stat = parse_stat(text).unwrap();
+    assert_eq!(
+        (stat.pid, stat.comm.as_str(), stat.state),
+        (42, "a) b (c)", b'S')
+    );
+    assert_eq!((stat.parent, stat.threads, stat.start_ticks), (7, 3, 98765));
+    assert!(stat.alive());
+}
+
+#[test]
+fn texts_of_another_form_are_refused() {
+    for bad in [
+        &b""[..],
+        b"1",
+        b"1 (",
+        b")1(",
+        b"1 (a) S",
+        b"x (a) S 1",
+        b"1 2\n",
+        b"-1 (a) S 2",
+    ] {
+        assert!(parse_stat(bad).is_err());
+    }
+    for bad in [&b""[..], b"1 2", b"1 +2 3", b"a b c"] {
+        assert!(parse_statm(bad).is_err());
+    }
+    assert!(parse_meminfo(b"MemFree: 1 kB\n").is_err());
+    assert_eq!(parse_ids(b"Uid:\t1\t2\t3\n", b"Uid:"), None);
+}
+
+#[test]
+fn sizes_are_bytes() {
+    let sizes = parse_statm(b"100 30 10 1 0 5 0\n").unwrap();
+    assert_eq!(
+        (sizes.virtual_bytes, sizes.resident_bytes),
+        (409_600, 122_880)
+    );
+    assert_eq!(sizes.anonymous_bytes(), 20 * 4096);
+    let memory = parse_meminfo(b"MemTotal:       1000 kB\nMemAvailable:    500 kB\n").unwrap();
+    assert_eq!(
+        (memory.total_bytes, memory.available_bytes),
+        (1_024_000, 512_000)
+    );
+    assert_eq!(
+        parse_ids(b"Name:\tx\nUid:\t1\t2\t3\t4\n", b"Uid:"),
+        Some([1, 2, 3, 4])
+    );
+}
+
+#[test]
+fn descendants_survive_loops_and_come_in_order() {
+    let stat = |pid, parent| Stat {
+        pid,
+        comm: String::new(),
+        state: b'S',
+        parent,
+        minor_faults: 0,
+        threads: 1,
+        start_ticks: 0,
+    };
+    let all = [
+        stat(5, 3),
+        stat(2, 1),
+        stat(3, 2),
+        stat(4, 9),
+        stat(9, 4),
+        stat(6, 2),
+    ];
+    assert_eq!(descendants_among(&all, 1), [2, 3, 6, 5]);
+    assert_eq!(descendants_among(&all, 4), [9]);
+    assert!(descendants_among(&all, 77).is_empty());
+}
+
+#[test]
+fn the_own_process_and_a_child_are_found() {
+    let pid = std::process::id();
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    assert!(children(pid).unwrap().contains(&child.id()));
+    assert!(descendants(pid).unwrap().contains(&child.id()));
+    let ticks = stat(child.id()).unwrap().start_ticks;
+    assert!(is_alive(child.id(), None) && is_alive(child.id(), Some(ticks)));
+    assert!(!is_alive(child.id(), Some(ticks + 1)));
+    let statm = Statm::open(child.id()).unwrap();
+    assert!(statm.sizes().unwrap().resident_bytes > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!is_alive(child.id(), None));
+    assert!(matches!(statm.sizes(), Err(ProcError::Gone)));
+    assert!(matches!(Statm::open(child.id()), Err(ProcError::Gone)));
+    assert_eq!(uids(pid).unwrap()[1], rustix::process::geteuid().as_raw());
+    let total = meminfo().unwrap().total_bytes;
+    assert!(own_resident_bytes().unwrap() < total);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = parse_stat(&bytes);
+        let _ = parse_statm(&bytes);
+        let _ = parse_meminfo(&bytes);
+        let _ = parse_ids(&bytes, b"Uid:");
+    }
+
+    #[test]
+    fn no_near_miss_panics(text in "[0-9]{0,3} ?\\({0,2}[a-z)( ]{0,9}\\){0,2}( [0-9SZ-]{0,21}){0,25}") {
+        let _ = parse_stat(text.as_bytes());
+        let _ = parse_statm(text.as_bytes());
+    }
+}

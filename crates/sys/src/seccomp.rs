@@ -1,0 +1,179 @@
+//! Answering the notifications of the seccomp filter that traps layout calls.
+//!
+//! Order between threads is lost in userfaultfd messages, so a program's mremap, MADV_FREE and UFFDIO_REGISTER calls
+//! stop in the kernel until the pager has answered them, one at a time. The agent installs the filter; the pager holds
+//! the listener. A notification names a thread id; the thread may die at any moment, so `id_valid` comes after
+//! whatever was learnt about it from elsewhere. Nothing here allocates.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use linux_raw_sys::ptrace::{seccomp_data, seccomp_notif, seccomp_notif_resp};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Setter, Updater, opcode};
+
+const RECV: Opcode = opcode::read_write::<seccomp_notif>(b'!', 0);
+const SEND: Opcode = opcode::read_write::<seccomp_notif_resp>(b'!', 1);
+const ID_VALID: Opcode = opcode::write::<u64>(b'!', 2);
+const SET_FLAGS: Opcode = opcode::write::<u64>(b'!', 4);
+const _: () = assert!(RECV == 0xc050_2100 && SEND == 0xc018_2101 && ID_VALID == 0x4008_2102);
+const _: () = assert!(size_of::<seccomp_data>() == 64);
+
+/// Let the call run as the program made it (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`).
+const FLAG_CONTINUE: u32 = 1;
+/// Wake on the CPU of the caller (`SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6).
+const FD_SYNC_WAKE_UP: u64 = 1;
+
+/// Why a listener call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotifyError {
+    /// The caller died or was interrupted (ENOENT), or has been answered already (EINPROGRESS).
+    #[error("the trapped call is over: forget it")]
+    Over,
+    /// No process uses the filter any more.
+    #[error("no process uses the filter any more: close the listener")]
+    Closed,
+    /// Any other errno.
+    #[error("seccomp notification call failed with errno {0}")]
+    Other(i32),
+}
+
+fn meaning(errno: Errno) -> NotifyError {
+    match errno {
+        Errno::NOENT | Errno::INTR | Errno::INPROGRESS => NotifyError::Over,
+        other => NotifyError::Other(other.raw_os_error()),
+    }
+}
+
+/// A trapped system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notification {
+    /// Names the call in answers.
+    pub id: u64,
+    /// Thread id of the caller in the listener's pid namespace, 0 when it is not visible there.
+    pub tid: u32,
+    /// System call number.
+    pub nr: i32,
+    /// Arguments.
+    pub args: [u64; 6],
+}
+
+/// An answer to a trapped system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The call returns this value.
+    Value(i64),
+    /// The call fails with this errno, 1..=4095.
+    Errno(i32),
+    /// The kernel carries the call out as it was made; its arguments in memory may have changed since.
+    Continue,
+}
+
+/// The listening end of a filter.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Listener {
+    /// Takes a listener that came from a filter's installation.
+    pub fn from_fd(fd: OwnedFd) -> Listener {
+        Listener { fd }
+    }
+
+    /// Asks the kernel to hand the CPU over directly between caller and listener (Linux 6.6); a hint that older kernels
+    /// refuse.
+    ///
+    /// # Errors
+    /// `Other { EINVAL }` from a kernel that does not know it.
+    pub fn wake_on_callers_cpu(&self) -> Result<(), NotifyError> {
+        // SAFETY: the argument is a value, not a pointer.
+        let done = unsafe {
+            rustix::ioctl::ioctl(
+                &self.fd,
+                rustix::ioctl::IntegerSetter::<SET_FLAGS>::new_usize(
+                    usize::try_from(FD_SYNC_WAKE_UP).unwrap_or(0),
+                ),
+            )
+        };
+        done.map_err(meaning)
+    }
+
+    /// Waits until there is a notification, up to `timeout` (None = for ever); false when there is none.
+    ///
+    /// # Errors
+    /// `Closed` once the last process of the filter has exited.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, NotifyError> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        crate::eventfd::poll(&mut fds, timeout).map_err(meaning)?;
+        match fds[0].revents() {
+            events if events.contains(PollFlags::IN) => Ok(true),
+            events if events.contains(PollFlags::HUP) => Err(NotifyError::Closed),
+            _ => Ok(false),
+        }
+    }
+
+    /// Takes the next notification, waiting for it; `wait` first where it must not wait.
+    ///
+    /// # Errors
+    /// `Over` when the caller died before it could be told of, or a signal came.
+    pub fn receive(&self) -> Result<Notification, NotifyError> {
+        let data = seccomp_data {
+            nr: 0,
+            arch: 0,
+            instruction_pointer: 0,
+            args: [0; 6],
+        };
+        // The kernel insists on zeros.
+        let mut notif = seccomp_notif {
+            id: 0,
+            pid: 0,
+            flags: 0,
+            data,
+        };
+        // SAFETY: the ioctl writes one seccomp_notif, whose size is part of its number.
+        let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<RECV, _>::new(&mut notif)) };
+        done.map_err(meaning)?;
+        Ok(Notification {
+            id: notif.id,
+            tid: notif.pid,
+            nr: notif.data.nr,
+            args: notif.data.args,
+        })
+    }
+
+    /// Whether the caller still waits for the answer; if so, its thread id was not reused before this call.
+    pub fn id_valid(&self, id: u64) -> bool {
+        // SAFETY: the ioctl reads one u64.
+        unsafe { rustix::ioctl::ioctl(&self.fd, Setter::<ID_VALID, _>::new(id)) }.is_ok()
+    }
+
+    /// Answers a notification; the caller goes on.
+    ///
+    /// # Errors
+    /// `Over` when the caller no longer waits.
+    pub fn respond(&self, id: u64, answer: Answer) -> Result<(), NotifyError> {
+        let (val, error, flags) = match answer {
+            Answer::Value(value) => (value, 0, 0),
+            Answer::Errno(errno) => (0, -errno, 0),
+            Answer::Continue => (0, 0, FLAG_CONTINUE),
+        };
+        let mut response = seccomp_notif_resp {
+            id,
+            val,
+            error,
+            flags,
+        };
+        // SAFETY: the ioctl reads one seccomp_notif_resp.
+        let done =
+            unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<SEND, _>::new(&mut response)) };
+        done.map_err(meaning)
+    }
+}
