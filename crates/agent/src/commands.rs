@@ -1,0 +1,261 @@
+//! What the pager can ask for. Runs on the agent's thread, one command at a time.
+//!
+//! Nothing here can panic, allocate or wait, except for the pager's own reading of layout events that a command raises.
+//! Every length that comes from the ring is bounded before it is used.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::die::die;
+use crate::filter;
+use crate::kernel::{self, Descriptor, EAGAIN, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call};
+use crate::raw;
+use crate::reservation::Reservation;
+use crate::ring::{ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, Ring, Run, STAGING_PAGES, op};
+use crate::socket;
+use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
+
+const MADV_DONTNEED: usize = 4;
+const MADV_POPULATE_WRITE: usize = 23;
+/// Tries to give a staging page back that somebody has a reference on: the pager has just read it.
+const FREE_TRIES: u32 = 64;
+
+/// What the agent's thread holds.
+#[derive(Debug)]
+pub struct Session {
+    /// Userfaultfd of the program's memory and staging A.
+    pub main: Descriptor,
+    /// Userfaultfd of staging B, without events.
+    pub staging: Descriptor,
+    /// Connection to the pager.
+    pub socket: Descriptor,
+    /// The agent's memory.
+    pub reservation: Reservation,
+}
+
+/// Carries out the command in the ring and returns its result.
+pub fn carry_out(session: &Session, ring: &Ring) -> isize {
+    let result = match ring.op.load(Ordering::Relaxed) {
+        op::PING => Ok(0),
+        op::MOVE_OUT => move_out(session, ring),
+        op::STAGING_FREE => staging_free(session, ring),
+        op::POPULATE_WRITE => Ok(populate_write(ring)),
+        op::MREMAP => mremap(ring),
+        op::DISCARD => discard(ring),
+        op::INSTALL_FILTER => install_filter(session),
+        op::MMAP => mmap(ring),
+        op::BRK => Ok(brk(ring)),
+        _ => Err(ENOSYS),
+    };
+    match result {
+        Ok(value) => value.cast_signed(),
+        Err(errno) => 0_isize.wrapping_sub(errno as isize),
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "words are addresses and counts of this process"
+)]
+fn load(word: &AtomicU64) -> usize {
+    word.load(Ordering::Relaxed) as usize
+}
+
+fn argument(ring: &Ring, index: usize) -> usize {
+    ring.args.get(index).map_or(0, load)
+}
+
+fn runs(ring: &Ring) -> impl Iterator<Item = (usize, usize)> {
+    let count = ring.run_count.load(Ordering::Relaxed) as usize;
+    let values = |run: &Run| (load(&run.address), load(&run.pages));
+    ring.runs.iter().take(count.min(MOVE_RUNS_MAX)).map(values)
+}
+
+/// Moves runs of pages into staging, as many as are there.
+fn move_out(session: &Session, ring: &Ring) -> Result<usize, Errno> {
+    let first = argument(ring, 0);
+    let pages = runs(ring).fold(0_usize, |sum, (_, pages)| sum.saturating_add(pages));
+    if pages > MOVE_PAGES_MAX || first.saturating_add(pages) > STAGING_PAGES {
+        return Err(EINVAL);
+    }
+    // Whatever is not reached keeps this.
+    for errno in ring.page_errno.iter().take(pages) {
+        errno.store(EAGAIN, Ordering::Relaxed);
+    }
+    let mut window = Window {
+        ring,
+        main: session.main,
+        target: session
+            .reservation
+            .staging()
+            .wrapping_add(first.wrapping_mul(PAGE_BYTES)),
+        index: 0,
+        end: pages,
+        moved: 0,
+    };
+    for (address, pages) in runs(ring) {
+        if !window.move_run(address, pages) {
+            break;
+        }
+    }
+    Ok(window.moved)
+}
+
+/// The pages of one MOVE_OUT, in order.
+struct Window<'a> {
+    ring: &'a Ring,
+    main: Descriptor,
+    /// Where page `index` goes to.
+    target: usize,
+    index: usize,
+    end: usize,
+    moved: usize,
+}
+
+impl Window<'_> {
+    /// False if everything has to stop: a layout event is unread.
+    ///
+    /// Each turn of the loop settles a page or more, or goes over to single pages, which happens once: at most one call
+    /// per page and one more.
+    fn move_run(&mut self, mut address: usize, pages: usize) -> bool {
+        // The ring may have changed since it was added up.
+        let mut left = pages.min(self.end.wrapping_sub(self.index));
+        let mut at_once = usize::MAX;
+        while left > 0 {
+            let now = left.min(at_once);
+            // SAFETY: the target is staging, as `move_out` has checked; the pager says what to move there.
+            let (bytes, errno) = unsafe {
+                uffd::move_pages(
+                    self.main,
+                    self.target,
+                    address,
+                    now.wrapping_mul(PAGE_BYTES),
+                    MOVE_DONTWAKE,
+                )
+            };
+            let done = (bytes / PAGE_BYTES).min(now);
+            let settled = match errno {
+                None => self.settle(now, 0),
+                // Stopped part-way; the next turn learns why.
+                Some(_) if done > 0 => self.settle(done, 0),
+                Some(EAGAIN) => return false,
+                // The mapping changes inside the run.
+                Some(EINVAL) if now > 1 => {
+                    at_once = 1;
+                    0
+                }
+                Some(errno) => self.settle(1, errno),
+            };
+            address = address.wrapping_add(settled.wrapping_mul(PAGE_BYTES));
+            left = left.wrapping_sub(settled);
+        }
+        true
+    }
+
+    /// Notes the outcome of the next pages and goes past them.
+    fn settle(&mut self, pages: usize, errno: Errno) -> usize {
+        for word in self.ring.page_errno.iter().skip(self.index).take(pages) {
+            word.store(errno, Ordering::Relaxed);
+        }
+        self.index = self.index.wrapping_add(pages);
+        self.target = self.target.wrapping_add(pages.wrapping_mul(PAGE_BYTES));
+        if errno == 0 {
+            self.moved = self.moved.wrapping_add(pages);
+        }
+        pages
+    }
+}
+
+/// Frees staging pages without an event: to staging B, whose userfaultfd has none, and away from there.
+fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
+    let (first, pages) = (argument(ring, 0), argument(ring, 1));
+    if pages == 0 {
+        return Ok(0);
+    }
+    if first.saturating_add(pages) > STAGING_PAGES {
+        return Err(EINVAL);
+    }
+    let offset = first.wrapping_mul(PAGE_BYTES);
+    let source = session.reservation.staging().wrapping_add(offset);
+    let target = session.reservation.freeing().wrapping_add(offset);
+    let bytes = pages.wrapping_mul(PAGE_BYTES);
+    let mode = MOVE_DONTWAKE | MOVE_ALLOW_SRC_HOLES;
+    let (mut done, mut tries) = (0, 0_u32);
+    while done < bytes {
+        let left = bytes.wrapping_sub(done);
+        let (source, target) = (source.wrapping_add(done), target.wrapping_add(done));
+        // SAFETY: both ranges are staging, and the pager has no more use for these pages.
+        let (moved, errno) =
+            unsafe { uffd::move_pages(session.staging, target, source, left, mode) };
+        done = done.wrapping_add(moved);
+        tries = if moved > 0 { 0 } else { tries.wrapping_add(1) };
+        if let Some(errno) = errno
+            && tries >= FREE_TRIES
+        {
+            return Err(errno);
+        }
+        // SAFETY: staging B holds nothing but pages on their way out.
+        unsafe { advise(target, left, MADV_DONTNEED) }?;
+    }
+    Ok(0)
+}
+
+/// Makes pages exclusive to the process again, by runs. Returns how many runs it was done for.
+fn populate_write(ring: &Ring) -> usize {
+    let mut done = 0_usize;
+    for (address, pages) in runs(ring) {
+        let bytes = pages.saturating_mul(PAGE_BYTES);
+        // SAFETY: changes no content: it is what a write to each page would do, without the write.
+        if unsafe { advise(address, bytes, MADV_POPULATE_WRITE) }.is_ok() {
+            done = done.wrapping_add(1);
+        }
+    }
+    done
+}
+
+/// The mremap of a program thread that waits in the filter.
+fn mremap(ring: &Ring) -> Result<usize, Errno> {
+    let a = |index| argument(ring, index);
+    // SAFETY: the program has asked for exactly this call.
+    raw::result(unsafe {
+        raw::syscall6(call::MREMAP, [a(0), a(1), a(2), a(3), a(4), filter::MARK])
+    })
+}
+
+/// The mmap of a program thread that waits in the filter: private anonymous memory, so there is no file to look up.
+fn mmap(ring: &Ring) -> Result<usize, Errno> {
+    let a = |index| argument(ring, index);
+    // SAFETY: the program has asked for exactly this call.
+    raw::result(unsafe {
+        raw::syscall6(
+            call::MMAP,
+            [a(0), a(1), a(2), a(3), usize::MAX, filter::MARK],
+        )
+    })
+}
+
+/// The brk of a program thread that waits in the filter. There is no error: the break says how it went.
+fn brk(ring: &Ring) -> usize {
+    let to = |address| {
+        // SAFETY: the program has asked for this call, or it changes nothing.
+        raw::result(unsafe { raw::syscall6(call::BRK, [address, 0, 0, 0, 0, filter::MARK]) })
+            .unwrap_or(0)
+    };
+    ring.before.store(to(0) as u64, Ordering::Relaxed);
+    to(argument(ring, 0))
+}
+
+/// The program's MADV_FREE, done at once.
+fn discard(ring: &Ring) -> Result<usize, Errno> {
+    // SAFETY: the program allows the kernel to drop the pages at any time, so also now.
+    unsafe { advise(argument(ring, 0), argument(ring, 1), MADV_DONTNEED) }.map(|()| 0)
+}
+
+/// Installs the filter and hands its listener to the pager. A listener that is lost would make every mremap fail.
+fn install_filter(session: &Session) -> Result<usize, Errno> {
+    let listener = filter::install()?;
+    if socket::send_descriptor(session.socket, ACK, listener).is_err() {
+        die(b"vswap-agent: vswap is gone, process killed\n");
+    }
+    kernel::close(listener);
+    Ok(0)
+}

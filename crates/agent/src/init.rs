@@ -1,0 +1,64 @@
+//! The constructor: runs in every program of a run before main, on the program's main thread.
+//!
+//! It leaves the program as it was: no descriptor, no signal mask, no errno, no environment variable changes.
+//! Everything that takes time is done by the agent's thread while the program already starts.
+
+use core::sync::atomic::Ordering;
+
+use crate::fork;
+use crate::libc;
+use crate::ring::SOCKET_ENV;
+use crate::rules;
+use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
+use crate::thread::{self, Origin};
+use crate::threads;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = construct;
+
+extern "C" fn construct() {
+    libc::keeping_errno(|| {
+        threads::next_create();
+        rules::read();
+        if !begin() {
+            STATE.phase.store(phase::OFF, Ordering::SeqCst);
+        }
+    });
+}
+
+fn begin() -> bool {
+    if !remember_socket() {
+        return false;
+    }
+    // Before the thread: a process that has an agent and no hooks would corrupt its children.
+    if !libc::register_atfork(fork::prepare, fork::parent, fork::child) {
+        return false;
+    }
+    threads::pin_self();
+    thread::start(Origin::Exec).is_ok()
+}
+
+/// Keeps a copy of the socket's path: programs change their environment, or write over it.
+fn remember_socket() -> bool {
+    const PREFIX_BYTES: usize = SOCKET_ENV.len() + 1;
+    let mut prefix = [b'='; PREFIX_BYTES];
+    for (to, from) in prefix.iter_mut().zip(SOCKET_ENV.bytes()) {
+        *to = from;
+    }
+    let Some(path) = libc::environment(&prefix).map(|path| path.to_bytes()) else {
+        return false;
+    };
+    if path.is_empty() || path.len() > SOCKET_PATH_BYTES_MAX {
+        return false;
+    }
+    for (word, bytes) in STATE.socket_path.iter().zip(path.chunks(8)) {
+        let mut value = [0; 8];
+        for (to, from) in value.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+    }
+    STATE.socket_path_bytes.store(path.len(), Ordering::Relaxed);
+    true
+}

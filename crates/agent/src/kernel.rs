@@ -1,0 +1,191 @@
+//! The plain system calls of the agent: memory, signals, futexes, processes. Constants as in the kernel's headers.
+
+use core::sync::atomic::AtomicU32;
+
+use crate::raw;
+
+/// An errno, positive.
+pub type Errno = i32;
+/// A file descriptor as the kernel returned it.
+pub type Descriptor = usize;
+
+/// Numbers of the system calls.
+pub mod call {
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const POLL: usize = 7;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const BRK: usize = 12;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
+    pub const MREMAP: usize = 25;
+    pub const MADVISE: usize = 28;
+    pub const GETPID: usize = 39;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
+    pub const RECVFROM: usize = 45;
+    pub const SENDMSG: usize = 46;
+    pub const RECVMSG: usize = 47;
+    pub const GETSOCKOPT: usize = 55;
+    /// Of the calling thread alone.
+    pub const EXIT: usize = 60;
+    pub const KILL: usize = 62;
+    pub const FTRUNCATE: usize = 77;
+    pub const CHDIR: usize = 80;
+    pub const GETEUID: usize = 107;
+    pub const GETPPID: usize = 110;
+    pub const SETPRIORITY: usize = 141;
+    pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const EXIT_GROUP: usize = 231;
+    pub const OPENAT: usize = 257;
+    pub const SECCOMP: usize = 317;
+    pub const GETRANDOM: usize = 318;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const USERFAULTFD: usize = 323;
+    pub const PIDFD_OPEN: usize = 434;
+    pub const CLOSE_RANGE: usize = 436;
+    pub const PIDFD_GETFD: usize = 438;
+}
+
+/// A page of memory.
+pub const PAGE_BYTES: usize = 4096;
+/// `O_CLOEXEC`, which is also `SOCK_CLOEXEC`.
+pub const CLOEXEC: usize = 0o2_000_000;
+pub const EAGAIN: Errno = 11;
+pub const EINTR: Errno = 4;
+pub const EACCES: Errno = 13;
+pub const EINVAL: Errno = 22;
+pub const ENOSYS: Errno = 38;
+/// ENODATA: the pager says that nothing was inherited.
+pub const ENODATA: Errno = 61;
+/// EPROTO: the other side does not keep to the protocol.
+pub const EPROTO: Errno = 71;
+
+/// A system call whose errno is of interest.
+///
+/// # Safety
+/// See [`raw::syscall6`].
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    raw::result(unsafe { raw::syscall6(number, arguments) })
+}
+
+/// Closes a descriptor of the agent's own table.
+pub fn close(descriptor: Descriptor) {
+    // SAFETY: the agent's table holds nothing but the agent's descriptors.
+    unsafe { raw::syscall1(call::CLOSE, descriptor) };
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// The range belongs to the agent and is no longer used.
+pub unsafe fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { raw::syscall2(call::MUNMAP, address, bytes) };
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// The caller answers for what `advice` does to the memory.
+pub unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    raw::result(unsafe { raw::syscall3(call::MADVISE, address, bytes, advice) }).map(|_| ())
+}
+
+/// Process id of the caller.
+pub fn process_id() -> i32 {
+    id(call::GETPID)
+}
+
+/// Process id of the caller's parent.
+pub fn parent_id() -> i32 {
+    id(call::GETPPID)
+}
+
+/// Thread id of the caller.
+pub fn thread_id() -> i32 {
+    id(call::GETTID)
+}
+
+fn id(number: usize) -> i32 {
+    // SAFETY: these three calls have no arguments, no effects and no errors.
+    i32::try_from(unsafe { raw::syscall0(number) }).unwrap_or(0)
+}
+
+/// A random word, not 0.
+pub fn random_word() -> u64 {
+    let mut word = 0_u64;
+    // SAFETY: a word of 8 bytes on this stack.
+    unsafe { raw::syscall3(call::GETRANDOM, (&raw mut word).addr(), size_of::<u64>(), 0) };
+    word.max(1)
+}
+
+/// Blocks all signals for the calling thread and returns the mask it had.
+pub fn block_signals() -> u64 {
+    const SIG_BLOCK: usize = 0;
+    let (all, mut before) = (u64::MAX, 0_u64);
+    // SAFETY: both masks are words of 8 bytes on this stack.
+    unsafe {
+        raw::syscall4(
+            call::RT_SIGPROCMASK,
+            SIG_BLOCK,
+            (&raw const all).addr(),
+            (&raw mut before).addr(),
+            size_of::<u64>(),
+        );
+    }
+    before
+}
+
+/// Gives the calling thread a signal mask that `block_signals` returned.
+pub fn restore_signals(mask: u64) {
+    const SIG_SETMASK: usize = 2;
+    // SAFETY: the mask is a word of 8 bytes on this stack.
+    unsafe {
+        raw::syscall4(
+            call::RT_SIGPROCMASK,
+            SIG_SETMASK,
+            (&raw const mask).addr(),
+            0,
+            size_of::<u64>(),
+        );
+    }
+}
+
+/// Waits while `word` is `value`. May return early. Not a private futex: the ring is shared, and the kernel's own
+/// wake-up at the end of a thread is not private either.
+pub fn futex_wait(word: &AtomicU32, value: u32) {
+    const FUTEX_WAIT: usize = 0;
+    // SAFETY: the word is mapped; there is no time-out.
+    unsafe {
+        raw::syscall4(
+            call::FUTEX,
+            word.as_ptr().addr(),
+            FUTEX_WAIT,
+            value as usize,
+            0,
+        )
+    };
+}
+
+/// Wakes everyone who waits for `word`.
+pub fn futex_wake(word: &AtomicU32) {
+    const FUTEX_WAKE: usize = 1;
+    const EVERYONE: usize = 0x7fff_ffff;
+    // SAFETY: the word is mapped.
+    unsafe { raw::syscall3(call::FUTEX, word.as_ptr().addr(), FUTEX_WAKE, EVERYONE) };
+}
+
+/// Ends the calling thread.
+pub fn exit_thread() -> ! {
+    loop {
+        // SAFETY: the callers are threads of the agent, which hold nothing.
+        unsafe { raw::syscall1(call::EXIT, 0) };
+    }
+}

@@ -1,0 +1,283 @@
+//! The agent's thread: sets up, then carries out the pager's commands until the process or the pager ends.
+//!
+//! It is made by a bare clone: libc does not know it and goes on believing that the program has one thread. It has its
+//! own descriptor table, root and current directory, no thread-local storage, and all signals blocked. It must touch
+//! neither libc nor memory that could be evicted. Commands come one at a time; see `ring`.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::commands::{self, Session};
+use crate::die::die;
+use crate::kernel::{
+    self, Descriptor, Errno, block_signals, call, exit_thread, futex_wake, parent_id, process_id,
+    restore_signals, thread_id,
+};
+use crate::raw;
+use crate::reservation::{self, Reservation};
+use crate::ring::{ACK, Hello, INHERITED, NOTHING_INHERITED, RING_MAGIC, Ring, TURNED_AWAY, hello};
+use crate::rules;
+use crate::socket;
+use crate::state::{STATE, phase};
+use crate::threads;
+use crate::uffd;
+
+/// How the process came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A fresh program image.
+    Exec,
+    /// A forked child whose memory is its own.
+    Forked,
+    /// A forked child whose memory is under a userfaultfd that the pager has.
+    Inherited,
+}
+
+impl Origin {
+    fn from_argument(argument: usize) -> Self {
+        match argument {
+            0 => Self::Exec,
+            1 => Self::Forked,
+            _ => Self::Inherited,
+        }
+    }
+}
+
+/// Reserves the agent's memory and starts the thread. `STATE.phase` says how it went, see
+/// [`crate::state::State::settled`].
+pub fn start(origin: Origin) -> Result<(), Errno> {
+    let reservation = Reservation::map()?;
+    STATE.ring.store(ptr::null_mut(), Ordering::SeqCst);
+    STATE.base.store(reservation.base(), Ordering::SeqCst);
+    STATE.owner.store(process_id(), Ordering::SeqCst);
+    STATE.phase.store(phase::STARTING, Ordering::SeqCst);
+    // SAFETY: the stack is fresh and stays mapped, and `run` keeps to system calls.
+    let started = unsafe {
+        spawn(
+            reservation.agent_stack_top(),
+            ptr::null(),
+            run,
+            origin as usize,
+        )
+    };
+    if started.is_err() {
+        STATE.phase.store(phase::OFF, Ordering::SeqCst);
+        // SAFETY: no thread was started, so nobody uses any of it.
+        unsafe { kernel::unmap(reservation.base(), reservation::BYTES) };
+    }
+    started
+}
+
+/// Starts a bare thread with all signals blocked.
+///
+/// # Safety
+/// See [`raw::clone_thread`].
+pub unsafe fn spawn(
+    stack_top: usize,
+    exited: *const AtomicU32,
+    entry: extern "C" fn(usize) -> !,
+    argument: usize,
+) -> Result<(), Errno> {
+    let signals = block_signals();
+    // SAFETY: the caller's promise.
+    let started = raw::result(unsafe { raw::clone_thread(stack_top, exited, entry, argument) });
+    restore_signals(signals);
+    started.map(|_| ())
+}
+
+/// Ahead of the program, whose threads wait for the agent. The pager's threads are as nice.
+const NICE: usize = (-15_isize).cast_unsigned();
+
+/// Gives the calling thread an empty descriptor table of its own, connects, and lets go of the program's directory.
+pub fn connect_alone() -> Result<Descriptor, Errno> {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    const PR_SET_NAME: usize = 15;
+    let last = u32::MAX as usize;
+    let (root, name) = (c"/".as_ptr().addr(), c"vswap-agent".as_ptr().addr());
+    // SAFETY: the table is unshared in the same call, so the program's descriptors stay as they are. The directory is
+    // the thread's own since the clone; at the root it keeps no file system from being unmounted.
+    unsafe {
+        call(call::CLOSE_RANGE, [0, last, CLOSE_RANGE_UNSHARE, 0, 0, 0])?;
+        raw::syscall1(call::CHDIR, root);
+        raw::syscall2(call::PRCTL, PR_SET_NAME, name);
+        // Of this thread alone. An ordinary user's agent has to wait its turn.
+        raw::syscall3(call::SETPRIORITY, 0, 0, NICE);
+    }
+    socket::connect()
+}
+
+extern "C" fn run(argument: usize) -> ! {
+    let mut origin = Origin::from_argument(argument);
+    let reservation = Reservation::at(STATE.base.load(Ordering::SeqCst));
+    let mut session = set_up(origin, reservation);
+    if origin == Origin::Inherited && matches!(session, Err(kernel::ENODATA)) {
+        origin = Origin::Forked;
+        session = set_up(origin, reservation);
+    }
+    match session {
+        Ok((session, ring)) => {
+            STATE.enter(phase::ARMED);
+            serve(&session, ring)
+        }
+        Err(_) if origin == Origin::Inherited => {
+            die(b"vswap-agent: no pager for a forked process with swapped memory, process killed\n")
+        }
+        Err(_) => {
+            STATE.enter(phase::OFF);
+            exit_thread()
+        }
+    }
+}
+
+fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static Ring), Errno> {
+    match connect_alone() {
+        // After this staging stays mapped, whatever happens: unmapping it could wait for somebody who reads events.
+        Ok(socket) => introduce(origin, reservation, socket),
+        Err(errno) => {
+            if STATE.ring().is_none() {
+                // SAFETY: there is no ring, and nobody but this thread knows of staging.
+                unsafe { reservation.give_up() };
+            }
+            Err(errno)
+        }
+    }
+}
+
+/// Opens everything and says Hello. If that fails, says so to the pager instead; the end of the connection follows.
+fn introduce(
+    origin: Origin,
+    reservation: Reservation,
+    socket: Descriptor,
+) -> Result<(Session, &'static Ring), Errno> {
+    let inherited = origin == Origin::Inherited;
+    let mut greeting = Hello {
+        magic: RING_MAGIC,
+        kind: if origin == Origin::Exec {
+            hello::EXEC
+        } else {
+            hello::FORKED
+        },
+        flags: if inherited { INHERITED } else { 0 },
+        fork: if inherited {
+            STATE.fork_token.load(Ordering::SeqCst)
+        } else {
+            0
+        },
+        pid: process_id(),
+        parent_pid: if origin == Origin::Exec {
+            parent_id()
+        } else {
+            STATE.parent.load(Ordering::SeqCst)
+        },
+        agent_tid: thread_id(),
+        agent_base: reservation.base() as u64,
+        agent_bytes: reservation::BYTES as u64,
+        staging: reservation.staging() as u64,
+        ..Hello::default()
+    };
+    let opened = open(origin, reservation);
+    let (main, staging, memfd, ring) = match opened {
+        Ok(opened) => opened,
+        Err(errno) => {
+            greeting.uffd_errno = errno;
+            socket::send_hello(socket, &greeting, &[])?;
+            return Err(errno);
+        }
+    };
+    greeting.uffd_features = STATE.features.load(Ordering::SeqCst);
+    let main = if let Some(main) = main {
+        socket::send_hello(socket, &greeting, &[main, staging, memfd])?;
+        main
+    } else {
+        socket::send_hello(socket, &greeting, &[staging, memfd])?;
+        inherit(socket, reservation).inspect_err(|_| reservation.unregister_freeing(staging))?
+    };
+    kernel::close(memfd);
+    let session = Session {
+        main,
+        staging,
+        socket,
+        reservation,
+    };
+    Ok((session, ring))
+}
+
+type Opened = (Option<Descriptor>, Descriptor, Descriptor, &'static Ring);
+
+/// The main userfaultfd (not for a child that inherits it), the one of staging, the ring's memfd, and the ring:
+/// complete, with the pins so far, before the pager hears of it.
+fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
+    let (main, staging) = if origin == Origin::Inherited {
+        (None, uffd::open_staging()?)
+    } else {
+        let pair = uffd::open_pair()?;
+        STATE.features.store(pair.features, Ordering::SeqCst);
+        reservation.register_staging(pair.main)?;
+        (Some(pair.main), pair.staging)
+    };
+    reservation.register_freeing(staging)?;
+    let memfd = reservation.map_ring()?;
+    // SAFETY: the ring is mapped from now on for as long as the process lives, and zeros are a valid value of it.
+    let ring = unsafe { &*ptr::with_exposed_provenance::<Ring>(reservation.ring()) };
+    ring.magic.store(RING_MAGIC, Ordering::SeqCst);
+    // A fork of this process must be announced from the start.
+    ring.active
+        .store(u32::from(origin == Origin::Inherited), Ordering::SeqCst);
+    // Program threads use the ring from here on; what they recorded before is copied into it.
+    STATE
+        .ring
+        .store(ptr::from_ref(ring).cast_mut(), Ordering::SeqCst);
+    threads::record_early_pins(ring);
+    Ok((main, staging, memfd, ring))
+}
+
+/// Takes the inherited userfaultfd from the pager and puts staging under it.
+fn inherit(socket: Descriptor, reservation: Reservation) -> Result<Descriptor, Errno> {
+    match socket::receive_descriptor(socket)? {
+        (ACK, Some(main)) => reservation.register_staging(main).map(|()| main),
+        (NOTHING_INHERITED, None) => Err(kernel::ENODATA),
+        _ => Err(kernel::EPROTO),
+    }
+}
+
+/// The command loop.
+fn serve(session: &Session, ring: &Ring) -> ! {
+    let mut completed = 0;
+    loop {
+        let number = ring.command_seq.load(Ordering::Acquire);
+        if number == completed {
+            sleep(session, ring, completed);
+            continue;
+        }
+        let result = commands::carry_out(session, ring);
+        ring.result.store(result as i64, Ordering::Relaxed);
+        completed = number;
+        // Publishes the results. SeqCst, against the pager: it raises pager_sleeps and then reads complete_seq.
+        ring.complete_seq.store(completed, Ordering::SeqCst);
+        if ring.pager_sleeps.swap(0, Ordering::SeqCst) != 0 {
+            futex_wake(&ring.complete_seq);
+        }
+    }
+}
+
+/// Waits for the pager's doorbell unless a command has come meanwhile. Does not return when the pager is dead.
+fn sleep(session: &Session, ring: &Ring, completed: u32) {
+    // SeqCst, against the pager: it raises command_seq and then exchanges agent_sleeps.
+    ring.agent_sleeps.store(1, Ordering::SeqCst);
+    if ring.command_seq.load(Ordering::SeqCst) == completed {
+        match socket::receive_byte(session.socket) {
+            Ok(TURNED_AWAY) if ring.active.load(Ordering::SeqCst) == 0 => {
+                // The ring stays mapped: program threads may be about to use it.
+                STATE.enter(phase::OFF);
+                exit_thread();
+            }
+            Ok(_) => {}
+            // Rule P7: what is swapped out must never read as zeros.
+            Err(_) if rules::dies_with_pager() => {
+                die(b"vswap-agent: vswap is gone, process killed\n")
+            }
+            Err(_) => exit_thread(),
+        }
+    }
+    ring.agent_sleeps.store(0, Ordering::SeqCst);
+}

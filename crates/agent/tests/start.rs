@@ -1,0 +1,287 @@
+//! What a program sees of the agent, and what the pager gets: starts, descriptors, death, processes without a pager.
+
+mod common;
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Pager, Program, agent, possible, program};
+use vswap_sys::ring::{TURNED_AWAY, hello, op};
+use vswap_sys::sock::Wait;
+
+#[test]
+fn hello_brings_descriptors_and_commands_are_answered() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    let hello = &agent.hello;
+    assert_eq!((hello.flags, hello.uffd_errno), (0, 0));
+    assert_eq!(hello.parent_pid.unsigned_abs(), std::process::id());
+    assert!(hello.agent_tid > 0 && hello.agent_tid != hello.pid);
+    assert!(hello.agent_base < hello.staging);
+    assert!(hello.staging < hello.agent_base + hello.agent_bytes);
+    // EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP, MOVE.
+    let needed = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 16;
+    assert_eq!(hello.uffd_features & needed, needed);
+    for _ in 0..1000 {
+        assert_eq!(agent.command(op::PING, &[], &[]), 0);
+    }
+    assert_eq!(agent.command(99, &[], &[]), -38);
+    assert!(program.ask("start").starts_with("ok"));
+    program.quit();
+    assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
+}
+
+#[test]
+fn program_sees_no_difference() {
+    let pager = Pager::new();
+    let mut plain = Program::start(Command::new(program()));
+    plain.memory();
+    let (mut armed, _agent) = pager.start();
+    assert_eq!(armed.ask("fds"), plain.ask("fds"));
+    let started = armed.ask("start");
+    assert!(started.starts_with("ok"), "{started}");
+    assert_eq!(armed.ask("system"), "ok");
+}
+
+#[test]
+fn program_may_close_every_descriptor() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    assert_eq!(program.ask("closeall"), "ok");
+    assert_eq!(program.ask("nofile 3"), "ok");
+    assert_eq!(agent.command(op::PING, &[], &[]), 0);
+    assert_eq!(
+        agent.command(op::MOVE_OUT, &[0], &[(program.page(0), 8)]),
+        8
+    );
+}
+
+#[test]
+fn exec_arms_again_also_with_an_emptied_environment() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    assert_eq!(program.ask("exec"), "exec");
+    program.memory();
+    let second = pager.accept();
+    assert_eq!(
+        (second.hello.kind, second.hello.pid),
+        (hello::EXEC, agent.hello.pid)
+    );
+    assert_eq!(second.command(op::PING, &[], &[]), 0);
+    // The old connection has ended.
+    assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
+
+    assert_eq!(program.ask("clearenv"), "ok");
+    assert_eq!(program.ask("exec"), "exec");
+    program.memory();
+    assert_eq!(program.ask("verify 0 256"), "ok");
+    assert!(!pager.has_caller(Duration::from_millis(50)));
+}
+
+#[test]
+fn program_runs_without_a_pager() {
+    let mut command = Command::new(program());
+    command
+        .env("LD_PRELOAD", agent())
+        .env("VSWAP_SOCKET", "/nowhere/at/all");
+    let mut program = Program::start(command);
+    program.memory();
+    for line in ["verify 0 256", "threadforks 2 3", "system", "thread"] {
+        assert!(program.ask(line).starts_with("ok"), "{line}");
+    }
+    let threads = format!("/proc/{}/task", program.child.id());
+    assert_eq!(std::fs::read_dir(threads).unwrap().count(), 1);
+    program.quit();
+}
+
+#[test]
+fn program_runs_without_a_userfaultfd_and_the_pager_is_told() {
+    if std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|s| s != "0\n")
+        || !rustix::process::geteuid().is_root()
+    {
+        eprintln!("skipped: every user may have a userfaultfd, or this one may not change user");
+        return;
+    }
+    let pager = Pager::new();
+    let mut command = pager.command(program());
+    command.uid(65534);
+    let mut program = Program::start(command);
+    let agent = pager.accept();
+    assert_ne!(agent.hello.uffd_errno, 0);
+    program.memory();
+    assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
+    for line in ["verify 0 256", "threadforks 2 3", "thread"] {
+        assert!(program.ask(line).starts_with("ok"), "{line}");
+    }
+    program.quit();
+}
+
+#[test]
+fn death_of_the_pager_kills_the_program_before_it_reads_zeros() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    agent.register(&program);
+    assert_eq!(
+        agent.command(op::MOVE_OUT, &[0], &[(program.page(0), 16)]),
+        16
+    );
+    program.say("verify 0 256");
+    std::thread::sleep(Duration::from_millis(20));
+    let start = Instant::now();
+    drop(agent);
+    let status = program.ended(Duration::from_secs(5)).expect("lives on");
+    assert!(start.elapsed() < Duration::from_secs(1));
+    assert_eq!(status.signal(), Some(9));
+    // Nothing was verified, and the reason was said.
+    assert_eq!(program.line(), "");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut program.child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(said, "vswap-agent: vswap is gone, process killed\n");
+}
+
+#[test]
+fn program_that_is_turned_away_runs_on() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    agent.stream.send(&TURNED_AWAY, &[], Wait::Yes).unwrap();
+    assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
+    drop(agent);
+    for line in ["verify 0 256", "threadforks 2 3", "thread"] {
+        assert!(program.ask(line).starts_with("ok"), "{line}");
+    }
+    program.quit();
+}
+
+#[test]
+fn threads_are_pinned_by_their_control_blocks() {
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    let address = |answer: String| {
+        let words: Vec<_> = answer.split(' ').collect();
+        assert_eq!(words[0], "ok");
+        let address = words[1];
+        u64::from_str_radix(address, 16).unwrap()
+    };
+    let pins = || {
+        let count = agent
+            .ring()
+            .pin_count
+            .load(std::sync::atomic::Ordering::SeqCst) as usize;
+        let pin =
+            |pin: &std::sync::atomic::AtomicU64| pin.load(std::sync::atomic::Ordering::SeqCst);
+        agent
+            .ring()
+            .pins
+            .iter()
+            .take(count)
+            .map(pin)
+            .collect::<Vec<_>>()
+    };
+    let main = address(program.ask("start"));
+    assert_eq!(agent.command(op::PING, &[], &[]), 0);
+    assert_eq!(pins(), [main]);
+    let thread = address(program.ask("thread"));
+    assert_eq!(pins(), [main, thread]);
+    // libc reuses the stack, and with it the control block.
+    for _ in 0..200 {
+        assert_eq!(address(program.ask("thread")), thread);
+    }
+    assert_eq!(pins(), [main, thread]);
+    assert_eq!(
+        agent.ring().pins[2].load(std::sync::atomic::Ordering::SeqCst),
+        0
+    );
+}
+
+#[test]
+fn only_the_interposed_symbol_is_exported_and_nothing_can_panic() {
+    let listed = |args: &[&str]| {
+        let output = Command::new(args[0])
+            .args(&args[1..])
+            .arg(agent())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let exported = listed(&["nm", "-D", "--defined-only"]);
+    let names = exported
+        .lines()
+        .filter_map(|line| line.split(' ').next_back());
+    assert_eq!(names.collect::<Vec<_>>(), ["pthread_create"]);
+    let imported = listed(&["nm", "-D", "--undefined-only"]);
+    for line in imported.lines() {
+        let weak = line.trim_start().starts_with(['w', 'v']);
+        let plain = [
+            "memcpy@", "memset@", "memcmp@", "memmove@", "strlen@", "bcmp@",
+        ];
+        assert!(
+            weak || plain.iter().any(|name| line.contains(name)),
+            "{line}"
+        );
+    }
+    assert!(
+        !listed(&["nm"]).contains("panicking"),
+        "something can panic"
+    );
+    // Memory that could be evicted.
+    assert!(!listed(&["readelf", "-SW"]).contains(" .bss "));
+}
+
+#[test]
+fn constructor_is_cheap() {
+    if !possible() {
+        return;
+    }
+    const RUNS: u32 = 300;
+    let pager = Arc::new(Pager::new());
+    let accepting = Arc::clone(&pager);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        // A connection that is closed would be the death of the pager.
+        let mut kept = Vec::new();
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            if accepting.has_caller(Duration::from_millis(10)) {
+                kept.push(accepting.listener.accept());
+            }
+        }
+    });
+    let run = |command: &mut Command| {
+        let start = Instant::now();
+        assert!(command.stdin(Stdio::null()).status().unwrap().success());
+        start.elapsed()
+    };
+    let (mut plain, mut armed) = (Vec::new(), Vec::new());
+    // The agent of a program that ends at once may find its connection closed; it must not matter.
+    for _ in 0..RUNS {
+        plain.push(run(&mut Command::new("/bin/true")));
+        armed.push(run(&mut pager.command(Path::new("/bin/true"))));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    thread.join().unwrap();
+    plain.sort();
+    armed.sort();
+    let (plain, armed) = (plain[RUNS as usize / 2], armed[RUNS as usize / 2]);
+    eprintln!("exec of /bin/true, median of {RUNS}: {plain:?}, with the agent {armed:?}");
+    // Ten times what it costs on a quiet machine; more is a mistake, not noise.
+    assert!(armed < plain + Duration::from_micros(2500));
+}
