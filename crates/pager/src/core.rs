@@ -1,0 +1,252 @@
+//! What all threads of a run share: engine, limits, counters, spaces.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use vswap_engine::Engine;
+use vswap_sys::{cpu, maps, process};
+
+use crate::config::Config;
+use crate::fork::Forks;
+use crate::governor::Governor;
+use crate::lifecycle;
+use crate::lock::{Mutex, MutexGuard, Row};
+use crate::run::PAGE_BYTES;
+use crate::shares::Shares;
+use crate::space::Space;
+use crate::stats::Stats;
+use crate::words::{PageState, PageWord};
+use crate::writeback::Writeback;
+
+/// Kept copies may take one part in this many of the limit: they save a compression each, and cost pool memory.
+const KEPT_PART: u64 = 8;
+/// Text, stacks and small data of the vswap process, measured at rest and rounded up.
+const OWN_FIXED_BYTES: u64 = 6 << 20;
+/// While keeping does not pay, one swap-in in this many is kept to learn whether it does again.
+const KEEP_PROBE: u64 = 64;
+/// How far the balance of keeping may swing: so many pages change its mind.
+const KEEP_SCORE_MAX: i64 = 256;
+/// What a kept copy is counted as until the pool knows better: half a page.
+const KEPT_BYTES_FIRST: u64 = PAGE_BYTES / 2;
+
+/// The shared heart of a run.
+#[derive(Debug)]
+pub struct Core {
+    /// What the run was told.
+    pub config: Config,
+    /// Swap tables, cache, pool.
+    pub engine: Engine,
+    /// CPUs that the run may use; asked for once, because readers narrow their own.
+    pub cpus: Vec<usize>,
+    /// Limits.
+    pub governor: Governor,
+    /// Counters.
+    pub stats: Stats,
+    /// What is to be compressed.
+    pub writeback: Writeback,
+    /// What counts of processes that share pages, and of those without an agent.
+    pub shares: Shares,
+    /// Forked children that have not said hello.
+    pub forks: Forks,
+    spaces: Mutex<Vec<Arc<Space>>>,
+    next_space: AtomicU64,
+    kept_pages: AtomicI64,
+    listeners: AtomicU64,
+    short: AtomicBool,
+    keep_score: AtomicI64,
+    keep_asked: AtomicU64,
+}
+
+impl Core {
+    /// The heart of a run that has no process yet.
+    pub fn new(config: Config, engine: Engine) -> Core {
+        let governor = Governor::new(config.limit_bytes);
+        Core {
+            cpus: cpu::permitted(),
+            config,
+            engine,
+            governor,
+            stats: Stats::default(),
+            shares: Shares::default(),
+            forks: Forks::default(),
+            writeback: Writeback::default(),
+            spaces: Mutex::new(Row::Innermost, "the list of spaces", Vec::new()),
+            next_space: AtomicU64::new(1),
+            kept_pages: AtomicI64::new(0),
+            listeners: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+            keep_score: AtomicI64::new(0),
+            keep_asked: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a new space.
+    pub fn next_space_id(&self) -> u64 {
+        self.next_space.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// All spaces that have not ended.
+    pub fn spaces(&self) -> Vec<Arc<Space>> {
+        self.lock_spaces().clone()
+    }
+
+    /// Add a space.
+    pub fn add_space(&self, space: Arc<Space>) {
+        self.lock_spaces().push(space);
+        self.governor.look_now();
+    }
+
+    /// Take a space out of the list.
+    pub fn remove_space(&self, id: u64) {
+        self.forks.forget(id);
+        self.lock_spaces().retain(|space| space.id != id);
+    }
+
+    /// The space of a process.
+    pub fn space_of(&self, pid: u32) -> Option<Arc<Space>> {
+        self.lock_spaces()
+            .iter()
+            .rev()
+            .find(|space| space.pid() == Some(pid))
+            .cloned()
+    }
+
+    /// May a page that comes back for reading keep its entry? Within the budget, and where it pays: a program that
+    /// writes to what it has just read takes a second fault for each page that was kept in vain.
+    pub fn may_keep_copies(&self) -> bool {
+        let probe = self
+            .keep_asked
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(KEEP_PROBE);
+        if self.keep_score.load(Ordering::Relaxed) < 0 && !probe {
+            return false;
+        }
+        let kept = u64::try_from(self.kept_pages.load(Ordering::Relaxed)).unwrap_or(0);
+        kept * self.governor.kept_copy_bytes(KEPT_BYTES_FIRST) < self.config.limit_bytes / KEPT_PART
+    }
+
+    /// One more entry is kept behind a resident page.
+    pub fn kept_one(&self) {
+        self.kept_pages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A kept entry is a swapped one again: its page went out, and keeping it paid.
+    pub fn kept_went_out(&self) {
+        self.kept_pages.fetch_sub(1, Ordering::Relaxed);
+        self.score_keeping(1);
+    }
+
+    /// A page with a kept entry was written to: keeping it was in vain.
+    pub fn kept_was_written(&self) {
+        self.score_keeping(-1);
+    }
+
+    fn score_keeping(&self, change: i64) {
+        let score = self.keep_score.load(Ordering::Relaxed) + change;
+        // Two threads may lose each other's change: the score is a tendency.
+        self.keep_score.store(
+            score.clamp(-KEEP_SCORE_MAX, KEEP_SCORE_MAX),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Give up the reference that a page word holds.
+    pub fn put_word(&self, word: PageWord) {
+        match word.state() {
+            PageState::Kept(entry) => {
+                self.kept_pages.fetch_sub(1, Ordering::Relaxed);
+                self.engine.put(entry);
+            }
+            PageState::Swapped(entry) => self.engine.put(entry),
+            PageState::Plain => {}
+        }
+    }
+
+    /// Take one more reference for a copy of a page word, made by a fork.
+    pub fn dup_word(&self, word: PageWord) -> bool {
+        if matches!(word.state(), PageState::Kept(_)) {
+            self.kept_one();
+        }
+        word.entry()
+            .is_none_or(|entry| self.engine.dup(entry).is_ok())
+    }
+
+    /// Is `page` mapped in the process now?
+    pub fn is_mapped(&self, space: &Space, page: u64) -> bool {
+        let Some(pid) = space.pid() else { return true };
+        let address = page * PAGE_BYTES;
+        let mut text = Vec::new();
+        if maps::read(pid, &mut text).is_err() {
+            return false;
+        }
+        let mut mappings = maps::parse(&text).filter_map(Result::ok);
+        mappings.any(|mapping| mapping.start <= address && address < mapping.end)
+    }
+
+    /// The content of a page cannot be given back: stop the process before it can read anything else in its place.
+    pub fn fail_closed(&self, space: &Space, page: u64, why: &dyn Display) {
+        if lifecycle::is_ending(space) {
+            return;
+        }
+        let pid = space.pid();
+        eprintln!(
+            "vswap: cannot bring back the page at {:#x} of process {}: {why}; stopping it, because it must not \
+             read anything else in its place",
+            page * PAGE_BYTES,
+            pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
+        );
+        match pid {
+            Some(pid) => drop(process::kill(pid)),
+            // A child that has not told its pid cannot be stopped alone.
+            None => std::process::abort(),
+        }
+    }
+
+    /// The pool is full: give up the copies that are kept behind resident pages.
+    pub fn shed_kept_copies(&self) {
+        if self.kept_pages.load(Ordering::Relaxed) <= 0 {
+            return;
+        }
+        for space in self.spaces() {
+            // A lock that is held longer than a moment is one that waits for a stopped process.
+            if let Some(mut state) = space.try_lock() {
+                state.layout.shed_kept(&mut |word| self.put_word(word));
+            }
+        }
+    }
+
+    /// Bytes that vswap needs beside the pool, whatever the load: program text, frames, threads.
+    pub fn own_fixed_bytes(&self) -> u64 {
+        OWN_FIXED_BYTES + self.config.frames_bytes()
+    }
+
+    /// Memory is short (or no longer): armed spaces begin to be watched.
+    pub fn set_short(&self, short: bool) {
+        let was = self.short.swap(short, Ordering::AcqRel);
+        if short && !was {
+            self.spaces()
+                .iter()
+                .for_each(|space| space.evictor.ask(|wanted| wanted.rescan = true));
+        }
+    }
+
+    /// Is memory short?
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::Acquire)
+    }
+
+    /// A filter's listener is being served.
+    pub fn add_listener(&self) {
+        self.listeners.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Has any process of the run a filter?
+    pub fn has_listener(&self) -> bool {
+        self.listeners.load(Ordering::Acquire) > 0
+    }
+
+    fn lock_spaces(&self) -> MutexGuard<'_, Vec<Arc<Space>>> {
+        self.spaces.lock()
+    }
+}

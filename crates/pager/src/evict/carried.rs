@@ -1,0 +1,83 @@
+//! What a window carries: pages on their way out, what became of them, and what kin have proposed.
+//!
+//! Plain data of the evictor's thread.
+
+use vswap_engine::Entry;
+
+use crate::core::Core;
+use crate::kin::Proposal;
+use crate::layout::Ticket;
+
+/// A page on its way out.
+pub struct Moving {
+    pub page: u64,
+    pub ticket: Ticket,
+    /// Its place in staging.
+    pub staged: usize,
+}
+
+/// A page's content in swap: in a frame of its own, or behind an entry that kin share.
+pub struct Stored {
+    pub entry: Entry,
+    pub fresh: bool,
+}
+
+/// A page that is out.
+pub struct Published {
+    pub page: u64,
+    pub entry: Entry,
+    pub fresh: bool,
+}
+
+/// Proposals that an evictor has taken; what it does not use is given up in the end.
+pub struct Proposed<'a> {
+    core: &'a Core,
+    proposals: Vec<Proposal>,
+}
+
+impl<'a> Proposed<'a> {
+    /// In ascending order of pages.
+    pub fn new(core: &'a Core, proposals: Vec<Proposal>) -> Proposed<'a> {
+        Proposed { core, proposals }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.proposals.is_empty()
+    }
+
+    pub fn pages(&self) -> Vec<u64> {
+        let mut pages: Vec<u64> = self.proposals.iter().map(|p| p.page).collect();
+        pages.dedup();
+        pages
+    }
+
+    pub fn find(&self, page: u64) -> Option<Entry> {
+        let found = self.proposals.iter().find(|proposal| proposal.page == page);
+        found.map(|proposal| proposal.entry)
+    }
+
+    /// The reference held for a page.
+    pub fn hand_over(&mut self, page: u64) -> Option<Entry> {
+        let index = self.proposals.iter().position(|p| p.page == page)?;
+        Some(self.proposals.remove(index).entry)
+    }
+}
+
+impl Drop for Proposed<'_> {
+    fn drop(&mut self) {
+        self.proposals
+            .iter()
+            .for_each(|p| self.core.engine.put(p.entry));
+    }
+}
+
+/// What `take_pages` took.
+pub enum Taken {
+    Pages {
+        moving: Vec<Moving>,
+        clean: usize,
+        busy: Vec<u64>,
+    },
+    Nothing,
+    Blocked,
+}

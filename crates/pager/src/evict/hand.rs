@@ -1,0 +1,146 @@
+//! The hand of an evictor: which pages go out next.
+//!
+//! It sweeps in address order: a page in use faults back just behind the hand and is then safe for a whole lap. Used
+//! with the space lock held, by the evictor's thread only.
+
+use vswap_sys::pagemap::{Query, Region};
+
+use super::WINDOW_PAGES;
+use crate::run::{PAGE_BYTES, runs_of};
+use crate::space::{Process, State};
+
+/// Thread control blocks are about 2.3 KiB: they may reach into the next page.
+const CONTROL_BLOCK_BYTES: u64 = 2304;
+
+/// Where an evictor is in its lap.
+#[derive(Debug)]
+pub struct Hand<'a> {
+    process: &'a Process,
+    /// Page from which the next window is looked for.
+    at: u64,
+    /// The hand has come around since this was last cleared.
+    pub wrapped: bool,
+    /// First of the pages that were busy at the last try: after a fork they can be made movable, pages pinned for I/O
+    /// cannot.
+    tried_busy: Option<u64>,
+    pins_seen: u32,
+}
+
+impl<'a> Hand<'a> {
+    /// A hand at the beginning of a lap.
+    pub fn new(process: &'a Process) -> Hand<'a> {
+        Hand {
+            process,
+            at: 0,
+            wrapped: true,
+            tried_busy: None,
+            pins_seen: 0,
+        }
+    }
+
+    /// Up to `most` evictable pages from the hand on, in address order, once around at most.
+    pub fn pick(&mut self, state: &mut State, most: usize) -> Vec<u64> {
+        self.note_pins(state);
+        let mut pages = Vec::with_capacity(most);
+        let hand = self.at;
+        let ahead = state
+            .layout
+            .registered
+            .overlaps(hand..u64::MAX / PAGE_BYTES);
+        let behind = state.layout.registered.overlaps(0..hand);
+        for range in ahead.chain(behind) {
+            if range.start < hand {
+                self.wrapped = true;
+                self.tried_busy = None;
+            }
+            let mut from = range.start;
+            while from < range.end && pages.len() < most {
+                from = self.scan(state, from, range.end, most, &mut pages);
+            }
+            if pages.len() >= most {
+                self.at = from;
+                return pages;
+            }
+        }
+        self.wrapped = true;
+        self.at = pages.last().map_or(0, |page| page + 1);
+        pages
+    }
+
+    /// Those of `pages`, which ascend, that can be evicted.
+    pub fn choose(&mut self, state: &mut State, pages: &[u64]) -> Vec<u64> {
+        self.note_pins(state);
+        let mut chosen = Vec::with_capacity(pages.len());
+        for run in runs_of(pages.iter().copied()) {
+            let range = run.range();
+            for known in state.layout.registered.overlaps(range) {
+                let mut from = known.start;
+                while from < known.end && chosen.len() < pages.len() {
+                    from = self.scan(state, from, known.end, pages.len(), &mut chosen);
+                }
+            }
+        }
+        chosen
+    }
+
+    /// Go back to `page`.
+    pub fn return_to(&mut self, page: u64) {
+        self.at = page;
+    }
+
+    /// Busy pages get one second chance a lap: the hand goes back to them when they were made exclusive. False when
+    /// they had theirs.
+    pub fn retry_busy(&mut self, busy: &[u64]) -> bool {
+        let Some(&first) = busy.first() else {
+            return false;
+        };
+        if self.tried_busy == Some(first) {
+            return false;
+        }
+        self.tried_busy = Some(first);
+        self.at = first;
+        true
+    }
+
+    /// Add evictable pages of [from, end) to `pages`; returns where to go on.
+    fn scan(&self, state: &State, from: u64, end: u64, most: usize, pages: &mut Vec<u64>) -> u64 {
+        let mut regions = [Region::default(); WINDOW_PAGES];
+        let query = Query {
+            pages_max: (most - pages.len()) as u64,
+            ..Query::EVICTABLE
+        };
+        let pagemap = &self.process.pagemap;
+        let Ok(scan) = pagemap.scan(from * PAGE_BYTES, end * PAGE_BYTES, &query, &mut regions)
+        else {
+            return end;
+        };
+        let own = self.process.agent.own_pages.range();
+        let found = regions.iter().take(scan.regions);
+        pages.extend(
+            found
+                .flat_map(|r| r.start / PAGE_BYTES..r.end / PAGE_BYTES)
+                .filter(|page| {
+                    let word = state.layout.words.get(*page);
+                    let layout = &state.layout;
+                    !word.is_claimed()
+                        && !word.is_stale()
+                        && !layout.pinned.contains(page)
+                        && !own.contains(page)
+                }),
+        );
+        (scan.walk_end / PAGE_BYTES).max(from + 1)
+    }
+
+    /// Take over the thread control blocks that the agent has recorded since the last window.
+    fn note_pins(&mut self, state: &mut State) {
+        let count = self.process.agent.pin_count();
+        if count == self.pins_seen {
+            return;
+        }
+        self.pins_seen = count;
+        for address in self.process.agent.pins() {
+            let pages = address / PAGE_BYTES..=(address + CONTROL_BLOCK_BYTES) / PAGE_BYTES;
+            state.layout.pinned.extend(pages);
+        }
+    }
+}

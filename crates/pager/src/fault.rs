@@ -1,0 +1,483 @@
+//! Serving faults: first touches, swap-ins, and writes to pages whose entry was kept.
+//!
+//! Called with the space lock held by the readers and by the evictor (for faults that waited). The lock is released
+//! while entries are read; a claim in the layout keeps the page meanwhile, and a layout event that arrives in
+//! between cancels the claim. Threads whose faults were served are woken only when the lock has been given back
+//! (`release`): the kernel may run a woken thread at once in place of the one that wakes it, and its next fault would
+//! then wait for a lock whose holder does not run.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use vswap_engine::{Entry, Page, Scratch, SwapInError};
+use vswap_sys::uffd::{UffdError, copy_mode};
+
+use crate::core::Core;
+use crate::layout::{Direction, Ticket};
+use crate::lock::MutexGuard;
+use crate::rules::{self, Rule};
+use crate::run::PAGE_BYTES;
+use crate::space::{Space, State, WINDOW_PAGES_MAX};
+use crate::stats::LatencyRecorder;
+use crate::words::{PageState, PageWord};
+
+/// Zeros for first touches that write: one stream window.
+static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
+
+/// A fault, as read from the userfaultfd.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// Number of the page.
+    pub page: u64,
+    /// The access is a write.
+    pub write: bool,
+    /// The page is there but write-protected.
+    pub protected: bool,
+    /// Served whatever the limit says: eviction may be waiting for it.
+    pub urgent: bool,
+    /// When it was read.
+    pub since: Instant,
+}
+
+/// What became of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Served, or noted where it will be found again.
+    Done,
+    /// The kernel wants layout events read first; the caller must serve it again.
+    Again,
+}
+
+/// A page being brought in.
+struct Incoming {
+    page: u64,
+    entry: Entry,
+    ticket: Ticket,
+}
+
+/// Serves faults of one space; one per thread, it owns the buffers.
+pub struct FaultServer<'a> {
+    core: &'a Core,
+    space: &'a Space,
+    scratch: Scratch,
+    pages: Box<[Page]>,
+    /// First page and number of pages of what was served and not yet announced to the threads that wait.
+    served: Vec<(u64, u64)>,
+    recorder: LatencyRecorder,
+}
+
+impl<'a> FaultServer<'a> {
+    /// A server with buffers of its own.
+    pub fn new(core: &'a Core, space: &'a Space) -> FaultServer<'a> {
+        let pages = (0..WINDOW_PAGES_MAX).map(|_| Page([0; 4096])).collect();
+        FaultServer {
+            core,
+            space,
+            scratch: core.engine.scratch(),
+            pages,
+            served: Vec::new(),
+            recorder: core.stats.recorder(),
+        }
+    }
+
+    /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
+    /// this server and that nobody has looked at since are handed to the evictor: a reader may not come by again.
+    pub fn release(&mut self, mut state: MutexGuard<'_, State>) {
+        let ready = state.take_ready();
+        if !ready.is_empty() {
+            state.deferred.extend(ready);
+            self.space.evictor.ask(|wanted| wanted.deferred = true);
+        }
+        drop(state);
+        let served = self.served.len() as u64;
+        self.space
+            .faults_served
+            .fetch_add(served, Ordering::Relaxed);
+        for (page, pages) in self.served.drain(..) {
+            // An unaligned or unmapped range cannot be: the addresses came from the kernel. A dead space needs no wake.
+            let _ = self.space.uffd.wake(page * PAGE_BYTES, pages * PAGE_BYTES);
+        }
+    }
+
+    /// Serve one fault. The lock is handed back, possibly after having been released in between.
+    pub fn serve<'g>(
+        &mut self,
+        mut state: MutexGuard<'g, State>,
+        fault: &Fault,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        let word = state.layout.words.get(fault.page);
+        if word.is_claimed() {
+            state.waiting.push(*fault);
+            return (state, Outcome::Done);
+        }
+        match word.state() {
+            PageState::Swapped(_) if self.must_wait(fault) => self.defer(state, fault),
+            PageState::Swapped(entry) => self.swap_in(state, fault, entry),
+            PageState::Kept(_) if fault.protected => {
+                let outcome = self.unprotect(&mut state, fault);
+                (state, outcome)
+            }
+            // The message is older than the page's return.
+            PageState::Kept(_) => {
+                self.wake(fault);
+                (state, Outcome::Done)
+            }
+            PageState::Plain if self.must_wait(fault) => self.defer(state, fault),
+            PageState::Plain if fault.protected => {
+                let outcome = self.first_write(&mut state, fault);
+                (state, outcome)
+            }
+            PageState::Plain => {
+                let outcome = self.first_touch(&mut state, fault);
+                (state, outcome)
+            }
+        }
+    }
+
+    /// Serve the faults that wait for memory: the urgent ones, and those that `admit` lets pass.
+    pub fn serve_deferred(&mut self, admit: impl Fn(&State, &Fault) -> bool) {
+        let mut state = self.space.lock_thawed();
+        for mut fault in std::mem::take(&mut state.deferred) {
+            if !fault.urgent && !admit(&state, &fault) {
+                state.deferred.push(fault);
+                continue;
+            }
+            fault.urgent = true;
+            let (after, outcome) = self.serve(state, &fault);
+            state = after;
+            if outcome == Outcome::Again {
+                state.deferred.push(fault);
+            }
+        }
+        self.release(state);
+    }
+
+    /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
+    fn must_wait(&self, fault: &Fault) -> bool {
+        if self.core.governor.has_headroom() || self.space.has_ended() {
+            return false;
+        }
+        let evictable = self.space.process.get().is_some() && !fault.urgent;
+        evictable && self.space.forks_open.load(Ordering::Acquire) == 0
+    }
+
+    fn defer<'g>(
+        &self,
+        mut state: MutexGuard<'g, State>,
+        fault: &Fault,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        self.core.stats.faults_deferred.add(1);
+        // Rule P5: the fault waits, the reader does not.
+        if !rules::holds(Rule::ReadAlways) {
+            return self.wait_here(state);
+        }
+        state.deferred.push(*fault);
+        self.space.evictor.ask(|wanted| wanted.deferred = true);
+        (state, Outcome::Done)
+    }
+
+    /// What `defer` does without rule P5.
+    fn wait_here<'g>(&self, state: MutexGuard<'g, State>) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        drop(state);
+        while !self.core.governor.has_headroom() && !self.space.has_ended() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        (self.space.lock(), Outcome::Again)
+    }
+
+    /// The thread shall look again.
+    fn wake(&mut self, fault: &Fault) {
+        self.served.push((fault.page, 1));
+    }
+
+    /// A write to a page with a kept entry: it is no longer the same.
+    fn unprotect(&mut self, state: &mut State, fault: &Fault) -> Outcome {
+        let address = fault.page * PAGE_BYTES;
+        let answer = self.space.uffd.write_unprotect(address, PAGE_BYTES, true);
+        if let Err(UffdError::Again { .. }) = answer {
+            return Outcome::Again;
+        }
+        self.wake(fault);
+        if answer.is_err() {
+            // Unmapped meanwhile; the UNMAP event follows.
+            return Outcome::Done;
+        }
+        let word = state.layout.words.set(fault.page, PageWord::PLAIN);
+        self.core.put_word(word);
+        self.core.kept_was_written();
+        self.core.stats.faults.add(1);
+        self.core.stats.faults_unprotect.add(1);
+        Outcome::Done
+    }
+
+    /// A write to a protected page without an entry: the zero page, in place of which the kernel puts fresh memory, or
+    /// a page whose entry was shed.
+    fn first_write(&mut self, state: &mut State, fault: &Fault) -> Outcome {
+        let pages = self.plain_window(state, fault);
+        let address = fault.page * PAGE_BYTES;
+        let uffd = &self.space.uffd;
+        let lift = |pages| uffd.write_unprotect(address, pages * PAGE_BYTES, true);
+        // A window may reach over the end of a mapping.
+        let (answer, pages) = match lift(pages) {
+            Err(UffdError::NoEntry { .. } | UffdError::Invalid { .. }) if pages > 1 => (lift(1), 1),
+            answer => (answer, pages),
+        };
+        if let Err(UffdError::Again { .. }) = answer {
+            return Outcome::Again;
+        }
+        self.served.push((fault.page, pages));
+        if answer.is_err() {
+            // Unmapped meanwhile; the UNMAP event follows.
+            return Outcome::Done;
+        }
+        state.first_touches.reached(fault.page, pages);
+        self.took(pages);
+        self.core.stats.faults.add(1);
+        self.core.stats.faults_first_touch.add(1);
+        Outcome::Done
+    }
+
+    /// A page that was never touched, or was discarded: zeros.
+    fn first_touch(&mut self, state: &mut State, fault: &Fault) -> Outcome {
+        let pages = self.plain_window(state, fault);
+        let uffd = &self.space.uffd;
+        let answer = fill(pages, |bytes| {
+            if fault.write {
+                let zeros = ZEROS.as_ptr().cast();
+                uffd.copy(fault.page * PAGE_BYTES, zeros, bytes, copy_mode::DONTWAKE)
+            } else {
+                uffd.zeropage(fault.page * PAGE_BYTES, bytes, true)
+            }
+        });
+        let done = match answer {
+            Ok(done) => done,
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+            // Present already, or its mapping is gone: the thread shall look again.
+            Err(_) => {
+                self.wake(fault);
+                return Outcome::Done;
+            }
+        };
+        self.served.push((fault.page, done));
+        for page in fault.page..fault.page + done {
+            // Seen missing: the discard that the REMOVE event announced has happened.
+            if state.layout.words.get(page).is_stale() {
+                state.layout.words.set(page, PageWord::PLAIN);
+            }
+        }
+        state.first_touches.reached(fault.page, done);
+        if fault.write {
+            self.took(done);
+        } else {
+            // Fresh memory in place of the zero page has to be asked for. If this fails because an event is unread, the
+            // window grows unasked, which the next sample sees.
+            let _ = self
+                .space
+                .uffd
+                .write_protect(fault.page * PAGE_BYTES, done * PAGE_BYTES);
+        }
+        self.core.stats.faults.add(1);
+        self.core.stats.faults_first_touch.add(1);
+        Outcome::Done
+    }
+
+    fn took(&self, pages: u64) {
+        self.core.governor.took_pages(pages);
+        self.space.gave(pages.cast_signed());
+    }
+
+    /// How many pages from the fault on may be served with it: the stream's window, as far as there is nothing in swap.
+    fn plain_window(&self, state: &mut State, fault: &Fault) -> u64 {
+        let window = state.first_touches.window(fault.page);
+        let end = state
+            .layout
+            .registered
+            .range_of(fault.page)
+            .map_or(fault.page + 1, |r| r.end);
+        let plain = |page: &u64| {
+            let word = state.layout.words.get(*page);
+            !word.is_claimed() && word.entry().is_none()
+        };
+        let most = u64::try_from(ZEROS.len())
+            .unwrap_or(1)
+            .min(window)
+            .min(end - fault.page);
+        let wanted = (fault.page..fault.page + most.max(1))
+            .take_while(plain)
+            .count();
+        u64::try_from(wanted).unwrap_or(1).max(1)
+    }
+
+    /// Bring a page back, and what follows it when the fault continues a stream.
+    fn swap_in<'g>(
+        &mut self,
+        mut state: MutexGuard<'g, State>,
+        fault: &Fault,
+        entry: Entry,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        let incoming = claim_window(&mut state, fault.page, entry);
+        drop(state);
+        let read = self.read_entries(&incoming);
+        state = self.space.lock();
+        let good = match read {
+            Ok(pages) => pages,
+            Err((pages, error)) => {
+                // The entry may have been given up by a layout event meanwhile; then the claim says so.
+                let failed = &incoming[pages];
+                if state.layout.finish(failed.ticket) == Some(failed.page) {
+                    self.core.fail_closed(self.space, failed.page, &error);
+                }
+                pages
+            }
+        };
+        let outcome = self.install(&mut state, fault, &incoming, good);
+        (state, outcome)
+    }
+
+    /// Read entries into the buffers, one after the other; the number read, or where it failed.
+    fn read_entries(&mut self, incoming: &[Incoming]) -> Result<usize, (usize, SwapInError)> {
+        for (index, (page, buffer)) in incoming.iter().zip(self.pages.iter_mut()).enumerate() {
+            if let Err(error) = self
+                .core
+                .engine
+                .swap_in(page.entry, buffer, &mut self.scratch)
+            {
+                return Err((index, error));
+            }
+        }
+        Ok(incoming.len())
+    }
+
+    /// With the lock held again: give the pages to the process and settle their words.
+    fn install(
+        &mut self,
+        state: &mut State,
+        fault: &Fault,
+        incoming: &[Incoming],
+        good: usize,
+    ) -> Outcome {
+        let mut held = 0;
+        for page in incoming {
+            let still_ours = state.layout.finish(page.ticket) == Some(page.page);
+            if still_ours && held < good && incoming[held].page == page.page {
+                held += 1;
+            }
+        }
+        if held == 0 {
+            return Outcome::Again;
+        }
+        let keep = !fault.write && self.core.may_keep_copies();
+        let modes = copy_mode::DONTWAKE | if keep { copy_mode::WP } else { 0 };
+        let (uffd, source) = (&self.space.uffd, self.pages.as_ptr().cast());
+        let answer = fill(held as u64, |bytes| {
+            uffd.copy(fault.page * PAGE_BYTES, source, bytes, modes)
+        });
+        let done = match answer {
+            Ok(done) => done,
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+            Err(error) => return self.not_installed(state, fault, error),
+        };
+        self.served.push((fault.page, done));
+        for page in incoming.iter().take(usize::try_from(done).unwrap_or(0)) {
+            if keep {
+                state
+                    .layout
+                    .words
+                    .set(page.page, PageWord::kept(page.entry));
+                self.core.kept_one();
+            } else {
+                state.layout.words.set(page.page, PageWord::PLAIN);
+                self.core.engine.put(page.entry);
+            }
+        }
+        state.swap_ins.reached(fault.page, done);
+        self.took(done);
+        self.core.stats.pages_in.add(done);
+        self.core.stats.faults.add(1);
+        self.recorder.record(fault.since.elapsed());
+        Outcome::Done
+    }
+
+    /// The kernel refused the page.
+    fn not_installed(&mut self, state: &mut State, fault: &Fault, error: UffdError) -> Outcome {
+        match error {
+            // A page is there that vswap did not put there: what the program sees is the truth.
+            UffdError::Exists { .. } => {
+                if let Some(entry) = state.layout.words.set(fault.page, PageWord::PLAIN).entry() {
+                    self.core.engine.put(entry);
+                }
+                self.wake(fault);
+            }
+            UffdError::Gone => {}
+            // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
+            // mapping is there but no longer registered, waking the thread would show it zeros.
+            error => {
+                if self.core.is_mapped(self.space, fault.page) {
+                    self.core.fail_closed(self.space, fault.page, &error);
+                } else {
+                    self.wake(fault);
+                }
+            }
+        }
+        Outcome::Done
+    }
+}
+
+impl std::fmt::Debug for FaultServer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultServer")
+            .field("space", &self.space.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fill `pages` pages with `call`, which takes bytes; the pages done. A window may reach over the end of a mapping
+/// into the next, which one call cannot fill: then only the first page.
+fn fill(pages: u64, call: impl Fn(u64) -> Result<(), UffdError>) -> Result<u64, UffdError> {
+    match call(pages * PAGE_BYTES) {
+        Ok(()) => Ok(pages),
+        Err(error) if error.done_bytes() >= PAGE_BYTES => Ok(error.done_bytes() / PAGE_BYTES),
+        Err(UffdError::NoEntry { .. } | UffdError::Invalid { .. }) if pages > 1 => {
+            call(PAGE_BYTES).map(|()| 1)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Claim the faulting page and the swapped pages behind it that the stream's window reaches.
+fn claim_window(state: &mut State, page: u64, entry: Entry) -> Vec<Incoming> {
+    let window = state.swap_ins.window(page);
+    let mut incoming = vec![Incoming {
+        page,
+        entry,
+        ticket: state.layout.claim(page, Direction::In),
+    }];
+    for next in page + 1..page + window {
+        let word = state.layout.words.get(next);
+        let PageState::Swapped(entry) = word.state() else {
+            break;
+        };
+        if word.is_claimed() || !state.layout.registered.contains(next) {
+            break;
+        }
+        let ticket = state.layout.claim(next, Direction::In);
+        incoming.push(Incoming {
+            page: next,
+            entry,
+            ticket,
+        });
+    }
+    incoming
+}

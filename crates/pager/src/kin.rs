@@ -1,0 +1,121 @@
+//! Kin: the spaces that came of one program image by forks. They share pages, in memory and in swap.
+//!
+//! Moving a shared page out of one process frees nothing: the kernel first makes a copy for that process, and the page
+//! stays with the others. Memory becomes free only when all of them have given the page up. So the evictor that meets a
+//! shared page proposes it to its kin, with the entry it got: each gives the page up as well, and takes the same entry
+//! if its content is the same. The locks of this file are held for list operations, that of the proposals also while
+//! entries are counted once more; no other lock of the pager is taken under them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use vswap_engine::Entry;
+
+use crate::core::Core;
+use crate::lock::{Mutex, Row};
+use crate::space::Space;
+
+/// Proposals that wait for one space, at the most: what is more is left to its own hand.
+const PROPOSALS_MAX: usize = 4096;
+
+/// The spaces of one family.
+#[derive(Debug)]
+pub struct Kin {
+    members: Mutex<Vec<Weak<Space>>>,
+}
+
+impl Default for Kin {
+    fn default() -> Kin {
+        Kin {
+            members: Mutex::new(Row::Innermost, "the members of a family", Vec::new()),
+        }
+    }
+}
+
+/// A page that another member has moved out, and a reference to its entry.
+#[derive(Debug)]
+pub struct Proposal {
+    /// Number of the page.
+    pub page: u64,
+    /// What the other member's page held; may differ from this one's.
+    pub entry: Entry,
+}
+
+/// What was proposed to one space.
+#[derive(Debug)]
+pub struct Proposals {
+    waiting: Mutex<Vec<Proposal>>,
+}
+
+impl Default for Proposals {
+    fn default() -> Proposals {
+        Proposals {
+            waiting: Mutex::new(Row::Proposals, "a space's proposals", Vec::new()),
+        }
+    }
+}
+
+impl Kin {
+    /// One more member.
+    pub fn join(&self, space: &Arc<Space>) {
+        let mut members = self.members.lock();
+        members.retain(|member| member.strong_count() > 0);
+        members.push(Arc::downgrade(space));
+    }
+
+    /// Members other than `own` that can move pages out.
+    fn others(&self, own: u64) -> Vec<Arc<Space>> {
+        let members = self.members.lock();
+        let living = members.iter().filter_map(Weak::upgrade);
+        let able = |space: &Arc<Space>| {
+            space.id != own && space.is_active() && space.evictor_started.load(Ordering::Acquire)
+        };
+        living.filter(able).collect()
+    }
+
+    /// Propose pages that `own` has moved out to all others.
+    pub fn propose(&self, core: &Core, own: u64, pages: &[(u64, Entry)]) {
+        if pages.is_empty() {
+            return;
+        }
+        for space in self.others(own) {
+            if space.proposals.add(core, &space, pages) {
+                space.evictor.ask(|wanted| wanted.proposals = true);
+            }
+        }
+    }
+}
+
+impl Proposals {
+    /// Take references and queue; true when there is something to do.
+    fn add(&self, core: &Core, space: &Space, pages: &[(u64, Entry)]) -> bool {
+        let mut waiting = self.waiting.lock();
+        // Looked at under the lock: whoever ends the space drops what waits afterwards.
+        if space.has_ended() || waiting.len() + pages.len() > PROPOSALS_MAX {
+            return false;
+        }
+        // A count at its end, or an entry that was given up meanwhile: then each keeps its own.
+        let held = pages
+            .iter()
+            .filter(|(_, entry)| core.engine.dup(*entry).is_ok());
+        waiting.extend(held.map(|&(page, entry)| Proposal { page, entry }));
+        !waiting.is_empty()
+    }
+
+    /// Take up to `most` of them, in address order.
+    pub fn take(&self, most: usize) -> Vec<Proposal> {
+        let mut waiting = self.waiting.lock();
+        let count = waiting.len().min(most);
+        let mut taken: Vec<Proposal> = waiting.drain(..count).collect();
+        drop(waiting);
+        taken.sort_by_key(|proposal| proposal.page);
+        taken
+    }
+
+    /// The space has ended: give the references up.
+    pub fn drop_all(&self, core: &Core) {
+        let all = std::mem::take(&mut *self.waiting.lock());
+        all.into_iter()
+            .for_each(|proposal| core.engine.put(proposal.entry));
+    }
+}

@@ -1,0 +1,400 @@
+//! What the pager knows of one process's memory: registered ranges, page words, pages under way.
+//!
+//! Pure data: every method is one transition under the space lock, so layout events (unmap, remap, remove, fork)
+//! and claims can be tested without a kernel. Numbers are page numbers.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::ranges::RangeSet;
+use crate::rules::{self, Rule};
+use crate::words::{PageState, PageWord, PageWords};
+
+/// Which way a claimed page travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Swap-in: the entry is being read outside the space lock.
+    In,
+    /// Swap-out: the page lies in staging and its entry is not published yet.
+    Out,
+}
+
+/// Names a claim, for as long as the space lives; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    ticket: Ticket,
+    page: u64,
+    direction: Direction,
+}
+
+/// The state of one space; the space lock protects all of it.
+#[derive(Debug, Default)]
+pub struct Layout {
+    /// Ranges that the kernel reports faults and events of. May lag behind the kernel after a growing mremap;
+    /// a fault from outside is as good, and the next rescan mends it.
+    pub registered: RangeSet,
+    /// A word for each page.
+    pub words: PageWords,
+    /// Pages that are never evicted: thread control blocks. They outlive an unmap, because the agent names an address
+    /// once, and the next thread's stack often comes to lie where an old one was.
+    pub pinned: BTreeSet<u64>,
+    /// Ranges that are never registered: those that the program watches with a userfaultfd of its own, and those
+    /// that a fork does not hand down with their content (MADV_WIPEONFORK).
+    pub foreign: RangeSet,
+    claims: Vec<Claim>,
+    tickets: u64,
+    /// Parts of UNMAP events that are still to come and name memory that a REMAP has replaced already (rule P2).
+    unmaps_owed: Vec<Range<u64>>,
+}
+
+impl Layout {
+    /// Claim `page`: until `finish` nobody else carries it.
+    pub fn claim(&mut self, page: u64, direction: Direction) -> Ticket {
+        debug_assert!(!self.words.get(page).is_claimed());
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.claims.push(Claim {
+            ticket,
+            page,
+            direction,
+        });
+        self.words.set(page, self.words.get(page).with_claim(true));
+        ticket
+    }
+
+    /// End a claim. Returns where the page is now (a remap carries pages on their way out along), or None when a
+    /// layout event has taken the page away meanwhile; the word is then not ours to write.
+    pub fn finish(&mut self, ticket: Ticket) -> Option<u64> {
+        let index = self
+            .claims
+            .iter()
+            .position(|claim| claim.ticket == ticket)?;
+        let page = self.claims.swap_remove(index).page;
+        self.words.set(page, self.words.get(page).with_claim(false));
+        Some(page)
+    }
+
+    /// True while any page is on its way out.
+    pub fn has_pages_going_out(&self) -> bool {
+        self.claims
+            .iter()
+            .any(|claim| claim.direction == Direction::Out)
+    }
+
+    /// A fresh mapping was registered. Whatever words lie there are of a mapping that is gone, but for the marks of a
+    /// discard: the kernel may have watched the mapping before it is known here, and may still be about to discard.
+    pub fn register(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        let mut fresh = RangeSet::new();
+        fresh.insert(range.clone());
+        for known in self.registered.overlaps(range.clone()) {
+            fresh.remove(known);
+        }
+        for part in fresh.iter() {
+            let words = self.words.iter(part.clone());
+            let stale: Vec<u64> = words
+                .filter(|(_, word)| word.is_stale())
+                .map(|(page, _)| page)
+                .collect();
+            self.forget(part, put);
+            for page in stale {
+                self.words.set(page, PageWord::PLAIN.with_stale());
+            }
+        }
+        self.registered.insert(range);
+    }
+
+    /// UNMAP: the mapping is gone.
+    pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        for part in self.settle_owed(range) {
+            self.forget(part.clone(), put);
+            self.registered.remove(part.clone());
+            self.foreign.remove(part.clone());
+        }
+    }
+
+    /// REMOVE: the content will be zero. `present` are the pages of `range` that are in memory at this moment: the
+    /// kernel discards them only after the event was read, so they may not be evicted before they were seen missing.
+    pub fn remove(
+        &mut self,
+        range: Range<u64>,
+        present: impl Iterator<Item = u64>,
+        put: &mut dyn FnMut(PageWord),
+    ) {
+        self.forget(range, put);
+        // Rule P1.
+        if !rules::holds(Rule::Stale) {
+            return;
+        }
+        for page in present {
+            self.words.set(page, PageWord::PLAIN.with_stale());
+        }
+    }
+
+    /// REMAP: `pages` pages moved from page `from` to page `to`.
+    pub fn remap(&mut self, from: u64, to: u64, pages: u64, put: &mut dyn FnMut(PageWord)) {
+        let (source, target) = (from..from + pages, to..to + pages);
+        // The kernel gave the target away, so whatever stood there was unmapped before; with mremap serialised
+        // that UNMAP can only be another thread's munmap that waits unread.
+        let occupied = self.registered.remove(target.clone());
+        self.forget(target.clone(), put);
+        self.unmaps_owed.extend(occupied);
+        self.claims
+            .retain(|claim| claim.direction == Direction::Out || !source.contains(&claim.page));
+        for claim in self
+            .claims
+            .iter_mut()
+            .filter(|claim| source.contains(&claim.page))
+        {
+            claim.page = claim.page - from + to;
+        }
+        for (page, word) in self.words.take(source.clone()) {
+            let moving_out = self
+                .claims
+                .iter()
+                .any(|claim| claim.page == page - from + to);
+            self.words
+                .set(page - from + to, word.with_claim(moving_out));
+        }
+        self.registered.remove(source.clone());
+        self.registered.insert(target);
+        move_set(&mut self.foreign, &source, to);
+        let pins: Vec<u64> = self
+            .pinned
+            .iter()
+            .copied()
+            .filter(|p| source.contains(p))
+            .collect();
+        for page in pins {
+            self.pinned.remove(&page);
+            self.pinned.insert(page - from + to);
+        }
+    }
+
+    /// No layout event is unread: nothing is owed any more.
+    pub fn all_events_read(&mut self) {
+        self.unmaps_owed.clear();
+    }
+
+    /// The layout of a forked child: every entry is referenced once more. Nothing may be on its way out. `dup`
+    /// returns false when it could not take the reference; that page's content must then not be served, so the
+    /// whole copy fails.
+    pub fn fork(&self, dup: &mut dyn FnMut(PageWord) -> bool) -> Option<Layout> {
+        debug_assert!(!self.has_pages_going_out());
+        let mut child = Layout {
+            registered: self.registered.clone(),
+            words: self.words.clone(),
+            pinned: self.pinned.clone(),
+            foreign: self.foreign.clone(),
+            ..Layout::default()
+        };
+        for claim in &self.claims {
+            let word = child.words.get(claim.page);
+            child.words.set(claim.page, word.with_claim(false));
+        }
+        let entries = child.words.iter_all().map(|(_, word)| word);
+        let copied = entries.filter(|word| word.entry().is_some()).all(dup);
+        copied.then_some(child)
+    }
+
+    /// Give up the entries that are kept behind resident pages. The pages stay write-protected; the next write to
+    /// one lifts that.
+    pub fn shed_kept(&mut self, put: &mut dyn FnMut(PageWord)) {
+        let kept: Vec<(u64, PageWord)> = self
+            .words
+            .iter_all()
+            .filter(|(_, word)| matches!(word.state(), PageState::Kept(_)) && !word.is_claimed())
+            .collect();
+        for (page, word) in kept {
+            self.words.set(page, PageWord::PLAIN);
+            put(word);
+        }
+    }
+
+    /// Give up every word: the space has ended.
+    pub fn clear(&mut self, put: &mut dyn FnMut(PageWord)) {
+        let words = std::mem::take(&mut self.words);
+        words
+            .iter_all()
+            .filter(|(_, word)| word.entry().is_some())
+            .for_each(|(_, word)| put(word));
+        self.registered = RangeSet::new();
+        self.claims.clear();
+    }
+
+    /// Drop the words of `range`, with their references and claims.
+    fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        self.claims.retain(|claim| !range.contains(&claim.page));
+        let words = self.words.take(range).into_iter().map(|(_, word)| word);
+        words.filter(|word| word.entry().is_some()).for_each(put);
+    }
+
+    /// The parts of an unmapped range that no earlier REMAP has accounted for.
+    fn settle_owed(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut open = RangeSet::new();
+        open.insert(range);
+        let mut still_owed = Vec::new();
+        for owed in std::mem::take(&mut self.unmaps_owed) {
+            let settled = open.remove(owed.clone());
+            let mut rest = RangeSet::new();
+            rest.insert(owed);
+            for part in settled {
+                rest.remove(part);
+            }
+            still_owed.extend(rest.iter());
+        }
+        self.unmaps_owed = still_owed;
+        open.iter().collect()
+    }
+}
+
+fn move_set(set: &mut RangeSet, source: &Range<u64>, to: u64) {
+    for part in set.remove(source.clone()) {
+        set.insert(part.start - source.start + to..part.end - source.start + to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vswap_engine::Entry;
+
+    /// What raw entries of the virtual area begin with.
+    const AREA: u64 = 1 << 48;
+
+    fn entry(slot: u64) -> Entry {
+        Entry::from_raw(AREA + slot).expect("a slot of the virtual area")
+    }
+
+    /// Swapped and kept pages.
+    fn counts(layout: &Layout) -> (usize, usize) {
+        let states = layout.words.iter_all().map(|(_, word)| word.state());
+        let (kept, swapped): (Vec<_>, Vec<_>) =
+            states.partition(|state| matches!(state, PageState::Kept(_)));
+        (
+            swapped
+                .iter()
+                .filter(|state| **state != PageState::Plain)
+                .count(),
+            kept.len(),
+        )
+    }
+
+    fn ranges(set: &RangeSet) -> Vec<Range<u64>> {
+        set.iter().collect()
+    }
+
+    fn raw(word: PageWord) -> u64 {
+        word.entry().map_or(0, |entry| entry.raw() - AREA)
+    }
+
+    fn layout(pages: Range<u64>) -> Layout {
+        let mut layout = Layout::default();
+        layout.register(pages.clone(), &mut |_| panic!("nothing to put"));
+        for page in pages {
+            layout.words.set(page, PageWord::swapped(entry(page)));
+        }
+        layout
+    }
+
+    #[test]
+    fn unmap_puts_what_it_drops_and_nothing_else() {
+        let mut it = layout(10..20);
+        let mut put = Vec::new();
+        it.unmap(12..15, &mut |w| put.push(raw(w)));
+        assert_eq!(put, [12, 13, 14]);
+        assert_eq!(ranges(&it.registered), [10..12, 15..20]);
+        assert_eq!(counts(&it), (7, 0));
+    }
+
+    #[test]
+    fn remap_carries_words_and_replaces_the_target() {
+        let mut it = layout(10..20);
+        it.register(30..40, &mut |_| ());
+        it.words.set(31, PageWord::swapped(entry(99)));
+        let mut put = Vec::new();
+        it.remap(10, 30, 10, &mut |w| put.push(raw(w)));
+        assert_eq!(put, [99]);
+        assert_eq!(it.words.get(31).state(), PageState::Swapped(entry(11)));
+        assert_eq!(it.words.get(11), PageWord::PLAIN);
+        assert_eq!(ranges(&it.registered), vec![30..40; 1]);
+    }
+
+    #[test]
+    fn a_late_unmap_of_a_replaced_target_is_ignored_once() {
+        let mut it = layout(10..20);
+        it.register(30..40, &mut |_| ());
+        it.remap(10, 30, 10, &mut |_| ());
+        it.unmap(30..40, &mut |w| panic!("lost {w:?}"));
+        assert_eq!(counts(&it), (10, 0));
+        let mut put = 0;
+        it.unmap(30..40, &mut |_| put += 1);
+        assert_eq!(put, 10);
+    }
+
+    #[test]
+    fn removal_of_a_page_under_way_cancels_its_claim() {
+        let mut it = layout(10..12);
+        let ticket = it.claim(10, Direction::In);
+        let mut put = Vec::new();
+        it.remove(10..11, std::iter::once(10), &mut |w| put.push(raw(w)));
+        assert_eq!(put, [10]);
+        assert!(it.words.get(10).is_stale());
+        assert_eq!(it.finish(ticket), None);
+        assert!(
+            it.words.get(10).is_stale(),
+            "a cancelled claim must not touch the word"
+        );
+    }
+
+    #[test]
+    fn a_page_on_its_way_out_follows_a_remap_and_one_on_its_way_in_does_not() {
+        let mut it = layout(10..12);
+        it.words.set(10, PageWord::PLAIN);
+        let out = it.claim(10, Direction::Out);
+        let back = it.claim(11, Direction::In);
+        it.remap(10, 50, 2, &mut |_| ());
+        assert!(it.words.get(50).is_claimed() && !it.words.get(51).is_claimed());
+        assert_eq!(it.finish(back), None);
+        assert_eq!(it.finish(out), Some(50));
+        assert_eq!(it.words.get(51).state(), PageState::Swapped(entry(11)));
+    }
+
+    #[test]
+    fn a_child_references_every_entry_once_more() {
+        let it = layout(10..20);
+        let mut dup = Vec::new();
+        let child = it.fork(&mut |e| {
+            dup.push(raw(e));
+            true
+        });
+        assert_eq!(dup, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(child.map(|c| counts(&c)), Some((10, 0)));
+        assert!(
+            it.fork(&mut |_| false).is_none(),
+            "a failed reference must fail the copy"
+        );
+    }
+
+    #[test]
+    fn a_fresh_mapping_starts_without_old_words() {
+        let mut it = layout(10..20);
+        it.registered.remove(12..14);
+        let mut put = Vec::new();
+        it.register(8..22, &mut |w| put.push(raw(w)));
+        assert_eq!(put, [12, 13]);
+        assert_eq!(ranges(&it.registered), vec![8..22; 1]);
+    }
+
+    #[test]
+    fn a_fresh_mapping_keeps_the_marks_of_a_discard() {
+        let mut it = layout(10..20);
+        it.registered.remove(12..14);
+        it.remove(12..14, [13].into_iter(), &mut |_| ());
+        it.register(8..22, &mut |_| panic!("the discard has put them"));
+        assert!(!it.words.get(12).is_stale());
+        assert!(it.words.get(13).is_stale());
+    }
+}

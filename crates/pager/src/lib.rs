@@ -1,0 +1,187 @@
+//! Swap for unmodified programs: spaces, faults, eviction, layout events, limits.
+//!
+//! [`Pager`] is one run. Its threads: one that hears agents say hello (`server`), one that samples memory
+//! (`governor`), one that looks how much of it is shared (`shares`), one a CPU that compresses (`writeback`), one a
+//! filter that takes system calls in and one a space that answers them (`notify`), and for each active space a fault
+//! reader a CPU (`reader`) and an evictor (`evict`).
+
+mod agent;
+pub mod config;
+mod core;
+mod evict;
+mod fault;
+mod fork;
+mod governor;
+mod kin;
+mod layout;
+mod lifecycle;
+mod lock;
+mod memory;
+mod notify;
+mod ranges;
+mod reader;
+mod regions;
+mod rules;
+mod run;
+mod server;
+mod shares;
+mod space;
+mod stats;
+pub mod status;
+mod stream;
+mod threads;
+mod words;
+mod writeback;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use vswap_engine::Engine;
+use vswap_sys::eventfd::EventFd;
+use vswap_sys::memory::MemoryError;
+use vswap_sys::ring::SOCKET_ENV;
+use vswap_sys::sock::SockError;
+use vswap_sys::{cpu, process, procfs};
+
+pub use config::Config;
+pub use status::Status;
+
+use crate::core::Core;
+use crate::memory::MappedPages;
+
+/// Why a run could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The socket for the agents could not be made.
+    #[error("cannot make the agents' socket in {dir}: {source}")]
+    Socket {
+        /// The run's directory.
+        dir: String,
+        /// What the kernel said.
+        source: SockError,
+    },
+    /// Memory for the engine could not be reserved.
+    #[error("cannot reserve memory for swapped pages: {0}")]
+    Memory(#[from] MemoryError),
+    /// The engine refused its configuration.
+    #[error("cannot set the swap engine up: {0}")]
+    Engine(#[from] vswap_engine::ConfigError),
+    /// A descriptor could not be made.
+    #[error("cannot make an event descriptor: {0}")]
+    Descriptor(#[from] std::io::Error),
+}
+
+/// The pager of one run: its threads, spaces and engine.
+#[derive(Debug)]
+pub struct Pager {
+    core: Arc<Core>,
+    stop: Arc<EventFd>,
+    socket: std::path::PathBuf,
+}
+
+impl Pager {
+    /// Start the threads and listen for agents in `config.run_dir`.
+    ///
+    /// # Errors
+    /// `StartError`; nothing is left behind then.
+    pub fn start(config: Config) -> Result<Pager, StartError> {
+        let socket_error = |source| StartError::Socket {
+            dir: config.run_dir.display().to_string(),
+            source,
+        };
+        let listener = server::Listeners::bind(&config.run_dir).map_err(socket_error)?;
+        let socket = listener.path().to_owned();
+        let engine_config = vswap_engine::Config {
+            frames: usize::try_from(config.frames()).unwrap_or(usize::MAX),
+            cpus: cpu::bound(),
+            codec: config.codec,
+            pool_limit_bytes: config.limit_bytes,
+            checksums: config.checksums,
+        };
+        let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
+        let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
+        let core = Arc::new(Core::new(config, engine));
+        server::start(&core, listener, Arc::clone(&stop));
+        writeback::start(&core);
+        let governed = Arc::clone(&core);
+        threads::spawn("governor", move || governor::run(&governed));
+        shares::start(&core);
+        Ok(Pager { core, stop, socket })
+    }
+
+    /// What the program's environment must have beside what it has: the agent first in LD_PRELOAD, and the socket.
+    pub fn environment(&self, agent: &Path) -> Vec<(OsString, OsString)> {
+        let mut preload = agent.as_os_str().to_owned();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        vec![
+            ("LD_PRELOAD".into(), preload),
+            (SOCKET_ENV.into(), self.socket.clone().into_os_string()),
+        ]
+    }
+
+    /// Living processes of the run, managed or not.
+    pub fn processes(&self) -> Vec<u32> {
+        procfs::descendants(std::process::id()).unwrap_or_default()
+    }
+
+    /// Figures of this moment.
+    pub fn status(&self) -> Status {
+        let (core, stats) = (&self.core, &self.core.stats);
+        let engine = core.engine.stats();
+        let latency = stats.latency();
+        let spaces = core.spaces();
+        let mut status = Status {
+            pool_bytes: engine.pool_bytes,
+            processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
+            swapped_pages: engine.slots_used,
+            zero_pages: engine.zero,
+            compressed_pages: engine.compressed,
+            raw_pages: engine.raw,
+            payload_bytes: engine.payload_bytes,
+            metadata_bytes: engine.table_bytes,
+            pages_out: stats.pages_out.get(),
+            pages_in: stats.pages_in.get(),
+            pages_dropped_clean: stats.pages_dropped_clean.get(),
+            pages_out_zero: stats.pages_out_zero.get(),
+            compressed_in_bytes: stats.compressed_pages.get() * run::PAGE_BYTES,
+            compressed_out_bytes: stats.compressed_out_bytes.get(),
+            faults: stats.faults.get(),
+            faults_first_touch: stats.faults_first_touch.get(),
+            faults_deferred: stats.faults_deferred.get(),
+            faults_unprotect: stats.faults_unprotect.get(),
+            pages_busy: stats.pages_busy.get(),
+            retries: stats.retries.get(),
+            fault_us_p50: latency.p50_us,
+            fault_us_p99: latency.p99_us,
+            fault_us_max: latency.max_us,
+            active: stats.was_active(),
+            ..Status::default()
+        };
+        core.governor.fill(&mut status);
+        status
+    }
+
+    /// SIGKILL every process of the run.
+    pub fn kill_all(&self) {
+        for pid in self.processes() {
+            // It may be gone already.
+            let _ = process::kill(pid);
+        }
+    }
+
+    /// Stop the threads and return the last figures. Processes that still live are killed first: nobody would serve
+    /// their faults.
+    pub fn finish(self) -> Status {
+        self.kill_all();
+        let status = self.status();
+        self.core.governor.stop();
+        self.core.writeback.stop();
+        // The threads end with the process at the latest.
+        let _ = self.stop.signal();
+        status
+    }
+}

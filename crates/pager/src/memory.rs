@@ -1,0 +1,43 @@
+//! The engine's memory: runs of pages from one reservation.
+
+use std::ptr::NonNull;
+
+use vswap_engine::PageSource;
+use vswap_sys::memory::{HugePages, MemoryError, PageArena};
+
+/// Address space reserved for pool and frames; only what is used takes memory.
+const RESERVATION_BYTES: usize = 1 << 40;
+
+/// A page source on mapped memory.
+#[derive(Debug)]
+pub struct MappedPages(PageArena);
+
+impl MappedPages {
+    /// Reserve the address space.
+    ///
+    /// # Errors
+    /// `MemoryError` when the address space may not be reserved (RLIMIT_AS).
+    pub fn new() -> Result<MappedPages, MemoryError> {
+        Ok(MappedPages(PageArena::new(
+            RESERVATION_BYTES,
+            HugePages::Never,
+        )?))
+    }
+}
+
+// SAFETY: runs of the arena are mapped, page aligned, initialised by the kernel, and handed out to one user at a time.
+unsafe impl PageSource for MappedPages {
+    fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
+        self.0.alloc(pages)
+    }
+
+    unsafe fn free(&self, run: NonNull<u8>, pages: usize) {
+        // SAFETY: the caller hands back what `alloc` gave, unused.
+        unsafe { self.0.free(run, pages) }
+    }
+
+    unsafe fn discard(&self, run: NonNull<u8>, pages: usize) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.clear(run, pages) }
+    }
+}

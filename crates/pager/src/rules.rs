@@ -1,0 +1,61 @@
+//! The switches that leave rules P1 to P7 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
+//!
+//! Without the feature `break-rules`, which no product is built with, every rule holds and the switches cost nothing.
+//! With it the environment variable `VSWAP_BREAK_RULE` names the one that does not; `cargo xtask rules` sets it. Each
+//! switch is asked at one place, where the rule is kept. P7 is the agent's, and so is its switch.
+
+/// A rule, or the half of one that is kept at a place of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// P1: a page that was named by a discard while present is not moved out.
+    Stale,
+    /// P2: mremap is carried out one at a time.
+    OneMove,
+    /// P3: no event is read while a move is under way.
+    ReadInOrder,
+    /// P3: mappings are looked at only while no event is unread.
+    LookInOrder,
+    /// P4: pages that a fork has shared are made exclusive.
+    Exclusive,
+    /// P5: staging is emptied without an event.
+    SilentStaging,
+    /// P5: events are read while faults wait for memory.
+    ReadAlways,
+    /// P6: a fault that the kernel put off is tried again after a pause.
+    Pace,
+}
+
+/// Is the rule kept in this run?
+#[cfg(not(feature = "break-rules"))]
+pub const fn holds(_: Rule) -> bool {
+    true
+}
+
+/// Is the rule kept in this run?
+#[cfg(feature = "break-rules")]
+pub fn holds(rule: Rule) -> bool {
+    static BROKEN: std::sync::OnceLock<Option<Rule>> = std::sync::OnceLock::new();
+    *BROKEN.get_or_init(named) != Some(rule)
+}
+
+#[cfg(feature = "break-rules")]
+fn named() -> Option<Rule> {
+    let name = std::env::var("VSWAP_BREAK_RULE").ok()?;
+    let rule = match name.as_str() {
+        "P1" => Rule::Stale,
+        "P2" => Rule::OneMove,
+        "P3-read" => Rule::ReadInOrder,
+        "P3-look" => Rule::LookInOrder,
+        "P4" => Rule::Exclusive,
+        "P5-staging" => Rule::SilentStaging,
+        "P5-read" => Rule::ReadAlways,
+        "P6" => Rule::Pace,
+        // The agent's.
+        "P7" => return None,
+        _ => {
+            eprintln!("vswap: VSWAP_BREAK_RULE names no rule: {name}");
+            std::process::abort();
+        }
+    };
+    Some(rule)
+}

@@ -1,0 +1,337 @@
+//! A space: one process's memory as the pager sees it, the user-space twin of the kernel's mm.
+//!
+//! The space lock (`Space::lock`) orders three things that must never overlap (rule P3): reading messages from the
+//! userfaultfd, answering faults with ioctls, and moving pages out. It is released while pages are compressed,
+//! decompressed or copied between processes; claims in the layout protect those pages meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, OnceLock};
+use std::time::{Duration, Instant};
+
+use vswap_sys::eventfd::EventFd;
+use vswap_sys::pagemap::Pagemap;
+use vswap_sys::procfs::Statm;
+use vswap_sys::uffd::Userfaultfd;
+
+use crate::agent::Agent;
+use crate::fault::Fault;
+use crate::kin::{Kin, Proposals};
+use crate::layout::Layout;
+use crate::lock::{Mutex, MutexGuard, Row};
+use crate::notify::Call;
+use crate::stream::Streams;
+
+/// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window), so that filling memory costs
+/// one fault in 64 pages.
+const FIRST_TOUCH_PAGES: (u64, u64) = (4, 64);
+/// Swap-ins: a lone fault brings one page, a stream up to `WINDOW_PAGES_MAX`.
+const SWAP_IN_PAGES: (u64, u64) = (1, WINDOW_PAGES_MAX);
+/// Most pages one fault swaps in: 16 pages decompress in about 20 us, what the faulting thread can wait.
+pub const WINDOW_PAGES_MAX: u64 = 16;
+
+/// What the space lock protects.
+#[derive(Debug)]
+pub struct State {
+    /// Ranges, words, claims.
+    pub layout: Layout,
+    /// Faults on pages that somebody carries at this moment.
+    pub waiting: Vec<Fault>,
+    /// Faults that wait for memory.
+    pub deferred: Vec<Fault>,
+    /// Streams of first touches.
+    pub first_touches: Streams,
+    /// Streams of swap-ins.
+    pub swap_ins: Streams,
+    /// While true nobody reads messages and nothing starts to move out: a fork is being applied.
+    pub frozen: bool,
+    /// Token of the fork that is under way, 0 without one.
+    pub open_fork: u64,
+}
+
+/// The process behind a space, known once its agent has said hello.
+#[derive(Debug)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Its agent.
+    pub agent: Agent,
+    /// Its page table, for scans.
+    pub pagemap: Pagemap,
+    /// Its memory counters.
+    pub statm: Statm,
+}
+
+impl Process {
+    /// Resident anonymous memory, 0 when the process is gone.
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.statm
+            .sizes()
+            .map_or(0, |sizes| sizes.anonymous_bytes())
+    }
+}
+
+/// One process's memory.
+#[derive(Debug)]
+pub struct Space {
+    /// Unique in the run; process ids come back.
+    pub id: u64,
+    /// The userfaultfd of the process's memory.
+    pub uffd: Userfaultfd,
+    /// The process, unless it is a forked child that has not said hello.
+    pub process: OnceLock<Process>,
+    /// Wakes the readers for the end.
+    pub stop: EventFd,
+    /// Memory may be registered.
+    pub active: AtomicBool,
+    /// Memory is to be registered even if it is not short.
+    pub hastened: AtomicBool,
+    /// The space ends or has ended.
+    pub ended: AtomicBool,
+    /// The seccomp filter is installed, in this process or in the one it was forked from.
+    pub filtered: AtomicBool,
+    /// Forks between FORK_BEGIN and their end: faults are then served whatever the limit says, because eviction
+    /// waits for the fork.
+    pub forks_open: AtomicU32,
+    /// What the evictor is asked for.
+    pub evictor: EvictorSignal,
+    /// Resident anonymous bytes when the mappings were last looked at.
+    pub rescanned_at: AtomicU64,
+    /// Faults served so far.
+    pub faults_served: AtomicU64,
+    /// Pages given to the process so far, less those moved out.
+    pub pages_given: AtomicI64,
+    /// The process has forked or was forked: pages may be shared.
+    pub shares: AtomicBool,
+    /// A fork or an exit has changed how much is shared, and nobody has looked since.
+    pub share_is_old: AtomicBool,
+    /// When the agent's connection closed.
+    pub hung_up: Mutex<Option<Instant>>,
+    /// The evictor's thread has been started.
+    pub evictor_started: AtomicBool,
+    /// The filter could not be installed; the user was told.
+    pub refused: AtomicBool,
+    /// The spaces that came of the same image by forks.
+    pub kin: Arc<Kin>,
+    /// Pages that kin have moved out.
+    pub proposals: Proposals,
+    /// To the thread that answers trapped calls, once there was one.
+    pub calls: OnceLock<Sender<Call>>,
+    state: Mutex<State>,
+    /// Signalled when pages that were going out have arrived, and when `frozen` falls.
+    settled: Condvar,
+}
+
+impl Space {
+    /// A space on `uffd` with the layout it starts with, a member of `kin`.
+    pub fn new(
+        id: u64,
+        uffd: Userfaultfd,
+        stop: EventFd,
+        layout: Layout,
+        kin: Arc<Kin>,
+    ) -> Arc<Space> {
+        let state = State {
+            layout,
+            waiting: Vec::new(),
+            deferred: Vec::new(),
+            first_touches: Streams::new(FIRST_TOUCH_PAGES.0, FIRST_TOUCH_PAGES.1),
+            swap_ins: Streams::new(SWAP_IN_PAGES.0, SWAP_IN_PAGES.1),
+            frozen: false,
+            open_fork: 0,
+        };
+        let space = Arc::new(Space {
+            id,
+            uffd,
+            process: OnceLock::new(),
+            stop,
+            active: AtomicBool::new(false),
+            hastened: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            filtered: AtomicBool::new(false),
+            forks_open: AtomicU32::new(0),
+            evictor: EvictorSignal::default(),
+            rescanned_at: AtomicU64::new(0),
+            faults_served: AtomicU64::new(0),
+            pages_given: AtomicI64::new(0),
+            shares: AtomicBool::new(false),
+            share_is_old: AtomicBool::new(false),
+            hung_up: Mutex::new(Row::Innermost, "hung up", None),
+            evictor_started: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            kin,
+            proposals: Proposals::default(),
+            calls: OnceLock::new(),
+            state: Mutex::new(Row::Space, "a space", state),
+            settled: Condvar::new(),
+        });
+        space.kin.join(&space);
+        space
+    }
+
+    /// Take the space lock.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Take the space lock at a moment when messages may be read.
+    pub fn lock_thawed(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while state.frozen {
+            state = state.wait(&self.settled);
+        }
+        state
+    }
+
+    /// With the lock held: let everything that is on its way out arrive, and keep more from starting, until `thaw`.
+    pub fn freeze<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.frozen = true;
+        while state.layout.has_pages_going_out() && !self.has_ended() {
+            state = state.wait(&self.settled);
+        }
+        state
+    }
+
+    /// End what `freeze` began.
+    pub fn thaw(&self, state: &mut State) {
+        state.frozen = false;
+        self.settled.notify_all();
+    }
+
+    /// Pages that were going out have arrived.
+    pub fn notify_settled(&self) {
+        self.settled.notify_all();
+    }
+
+    /// Has the process ended?
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// May memory be registered?
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Resident anonymous memory, pages that several processes share counted whole.
+    pub fn resident_bytes(&self) -> u64 {
+        self.process.get().map_or(0, Process::anonymous_bytes)
+    }
+
+    /// `pages` pages were given to the process, or moved out of it when negative.
+    pub fn gave(&self, pages: i64) {
+        self.pages_given.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// A fork has just made two of what was one.
+    pub fn begin_sharing(&self) {
+        self.shares.store(true, Ordering::Relaxed);
+        self.share_is_old.store(true, Ordering::Relaxed);
+    }
+
+    /// A process that may have shared pages with this one has ended: what remains is this one's.
+    pub fn share_has_changed(&self) {
+        if self.shares.load(Ordering::Relaxed) {
+            self.share_is_old.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the agent's connection closed?
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up.lock().is_some()
+    }
+
+    /// Has resident memory grown by more than `bytes` since the mappings were looked at? Pages that were moved out
+    /// lower the mark, so that memory that takes their place is noticed.
+    pub fn grew_beyond(&self, resident_bytes: u64, bytes: u64) -> bool {
+        let mark = self
+            .rescanned_at
+            .fetch_min(resident_bytes, Ordering::Relaxed);
+        resident_bytes > mark + bytes
+    }
+
+    /// Do faults wait for memory? Does not wait for the lock: whoever holds it looks after them.
+    pub fn has_deferred(&self) -> bool {
+        self.state
+            .try_lock()
+            .is_some_and(|state| !state.deferred.is_empty())
+    }
+
+    /// The space lock, if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock()
+    }
+
+    /// The process id, when it is known.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.get().map(|process| process.pid)
+    }
+}
+
+impl State {
+    /// Faults whose pages nobody carries any more.
+    pub fn take_ready(&mut self) -> Vec<Fault> {
+        let words = &self.layout.words;
+        self.waiting
+            .extract_if(.., |fault| !words.get(fault.page).is_claimed())
+            .collect()
+    }
+}
+
+/// How the governor, the readers and the evictor of a space talk. Its lock is innermost and held for a few stores.
+#[derive(Debug)]
+pub struct EvictorSignal {
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+/// What an evictor is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// Pages to move out.
+    pub pages: u64,
+    /// Look again at the mappings: memory has grown.
+    pub rescan: bool,
+    /// Look at deferred faults.
+    pub deferred: bool,
+    /// Look at what kin have proposed.
+    pub proposals: bool,
+    /// End.
+    pub stop: bool,
+}
+
+impl Default for EvictorSignal {
+    fn default() -> EvictorSignal {
+        EvictorSignal {
+            wanted: Mutex::new(Row::Innermost, "an evictor's wishes", Wanted::default()),
+            changed: Condvar::new(),
+        }
+    }
+}
+
+impl EvictorSignal {
+    /// Ask for more; `change` edits the request.
+    pub fn ask(&self, change: impl FnOnce(&mut Wanted)) {
+        change(&mut self.wanted.lock());
+        self.changed.notify_one();
+    }
+
+    /// Does somebody ask for a new look at the mappings? That is more urgent than moving out.
+    pub fn is_rescan_wanted(&self) -> bool {
+        self.wanted.lock().rescan
+    }
+
+    /// Wait for a request, at most `timeout`, and take it. `stop` stays.
+    pub fn take(&self, timeout: Duration) -> Wanted {
+        let idle =
+            |w: &mut Wanted| w.pages == 0 && !(w.rescan || w.deferred || w.proposals || w.stop);
+        let wanted = self.wanted.lock();
+        let mut wanted = wanted.wait_timeout_while(&self.changed, timeout, idle);
+        let taken = *wanted;
+        *wanted = Wanted {
+            stop: taken.stop,
+            ..Wanted::default()
+        };
+        taken
+    }
+}

@@ -1,0 +1,114 @@
+//! Sequential streams among the faults of a space, and how far to reach ahead of them.
+//!
+//! Reaching ahead in fixed groups ruins random access, so only a fault that continues a stream gets a window, and
+//! the window doubles while the stream goes on, as the kernel's readahead does. Pure; guarded by the space lock.
+
+/// Streams followed at once: a few cursors a thread (copying, merging) of a few threads.
+const STREAMS: usize = 8;
+
+/// One kind of fault (first touches, or swap-ins) and the streams in it.
+#[derive(Debug)]
+pub struct Streams {
+    streams: [Stream; STREAMS],
+    clock: u64,
+    first_pages: u64,
+    most_pages: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    /// The page whose fault would continue the stream.
+    next: u64,
+    /// Pages reached for by the newest fault.
+    window: u64,
+    last_used: u64,
+}
+
+impl Streams {
+    /// Streams whose first fault gets `first_pages` pages and whose windows end at `most_pages`.
+    pub fn new(first_pages: u64, most_pages: u64) -> Streams {
+        Streams {
+            streams: [Stream::default(); STREAMS],
+            clock: 0,
+            first_pages,
+            most_pages,
+        }
+    }
+
+    /// How many pages a fault at `page` may reach for, itself included.
+    pub fn window(&mut self, page: u64) -> u64 {
+        self.clock += 1;
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == page) {
+            stream.window = (stream.window * 2)
+                .clamp(2, self.most_pages.max(2))
+                .min(self.most_pages);
+            stream.next = page + stream.window;
+            stream.last_used = self.clock;
+            return stream.window;
+        }
+        let oldest = self
+            .streams
+            .iter_mut()
+            .min_by_key(|stream| stream.last_used);
+        if let Some(stream) = oldest {
+            let next = page + self.first_pages;
+            *stream = Stream {
+                next,
+                window: self.first_pages,
+                last_used: self.clock,
+            };
+        }
+        self.first_pages
+    }
+
+    /// The fault at `page` reached only `pages` pages: the stream goes on behind them.
+    pub fn reached(&mut self, page: u64, pages: u64) {
+        for stream in &mut self.streams {
+            if stream.next == page + stream.window && stream.last_used == self.clock {
+                stream.next = page + pages.max(1);
+                stream.window = pages.max(1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_doubles_up_to_the_bound_and_random_faults_stay_single() {
+        let mut streams = Streams::new(1, 16);
+        let mut page = 100;
+        let mut windows = Vec::new();
+        for _ in 0..6 {
+            let window = streams.window(page);
+            windows.push(window);
+            page += window;
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
+        for random in [7, 5000, 90, 123_456, 42] {
+            assert_eq!(streams.window(random), 1);
+        }
+    }
+
+    #[test]
+    fn two_streams_at_once() {
+        let mut streams = Streams::new(1, 8);
+        let (mut a, mut b) = (1000, 9000);
+        for _ in 0..4 {
+            a += streams.window(a);
+            b += streams.window(b);
+        }
+        assert_eq!((a, b), (1015, 9015));
+    }
+
+    #[test]
+    fn a_stream_cut_short_goes_on_where_it_was_cut() {
+        let mut streams = Streams::new(1, 16);
+        assert_eq!(streams.window(10), 1);
+        assert_eq!(streams.window(11), 2);
+        streams.reached(11, 1);
+        assert_eq!(streams.window(12), 2);
+    }
+}

@@ -1,0 +1,233 @@
+//! The page words of a space: what vswap knows of each page of a process, one `u64` a page.
+//!
+//! This is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
+//!
+//! ```text
+//!   63        62       61     60..56   55 ..................... 0
+//!  +---------+--------+------+--------+--------------------------+
+//!  | CLAIMED | STALE? | KEPT |   0    | entry, 0 = none          |
+//!  +---------+--------+------+--------+--------------------------+
+//!   word 0           plain: present, or never touched; the kernel's page table knows
+//!   entry            swapped: a hole in the page table, the content is behind the entry
+//!   entry + KEPT     resident and write-protected, and the entry still holds the same content
+//!   CLAIMED          somebody carries the page in or out at this moment (see layout::Claim)
+//!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
+//!                    so it may not be evicted until it was seen missing (rule P1)
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use vswap_engine::Entry;
+
+const CLAIMED: u64 = 1 << 63;
+const STALE: u64 = 1 << 62;
+const KEPT: u64 = 1 << 61;
+const ENTRY_BITS: u32 = 56;
+const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
+
+const _: () = assert!((CLAIMED | STALE | KEPT) & ENTRY_MASK == 0);
+
+/// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
+const CHUNK_PAGES: u64 = 512;
+const CHUNK_WORDS: usize = 512;
+const _: () = assert!(CHUNK_WORDS as u64 == CHUNK_PAGES);
+
+/// What a page word says, without its flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageState {
+    /// The kernel's page table has all there is.
+    Plain,
+    /// Swapped out to the entry.
+    Swapped(Entry),
+    /// Resident, write-protected, and the same as the entry's content.
+    Kept(Entry),
+}
+
+/// One page's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageWord(u64);
+
+impl PageWord {
+    /// The word of a page that vswap knows nothing of.
+    pub const PLAIN: PageWord = PageWord(0);
+
+    /// A page that is out.
+    pub fn swapped(entry: Entry) -> PageWord {
+        debug_assert!(entry.raw() & !ENTRY_MASK == 0);
+        PageWord(entry.raw())
+    }
+
+    /// A page that came back for reading and whose entry was kept.
+    pub fn kept(entry: Entry) -> PageWord {
+        PageWord(PageWord::swapped(entry).0 | KEPT)
+    }
+
+    /// Decode.
+    pub fn state(self) -> PageState {
+        match Entry::from_raw(self.0 & ENTRY_MASK) {
+            None => PageState::Plain,
+            Some(entry) if self.0 & KEPT != 0 => PageState::Kept(entry),
+            Some(entry) => PageState::Swapped(entry),
+        }
+    }
+
+    /// The entry that the word holds a reference of, swapped or kept.
+    pub fn entry(self) -> Option<Entry> {
+        Entry::from_raw(self.0 & ENTRY_MASK)
+    }
+
+    /// Is somebody carrying the page?
+    pub fn is_claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+
+    /// May the kernel still discard the present page?
+    pub fn is_stale(self) -> bool {
+        self.0 & STALE != 0
+    }
+
+    /// The same word with the claim set or lifted.
+    pub fn with_claim(self, claimed: bool) -> PageWord {
+        PageWord(if claimed {
+            self.0 | CLAIMED
+        } else {
+            self.0 & !CLAIMED
+        })
+    }
+
+    /// The same word, marked as possibly discarded.
+    pub fn with_stale(self) -> PageWord {
+        PageWord(self.0 | STALE)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Chunk {
+    words: [PageWord; CHUNK_WORDS],
+    /// Words that are not PLAIN; the chunk is dropped at 0.
+    used: u32,
+}
+
+/// All page words of a space, sparse: a stretch without any word other than PLAIN costs nothing.
+#[derive(Debug, Clone, Default)]
+pub struct PageWords {
+    chunks: BTreeMap<u64, Box<Chunk>>,
+}
+
+impl PageWords {
+    /// The word of `page`.
+    pub fn get(&self, page: u64) -> PageWord {
+        self.chunks
+            .get(&(page / CHUNK_PAGES))
+            .map_or(PageWord::PLAIN, |chunk| chunk.words[slot(page)])
+    }
+
+    /// Replace the word of `page`, return what was there.
+    pub fn set(&mut self, page: u64, word: PageWord) -> PageWord {
+        let index = page / CHUNK_PAGES;
+        if word == PageWord::PLAIN && !self.chunks.contains_key(&index) {
+            return PageWord::PLAIN;
+        }
+        let chunk = self.chunks.entry(index).or_insert_with(|| {
+            Box::new(Chunk {
+                words: [PageWord::PLAIN; CHUNK_WORDS],
+                used: 0,
+            })
+        });
+        let old = std::mem::replace(&mut chunk.words[slot(page)], word);
+        chunk.used += u32::from(word != PageWord::PLAIN);
+        chunk.used -= u32::from(old != PageWord::PLAIN);
+        if chunk.used == 0 {
+            self.chunks.remove(&index);
+        }
+        old
+    }
+
+    /// Pages of `range` whose word is not PLAIN, in address order.
+    pub fn iter(&self, range: Range<u64>) -> impl Iterator<Item = (u64, PageWord)> + '_ {
+        let chunks = range.start / CHUNK_PAGES
+            ..range
+                .end
+                .div_ceil(CHUNK_PAGES)
+                .max(range.start / CHUNK_PAGES);
+        self.chunks
+            .range(chunks)
+            .flat_map(|(&index, chunk)| {
+                chunk
+                    .words
+                    .iter()
+                    .zip(index * CHUNK_PAGES..)
+                    .map(|(&word, page)| (page, word))
+            })
+            .filter(move |(page, word)| *word != PageWord::PLAIN && range.contains(page))
+    }
+
+    /// Take all words of `range` out; they are PLAIN afterwards.
+    pub fn take(&mut self, range: Range<u64>) -> Vec<(u64, PageWord)> {
+        let taken: Vec<(u64, PageWord)> = self.iter(range).collect();
+        for &(page, _) in &taken {
+            self.set(page, PageWord::PLAIN);
+        }
+        taken
+    }
+
+    /// Every word that is not PLAIN.
+    pub fn iter_all(&self) -> impl Iterator<Item = (u64, PageWord)> + '_ {
+        self.iter(0..u64::MAX / CHUNK_PAGES * CHUNK_PAGES)
+    }
+}
+
+fn slot(page: u64) -> usize {
+    // The remainder fits any integer.
+    usize::try_from(page % CHUNK_PAGES).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What raw entries of the virtual area begin with.
+    const AREA: u64 = 1 << 48;
+
+    fn entry(slot: u64) -> Entry {
+        Entry::from_raw(AREA + slot).expect("a slot of the virtual area")
+    }
+
+    #[test]
+    fn words_round_trip_at_the_extremes() {
+        for raw in [0, 1, (1 << 41) - 513] {
+            let swapped = PageWord::swapped(entry(raw));
+            assert_eq!(swapped.state(), PageState::Swapped(entry(raw)));
+            assert_eq!(
+                PageWord::kept(entry(raw)).state(),
+                PageState::Kept(entry(raw))
+            );
+            let flagged = swapped.with_claim(true).with_stale();
+            assert_eq!(flagged.state(), PageState::Swapped(entry(raw)));
+            assert!(flagged.is_claimed() && flagged.is_stale());
+            assert_eq!(flagged.with_claim(false), swapped.with_stale());
+        }
+        assert_eq!(PageWord::PLAIN.state(), PageState::Plain);
+    }
+
+    proptest! {
+        #[test]
+        fn sparse_words_behave_as_a_map(steps in prop::collection::vec((0u64..3000, 0u64..5), 1..200)) {
+            let mut words = PageWords::default();
+            let mut model = BTreeMap::new();
+            for (page, raw) in steps {
+                let word = if raw == 0 { PageWord::PLAIN } else { PageWord::swapped(entry(raw)) };
+                let old = words.set(page, word);
+                prop_assert_eq!(old, model.insert(page, word).unwrap_or(PageWord::PLAIN));
+            }
+            model.retain(|_, word| *word != PageWord::PLAIN);
+            let expected: Vec<(u64, PageWord)> = model.clone().into_iter().collect();
+            prop_assert_eq!(words.iter_all().collect::<Vec<_>>(), expected);
+            let cut: Vec<(u64, PageWord)> = model.into_iter().filter(|(p, _)| (500..1600).contains(p)).collect();
+            prop_assert_eq!(words.take(500..1600), cut);
+            prop_assert_eq!(words.iter(500..1600).count(), 0);
+        }
+    }
+}
