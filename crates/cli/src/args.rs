@@ -1,0 +1,108 @@
+//! The command line, as clap reads it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::size::{RamSize, parse_duration};
+
+const EXAMPLES: &str = "\
+Examples:
+  vswap run --ram 512M -- redis-server --port 6400
+  vswap run --ram 50% -- make -j2
+  vswap run --ram auto --summary run.json -- python3 job.py
+  vswap status
+  vswap doctor";
+
+const RUN_EXAMPLES: &str = "\
+Sizes: 512M and 512MiB are 512 x 1024 x 1024 bytes, 512MB is 512 x 1000 x 1000; fractions and
+lower case are fine (1.5g).
+  50%   is a share of the machine's RAM, or of the container's limit where that is smaller.
+  auto  is the container's limit (or the machine's RAM) less what the kernel itself needs for the run.
+
+Exit status: that of the program, also when a signal ended it; 125 for vswap's own errors, 126 for a program that
+cannot be run, or cannot be run under vswap; 127 for one that is not found.
+
+Examples:
+  vswap run --ram 512M -- redis-server --port 6400
+  vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
+  vswap run --ram auto --quiet --summary run.json -- python3 job.py";
+
+/// Swap for any Linux program, from user space.
+#[derive(Debug, Parser)]
+#[command(name = "vswap", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program in less RAM than it needs.
+    #[command(
+        after_help = RUN_EXAMPLES,
+        override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
+    )]
+    Run(RunArgs),
+    /// List your runs that are alive, with current figures.
+    Status(StatusArgs),
+    /// Say what this machine and user are permitted, and what to do about each thing missing.
+    #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
+    Doctor,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// RAM that the program and all its children may use together, vswap's own memory included.
+    #[arg(long, value_name = "SIZE")]
+    pub ram: RamSize,
+    /// How pages are compressed: lz4 is fast, zstd dense, none keeps them as they are.
+    #[arg(long, value_enum, default_value = "lz4")]
+    pub codec: Codec,
+    /// Write the figures of the run to FILE, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
+    /// No summary line and no notices, only errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Debugging: evict everything again and again with this pause.
+    #[arg(long, value_name = "PAUSE", value_parser = parse_duration, hide = true)]
+    pub debug_evict_every: Option<Duration>,
+    /// Debugging: check every page that comes back against a checksum.
+    #[arg(long, hide = true)]
+    pub debug_checksums: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Everything known of each run, as a JSON array.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Codec {
+    Lz4,
+    Zstd,
+    None,
+}
+
+impl From<Codec> for vswap_pager::config::Codec {
+    fn from(codec: Codec) -> Self {
+        match codec {
+            Codec::Lz4 => Self::Lz4,
+            Codec::Zstd => Self::Zstd,
+            Codec::None => Self::None,
+        }
+    }
+}

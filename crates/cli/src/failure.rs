@@ -1,0 +1,52 @@
+//! What vswap says, and with which exit status, when it cannot do what it was asked.
+
+use std::fmt;
+
+/// Exit status for vswap's own errors, as `env` and `timeout` have it.
+pub const OWN_ERROR: u8 = 125;
+/// Exit status for a program that was found and cannot be started, or cannot take the agent.
+pub const CANNOT_EXECUTE: u8 = 126;
+/// Exit status for a program that was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// An error for the user: what was wrong, what was expected, what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The status that vswap exits with.
+    pub exit_status: u8,
+    message: String,
+}
+
+impl Failure {
+    /// One of vswap's own errors.
+    pub fn own(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_status: OWN_ERROR,
+            message: message.into(),
+        }
+    }
+
+    /// The program is there and cannot be run under vswap.
+    pub fn cannot_execute(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_status: CANNOT_EXECUTE,
+            message: message.into(),
+        }
+    }
+
+    /// The program is not there.
+    pub fn not_found(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_status: NOT_FOUND,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

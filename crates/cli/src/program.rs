@@ -1,0 +1,141 @@
+//! Finds the program as a shell would, and says before it starts when it cannot take the agent.
+//!
+//! The agent comes into a program through the dynamic loader's LD_PRELOAD. A static program has no such loader, one
+//! that gains rights by its file must not listen to it, and one of another word size or C library cannot load the
+//! agent.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use vswap_sys::elf::{Elevation, ElfError, Kind, Program, inspect, is_musl};
+
+use crate::failure::Failure;
+
+/// Where programs are looked for when PATH is not set; the C library's own choice.
+const PATH_DEFAULT: &str = "/bin:/usr/bin";
+
+/// Finds `name`: as it is where it has a slash in it, else in the directories of PATH.
+pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+    find_in(name, &path)
+}
+
+fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
+    if name.as_bytes().contains(&b'/') {
+        return executable(Path::new(name))
+            .map(|()| name.into())
+            .map_err(|error| unusable(Path::new(name), &error));
+    }
+    let mut found_unusable = None;
+    for directory in std::env::split_paths(path) {
+        // An empty entry is the working directory.
+        let candidate = if directory.as_os_str().is_empty() {
+            Path::new(".").join(name)
+        } else {
+            directory.join(name)
+        };
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                found_unusable.get_or_insert_with(|| unusable(&candidate, &error));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(found_unusable.unwrap_or_else(|| {
+        Failure::not_found(format!(
+            "{}: command not found in PATH",
+            name.to_string_lossy()
+        ))
+    }))
+}
+
+/// Whether this user may execute the file.
+fn executable(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
+    Ok(())
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Failure::not_found(format!("{path}: no such file"))
+        }
+        io::ErrorKind::IsADirectory => {
+            Failure::cannot_execute(format!("{path}: is a directory, not a program"))
+        }
+        _ => Failure::cannot_execute(format!("{path}: cannot be executed: {error}")),
+    }
+}
+
+/// Refuses a program that cannot take the agent.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    let program = match inspect(path.as_os_str(), std::env::var_os("PATH").as_deref()) {
+        Ok(program) => program,
+        Err(ElfError::NotFound { command }) => {
+            let path = path.display();
+            return Err(Failure::not_found(format!(
+                "{path}: its interpreter {command} is not there"
+            )));
+        }
+        // What may be executed and not read is run all the same; there is nothing to judge it by.
+        Err(ElfError::Io { .. }) => return Ok(()),
+        Err(error) => return Err(Failure::cannot_execute(error.to_string())),
+    };
+    match why_not(&program) {
+        None => Ok(()),
+        Some(why) => Err(Failure::cannot_execute(describe(&program, why))),
+    }
+}
+
+/// Why a program cannot take the agent, and what to do.
+fn why_not(program: &Program) -> Option<&'static str> {
+    match program.elevation {
+        Some(Elevation::SetUid | Elevation::SetGid) => {
+            return Some(
+                "changes its user or group when it starts (setuid or setgid), and the dynamic loader ignores vswap's \
+                 agent \
+                 in such a program. Run vswap itself as that user, for example with sudo",
+            );
+        }
+        Some(Elevation::Capabilities) => {
+            return Some(
+                "gains capabilities when it starts, and the dynamic loader ignores vswap's agent in such a program. \
+                 Run vswap as root, or run a copy of the program without file capabilities",
+            );
+        }
+        None => {}
+    }
+    match &program.kind {
+        Kind::Static => Some(
+            "is statically linked: it has no dynamic loader that could load vswap's agent. \
+             Use a dynamically linked build of it",
+        ),
+        Kind::OtherMachine { .. } => Some(
+            "is built for another machine or word size: vswap's agent is for 64-bit x86-64. Use a build for that",
+        ),
+        Kind::Dynamic { loader } if is_musl(loader) => Some(
+            "is linked with the musl C library, and vswap's agent needs the GNU C library. Use a build for that",
+        ),
+        // A file without a known format is run by /bin/sh, as shells do.
+        Kind::Dynamic { .. } | Kind::Unknown => None,
+    }
+}
+
+fn describe(program: &Program, why: &str) -> String {
+    let path = program.path.display();
+    match program.scripts.first() {
+        None => format!("{path} {why}"),
+        Some(script) => format!("{} is a script for {path}, which {why}", script.display()),
+    }
+}

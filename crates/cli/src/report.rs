@@ -1,0 +1,115 @@
+//! What a run says of itself as JSON: to `vswap status` while it lives, and to `--summary` at its end.
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use serde::Serialize;
+use vswap_pager::Status;
+
+/// How the main program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Exited(u8),
+    Signaled(i32),
+}
+
+impl Ending {
+    /// The status that a shell would show.
+    pub fn exit_status(self) -> u8 {
+        match self {
+            Ending::Exited(status) => status,
+            Ending::Signaled(signal) => {
+                128_u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX))
+            }
+        }
+    }
+}
+
+/// Who a run is; the same from its start to its end.
+#[derive(Debug)]
+pub struct Identity {
+    command: Vec<String>,
+    program_pid: u32,
+    started: Instant,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    version: &'static str,
+    pid: u32,
+    program_pid: u32,
+    command: &'a [String],
+    wall_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_status: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_signal: Option<i32>,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+impl Identity {
+    pub fn new(command: &[OsString], program_pid: u32, started: Instant) -> Identity {
+        let command = command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        Identity {
+            command,
+            program_pid,
+            started,
+        }
+    }
+
+    /// The report as one JSON object with a newline at its end.
+    pub fn to_json(&self, status: &Status, ending: Option<Ending>, pretty: bool) -> String {
+        let report = Report {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            program_pid: self.program_pid,
+            command: &self.command,
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+            exit_status: ending.map(Ending::exit_status),
+            exit_signal: match ending {
+                Some(Ending::Signaled(signal)) => Some(signal),
+                _ => None,
+            },
+            status,
+        };
+        let json = if pretty {
+            serde_json::to_string_pretty(&report)
+        } else {
+            serde_json::to_string(&report)
+        };
+        // Strings, numbers and flags only: there is nothing in a report that JSON has no form for.
+        json.unwrap_or_default() + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_is_one_flat_object() {
+        let identity = Identity::new(&["sort".into(), "-S".into()], 42, Instant::now());
+        let status = Status {
+            limit_bytes: 1 << 30,
+            pages_out: 7,
+            ..Status::default()
+        };
+        let text = identity.to_json(&status, Some(Ending::Signaled(9)), true);
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["command"], serde_json::json!(["sort", "-S"]));
+        assert_eq!(value["program_pid"], 42);
+        assert_eq!(value["limit_bytes"], 1_u64 << 30);
+        assert_eq!(value["pages_out"], 7);
+        assert_eq!(value["exit_status"], 137);
+        assert_eq!(value["exit_signal"], 9);
+        assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+
+        let alive = identity.to_json(&status, None, false);
+        assert_eq!(alive.lines().count(), 1);
+        assert!(!alive.contains("exit_status"));
+    }
+}

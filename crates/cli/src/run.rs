@@ -1,0 +1,226 @@
+//! `vswap run`: everything around one run, from the checks before it to the summary after it.
+//!
+//! Order matters: whatever can be refused is refused before the program starts; signals are blocked before the first
+//! thread is made; the run's directory goes last, when no process can need it.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
+use vswap_pager::{Config, Pager, Status};
+use vswap_sys::ring::SOCKET_ENV;
+use vswap_sys::signals;
+use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
+use vswap_sys::{cgroup, procfs};
+
+use crate::args::RunArgs;
+use crate::control::Server;
+use crate::doctor;
+use crate::failure::Failure;
+use crate::output::{bytes, notice, summary_line};
+use crate::program;
+use crate::report::{Ending, Identity};
+use crate::run_dir::RunDir;
+use crate::size::Available;
+use crate::supervise::Supervisor;
+
+/// Runs the program, waits for all its processes, reports, and ends as the program ended.
+pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode, Failure> {
+    refuse_nested()?;
+    let limit_bytes = limit(args)?;
+    let name = args
+        .command
+        .first()
+        .ok_or_else(|| Failure::own("no program was given"))?;
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let signals =
+        signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
+    // After the signals: the probes have children of their own to wait for.
+    doctor::require()?;
+    let summary = args
+        .summary
+        .as_deref()
+        .map(|path| Ok((path, create_summary(path)?)))
+        .transpose()?;
+    set_child_subreaper(Some(getpid()))
+        .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
+    let run_dir = RunDir::create()?;
+    let pager = Pager::start(Config {
+        limit_bytes,
+        codec: args.codec.into(),
+        run_dir: run_dir.path().to_owned(),
+        checksums: args.debug_checksums,
+        evict_all_every: args.debug_evict_every,
+        quiet: args.quiet,
+    })
+    .map_err(|error| Failure::own(error.to_string()))?;
+
+    let server = Server::bind(run_dir.path()).map_err(|error| {
+        Failure::own(format!("cannot make the socket for vswap status: {error}"))
+    })?;
+
+    let environment = environment(pager.environment(&run_dir.agent_path()));
+    let program = program(&path, &args.command, environment)?;
+    let started = Instant::now();
+    let program_pid = program
+        .spawn(signals.inherited())
+        .map_err(|error| spawn_failure(&path, &error))?;
+    descriptors.release();
+    raise_descriptor_limit();
+    let identity = Identity::new(&args.command, program_pid, started);
+    let supervisor = Supervisor::new(&signals, &pager, program_pid, args.quiet);
+    let ending = std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(|| identity.to_json(&pager.status(), None, false)));
+        let ending = supervisor.supervise();
+        server.stop();
+        ending
+    });
+    let status = pager.finish();
+    drop(run_dir);
+
+    report(args, summary, &identity, &status, ending);
+    if let Ending::Signaled(signal) = ending {
+        signals::die_by(signal);
+    }
+    Ok(ExitCode::from(ending.exit_status()))
+}
+
+/// Each process of the run costs vswap some descriptors. Raised only once the program has its own limit.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Never refused: everybody may go up to the hard limit.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    );
+}
+
+/// A run inside a run would put one pager's memory under another pager.
+fn refuse_nested() -> Result<(), Failure> {
+    match std::env::var_os(SOCKET_ENV) {
+        Some(socket) if Path::new(&socket).exists() => Err(Failure::own(
+            "this is already running under vswap, and one run cannot hold another: \
+             start the program without `vswap run`; it is within the limit of the run around it",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn limit(args: &RunArgs) -> Result<u64, Failure> {
+    let machine = procfs::meminfo().map_err(|error| {
+        Failure::own(format!(
+            "cannot read the size of the machine's RAM: {error}"
+        ))
+    })?;
+    let available = Available {
+        machine_bytes: machine.total_bytes,
+        container_bytes: cgroup::limit().map(|limit| limit.bytes),
+    };
+    let limit_bytes = args.ram.resolve(available)?;
+    if limit_bytes > available.whole() && !args.quiet {
+        notice(&format!(
+            "--ram {} is more than the {} there are here: memory will run out before vswap has anything to do; \
+             --ram auto fits",
+            bytes(limit_bytes),
+            bytes(available.whole())
+        ));
+    }
+    Ok(limit_bytes)
+}
+
+/// The file is made before the run: a wrong path shall not be found out after hours.
+fn create_summary(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| {
+        Failure::own(format!(
+            "cannot write the summary to {}: {error}",
+            path.display()
+        ))
+    })
+}
+
+fn program(
+    path: &Path,
+    command: &[OsString],
+    environment: Vec<(OsString, OsString)>,
+) -> Result<Program, Failure> {
+    let arguments = command
+        .iter()
+        .cloned()
+        .map(c_string)
+        .collect::<Result<_, _>>()?;
+    let environment = environment
+        .into_iter()
+        .map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            c_string(name)
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Program::new(
+        c_string(path.as_os_str().to_owned())?,
+        arguments,
+        environment,
+    ))
+}
+
+fn c_string(text: OsString) -> Result<CString, Failure> {
+    CString::new(text.into_vec()).map_err(|_| Failure::own("an argument has a zero byte in it"))
+}
+
+/// The environment as it was given, in its order, with the pager's own variables put in place or added at the end.
+fn environment(own: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let mut all: Vec<_> = std::env::vars_os().collect();
+    for (name, value) in own {
+        match all.iter_mut().find(|(existing, _)| *existing == name) {
+            Some((_, existing)) => *existing = value,
+            None => all.push((name, value)),
+        }
+    }
+    all
+}
+
+fn spawn_failure(path: &Path, error: &SpawnError) -> Failure {
+    match error {
+        SpawnError::Fork(_) => Failure::own(error.to_string()),
+        SpawnError::Exec(source) => {
+            let message = format!("cannot execute {}: {source}", path.display());
+            if source.kind() == std::io::ErrorKind::NotFound {
+                Failure::not_found(message)
+            } else {
+                Failure::cannot_execute(message)
+            }
+        }
+    }
+}
+
+/// The summary line and the JSON summary. The program has ended, so that its own status is what counts: a file that
+/// cannot be written any more is said and changes nothing.
+fn report(
+    args: &RunArgs,
+    summary: Option<(&Path, File)>,
+    identity: &Identity,
+    status: &Status,
+    ending: Ending,
+) {
+    if !args.quiet {
+        notice(&summary_line(status));
+    }
+    if let Some((path, mut file)) = summary {
+        let json = identity.to_json(status, Some(ending), true);
+        if let Err(error) = file.write_all(json.as_bytes()) {
+            notice(&format!(
+                "cannot write the summary to {}: {error}",
+                path.display()
+            ));
+        }
+    }
+}

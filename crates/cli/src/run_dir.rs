@@ -1,0 +1,293 @@
+//! The directory of a run: the agent's file, the agents' socket and the control socket, gone when the run is.
+//!
+//! Layout: PLACE/vswap-UID/run-PID-RANDOM. The outer directory belongs to one user and cannot be listed by others;
+//! root's may be passed through, so that children that change their user still reach the agent by its unguessable path.
+//! A run holds a lock on its own directory for as long as it lives; a directory without a locker is stale and removed
+//! by the next command. Making, checking and removing happen under a lock on the outer directory.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock, memfd_create};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+use vswap_sys::spawn::can_map_executable;
+
+use crate::failure::Failure;
+
+/// The agent, carried inside the binary.
+static AGENT: &[u8] = include_bytes!(env!("VSWAP_AGENT"));
+const AGENT_NAME: &str = "agent.so";
+/// Random bytes in a directory's name: more than anybody can guess by trying.
+const NAME_RANDOM_BYTES: usize = 12;
+/// Longest path of a run's directory: a socket's path has 107 bytes, and the sockets' names follow.
+const PATH_BYTES_MAX: usize = 86;
+/// How often making a directory starts again because another run removed the outer one at that moment.
+const OUTER_TRIES_MAX: usize = 16;
+
+/// A run's own directory. Dropping it removes it.
+#[derive(Debug)]
+pub struct RunDir {
+    outer: PathBuf,
+    path: PathBuf,
+    /// Open with an exclusive lock for as long as the run lives.
+    _lock: File,
+    agent: Agent,
+}
+
+#[derive(Debug)]
+enum Agent {
+    InDirectory,
+    /// No directory allows code to be mapped: a file in memory, reached through this process's descriptor.
+    InMemory(File),
+}
+
+impl RunDir {
+    /// Makes the directory in the first place that allows code to be mapped, and writes the agent into it.
+    pub fn create() -> Result<RunDir, Failure> {
+        RunDir::create_in(&places(), &geteuid().as_raw().to_string())
+    }
+
+    fn create_in(places: &[PathBuf], user: &str) -> Result<RunDir, Failure> {
+        let mut without_code = None;
+        let mut refusals = Vec::new();
+        for place in places {
+            match make(&place.join(format!("vswap-{user}"))) {
+                Ok(dir) if dir.agent_can_be_mapped() => return Ok(dir),
+                Ok(dir) => {
+                    refusals.push(format!(
+                        "{}: does not allow code to be mapped (noexec)",
+                        place.display()
+                    ));
+                    without_code.get_or_insert(dir);
+                }
+                Err(error) => refusals.push(format!("{}: {error}", place.display())),
+            }
+        }
+        if let Some(mut dir) = without_code
+            && let Ok(agent) = agent_in_memory()
+        {
+            dir.agent = agent;
+            return Ok(dir);
+        }
+        Err({
+            Failure::own(format!(
+                "no directory for the run's sockets and agent could be made; tried {}. Set XDG_RUNTIME_DIR to a \
+                 directory \
+                 of your own that is writable and not mounted noexec",
+                refusals.join("; ")
+            ))
+        })
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the dynamic loader finds the agent.
+    pub fn agent_path(&self) -> PathBuf {
+        match &self.agent {
+            Agent::InDirectory => self.path.join(AGENT_NAME),
+            Agent::InMemory(file) => PathBuf::from(format!(
+                "/proc/{}/fd/{}",
+                std::process::id(),
+                file.as_raw_fd()
+            )),
+        }
+    }
+
+    fn agent_can_be_mapped(&self) -> bool {
+        File::open(self.path.join(AGENT_NAME)).is_ok_and(|file| can_map_executable(&file))
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        let _outer_lock = lock_outer(&self.outer);
+        remove_flat(&self.path);
+        // Fails while other runs of the user are alive, as it should.
+        let _ = fs::remove_dir(&self.outer);
+    }
+}
+
+/// Directories of the runs of this user that are alive, with the pid of each run. Removes stale ones on the way.
+pub fn living() -> Vec<(u32, PathBuf)> {
+    let user = geteuid().as_raw();
+    places()
+        .iter()
+        .flat_map(|place| sweep(&place.join(format!("vswap-{user}"))))
+        .collect()
+}
+
+/// Where a run's directory may be, best first.
+fn places() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let system = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
+    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from);
+    let mut places: Vec<PathBuf> = Vec::new();
+    for place in runtime
+        .into_iter()
+        .chain([system, "/tmp".into(), "/dev/shm".into()])
+        .chain(temporary)
+    {
+        if place.is_absolute() && !places.contains(&place) && is_usable(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// A place must exist, must not break LD_PRELOAD's list, and root's must be one that other users can pass through.
+fn is_usable(place: &Path) -> bool {
+    let Ok(metadata) = fs::metadata(place) else {
+        return false;
+    };
+    let listable = place
+        .to_str()
+        .is_some_and(|path| !path.contains([':', ' ', '\t', '\n', '$']));
+    let passable = !geteuid().is_root() || metadata.mode() & 0o001 != 0;
+    metadata.is_dir() && listable && passable
+}
+
+fn make(outer: &Path) -> io::Result<RunDir> {
+    // Root's children may change their user and still have to load the agent.
+    let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
+    let outer_lock = make_outer(outer, mode)?;
+    sweep_locked(outer);
+    let mut random = [0; NAME_RANDOM_BYTES];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = outer.join(format!("run-{}-{random}", std::process::id()));
+    if path.as_os_str().len() > PATH_BYTES_MAX {
+        return Err(io::Error::other("the path is too long for a socket"));
+    }
+    DirBuilder::new().mode(mode).create(&path)?;
+    let lock = open_dir(&path)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    let dir = RunDir {
+        outer: outer.to_owned(),
+        path,
+        _lock: lock,
+        agent: Agent::InDirectory,
+    };
+    let filled = fs::set_permissions(&dir.path, Permissions::from_mode(mode)).and_then(|()| {
+        let agent = dir.path.join(AGENT_NAME);
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o555)
+            .open(agent)?;
+        file.write_all(AGENT)?;
+        file.set_permissions(Permissions::from_mode(0o555))
+    });
+    // Dropping the directory after an error takes the outer lock.
+    drop(outer_lock);
+    filled.map(|()| dir)
+}
+
+/// Makes sure of the outer directory and locks it.
+fn make_outer(outer: &Path, mode: u32) -> io::Result<File> {
+    for _ in 0..OUTER_TRIES_MAX {
+        match DirBuilder::new().mode(mode).create(outer) {
+            // The mode above went through the umask.
+            Ok(()) => fs::set_permissions(outer, Permissions::from_mode(mode))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        match lock_outer(outer) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+    }
+    Err(io::Error::other("the directory vanishes again and again"))
+}
+
+/// Opens and locks an outer directory, if it is one that only this user can have made. NotFound when it is, or
+/// meanwhile was, removed.
+fn lock_outer(outer: &Path) -> io::Result<File> {
+    let dir = open_dir(outer)?;
+    let opened = dir.metadata()?;
+    if opened.uid() != geteuid().as_raw() || opened.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "{} belongs to somebody else, or others may write it",
+            outer.display()
+        )));
+    }
+    flock(&dir, FlockOperation::LockExclusive)?;
+    let named = fs::symlink_metadata(outer)?;
+    if (named.dev(), named.ino()) == (opened.dev(), opened.ino()) {
+        Ok(dir)
+    } else {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+fn open_dir(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits();
+    #[allow(clippy::cast_possible_wrap)] // a set of bits that the library wants signed
+    File::options()
+        .read(true)
+        .custom_flags(flags as i32)
+        .open(path)
+}
+
+/// Removes what dead runs left in `outer`, and `outer` itself when that was all. Returns the living.
+fn sweep(outer: &Path) -> Vec<(u32, PathBuf)> {
+    let Ok(_lock) = lock_outer(outer) else {
+        return Vec::new();
+    };
+    let living = sweep_locked(outer);
+    if living.is_empty() {
+        let _ = fs::remove_dir(outer);
+    }
+    living
+}
+
+fn sweep_locked(outer: &Path) -> Vec<(u32, PathBuf)> {
+    let mut living = Vec::new();
+    for entry in fs::read_dir(outer).into_iter().flatten().flatten() {
+        let Some(pid) = pid_of(&entry.file_name().to_string_lossy()) else {
+            continue;
+        };
+        let Ok(dir) = open_dir(&entry.path()) else {
+            continue;
+        };
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => remove_flat(&entry.path()),
+            Err(Errno::WOULDBLOCK) => living.push((pid, entry.path())),
+            // No locks on this file system: then nothing may be called stale.
+            Err(_) => {}
+        }
+    }
+    living
+}
+
+fn pid_of(name: &str) -> Option<u32> {
+    name.strip_prefix("run-")?.split('-').next()?.parse().ok()
+}
+
+/// Removes a directory with the files in it. A run makes no directories below its own.
+fn remove_flat(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(entry.path());
+    }
+    let _ = fs::remove_dir(path);
+}
+
+fn agent_in_memory() -> io::Result<Agent> {
+    // Systems may forbid code in memory files unless it was asked for; kernels before 6.3 do not know the question.
+    let fd = memfd_create("vswap-agent", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
+        .or_else(|_| memfd_create("vswap-agent", MemfdFlags::CLOEXEC))?;
+    let mut file = File::from(fd);
+    file.write_all(AGENT)?;
+    if can_map_executable(&file) {
+        Ok(Agent::InMemory(file))
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}

@@ -1,0 +1,31 @@
+//! `vswap status`: asks every living run of this user for its figures.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::args::StatusArgs;
+use crate::control;
+use crate::failure::Failure;
+use crate::output::{print, status_table};
+use crate::run_dir;
+
+/// Prints the table, or the JSON array, of the runs that are alive.
+pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+    let mut reports: Vec<Value> = run_dir::living()
+        .into_iter()
+        .map(|(pid, dir)| {
+            // A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
+            control::ask(&dir)
+                .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
+        })
+        .collect();
+    reports.sort_by_key(|report| report["pid"].as_u64());
+    if args.json {
+        print(&format!("{:#}\n", Value::Array(reports)))
+    } else if reports.is_empty() {
+        print("no runs\n")
+    } else {
+        print(&status_table(&reports))
+    }
+}

@@ -1,0 +1,118 @@
+//! Wrong arguments: what was wrong, what was expected, exit status 125.
+
+use crate::{Scratch, output, text};
+
+/// Status and standard error of a call that must not start anything.
+fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+    let scratch = Scratch::new();
+    let output = output(scratch.vswap().args(arguments));
+    assert_eq!(text(&output.stdout), "");
+    assert!(
+        scratch.names().is_empty(),
+        "{arguments:?} left {:?}",
+        scratch.names()
+    );
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn sizes_are_explained() {
+    for (size, expected) in [
+        ("5X", "\"X\" is no unit of size"),
+        ("1M", "a run needs at least 16 MiB"),
+        ("512", "a number without a unit is in bytes"),
+        ("200%", "between 0% and 100%"),
+        ("much", "for example: 512M, 1.5GiB, 50%, auto"),
+    ] {
+        let (status, message) = refused(&["run", "--ram", size, "--", "true"]);
+        assert_eq!(status, Some(125), "{size}");
+        assert!(message.contains(expected), "{size}: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+    }
+}
+
+#[test]
+fn missing_parts_are_named() {
+    for (arguments, expected) in [
+        (&["run", "--", "true"][..], "--ram"),
+        (&["run", "--ram", "64M"][..], "<CMD>"),
+        (
+            &["run", "--ram", "64M", "--codec", "rar", "--", "true"][..],
+            "lz4, zstd, none",
+        ),
+        (&["swim"][..], "swim"),
+        (&[][..], "Usage"),
+    ] {
+        let (status, message) = refused(arguments);
+        assert_eq!(status, Some(125), "{arguments:?}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_found_out_first() {
+    let (status, message) = refused(&[
+        "run",
+        "--ram",
+        "64M",
+        "--summary",
+        "/nonexistent/s.json",
+        "--",
+        "echo",
+        "started",
+    ]);
+    assert_eq!(status, Some(125));
+    assert!(message.contains("/nonexistent/s.json"), "{message}");
+}
+
+#[test]
+fn help_is_no_error_and_has_examples() {
+    let scratch = Scratch::new();
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["doctor", "--help"],
+        &["--version"],
+    ] {
+        let output = output(scratch.vswap().args(arguments));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty());
+    }
+    let help = text(&output(scratch.vswap().args(["run", "--help"])).stdout);
+    assert!(
+        help.contains("vswap run --ram 512M -- redis-server"),
+        "{help}"
+    );
+    assert!(
+        help.contains("vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."),
+        "{help}"
+    );
+    assert!(
+        !help.contains("debug"),
+        "debugging options are hidden: {help}"
+    );
+}
+
+#[test]
+fn options_after_the_command_belong_to_it() {
+    let scratch = Scratch::new();
+    let output = output(scratch.vswap().args([
+        "run", "--ram", "64M", "--quiet", "echo", "--ram", "1", "--help",
+    ]));
+    assert_eq!(text(&output.stdout), "--ram 1 --help\n");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_run_inside_a_run_is_refused() {
+    let scratch = Scratch::new();
+    let inner = env!("CARGO_BIN_EXE_vswap");
+    let output = output(
+        scratch
+            .run()
+            .args([inner, "run", "--ram", "64M", "--", "echo", "inner"]),
+    );
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(text(&output.stdout), "");
+    assert!(text(&output.stderr).contains("already running under vswap"));
+}

@@ -1,0 +1,128 @@
+//! `vswap` as its users see it: the binary, its exit status, its streams, its signals.
+
+mod arguments;
+mod passes_through;
+mod refusals;
+mod run_dir;
+mod signals;
+mod status;
+mod swap;
+mod terminal;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long anything may take that happens at once on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of one test, used as XDG_RUNTIME_DIR; removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "vt{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("scratch directory");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        Scratch(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A shell script in this directory, executable.
+    fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        path
+    }
+
+    /// `vswap` with its run directories in here.
+    fn vswap(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vswap"));
+        command.env("XDG_RUNTIME_DIR", &self.0).stdin(Stdio::null());
+        command
+    }
+
+    /// `vswap run` with a limit that no test reaches.
+    fn run(&self) -> Command {
+        let mut command = self.vswap();
+        command.args(["run", "--ram", "256M", "--"]);
+        command
+    }
+
+    /// Names in this directory, sorted.
+    fn names(&self) -> Vec<String> {
+        names(&self.0)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("the command starts")
+}
+
+/// Waits until `condition` gives something.
+fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits for a child, but not for ever.
+fn wait(child: &mut Child) -> std::process::ExitStatus {
+    eventually("the end of the child", || child.try_wait().expect("wait"))
+}
+
+/// Sends a signal, named as kill(1) names it.
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args(["-s", signal, &pid.to_string()])
+        .status();
+    assert!(
+        status.expect("kill starts").success(),
+        "kill -s {signal} {pid}"
+    );
+}
+
+/// State letter of a process, `None` when it is gone.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}

@@ -1,0 +1,157 @@
+//! The run's directory: private, left by nobody, cleaned after the dead.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use crate::{Scratch, eventually, names, output, text, wait};
+
+/// A run that sleeps, and its directory.
+fn sleeper(scratch: &Scratch) -> (Child, PathBuf) {
+    let child = scratch
+        .run()
+        .args(["sleep", "1000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("vswap starts");
+    let prefix = format!("run-{}-", child.id());
+    let dir = eventually("the run's directory", || {
+        let outer = scratch.path().join(scratch.names().first()?);
+        let name = names(&outer)
+            .into_iter()
+            .find(|name| name.starts_with(&prefix))?;
+        let dir = outer.join(name);
+        dir.join("control.sock").exists().then_some(dir)
+    });
+    (child, dir)
+}
+
+fn end(mut child: Child) {
+    crate::kill("TERM", child.id());
+    wait(&mut child);
+}
+
+#[test]
+fn it_is_private_and_goes_with_the_run() {
+    let scratch = Scratch::new();
+    let (child, dir) = sleeper(&scratch);
+    let outer = dir.parent().expect("outer");
+    let is_root = fs::metadata(&dir).expect("metadata").uid() == 0;
+    let expected = if is_root { 0o711 } else { 0o700 };
+    for directory in [dir.as_path(), outer] {
+        let mode = fs::metadata(directory)
+            .expect("metadata")
+            .permissions()
+            .mode()
+            & 0o777;
+        assert_eq!(mode, expected, "{}", directory.display());
+    }
+    let control = fs::metadata(dir.join("control.sock"))
+        .expect("metadata")
+        .permissions()
+        .mode();
+    assert_eq!(control & 0o777, 0o600);
+    assert!(dir.join("agent.so").exists());
+    end(child);
+    assert!(scratch.names().is_empty(), "{:?}", scratch.names());
+}
+
+#[test]
+fn modes_do_not_depend_on_the_umask() {
+    let scratch = Scratch::new();
+    let line = format!(
+        "umask 077; exec {} run --ram 256M --quiet -- sh -c 'stat -c %a ${{LD_PRELOAD%%/agent.so*}}'",
+        env!("CARGO_BIN_EXE_vswap")
+    );
+    let mut command = std::process::Command::new("sh");
+    let output = output(
+        command
+            .args(["-c", &line])
+            .env("XDG_RUNTIME_DIR", scratch.path()),
+    );
+    let mode = text(&output.stdout);
+    let is_root = fs::metadata(scratch.path()).expect("metadata").uid() == 0;
+    assert_eq!(
+        mode.trim(),
+        if is_root { "711" } else { "700" },
+        "{output:?}"
+    );
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next_command() {
+    let scratch = Scratch::new();
+    let (mut dead, dead_dir) = sleeper(&scratch);
+    let (alive, alive_dir) = sleeper(&scratch);
+    let program = eventually("the program", || {
+        let pid = dead.id();
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+            .ok()?
+            .trim()
+            .parse::<u32>()
+            .ok()
+    });
+    dead.kill().expect("killed");
+    dead.wait().expect("reaped");
+    // The program is killed by its agent; where it cannot be, it is no business of this test.
+    let _ = std::process::Command::new("kill")
+        .args(["-9", &program.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    assert!(dead_dir.exists(), "SIGKILL leaves no time to clean up");
+    assert!(output(scratch.vswap().arg("status")).status.success());
+    assert!(!dead_dir.exists());
+    assert!(alive_dir.exists(), "the living are left alone");
+    end(alive);
+    assert!(scratch.names().is_empty(), "{:?}", scratch.names());
+}
+
+#[test]
+fn a_place_that_somebody_else_has_prepared_is_not_used() {
+    let scratch = Scratch::new();
+    let user = fs::metadata(scratch.path()).expect("metadata").uid();
+    let trap = scratch.path().join(format!("vswap-{user}"));
+    fs::create_dir(&trap).expect("directory");
+    fs::set_permissions(&trap, fs::Permissions::from_mode(0o777)).expect("mode");
+    let output = output(scratch.run().args(["sh", "-c", "echo $VSWAP_SOCKET"]));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let socket = text(&output.stdout);
+    assert!(
+        !socket.contains(scratch.path().to_str().expect("path")),
+        "{socket}"
+    );
+    assert!(names(&trap).is_empty());
+
+    fs::remove_dir(&trap).expect("removed");
+    std::os::unix::fs::symlink("/tmp", &trap).expect("link");
+    let through_link = crate::output(scratch.run().args(["sh", "-c", "echo $VSWAP_SOCKET"]));
+    assert!(!text(&through_link.stdout).contains(scratch.path().to_str().expect("path")));
+}
+
+#[test]
+fn where_no_code_can_be_mapped_the_agent_is_a_file_in_memory() {
+    let scratch = Scratch::new();
+    if fs::metadata(scratch.path()).expect("metadata").uid() != 0 {
+        eprintln!("not root: cannot mount anything, nothing was tested");
+        return;
+    }
+    // Every place that vswap would take is covered by a file system without code, in a mount namespace of its own.
+    let line = format!(
+        "for place in /tmp /dev/shm /run; do mount -t tmpfs -o noexec,mode=1777 tmpfs $place || exit 99; done; \
+         exec {} run --ram 256M -- sh -c 'grep -c agent /proc/self/maps; echo $LD_PRELOAD'",
+        env!("CARGO_BIN_EXE_vswap")
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &line]);
+    let output = output(command.env_remove("XDG_RUNTIME_DIR").env_remove("TMPDIR"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = text(&output.stdout);
+    let (mappings, path) = shown.trim().split_once('\n').expect("two lines");
+    assert!(
+        mappings.parse::<u32>().expect("a number") > 0,
+        "the agent is loaded: {output:?}"
+    );
+    assert!(path.starts_with("/proc/"), "{shown}");
+}

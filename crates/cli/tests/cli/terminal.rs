@@ -1,0 +1,258 @@
+//! Job control: an interactive shell on a terminal of its own, and vswap under it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::{PATIENCE, Scratch};
+
+/// An interactive shell on a pseudo-terminal.
+struct Terminal {
+    shell: Child,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    read: usize,
+    scratch: Scratch,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        let scratch = Scratch::new();
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("pty");
+        grantpt(&master).expect("grant");
+        unlockpt(&master).expect("unlock");
+        let name = ptsname(&master, Vec::new()).expect("name");
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .open(name.to_str().expect("path"))
+                .expect("pty")
+        };
+        let shell = Command::new("setsid")
+            .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
+            .env("XDG_RUNTIME_DIR", scratch.path())
+            .env("PS1", "$ ")
+            .env("TERM", "dumb")
+            .env(
+                "V",
+                format!("{} run --ram 256M --", env!("CARGO_BIN_EXE_vswap")),
+            )
+            .stdin(open())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+            .expect("shell");
+        let keyboard = File::from(master);
+        let mut reader = keyboard.try_clone().expect("clone");
+        let screen = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(bytes) = reader.read(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
+                shown.lock().expect("lock").push_str(&text);
+            }
+        });
+        let mut terminal = Terminal {
+            shell,
+            keyboard,
+            screen,
+            read: 0,
+            scratch,
+        };
+        // The words that are typed must not be what is waited for: they are echoed.
+        terminal.type_line("echo rea''dy");
+        terminal.expect("ready");
+        terminal
+    }
+
+    fn type_keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("typed");
+    }
+
+    fn type_line(&mut self, line: &str) {
+        self.type_keys(&format!("{line}\n"));
+    }
+
+    /// Waits until `text` is shown after everything that was expected before.
+    fn expect(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen.lock().expect("lock").clone();
+            if let Some(at) = screen[self.read..].find(text) {
+                self.read += at + text.len();
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "\"{text}\" is not shown after:\n{screen}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self
+            .keyboard
+            .write_all(b"\x03\nkill -9 $(jobs -p) 2>/dev/null; exit\nexit\n");
+        std::thread::sleep(Duration::from_millis(100));
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+const INTERRUPT: &str = "\x03";
+const SUSPEND: &str = "\x1a";
+
+#[test]
+fn the_program_is_on_the_terminal() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'test -t 0 && test -t 1 && test -t 2 && echo on a ter''minal; read x; echo got $x'");
+    terminal.expect("on a terminal");
+    terminal.type_line("words");
+    terminal.expect("got words");
+    terminal.expect("vswap: peak");
+}
+
+#[test]
+fn interrupt_ends_program_and_vswap() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'echo star''ted; exec sleep 1000'; echo sta''tus $?");
+    terminal.expect("started");
+    terminal.type_keys(INTERRUPT);
+    // The shell takes the death by SIGINT for the end of the whole line: it shows no status of its own.
+    terminal.expect("vswap: peak");
+    terminal.type_line("echo af''ter $?");
+    terminal.expect("after 130");
+}
+
+#[test]
+fn interrupt_reaches_a_handler_once() {
+    let mut terminal = Terminal::new();
+    terminal.type_line(
+        "$V bash -c 'n=0; trap \"n=\\$((n+1))\" INT; echo star''ted; \
+         for i in 1 2 3 4 5; do sleep 0.2; done; echo in''terrupts $n; exit 7'; echo sta''tus $?",
+    );
+    terminal.expect("started");
+    terminal.type_keys(INTERRUPT);
+    terminal.expect("interrupts 1");
+    terminal.expect("status 7");
+}
+
+#[test]
+fn suspend_and_continue() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'echo star''ted; read x; echo re''ad $x; exit 4'");
+    terminal.expect("started");
+    for _ in 0..3 {
+        terminal.type_keys(SUSPEND);
+        terminal.expect("Stopped");
+        // The shell has the terminal and works.
+        terminal.type_line("echo in be''tween");
+        terminal.expect("in between");
+        terminal.type_line("fg");
+        terminal.expect("$V bash");
+    }
+    terminal.type_line("words");
+    terminal.expect("read words");
+    terminal.expect("vswap: peak");
+    terminal.type_line("echo sta''tus $?");
+    terminal.expect("status 4");
+}
+
+#[test]
+fn a_suspended_run_continues_in_the_background() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'echo star''ted; sleep 1; echo fi''nished' &");
+    terminal.expect("started");
+    terminal.type_line("kill -TSTP %1; until jobs | grep -q Stop[p]ed; do sleep 0.1; done; jobs");
+    terminal.expect("Stopped");
+    terminal.type_line("bg");
+    terminal.expect("finished");
+    terminal.type_line("wait; jobs; echo all do''ne");
+    terminal.expect("all done");
+}
+
+#[test]
+fn reading_in_the_background_stops_the_job() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'read x; echo re''ad $x' &");
+    terminal.type_line("until jobs | grep -q Stop[p]ed; do sleep 0.1; done; jobs");
+    terminal.expect("Stopped");
+    terminal.type_line("fg");
+    terminal.expect("$V bash");
+    terminal.type_line("words");
+    terminal.expect("read words");
+}
+
+#[test]
+fn suspending_an_inner_shell_gives_the_terminal_back() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'echo star''ted; kill -STOP $$; echo go''ing on'");
+    terminal.expect("started");
+    terminal.expect("Stopped");
+    terminal.type_line("fg");
+    terminal.expect("going on");
+    terminal.expect("vswap: peak");
+}
+
+#[test]
+fn an_interactive_shell_under_vswap_has_job_control() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("PS1='inn''er> ' $V bash --norc --noprofile -i");
+    terminal.expect("inner> ");
+    terminal.type_line("sh -c 'echo star''ted; exec sleep 1000'");
+    terminal.expect("started");
+    terminal.type_keys(SUSPEND);
+    terminal.expect("Stopped");
+    terminal.type_line("kill %1; wait; echo inner al''ive");
+    terminal.expect("inner alive");
+    terminal.type_line("exit 3");
+    terminal.expect("vswap: peak");
+    terminal.type_line("echo sta''tus $?");
+    terminal.expect("status 3");
+}
+
+#[test]
+fn hangup_ends_the_run() {
+    let mut terminal = Terminal::new();
+    terminal.type_line("$V bash -c 'echo pid $$ star''ted; exec sleep 1000'");
+    terminal.expect("started");
+    let screen = terminal.screen.lock().expect("lock").clone();
+    let words: Vec<&str> = screen.split_whitespace().collect();
+    let at = words
+        .iter()
+        .rposition(|word| *word == "started")
+        .expect("shown");
+    let program: u32 = words[at - 1].parse().expect("pid");
+    // The end of the session's leader hangs the terminal up.
+    let bash = session_leader(program);
+    crate::kill("KILL", bash);
+    crate::eventually("the program is gone", || {
+        crate::state(program).is_none().then_some(())
+    });
+    let scratch = &terminal.scratch;
+    crate::eventually("the directory is gone", || {
+        scratch.names().is_empty().then_some(())
+    });
+}
+
+/// The session that `pid` is in is named after its leader.
+fn session_leader(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+    let (_, fields) = stat.rsplit_once(") ").expect("fields");
+    fields
+        .split_whitespace()
+        .nth(3)
+        .expect("session")
+        .parse()
+        .expect("a pid")
+}
