@@ -1,0 +1,199 @@
+//! Samples of all sides, and the table of medians, spreads and ratios.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Value, json};
+use vswap_bench::command::Ended;
+
+/// Figures of a phase that are compared.
+const METRICS: [&str; 3] = ["us_per_op", "p50_us", "p99_us"];
+
+/// Who ran the command.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Side {
+    Native,
+    Kernel,
+    Vswap,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Kernel => "kernel",
+            Self::Vswap => "vswap",
+        })
+    }
+}
+
+/// All samples.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// Rows in the order in which they were first seen.
+    rows: Vec<String>,
+    samples: BTreeMap<(String, Side), Vec<f64>>,
+    failed: BTreeMap<Side, usize>,
+    summaries: Vec<Value>,
+}
+
+impl Table {
+    /// Takes the figures of a run that succeeded.
+    pub(crate) fn add(
+        &mut self,
+        side: Side,
+        ended: &Ended,
+        ram_mib: Option<f64>,
+        summary: Option<String>,
+    ) {
+        for line in ended.stdout.lines().filter(|line| line.starts_with('{')) {
+            let Ok(phase) = serde_json::from_str::<Value>(line) else {
+                continue;
+            };
+            let Some(name) = phase.get("phase").and_then(Value::as_str) else {
+                continue;
+            };
+            for metric in METRICS {
+                if let Some(value) = phase.get(metric).and_then(Value::as_f64) {
+                    self.sample(format!("{name} {metric}"), side, value);
+                }
+            }
+        }
+        self.sample("wall s".to_owned(), side, ended.wall_s);
+        self.sample("cpu s".to_owned(), side, ended.cpu_s);
+        let summary = summary.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let peak_mib = summary
+            .as_ref()
+            .and_then(|summary| summary.get("peak_total_bytes"))
+            .and_then(Value::as_f64)
+            .map(|bytes| bytes / f64::from(1u32 << 20));
+        if let Some(mib) = peak_mib.or(ram_mib) {
+            self.sample("memory MiB".to_owned(), side, mib);
+        }
+        self.summaries.extend(summary);
+    }
+
+    /// Counts a run that did not succeed.
+    pub(crate) fn failed(&mut self, side: Side) {
+        *self.failed.entry(side).or_default() += 1;
+    }
+
+    fn sample(&mut self, row: String, side: Side, value: f64) {
+        if !self.rows.contains(&row) {
+            self.rows.push(row.clone());
+        }
+        self.samples.entry((row, side)).or_default().push(value);
+    }
+
+    fn spread(&self, row: &str, side: Side) -> Option<Spread> {
+        Spread::of(self.samples.get(&(row.to_owned(), side))?)
+    }
+
+    /// All samples, failures and vswap's own summaries.
+    pub(crate) fn to_json(&self) -> String {
+        let rows: Vec<Value> = self
+            .samples
+            .iter()
+            .map(|((row, side), values)| {
+                json!({ "row": row, "side": side.to_string(), "samples": values })
+            })
+            .collect();
+        let failed: BTreeMap<String, usize> = self
+            .failed
+            .iter()
+            .map(|(side, count)| (side.to_string(), *count))
+            .collect();
+        json!({ "rows": rows, "failed": failed, "summaries": self.summaries }).to_string()
+    }
+}
+
+/// Median and range of a row of samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = match sorted.len() {
+            0 => return None,
+            len if len % 2 == 1 => sorted[middle],
+            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        };
+        Some(Self {
+            min: sorted[0],
+            median,
+            max: *sorted.last()?,
+        })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.2} ({:.2}..{:.2})", self.median, self.min, self.max);
+        f.pad(&text)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sides = [Side::Native, Side::Kernel, Side::Vswap];
+        write!(f, "{:<24}", "median (min..max)")?;
+        for side in sides {
+            write!(f, " {:>26}", side.to_string())?;
+        }
+        writeln!(f, " {:>14}", "vswap/kernel")?;
+        for row in &self.rows {
+            write!(f, "{row:<24}")?;
+            for side in sides {
+                match self.spread(row, side) {
+                    Some(spread) => write!(f, " {spread:>26}")?,
+                    None => write!(f, " {:>26}", "-")?,
+                }
+            }
+            match (
+                self.spread(row, Side::Vswap),
+                self.spread(row, Side::Kernel),
+            ) {
+                (Some(vswap), Some(kernel)) if kernel.median > 0.0 => {
+                    writeln!(f, " {:>14.2}", vswap.median / kernel.median)?;
+                }
+                _ => writeln!(f, " {:>14}", "-")?,
+            }
+        }
+        for (side, count) in &self.failed {
+            writeln!(f, "{side}: {count} runs failed")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_and_even_counts() {
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
+        let even = Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((even.min, even.median, even.max), (1.0, 2.5, 4.0));
+    }
+
+    #[test]
+    fn ratios_come_from_medians_and_missing_sides_are_dashes() {
+        let mut table = Table::default();
+        for value in [10.0, 20.0, 30.0] {
+            table.sample("fill us_per_op".to_owned(), Side::Kernel, value);
+            table.sample("fill us_per_op".to_owned(), Side::Vswap, value / 2.0);
+        }
+        let text = table.to_string();
+        assert!(text.contains("20.00 (10.00..30.00)"), "{text}");
+        assert!(text.lines().nth(1).unwrap().ends_with("0.50"), "{text}");
+    }
+}

@@ -1,0 +1,200 @@
+//! `fill-read-write`: the phases that swap is measured by.
+//!
+//! The pages are shared out among the threads in contiguous parts. Reads go everywhere while
+//! nobody writes; a write stays in its thread's part, so versions need no lock.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vswap_bench::measure::Latencies;
+use vswap_bench::random::{Random, Zipf};
+
+use crate::{FillReadWrite, Mismatch, Setup, check_page};
+
+/// Versions of all pages. Relaxed throughout: a thread reads versions of its own part while it
+/// writes, and the end of a phase orders everything else.
+struct Versions(Vec<AtomicU32>);
+
+impl Versions {
+    fn of(&self, page: usize) -> u32 {
+        self.0[page].load(Ordering::Relaxed)
+    }
+
+    fn next(&self, page: usize) -> u32 {
+        let version = self.of(page) + 1;
+        self.0[page].store(version, Ordering::Relaxed);
+        version
+    }
+}
+
+struct Run<'a> {
+    setup: &'a Setup,
+    versions: Versions,
+    seed: u64,
+}
+
+pub(crate) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
+    let setup = options.common.setup()?;
+    let pages = setup.region.pages();
+    let versions = Versions((0..pages).map(|_| AtomicU32::new(0)).collect());
+    let run = Run {
+        setup: &setup,
+        versions,
+        seed: options.common.seed,
+    };
+    Ok(run.all(options))
+}
+
+/// The share of `total` that falls to `thread`.
+pub(crate) fn share(total: usize, thread: usize, threads: usize) -> Range<usize> {
+    total * thread / threads..total * (thread + 1) / threads
+}
+
+impl Run<'_> {
+    fn all(&self, options: &FillReadWrite) -> Result<(), Mismatch> {
+        let count = options.count.unwrap_or(self.setup.region.pages());
+        self.phase("fill", |thread, latencies| {
+            self.fill(thread, latencies);
+            Ok(())
+        })?;
+        self.phase("seq_read", |thread, latencies| {
+            self.read_in_order(thread, latencies)
+        })?;
+        self.phase("random_read", |thread, latencies| {
+            self.read_at_random(thread, count, latencies)
+        })?;
+        self.phase("random_write", |thread, latencies| {
+            self.write_at_random(thread, count, latencies);
+            Ok(())
+        })?;
+        if let Some(exponent) = options.zipf {
+            let write_percent = options.zipf_write_percent;
+            self.phase("zipf", |thread, latencies| {
+                self.zipf(thread, count, (exponent, write_percent), latencies)
+            })?;
+        }
+        // SAFETY: the threads of the phases before have ended.
+        unsafe { options.common.sabotage(&self.setup.region) };
+        self.phase("verify", |thread, latencies| self.verify(thread, latencies))
+    }
+
+    fn phase(
+        &self,
+        name: &str,
+        work: impl Fn(usize, &mut Latencies) -> Result<(), Mismatch> + Sync,
+    ) -> Result<(), Mismatch> {
+        self.setup.printer.phase(&self.setup.stage.run(name, work)?);
+        Ok(())
+    }
+
+    fn part(&self, thread: usize) -> Range<usize> {
+        share(
+            self.setup.region.pages(),
+            thread,
+            self.setup.stage.threads(),
+        )
+    }
+
+    fn random(&self, thread: usize, phase: u64) -> Random {
+        Random::new(self.seed ^ phase << 32 ^ (thread as u64) << 48)
+    }
+
+    fn fill(&self, thread: usize, latencies: &mut Latencies) {
+        let Setup {
+            region, content, ..
+        } = self.setup;
+        for page in self.part(thread) {
+            // SAFETY: the page belongs to this thread's part and no other thread touches it.
+            latencies.time(|| content.generate(page, 0, unsafe { region.words_mut(page) }));
+        }
+    }
+
+    fn read_in_order(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+        self.part(thread)
+            .try_for_each(|page| self.read_stamp(page, latencies))
+    }
+
+    fn read_at_random(
+        &self,
+        thread: usize,
+        count: usize,
+        latencies: &mut Latencies,
+    ) -> Result<(), Mismatch> {
+        let mut random = self.random(thread, 1);
+        let pages = self.setup.region.pages();
+        share(count, thread, self.setup.stage.threads())
+            .try_for_each(|_| self.read_stamp(random.below(pages), latencies))
+    }
+
+    /// Reads one word of a page that nobody writes, and looks at the rest when it is wrong.
+    fn read_stamp(&self, page: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+        let Setup {
+            region, content, ..
+        } = self.setup;
+        let version = self.versions.of(page);
+        let expected = content.stamp(page, version);
+        let word = content.stamp_word(page);
+        // SAFETY: the word is inside the page; no thread writes the page in this phase, or it is
+        // in this thread's part.
+        let found = latencies.time(|| unsafe { region.page(page).add(word).read_volatile() });
+        if found == expected {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { check_page(region, content, page, version) }
+    }
+
+    /// Writes one word of a page of this thread's part.
+    fn write_stamp(&self, page: usize, latencies: &mut Latencies) {
+        let Setup {
+            region, content, ..
+        } = self.setup;
+        let stamp = content.stamp(page, self.versions.next(page));
+        let word = content.stamp_word(page);
+        // SAFETY: the word is inside the page, which is in this thread's part.
+        latencies.time(|| unsafe { region.page(page).add(word).write_volatile(stamp) });
+    }
+
+    fn write_at_random(&self, thread: usize, count: usize, latencies: &mut Latencies) {
+        let mut random = self.random(thread, 2);
+        let part = self.part(thread);
+        for _ in share(count, thread, self.setup.stage.threads()) {
+            self.write_stamp(part.start + random.below(part.len()), latencies);
+        }
+    }
+
+    fn zipf(
+        &self,
+        thread: usize,
+        count: usize,
+        (exponent, write_percent): (f64, usize),
+        latencies: &mut Latencies,
+    ) -> Result<(), Mismatch> {
+        let mut random = self.random(thread, 3);
+        let part = self.part(thread);
+        let zipf = Zipf::new(part.len(), exponent);
+        for _ in share(count, thread, self.setup.stage.threads()) {
+            // Ranks are scattered over the part by a multiplier without common factors with the
+            // usual page counts, so that hot pages are not neighbours.
+            let page = part.start + zipf.sample(&mut random) * 1_000_003 % part.len();
+            if random.below(100) < write_percent {
+                self.write_stamp(page, latencies);
+            } else {
+                self.read_stamp(page, latencies)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+        let Setup {
+            region, content, ..
+        } = self.setup;
+        self.part(thread).try_for_each(|page| {
+            let version = self.versions.of(page);
+            // SAFETY: nobody writes in this phase.
+            latencies.time(|| unsafe { check_page(region, content, page, version) })
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! `usemem`: tasks that write their memory word by word, as kernel developers measure swap.
+//!
+//! Options and output lines are those of the program of that name in vm-scalability, so that
+//! figures can be set beside published ones; its accounting is kept too: a task of SIZE bytes reports
+//! SIZE and an eighth. Every word holds its own index. With `--json` the parent adds two phases,
+//! the mean time to touch a page and the mean time to free one.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use vswap_bench::random::Random;
+use vswap_bench::region::{HugePages, PAGE_BYTES, PAGE_WORDS, Region};
+use vswap_bench::size::parse_bytes;
+
+use crate::print_line;
+
+/// How often a task at a barrier looks for the others.
+const BARRIER_PAUSE: Duration = Duration::from_micros(200);
+/// Words of the shared page that barriers count in, before the tasks' results.
+const BARRIERS: usize = 2;
+/// Tasks whose results fit the shared page, two words each.
+const TASKS_MAX: usize = (PAGE_WORDS - BARRIERS) / 2;
+
+#[derive(Args)]
+pub(crate) struct Usemem {
+    /// Memory of each task, such as 1G.
+    #[arg(value_parser = parse_bytes)]
+    size: usize,
+    /// Number of tasks, each a process.
+    #[arg(short = 'n', long, default_value_t = 1)]
+    nproc: usize,
+    /// Print how long the start took, and leave it out of the figures.
+    #[arg(long)]
+    init_time: bool,
+    /// Private anonymous memory, which is all there is here.
+    #[arg(short = 'O', long)]
+    anonymous: bool,
+    /// Wait for all tasks before touching memory.
+    #[arg(short = 'y', long)]
+    sync_rw: bool,
+    /// Wait for all tasks before freeing memory.
+    #[arg(short = 'x', long)]
+    sync_free: bool,
+    /// Random accesses, as many as there are words.
+    #[arg(short = 'R', long)]
+    random: bool,
+    /// How often to go over the memory.
+    #[arg(short = 'r', long, default_value_t = 1)]
+    repeat: u64,
+    /// Read only.
+    #[arg(short = 'o', long)]
+    readonly: bool,
+    /// Check every word before freeing; the time for that counts nowhere.
+    #[arg(long)]
+    verify: bool,
+    /// Seed of random accesses.
+    #[arg(long, default_value_t = 1)]
+    random_seed: u64,
+    /// Print phases as JSON after the tasks' lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A page that parent and tasks share.
+struct Board(*mut u64);
+
+impl Board {
+    fn new() -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(page.cast()))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < PAGE_WORDS);
+        // SAFETY: the word is inside the page, which is never unmapped and used atomically only.
+        unsafe { AtomicU64::from_ptr(self.0.add(index)) }
+    }
+
+    /// Waits until all tasks have come to barrier `index`.
+    fn wait(&self, index: usize, tasks: usize) {
+        self.word(index).fetch_add(1, Ordering::AcqRel);
+        while self.word(index).load(Ordering::Acquire) < tasks as u64 {
+            std::thread::sleep(BARRIER_PAUSE);
+        }
+    }
+
+    /// Where task `task` says how long it took to touch (0) and to free (1) its memory.
+    fn result(&self, task: usize, which: usize) -> &AtomicU64 {
+        self.word(BARRIERS + task * 2 + which)
+    }
+}
+
+/// Runs all tasks; the number of tasks that failed.
+pub(crate) fn run(options: &Usemem) -> io::Result<usize> {
+    if options.nproc == 0 || options.nproc > TASKS_MAX {
+        let text = format!("{} tasks: expected 1 to {TASKS_MAX}", options.nproc);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let mut start = Instant::now();
+    let board = Board::new()?;
+    if options.init_time {
+        let init = start.elapsed();
+        let (secs, usecs) = (init.as_secs(), init.subsec_micros());
+        print_line(&format!(
+            "the initialization time is {secs} secs {usecs} usecs"
+        ));
+        start = Instant::now();
+    }
+    let mut children = Vec::new();
+    for number in 0..options.nproc {
+        // SAFETY: this process has one thread, so its child may do anything.
+        match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {
+                let right = task(options, &board, number, start);
+                std::process::exit(i32::from(!matches!(right, Ok(true))));
+            }
+            pid => children.push(pid),
+        }
+    }
+    let mut failed = 0;
+    for pid in children {
+        let mut status = 0;
+        // SAFETY: status is a valid place for the result.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        failed += usize::from(status != 0);
+    }
+    if options.json {
+        for (which, phase) in ["touch", "free"].into_iter().enumerate() {
+            print_line(&json_line(options, &board, which, phase));
+        }
+    }
+    Ok(failed)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "microseconds and pages are far below 2^53"
+)]
+fn json_line(options: &Usemem, board: &Board, which: usize, phase: &str) -> String {
+    let took = (0..options.nproc).map(|task| board.result(task, which).load(Ordering::Acquire));
+    let mean_us = took.sum::<u64>() as f64 / options.nproc as f64;
+    let pages = (options.size / PAGE_BYTES).max(1);
+    let us_per_op = mean_us / pages as f64;
+    format!(r#"{{"phase":"{phase}","pages":{pages},"us_per_op":{us_per_op:.4}}}"#)
+}
+
+/// One task; false when a word was wrong.
+fn task(options: &Usemem, board: &Board, number: usize, start: Instant) -> io::Result<bool> {
+    let words = options.size / 8;
+    let region = Region::new(words.div_ceil(PAGE_WORDS).max(1), HugePages::Never)?;
+    if options.sync_rw {
+        board.wait(0, options.nproc);
+    }
+    for turn in 0..options.repeat {
+        touch(
+            options,
+            &region,
+            Random::new(options.random_seed ^ turn << 32 ^ number as u64),
+        );
+    }
+    let usecs = micros(start.elapsed()).max(1);
+    let bytes = (options.size + options.size / 8) as u64;
+    let rate = u128::from(bytes) * 1_000_000 / 1024 / u128::from(usecs);
+    print_line(&format!("{bytes} bytes / {usecs} usecs = {rate} KB/s"));
+    board.result(number, 0).store(usecs, Ordering::Release);
+    let right = !options.verify || verify(options, &region);
+    if options.sync_free {
+        board.wait(1, options.nproc);
+    }
+    let begun = Instant::now();
+    drop(region);
+    let usecs = micros(begun.elapsed());
+    print_line(&format!("{usecs} usecs to free memory"));
+    board.result(number, 1).store(usecs, Ordering::Release);
+    Ok(right)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn touch(options: &Usemem, region: &Region, mut random: Random) {
+    let start = region.page(0);
+    let words = options.size / 8;
+    let mut sum = 0u64;
+    for turn in 0..words {
+        let index = if options.random {
+            random.below(words)
+        } else {
+            turn
+        };
+        // SAFETY: the index is below the words of the region, which this task alone uses.
+        unsafe {
+            let word = start.add(index);
+            if options.readonly {
+                sum = sum.wrapping_add(word.read_volatile());
+            } else {
+                word.write_volatile(index as u64);
+            }
+        }
+    }
+    std::hint::black_box(sum);
+}
+
+/// Each word is its own index, or zero where it may not have been written.
+fn verify(options: &Usemem, region: &Region) -> bool {
+    let sure = !options.random && !options.readonly;
+    for index in 0..options.size / 8 {
+        // SAFETY: the index is below the words of the region, which this task alone uses.
+        let found = unsafe { region.page(0).add(index).read_volatile() };
+        if found != index as u64 && (sure || found != 0) {
+            let address = region.page(0).addr() + index * 8;
+            eprintln!("wrong word at {address:#x}: expected {index:#x}, found {found:#x}");
+            return false;
+        }
+    }
+    true
+}

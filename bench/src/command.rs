@@ -1,0 +1,284 @@
+//! Runs one command at a time to its end, and leaves nothing of it behind.
+//!
+//! The command has a process group of its own. Interrupts and time-outs end what the command
+//! started first, so that a script whose command ended goes on to its clean-up (swapping off fails
+//! while the memory is still in use); then all of the group with SIGTERM; and with SIGKILL when
+//! that takes too long. [`Supervisor::new`] has to be called before threads are made: it blocks the
+//! signals that it waits for.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a time-out is looked at when no signal arrives.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a command may take to end after what it started has ended; swapping off takes a while.
+const CLEANUP_GRACE: Duration = Duration::from_secs(20);
+/// How long it may take from the first SIGTERM to the end.
+const TERM_GRACE: Duration = Duration::from_secs(40);
+
+/// A command that ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its status.
+    pub status: ExitStatus,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// Wall time, in seconds.
+    pub wall_s: f64,
+    /// User and system time of it and all it waited for, in seconds.
+    pub cpu_s: f64,
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum RunError {
+    /// The command could not be started or waited for.
+    Io(io::Error),
+    /// It was ended because this program was asked to end.
+    Interrupted,
+    /// It was ended because it took longer than permitted.
+    TimedOut(Duration),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "cannot be run: {error}"),
+            Self::Interrupted => write!(f, "was interrupted"),
+            Self::TimedOut(after) => write!(f, "did not end within {} s", after.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Owner of the signals that end a run.
+#[derive(Debug)]
+pub struct Supervisor {
+    awaited: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl Supervisor {
+    /// Blocks the signals that are waited for, on this thread and all that it makes.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: all-zero sets are empty sets; the calls change the sets and the mask alone.
+        unsafe {
+            let mut awaited: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+                libc::sigaddset(&raw mut awaited, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const awaited, &raw mut before);
+            Self { awaited, before }
+        }
+    }
+
+    /// Gives `command` a group of its own, its signals back, and an end when this process ends.
+    pub fn prepare(&self, command: &mut Command) {
+        let before = self.before;
+        command.process_group(0);
+        // SAFETY: the closure makes two async-signal-safe calls.
+        unsafe {
+            command.pre_exec(move || {
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                Ok(())
+            });
+        }
+    }
+
+    /// Waits for a signal up to `timeout`; true when this program was asked to end.
+    #[must_use]
+    pub fn asked_to_end(&self, timeout: Duration) -> bool {
+        let timeout = libc::timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        // SAFETY: the set and the time are valid; no information on the signal is asked for.
+        let signal = unsafe {
+            libc::sigtimedwait(
+                &raw const self.awaited,
+                std::ptr::null_mut(),
+                &raw const timeout,
+            )
+        };
+        signal > 0 && signal != libc::SIGCHLD
+    }
+
+    /// Runs `command` to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, or was ended because of a signal or the time-out.
+    pub fn run(&self, command: &mut Command, timeout: Duration) -> Result<Ended, RunError> {
+        self.prepare(command);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let start = Instant::now();
+        let mut child = command.spawn()?;
+        let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+        let pid = child.id().cast_signed();
+        let mut ending: Option<(RunError, Instant)> = None;
+        let (status, cpu_s) = loop {
+            if let Some(ended) = reap(pid)? {
+                break ended;
+            }
+            let asked = self.asked_to_end(TICK);
+            match &ending {
+                None if asked || start.elapsed() > timeout => {
+                    let why = if asked {
+                        RunError::Interrupted
+                    } else {
+                        RunError::TimedOut(timeout)
+                    };
+                    ending = Some((why, Instant::now()));
+                    signal_descendants(pid, libc::SIGTERM);
+                }
+                Some((_, since)) if since.elapsed() > TERM_GRACE => {
+                    kill_group(pid, libc::SIGKILL);
+                }
+                Some((_, since)) if since.elapsed() > CLEANUP_GRACE => {
+                    kill_group(pid, libc::SIGTERM);
+                }
+                _ => {}
+            }
+        };
+        let wall_s = start.elapsed().as_secs_f64();
+        // Whatever is left of the group would keep the pipes open.
+        kill_group(pid, libc::SIGKILL);
+        let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        match ending {
+            Some((error, _)) => Err(error),
+            None => Ok(Ended {
+                status,
+                stdout,
+                stderr,
+                wall_s,
+                cpu_s,
+            }),
+        }
+    }
+}
+
+impl Default for Supervisor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Sends a signal to a process group.
+pub fn kill_group(group: i32, signal: i32) {
+    // SAFETY: the group was made for a child of this process; a group that is gone is no error.
+    unsafe { libc::kill(-group, signal) };
+}
+
+/// Sends a signal to all processes of a group but its leader.
+fn signal_descendants(group: i32, signal: i32) {
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // After the name in parentheses: state, parent, group.
+        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
+        let found = fields.and_then(|mut fields| fields.nth(2)?.parse::<i32>().ok());
+        if pid != group && found == Some(group) {
+            // SAFETY: the process is a member of the group that was made for the command.
+            unsafe { libc::kill(pid, signal) };
+        }
+    }
+}
+
+/// Status and CPU seconds of a child if it has ended.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "seconds and microseconds of one run"
+)]
+fn reap(pid: i32) -> io::Result<Option<(ExitStatus, f64)>> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is valid, and both results are valid places.
+    let (reaped, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (
+            libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage),
+            usage,
+        )
+    };
+    match reaped {
+        0 => Ok(None),
+        reaped if reaped == pid => {
+            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+            let cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+            Ok(Some((ExitStatus::from_raw(status), cpu_s)))
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is all there is to show.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collects_output_status_and_time() {
+        let supervisor = Supervisor::new();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo err >&2; sleep 0.2; exit 3"]);
+        let ended = supervisor
+            .run(&mut command, Duration::from_secs(20))
+            .unwrap();
+        assert_eq!(
+            (ended.stdout.as_str(), ended.stderr.as_str()),
+            ("out\n", "err\n")
+        );
+        assert_eq!(ended.status.code(), Some(3));
+        assert!((0.2..10.0).contains(&ended.wall_s), "{}", ended.wall_s);
+    }
+
+    #[test]
+    fn a_timeout_lets_the_command_clean_up_and_takes_its_children_along() {
+        let supervisor = Supervisor::new();
+        let mark = std::env::temp_dir().join(format!("vswap-bench-test-{}", std::process::id()));
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "sleep 60; echo cleaned > \"$0\""])
+            .arg(&mark);
+        let start = Instant::now();
+        let result = supervisor.run(&mut command, Duration::from_millis(300));
+        assert!(matches!(result, Err(RunError::TimedOut(_))), "{result:?}");
+        assert!(start.elapsed() < Duration::from_secs(20));
+        assert_eq!(std::fs::read_to_string(&mark).unwrap(), "cleaned\n");
+        std::fs::remove_file(&mark).unwrap();
+    }
+}

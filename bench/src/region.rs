@@ -1,0 +1,132 @@
+//! A private anonymous mapping seen as pages of words, shared by the threads of a workload.
+//!
+//! Threads agree among themselves who writes which page; the region only hands out addresses
+//! that lie inside it.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = 4096;
+/// 64-bit words of a page.
+pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+/// Bytes of a transparent huge page; regions are aligned to it so that both settings compare.
+pub const HUGE_BYTES: usize = 2 << 20;
+
+/// Whether the region asks for transparent huge pages.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum HugePages {
+    /// `MADV_NOHUGEPAGE`.
+    Never,
+    /// `MADV_HUGEPAGE`.
+    Always,
+}
+
+/// A mapping of whole pages, unmapped on drop.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    start: NonNull<u64>,
+    pages: usize,
+    mapped_bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the region alone and stays mapped as long as it lives; who
+// accesses which page at what time is the contract of `page` and `slice`.
+unsafe impl Send for Region {}
+// SAFETY: as above; `&Region` gives out addresses, never references, without `unsafe`.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `pages` zero pages, aligned to 2 MiB.
+    ///
+    /// # Errors
+    /// The error of `mmap` or `madvise`.
+    pub fn new(pages: usize, huge: HugePages) -> io::Result<Self> {
+        let mapped_bytes = pages * PAGE_BYTES + HUGE_BYTES;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let advice = match huge {
+            HugePages::Never => libc::MADV_NOHUGEPAGE,
+            HugePages::Always => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: the range is exactly the mapping made above. The result is not needed: a
+        // kernel without huge pages refuses the advice and behaves as `Never`.
+        unsafe { libc::madvise(base, mapped_bytes, advice) };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let pad = base.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: the mapping is HUGE_BYTES longer than the pages, so the aligned start and all
+        // pages behind it lie inside.
+        let start = unsafe { base.add(pad) }.cast::<u64>();
+        Ok(Self {
+            base,
+            start,
+            pages,
+            mapped_bytes,
+        })
+    }
+
+    /// Number of pages.
+    #[must_use]
+    pub const fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The first word of page `index`.
+    ///
+    /// # Panics
+    /// When `index` is not below [`Region::pages`].
+    #[must_use]
+    pub fn page(&self, index: usize) -> *mut u64 {
+        assert!(
+            index < self.pages,
+            "page {index} of a region of {} pages",
+            self.pages
+        );
+        // SAFETY: the page is inside the mapping by the assertion above.
+        unsafe { self.start.as_ptr().add(index * PAGE_WORDS) }
+    }
+
+    /// Page `index` as words.
+    ///
+    /// # Safety
+    /// No thread writes the page while the reference lives.
+    #[must_use]
+    pub unsafe fn words(&self, index: usize) -> &[u64; PAGE_WORDS] {
+        // SAFETY: the page is mapped, readable and aligned; nobody writes it by the contract.
+        unsafe { &*self.page(index).cast::<[u64; PAGE_WORDS]>() }
+    }
+
+    /// Page `index` as words to change.
+    ///
+    /// # Safety
+    /// No other thread reads or writes the page while the reference lives.
+    #[must_use]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "exclusive access per page is the caller's contract"
+    )]
+    pub unsafe fn words_mut(&self, index: usize) -> &mut [u64; PAGE_WORDS] {
+        // SAFETY: the page is mapped, writable and aligned; exclusive by the contract.
+        unsafe { &mut *self.page(index).cast::<[u64; PAGE_WORDS]>() }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of the mapping; nothing borrows from it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}

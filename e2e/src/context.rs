@@ -1,0 +1,193 @@
+//! What a test is given: its directory, its time, and the two ways of running a program.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::ended::Ended;
+use crate::failure::During;
+use crate::launch::{How, Launcher};
+use crate::limit::{NEED_PARTS, allowed_bytes, mib};
+use crate::{Failure, Outcome, ensure};
+
+/// Seconds that a command like `vswap status` may take.
+const COMMAND_BOUND_S: &str = "20";
+
+/// The surroundings of one test.
+#[derive(Debug)]
+pub struct Context {
+    place: tempfile::TempDir,
+    deadline: Instant,
+    said: RefCell<bool>,
+}
+
+/// True when the programs are to be run without vswap, which is for writing the tests themselves.
+pub fn native_only() -> bool {
+    std::env::var_os("VSWAP_E2E_NATIVE").is_some_and(|value| value == "1")
+}
+
+/// The vswap binary under test.
+pub fn vswap_binary() -> Outcome<PathBuf> {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/vswap");
+    let path = std::env::var_os("VSWAP_BIN").map_or_else(built, PathBuf::from);
+    let help = "build it with `cargo build --release -p vswap`, or name one in VSWAP_BIN";
+    let found = fs::canonicalize(&path);
+    found
+        .map_err(|error| Failure::wrong(format!("no vswap at {}: {error}; {help}", path.display())))
+}
+
+impl Context {
+    /// A fresh directory, open to other users for programs that run as one, and this much time.
+    pub fn new(prefix: &str, bound: Duration) -> Outcome<Context> {
+        let mut builder = tempfile::Builder::new();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let place = builder.prefix(prefix).permissions(mode).tempdir();
+        let place = place.during(|| "make the test's directory".to_owned())?;
+        Ok(Context {
+            place,
+            deadline: Instant::now() + bound,
+            said: RefCell::new(false),
+        })
+    }
+
+    /// The test's directory; removed with everything in it when the test ends.
+    pub fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// When the test's time is over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Prints a line below the test's name.
+    pub fn say(&self, text: impl AsRef<str>) {
+        if !self.said.replace(true) {
+            println!();
+        }
+        println!("    {}", text.as_ref());
+    }
+
+    /// Skips what needs vswap when there is none to be tested.
+    pub fn require_vswap(&self) -> Outcome<PathBuf> {
+        if native_only() {
+            return Err(Failure::Skip(
+                "VSWAP_E2E_NATIVE=1 runs without vswap".to_owned(),
+            ));
+        }
+        vswap_binary()
+    }
+
+    /// Runs a vswap command that is over at once and gives what it said and how it ended.
+    pub fn vswap(&self, args: &[&str]) -> Outcome<Output> {
+        let vswap = self.require_vswap()?;
+        let mut command = Command::new("/usr/bin/timeout");
+        command
+            .arg(COMMAND_BOUND_S)
+            .arg(vswap)
+            .args(args)
+            .current_dir(self.place());
+        command
+            .stdin(Stdio::null())
+            .output()
+            .during(|| format!("run vswap {}", args.join(" ")))
+    }
+
+    /// A launcher that runs jobs under vswap in a directory of its own.
+    pub fn limited(&self, limit_bytes: u64) -> Outcome<Launcher> {
+        let how = How::Limited {
+            vswap: self.require_vswap()?,
+            limit_bytes,
+        };
+        self.launcher(how, "limited")
+    }
+
+    /// A launcher that runs jobs as they are.
+    pub fn native(&self) -> Outcome<Launcher> {
+        self.launcher(How::Native, "native")
+    }
+
+    fn launcher(&self, how: How, dir: &str) -> Outcome<Launcher> {
+        let place = self.place().join(dir);
+        fs::create_dir_all(&place).during(|| format!("make {}", place.display()))?;
+        Ok(Launcher::new(how, &place, self.deadline))
+    }
+
+    /// Does the work natively and then under vswap with this limit, and compares what comes of it.
+    ///
+    /// The native run is the reference for the result and for the need: the limit must be at most a third of what the
+    /// native run takes, else the test would prove nothing.
+    pub fn compare<T: PartialEq + Debug>(
+        &self,
+        limit_bytes: u64,
+        work: impl Fn(&Launcher) -> Outcome<T>,
+    ) -> Outcome {
+        let native = self.native()?;
+        let expected = work(&native)?;
+        let need = native
+            .ended()
+            .iter()
+            .map(|ended| ended.peak.total_bytes)
+            .max()
+            .unwrap_or(0);
+        self.say(format!(
+            "native:  peak {}, {}",
+            mib(need),
+            seconds(&native.ended())
+        ));
+        ensure!(
+            need >= limit_bytes * NEED_PARTS,
+            "the program needs only {}: a limit of {} is no third of it",
+            mib(need),
+            mib(limit_bytes)
+        );
+        let cleared = native.place();
+        fs::remove_dir_all(cleared).during(|| format!("clear {}", cleared.display()))?;
+        if native_only() {
+            self.say(
+                "NATIVE ONLY: the run under vswap, its limit and its figures were not checked",
+            );
+            return Ok(());
+        }
+        let limited = self.limited(limit_bytes)?;
+        let result = work(&limited)?;
+        for ended in limited.ended() {
+            self.say(figures(limit_bytes, &ended)?);
+        }
+        ensure!(
+            result == expected,
+            "the results differ: {expected:?} natively, {result:?} under vswap"
+        );
+        Ok(())
+    }
+}
+
+fn seconds(runs: &[Ended]) -> String {
+    let times: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{:.1} s", run.took.as_secs_f64()))
+        .collect();
+    times.join(" + ")
+}
+
+fn figures(limit_bytes: u64, ended: &Ended) -> Outcome<String> {
+    Ok(format!(
+        "limited: --ram {} (allowed {}): sampled peak {} ({} in vswap; {} samples, {} blurred, longest gap {} ms), \
+         peak_total_bytes {}, needed {}, out {}, in {}, {:.1} s",
+        mib(limit_bytes),
+        mib(allowed_bytes(limit_bytes)),
+        mib(ended.peak.total_bytes),
+        mib(ended.peak.own_bytes),
+        ended.peak.samples,
+        ended.peak.blurred,
+        ended.peak.gap_max.as_millis(),
+        mib(ended.figure("peak_total_bytes")?),
+        mib(ended.figure("peak_needed_bytes")?),
+        ended.figure("pages_out")?,
+        ended.figure("pages_in")?,
+        ended.took.as_secs_f64()
+    ))
+}

@@ -1,0 +1,34 @@
+//! What the end-to-end tests share: running a program natively and under `vswap run`, watching what the run takes
+//! from outside, and taking everything away again when a test ends, however it ends.
+//!
+//! The suites are under `tests/`. A test runs alone (one at a time, in the main thread): it measures memory and time
+//! of whole process trees, and whatever descends from the test process when a test ends is its own and is killed.
+//!
+//! Environment: `VSWAP_BIN` names the binary (else `target/release/vswap` of this workspace), `VSWAP_E2E_NATIVE=1`
+//! runs the programs without vswap, `VSWAP_E2E_NO_SKIP=1` turns every skip into a failure.
+
+pub mod context;
+pub mod ended;
+pub mod failure;
+pub mod job;
+pub mod launch;
+pub mod limit;
+pub mod need;
+pub mod procfs;
+pub mod records;
+pub mod resp;
+pub mod sampler;
+pub mod suite;
+pub mod traces;
+pub mod victim;
+
+pub use context::Context;
+pub use ended::Ended;
+pub use failure::{Failure, Outcome};
+pub use job::Job;
+pub use launch::{Launcher, Running};
+pub use need::require_program;
+pub use suite::{Test, run_suite};
+
+/// Bytes in a MiB.
+pub const MIB: u64 = 1 << 20;

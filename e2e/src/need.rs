@@ -1,0 +1,66 @@
+//! What a test needs of the machine, and the skip with a reason where that is missing.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Failure, Outcome};
+
+/// Where Debian packages put programs. `PATH` is not asked: it may have a wrapper or another build in front, and the
+/// tests are about the packaged programs.
+const PROGRAM_DIRS: [&str; 4] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/bin",
+    "/usr/lib/postgresql/15/bin",
+];
+
+/// Finds a program, or skips the test with the name of what provides it.
+pub fn require_program(name: &str, provided_by: &str) -> Outcome<PathBuf> {
+    let found = PROGRAM_DIRS
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| Failure::Skip(format!("no program {name}; install {provided_by}")))
+}
+
+/// Skips the test unless this file is there.
+pub fn require_file(path: &str, provided_by: &str) -> Outcome {
+    if Path::new(path).exists() {
+        return Ok(());
+    }
+    Err(Failure::Skip(format!(
+        "no file {path}; install {provided_by}"
+    )))
+}
+
+/// Skips the test unless it runs as root (some tests change the user of a program).
+pub fn require_root(why: &str) -> Outcome {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Failure::Skip(format!("needs root: {why}")))
+}
+
+/// A user of this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Id of its first group.
+    pub gid: u32,
+}
+
+/// Finds a user, or skips the test with the name of what makes it.
+pub fn require_user(name: &str, made_by: &str) -> Outcome<User> {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let ids = line.and_then(|line| {
+        let mut fields = line.split(':').skip(1);
+        Some(User {
+            uid: fields.next()?.parse().ok()?,
+            gid: fields.next()?.parse().ok()?,
+        })
+    });
+    ids.ok_or_else(|| Failure::Skip(format!("no user {name}; install {made_by}")))
+}

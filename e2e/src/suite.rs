@@ -1,0 +1,157 @@
+//! Runs the tests of a suite one after the other, bounds their time, counts skips and cleans up after each.
+//!
+//! `libtest-mimic` gives the usual command line (`--list`, filters, `--skip`) and, what `#[test]` lacks, tests that
+//! say at run time that they were skipped and why. One test at a time: the tests measure memory and time, and two
+//! programs of this size at once would measure each other.
+
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rustix::process::{Signal, WaitOptions};
+
+use crate::launch::signal_pid;
+use crate::{Context, Failure, Outcome, procfs};
+
+/// A test that waits where its own time bound is not looked at is ended this long after the bound.
+const WATCHDOG_GRACE: Duration = Duration::from_secs(10);
+/// Killed processes must be gone within this time.
+const CLEAN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Directories of tests begin with this and the pid of the test process.
+const PLACE_PREFIX: &str = "vswap-e2e-";
+
+/// One test of a suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Test {
+    /// Its name, for filters.
+    pub name: &'static str,
+    /// Seconds that it may take in all, its native run included.
+    pub bound_s: u64,
+    /// The test itself.
+    pub body: fn(&Context) -> Outcome,
+}
+
+impl Test {
+    /// A test with this name that may take this many seconds.
+    pub const fn new(name: &'static str, bound_s: u64, body: fn(&Context) -> Outcome) -> Test {
+        Test {
+            name,
+            bound_s,
+            body,
+        }
+    }
+}
+
+/// Runs a suite; the `main` of each test binary.
+pub fn run_suite(tests: &[Test]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    // Orphans of a run come to this process instead of to init, so that they are seen and killed.
+    if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        eprintln!("cannot become the reaper of the tests' processes: {error}");
+        return ExitCode::FAILURE;
+    }
+    sweep_places();
+    let trials = tests
+        .iter()
+        .copied()
+        .map(|test| Trial::ignorable_test(test.name, move || run(test)));
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    println!("SKIPPED: {}", conclusion.num_ignored);
+    conclusion.exit_code()
+}
+
+/// Removes the directories of test processes that were killed and could not do it themselves.
+fn sweep_places() {
+    let entries = std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let rest = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PLACE_PREFIX));
+        let pid = rest.and_then(|rest| rest.split_once('-')?.0.parse().ok());
+        if pid.is_some_and(|pid| procfs::stat(pid).is_none()) {
+            // What cannot be removed belongs to somebody else.
+            let _removed = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn run(test: Test) -> Result<Completion, Failed> {
+    let bound = Duration::from_secs(test.bound_s);
+    let prefix = format!("{PLACE_PREFIX}{}-{}-", std::process::id(), test.name);
+    let context = Context::new(&prefix, bound).map_err(|failure| failure.to_string())?;
+    let outcome = watched(bound, || (test.body)(&context));
+    let cleaned = kill_descendants();
+    drop(context);
+    let outcome = outcome.and(cleaned);
+    match outcome {
+        Ok(()) => Ok(Completion::Completed),
+        Err(skip @ Failure::Skip(_)) => {
+            let text = skip.to_string();
+            if std::env::var_os("VSWAP_E2E_NO_SKIP").is_some_and(|value| value == "1") {
+                return Err(format!("{text} (and VSWAP_E2E_NO_SKIP=1 allows none)").into());
+            }
+            println!("{text}");
+            Ok(Completion::ignored_with(text))
+        }
+        Err(failure) => {
+            // The harness prints failures at its end only, which may be ten minutes away.
+            println!("    {failure}");
+            Err(failure.to_string().into())
+        }
+    }
+}
+
+/// Runs the body, turns a panic into a failure, and kills everything it started when its time is over.
+fn watched(bound: Duration, body: impl FnOnce() -> Outcome) -> Outcome {
+    let (done, waiting) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        if waiting.recv_timeout(bound + WATCHDOG_GRACE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("the time of the test is over: killing what it started");
+            let _left = kill_descendants();
+        }
+    });
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    drop(done);
+    let _ended = watchdog.join();
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(Failure::wrong(format!(
+            "the test panicked: {}",
+            text.unwrap_or_default()
+        )))
+    })
+}
+
+/// Kills by pid whatever descends from this process, and waits until it is gone.
+fn kill_descendants() -> Outcome {
+    let own = std::process::id();
+    let until = Instant::now() + CLEAN_WITHIN;
+    loop {
+        let left = procfs::living_descendants(own);
+        for &pid in &left {
+            // It may be gone since it was listed.
+            let _gone = signal_pid(pid, Signal::KILL);
+        }
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            let list: Vec<String> = left.into_iter().map(procfs::describe).collect();
+            return Err(Failure::wrong(format!(
+                "these processes survive SIGKILL: {}",
+                list.join(", ")
+            )));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}

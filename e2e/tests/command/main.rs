@@ -1,0 +1,49 @@
+//! The command: what passes through untouched, what it says, what it refuses, and what it does when memory is full.
+
+use std::process::ExitCode;
+
+use vswap_e2e::run_suite;
+use vswap_e2e::suite::Test;
+
+mod full;
+mod passes_through;
+mod refuses;
+mod says;
+mod signals;
+
+const TESTS: &[Test] = &[
+    Test::new("exit_statuses", 120, passes_through::exit_statuses),
+    Test::new("streams", 120, passes_through::streams),
+    Test::new(
+        "streams_through_swap",
+        90,
+        passes_through::streams_through_swap,
+    ),
+    Test::new("arguments", 60, passes_through::arguments),
+    Test::new("environment", 60, passes_through::environment),
+    Test::new("surroundings", 120, passes_through::surroundings),
+    Test::new("terminal", 60, passes_through::terminal),
+    Test::new("signals", 120, signals::reach_the_program),
+    Test::new("stop_and_continue", 120, signals::stop_and_continue),
+    Test::new("summary", 120, says::summary),
+    Test::new("summary_line", 120, says::summary_line),
+    Test::new("status", 120, says::status),
+    Test::new("doctor", 60, says::doctor),
+    Test::new("static_program", 60, refuses::static_program),
+    Test::new("setuid_program", 60, refuses::setuid_program),
+    Test::new("no_program", 60, refuses::no_program),
+    Test::new("wrong_arguments", 60, refuses::wrong_arguments),
+    Test::new("run_in_a_run", 60, refuses::run_in_a_run),
+    Test::new(
+        "user_without_permission",
+        30,
+        refuses::user_without_permission,
+    ),
+    Test::new("full_then_terminated", 180, full::terminated),
+    Test::new("full_then_killed", 180, full::killed),
+    Test::new("full_then_freed", 180, full::freed),
+];
+
+fn main() -> ExitCode {
+    run_suite(TESTS)
+}

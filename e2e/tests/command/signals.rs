@@ -1,0 +1,87 @@
+//! Signals sent to vswap reach the program, once and as they are.
+
+use std::fs;
+
+use rustix::process::Signal;
+use vswap_e2e::failure::During;
+use vswap_e2e::launch::signal_pid;
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
+
+const AMPLE_BYTES: u64 = 256 * MIB;
+
+/// Notes each signal in a file; ends at the second SIGTERM.
+const NOTES: &str = "import os, signal, sys
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+terms = 0
+def note(number, frame):
+    global terms
+    os.write(log, f'got {number}\\n'.encode())
+    terms += number == signal.SIGTERM
+    if terms == 2:
+        sys.exit(17)
+for name in ('HUP', 'INT', 'QUIT', 'USR1', 'USR2', 'ALRM', 'TERM', 'WINCH'):
+    signal.signal(getattr(signal, 'SIG' + name), note)
+os.write(log, b'ready\\n')
+while True:
+    signal.pause()
+";
+
+pub fn reach_the_program(context: &Context) -> Outcome {
+    let python = require_program("python3", "apt package python3")?;
+    let log = context.place().join("signals.log");
+    let launcher = context.limited(AMPLE_BYTES)?;
+    let running = launcher.start(&Job::new(python).args(["-c", NOTES]).arg(&log).own_group())?;
+    let text = || fs::read_to_string(&log).unwrap_or_default();
+    running.until("the program to be ready", || {
+        Ok(text().contains("ready").then_some(()))
+    })?;
+    let signals = [
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::TERM,
+        Signal::WINCH,
+    ];
+    let mut expected = "ready\n".to_owned();
+    for signal in signals {
+        running.signal(signal)?;
+        expected += &format!("got {}\n", signal.as_raw());
+        running.until(&format!("{signal:?} to arrive"), || {
+            Ok((text() == expected).then_some(()))
+        })?;
+    }
+    running.signal(Signal::TERM)?;
+    let ended = running.wait()?;
+    let found = fs::read_to_string(&log).during(|| "read the log".to_owned())?;
+    ensure!(
+        found == expected + "got 15\n",
+        "the program noted {found:?}"
+    );
+    ended.must_exit_with(17)?;
+    ended.must_leave_nothing()
+}
+
+/// A program that is stopped stays stopped, is served when it goes on, and vswap ends with it.
+pub fn stop_and_continue(context: &Context) -> Outcome {
+    let launcher = context.limited(AMPLE_BYTES)?;
+    let running = launcher.start(&Job::shell("sleep 1; exit 5").own_group())?;
+    let program = running.program_pid()?;
+    let state = |letter: u8| {
+        move || {
+            Ok(procfs::stat(program)
+                .filter(|stat| stat.state == letter)
+                .map(drop))
+        }
+    };
+    signal_pid(program, Signal::STOP)?;
+    running.until("the program to stop", state(b'T'))?;
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    ensure!(procfs::is_alive(program), "the stopped program has gone");
+    running.signal(Signal::CONT)?;
+    let ended = running.wait()?;
+    ended.must_exit_with(5)?;
+    ended.must_leave_nothing()
+}

@@ -1,0 +1,50 @@
+//! CPython: large dicts and lists, numpy, and multiprocessing by fork, each checking its own sums.
+//!
+//! The scripts are under `inputs/`. They print only what must be the same in every run.
+
+use std::fs;
+
+use vswap_e2e::failure::During;
+use vswap_e2e::need::require_file;
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
+
+const CODEC: &str = "lz4";
+const DICTS_LIMIT_BYTES: u64 = 110 * MIB;
+/// Numbers that count up are half their size in lz4 and a sixth in zstd.
+const NUMPY_LIMIT_BYTES: u64 = 136 * MIB;
+const NUMPY_CODEC: &str = "zstd";
+const FORK_LIMIT_BYTES: u64 = 208 * MIB;
+
+pub fn dicts_and_lists(context: &Context) -> Outcome {
+    let text = include_str!("../../inputs/dicts.py");
+    script(context, DICTS_LIMIT_BYTES, CODEC, text)
+}
+
+pub fn numpy(context: &Context) -> Outcome {
+    let package = "apt package python3-numpy";
+    require_file("/usr/lib/python3/dist-packages/numpy", package)?;
+    let text = include_str!("../../inputs/arrays.py");
+    script(context, NUMPY_LIMIT_BYTES, NUMPY_CODEC, text)
+}
+
+pub fn multiprocessing(context: &Context) -> Outcome {
+    let text = include_str!("../../inputs/forks.py");
+    script(context, FORK_LIMIT_BYTES, CODEC, text)
+}
+
+fn script(context: &Context, limit_bytes: u64, codec: &str, text: &str) -> Outcome {
+    let python = require_program("python3", "apt package python3")?;
+    let path = context.place().join("script.py");
+    fs::write(&path, text).during(|| format!("write {}", path.display()))?;
+    context.compare(limit_bytes, |launcher| {
+        let job = Job::new(&python).arg(&path).env("PYTHONHASHSEED", "0");
+        let ended = launcher.run(&job.vswap_options(["--codec", codec]))?;
+        let said =
+            fs::read_to_string(&ended.stdout).during(|| "read the script's output".to_owned())?;
+        ensure!(
+            said.ends_with("right\n"),
+            "the script found wrong content: {said}"
+        );
+        Ok(said)
+    })
+}

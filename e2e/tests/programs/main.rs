@@ -1,0 +1,44 @@
+//! Real programs from Debian packages, each in a third or less of the RAM that it needs, each with its results checked.
+
+use std::process::ExitCode;
+
+use vswap_e2e::{Test, run_suite};
+
+mod ballast;
+mod cpython;
+mod gcc;
+mod java;
+mod make;
+mod memtester;
+mod node;
+mod pipeline;
+mod postgres;
+mod redis;
+mod sort;
+mod stress_ng;
+
+const TESTS: &[Test] = &[
+    Test::new("redis", 480, redis::test),
+    Test::new("cpython_dicts_and_lists", 240, cpython::dicts_and_lists),
+    Test::new("cpython_numpy", 240, cpython::numpy),
+    Test::new("cpython_multiprocessing", 240, cpython::multiprocessing),
+    Test::new("sort", 240, sort::test),
+    Test::new("gcc", 300, gcc::test),
+    Test::new("java", 240, java::test),
+    Test::new("node", 240, node::test),
+    Test::new("postgres", 300, postgres::test),
+    Test::new("stress_ng_all_methods", 240, stress_ng::all_methods),
+    Test::new("stress_ng_in_a_third", 240, stress_ng::in_a_third),
+    Test::new(
+        "memtester_in_a_third",
+        240,
+        memtester::solid_bits_in_a_third,
+    ),
+    Test::new("memtester_most_tests", 240, memtester::most_tests),
+    Test::new("pipeline", 240, pipeline::test),
+    Test::new("make", 240, make::test),
+];
+
+fn main() -> ExitCode {
+    run_suite(TESTS)
+}

@@ -1,0 +1,215 @@
+//! redis-server with 600,000 values of 1 KiB: load, read back, benchmark, BGSAVE while values change, restart from the
+//! dump, compare again.
+//!
+//! BGSAVE forks while most of the memory is swapped: the child must see the values of the moment of the fork although
+//! the parent overwrites some of them at once.
+
+use std::path::Path;
+use std::process::Command;
+
+use vswap_e2e::failure::During;
+use vswap_e2e::records::record;
+use vswap_e2e::resp::{Client, Reply};
+use vswap_e2e::{Context, Failure, Job, Launcher, MIB, Outcome, Running, ensure, require_program};
+
+const LIMIT_BYTES: u64 = 256 * MIB;
+const KEYS: u64 = 600_000;
+const VALUE_BYTES: usize = 1024;
+const SEED: u64 = 0x5eed_0001;
+/// Commands in flight: enough to hide the round trip, small enough for socket buffers.
+const PIPELINE: u64 = 100;
+/// Every such key is overwritten as soon as BGSAVE has forked.
+const OVERWRITE_EVERY: u64 = 50;
+
+pub fn test(context: &Context) -> Outcome {
+    let server = require_program("redis-server", "apt package redis-server")?;
+    let benchmark = require_program("redis-benchmark", "apt package redis-tools")?;
+    context.compare(LIMIT_BYTES, |launcher| {
+        let (running, mut client) = start(launcher, &server)?;
+        load(&mut client)?;
+        read_back(&mut client, SEED)?;
+        smoke(context, launcher, &benchmark)?;
+        save_while_overwriting(&running, &mut client)?;
+        shut_down(launcher, running, client)?;
+
+        let (running, mut client) = start(launcher, &server)?;
+        // The dump holds the moment of the fork: nothing of what was overwritten afterwards.
+        read_back(&mut client, SEED)?;
+        shut_down(launcher, running, client)?;
+        Ok(KEYS)
+    })
+}
+
+fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Client)> {
+    let options = "--port 0 --unixsocket redis.sock --save  --appendonly no --dbfilename dump.rdb";
+    let running = launcher.start(&Job::new(server).args(options.split(' ')))?;
+    let socket = launcher.place().join("redis.sock");
+    let client = running.until("redis-server to answer", || {
+        let Ok(mut client) = Client::connect(&socket) else {
+            return Ok(None);
+        };
+        // While it loads a dump it answers with an error.
+        Ok(matches!(client.ask(&["PING"]), Ok(Reply::Status(_))).then_some(client))
+    })?;
+    Ok((running, client))
+}
+
+fn key(number: u64) -> String {
+    // The names that redis-benchmark asks for.
+    format!("key:{number:012}")
+}
+
+fn in_batches(
+    mut send: impl FnMut(u64) -> Outcome,
+    mut receive: impl FnMut(u64) -> Outcome,
+) -> Outcome {
+    for first in (0..KEYS).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
+        send(first)?;
+        (first..(first + PIPELINE).min(KEYS)).try_for_each(&mut receive)?;
+    }
+    Ok(())
+}
+
+fn load(client: &mut Client) -> Outcome {
+    let client = std::cell::RefCell::new(client);
+    let mut value = Vec::new();
+    let send = |first: u64| {
+        for number in first..(first + PIPELINE).min(KEYS) {
+            value.clear();
+            record(SEED, number, VALUE_BYTES, &mut value);
+            client
+                .borrow_mut()
+                .queue(&[b"SET", key(number).as_bytes(), &value]);
+        }
+        client.borrow_mut().flush()
+    };
+    in_batches(send, |number| {
+        let reply = client.borrow_mut().reply()?;
+        ensure!(
+            reply == Reply::Status("OK".to_owned()),
+            "SET {}: {reply:?}",
+            key(number)
+        );
+        Ok(())
+    })
+}
+
+fn read_back(client: &mut Client, seed: u64) -> Outcome {
+    ensure!(
+        client.ask(&["DBSIZE"])? == Reply::Integer(KEYS.cast_signed()),
+        "DBSIZE is not {KEYS}"
+    );
+    let client = std::cell::RefCell::new(client);
+    let mut value = Vec::new();
+    let send = |first: u64| {
+        for number in first..(first + PIPELINE).min(KEYS) {
+            client.borrow_mut().queue(&[b"GET", key(number).as_bytes()]);
+        }
+        client.borrow_mut().flush()
+    };
+    in_batches(send, |number| {
+        let reply = client.borrow_mut().reply()?;
+        value.clear();
+        record(seed, number, VALUE_BYTES, &mut value);
+        let Reply::Value(Some(got)) = reply else {
+            return Err(Failure::wrong(format!("GET {}: {reply:?}", key(number))));
+        };
+        let differs = got
+            .iter()
+            .zip(&value)
+            .position(|(got, expected)| got != expected);
+        ensure!(
+            got.len() == value.len() && differs.is_none(),
+            "{} has {} bytes and differs from byte {differs:?} on",
+            key(number),
+            got.len()
+        );
+        Ok(())
+    })
+}
+
+fn smoke(context: &Context, launcher: &Launcher, benchmark: &Path) -> Outcome {
+    let keys = KEYS.to_string();
+    let options = [
+        "-r", &keys, "-n", &keys, "-d", "1024", "-c", "12", "-P", "32", "-t", "get", "-q",
+    ];
+    let output = Command::new(benchmark)
+        .args(["-s", "redis.sock"])
+        .args(options)
+        .current_dir(launcher.place())
+        .output()
+        .during(|| "run redis-benchmark".to_owned())?;
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+    let last = text
+        .lines()
+        .rev()
+        .find(|line| line.contains("requests per second"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let line =
+        last.ok_or_else(|| Failure::wrong(format!("redis-benchmark said {text} {errors}")))?;
+    ensure!(
+        output.status.success(),
+        "redis-benchmark ended with {}: {errors}",
+        output.status
+    );
+    context.say(format!(
+        "redis-benchmark {}: {}",
+        options.join(" "),
+        line.trim()
+    ));
+    Ok(())
+}
+
+fn save_while_overwriting(running: &Running, client: &mut Client) -> Outcome {
+    let reply = client.ask(&["BGSAVE"])?;
+    ensure!(
+        reply == Reply::Status("Background saving started".to_owned()),
+        "BGSAVE: {reply:?}"
+    );
+    let mut value = Vec::new();
+    for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
+        value.clear();
+        record(!SEED, number, VALUE_BYTES, &mut value);
+        client.queue(&[b"SET", key(number).as_bytes(), &value]);
+        client.flush()?;
+        let reply = client.reply()?;
+        ensure!(
+            reply == Reply::Status("OK".to_owned()),
+            "SET during BGSAVE: {reply:?}"
+        );
+    }
+    running.until("BGSAVE to end", || {
+        let Reply::Value(Some(text)) = client.ask(&["INFO", "persistence"])? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if !text.contains("rdb_bgsave_in_progress:0") {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            return Ok(None);
+        }
+        ensure!(
+            text.contains("rdb_last_bgsave_status:ok"),
+            "BGSAVE failed: {text}"
+        );
+        Ok(Some(()))
+    })?;
+    for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
+        value.clear();
+        record(!SEED, number, VALUE_BYTES, &mut value);
+        let reply = client.ask(&["GET", &key(number)])?;
+        let expected = Reply::Value(Some(value.clone()));
+        ensure!(
+            reply == expected,
+            "{} lost what was written during BGSAVE",
+            key(number)
+        );
+    }
+    Ok(())
+}
+
+fn shut_down(launcher: &Launcher, running: Running, mut client: Client) -> Outcome {
+    client.queue(&[b"SHUTDOWN", b"NOSAVE"]);
+    client.flush()?;
+    drop(client);
+    launcher.finish(running).map(drop)
+}

@@ -1,0 +1,110 @@
+//! Seeded content of pages: every word depends on a tag, a version and its place.
+//!
+//! Version 0 stands for a page that was never written or was given back: it must read as zeros.
+//! All words of other versions are non-zero, so that lost pages never look right.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::wrong::{Checked, Wrong};
+
+pub(crate) const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// Set by `--sabotage` until the first strike. Relaxed: it guards nothing.
+static SABOTAGE: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn arm_sabotage() {
+    SABOTAGE.store(true, Ordering::Relaxed);
+}
+
+/// Flips one bit of the page if sabotage was asked for and did not happen yet. Victims call it
+/// where a later check has to notice.
+pub(crate) fn strike(page: *mut u64) {
+    if SABOTAGE.swap(false, Ordering::Relaxed) {
+        // SAFETY: victims pass pages of theirs that are mapped and writable.
+        unsafe { *page.add(PAGE_WORDS / 2 + 3) ^= 1 << 21 };
+    }
+}
+
+/// One step of the splitmix64 mixing function.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A seeded generator.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number in `0..bound`, `bound` > 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        let wide = u128::from(self.next()) * (bound as u128);
+        // The high half of the product is below `bound`, so it fits.
+        usize::try_from(wide >> 64).unwrap_or(0)
+    }
+}
+
+/// Word `index` of a page: a quarter noise, the rest regular, so that pages compress about 3x.
+pub(crate) const fn word(tag: u64, version: u32, index: usize) -> u64 {
+    if version == 0 {
+        return 0;
+    }
+    match index & 3 {
+        0 => mix(tag ^ (version as u64) << 40 ^ index as u64) | 1,
+        1 => tag | 1,
+        2 => 1 << 63 | version as u64,
+        _ => 0x0101_0101_0000_0000 | index as u64,
+    }
+}
+
+/// Writes a page.
+///
+/// # Safety
+/// `page` is mapped and writable for a page, and nobody else uses it meanwhile.
+pub(crate) unsafe fn fill(page: *mut u64, tag: u64, version: u32) {
+    for index in 0..PAGE_WORDS {
+        // SAFETY: the word is inside the page, which the caller vouches for.
+        unsafe { page.add(index).write_volatile(word(tag, version, index)) };
+    }
+}
+
+/// Compares a page with what it has to contain, word for word.
+///
+/// # Safety
+/// `page` is mapped and readable for a page, and nobody writes it meanwhile.
+pub(crate) unsafe fn check(
+    what: &'static str,
+    page: *const u64,
+    tag: u64,
+    version: u32,
+) -> Checked {
+    for index in 0..PAGE_WORDS {
+        let expected = word(tag, version, index);
+        // SAFETY: the word is inside the page, which the caller vouches for.
+        let found = unsafe { page.add(index).read_volatile() };
+        if found != expected {
+            let address = page.addr() + index * 8;
+            return Err(Wrong::Content {
+                what,
+                address,
+                page: page.addr() / PAGE_BYTES,
+                word: index,
+                expected,
+                found,
+            });
+        }
+    }
+    Ok(())
+}

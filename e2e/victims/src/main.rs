@@ -1,0 +1,176 @@
+//! `vswap-victims`: programs that use memory in every way a swapper gets wrong.
+//!
+//! Each subcommand is a program of its own, bounded by `--seconds` and `--megabytes`, that knows
+//! what every byte has to be. Exit status 0 says all were right, 1 that something was wrong (a
+//! message names address, expected and found), 3 that this machine does not permit what the
+//! victim is about. They know nothing of vswap and must pass without it.
+
+mod content;
+mod pages;
+mod run;
+mod scratch;
+mod segment;
+mod uffd;
+mod victim;
+mod wrong;
+
+use clap::{Parser, Subcommand};
+
+use crate::run::Options;
+use crate::wrong::{Checked, Wrong};
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "Programs that use memory in every way and check every byte"
+)]
+struct Command {
+    #[command(subcommand)]
+    victim: Victim,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Victim {
+    /// All victims in turn, each for the given time.
+    All,
+    /// Print the names of all victims.
+    List,
+    /// Threads on pages of their own and on shared ones.
+    Threads,
+    /// Forks: nested, many sharers, children that live on, beside writing threads.
+    Fork,
+    /// Allocations in some threads beside forks in another.
+    Allocate,
+    /// Memory that children shared for a moment.
+    Sharing,
+    /// Memory that MADV_WIPEONFORK keeps from children.
+    Wipe,
+    /// posix_spawn, vfork, exec and system storms.
+    Spawn,
+    /// Pipelines and shells.
+    Tree,
+    /// Mappings that grow, shrink and move.
+    Mremap,
+    /// Mappings that come and go.
+    Reuse,
+    /// Protection that changes.
+    Mprotect,
+    /// The heap's end moved up and down.
+    Brk,
+    /// Memory given back with MADV_DONTNEED reads as zeros.
+    Dontneed,
+    /// Large ranges given back with MADV_DONTNEED.
+    Discard,
+    /// Memory given back with MADV_FREE.
+    Free,
+    /// Memory as the buffer of reads and writes, O_DIRECT included.
+    Buffers,
+    /// io_uring on registered buffers.
+    Uring,
+    /// Signal handlers on alternate and own stacks.
+    Signals,
+    /// A userfaultfd of the program's own.
+    Userfault,
+    /// Shared and file mappings.
+    Shared,
+    /// Huge pages.
+    Huge,
+    /// Deep recursion.
+    Stacks,
+    /// Threads by the thousand.
+    Churn,
+    /// Random changes of every kind, forks included.
+    Chaos,
+    /// What `spawn` starts: fills memory and replaces itself.
+    #[command(hide = true)]
+    Chain { generations: usize },
+    /// What `tree` starts: one stage of a pipeline.
+    #[command(hide = true)]
+    Stage { stage: usize },
+}
+
+/// What `all` runs, the quickest to fail first.
+const NAMES: [&str; 23] = [
+    "threads",
+    "fork",
+    "allocate",
+    "sharing",
+    "wipe",
+    "mremap",
+    "dontneed",
+    "discard",
+    "free",
+    "reuse",
+    "mprotect",
+    "brk",
+    "buffers",
+    "uring",
+    "signals",
+    "userfault",
+    "shared",
+    "huge",
+    "stacks",
+    "churn",
+    "spawn",
+    "tree",
+    "chaos",
+];
+
+fn run(victim: &Victim, options: &Options) -> Checked {
+    match *victim {
+        Victim::All => victim::all::run(options, &NAMES),
+        Victim::List => {
+            NAMES.iter().for_each(|name| println!("{name}"));
+            Ok(())
+        }
+        Victim::Threads => victim::threads::run(options),
+        Victim::Fork => victim::fork::run(options),
+        Victim::Allocate => victim::allocate::run(options),
+        Victim::Sharing => victim::sharing::run(options),
+        Victim::Wipe => victim::wipe::run(options),
+        Victim::Spawn => victim::spawn::run(options),
+        Victim::Tree => victim::tree::run(options),
+        Victim::Mremap => victim::mremap::run(options),
+        Victim::Reuse => victim::reuse::run(options),
+        Victim::Mprotect => victim::mprotect::run(options),
+        Victim::Brk => victim::brk::run(options),
+        Victim::Dontneed => victim::dontneed::run(options),
+        Victim::Discard => victim::discard::run(options),
+        Victim::Free => victim::free::run(options),
+        Victim::Buffers => victim::buffers::run(options),
+        Victim::Uring => victim::uring::run(options),
+        Victim::Signals => victim::signals::run(options),
+        Victim::Userfault => victim::userfault::run(options),
+        Victim::Shared => victim::shared::run(options),
+        Victim::Huge => victim::huge::run(options),
+        Victim::Stacks => victim::stacks::run(options),
+        Victim::Churn => victim::churn::run(options),
+        Victim::Chaos => victim::chaos::run(options),
+        Victim::Chain { generations } => victim::spawn::run_chain(generations, options.seed),
+        Victim::Stage { stage } => victim::tree::run_stage(stage),
+    }
+}
+
+fn main() {
+    let Command { victim, options } = Command::parse();
+    // Each victim that `all` starts has a watchdog of its own.
+    if !matches!(victim, Victim::All) {
+        run::watchdog(&options);
+        if options.sabotage {
+            content::arm_sabotage();
+        }
+    }
+    let status = match run(&victim, &options) {
+        Ok(()) => 0,
+        Err(wrong) => {
+            run::complain(&wrong);
+            match wrong {
+                Wrong::Unavailable { .. } => run::EXIT_UNAVAILABLE,
+                _ => run::EXIT_WRONG,
+            }
+        }
+    };
+    std::process::exit(status);
+}

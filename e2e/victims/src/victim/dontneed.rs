@@ -1,0 +1,113 @@
+//! `madvise(MADV_DONTNEED)`: what was given back reads as zeros, at once and for good.
+//!
+//! All threads work in one mapping, in blocks smaller than the windows that eviction takes, so
+//! that one thread's pages are being moved out while its neighbour's are being given back.
+
+use crate::content::{self, PAGE_BYTES};
+use crate::pages::Mapping;
+use crate::run::Options;
+use crate::wrong::{Checked, call};
+
+/// Pages of a block that belongs to one thread.
+const BLOCK_PAGES: usize = 16;
+
+/// A thread's view of the mapping: the blocks that are its own, as one row of pages.
+struct Share<'a> {
+    mapping: &'a Mapping,
+    thread: usize,
+    threads: usize,
+    versions: Vec<u32>,
+    tag: u64,
+}
+
+impl<'a> Share<'a> {
+    fn new(mapping: &'a Mapping, thread: usize, threads: usize, tag: u64) -> Self {
+        let blocks = mapping.pages() / BLOCK_PAGES / threads;
+        Self {
+            mapping,
+            thread,
+            threads,
+            versions: vec![0; blocks * BLOCK_PAGES],
+            tag,
+        }
+    }
+
+    fn page(&self, index: usize) -> *mut u64 {
+        let block = index / BLOCK_PAGES * self.threads + self.thread;
+        self.mapping.page(block * BLOCK_PAGES + index % BLOCK_PAGES)
+    }
+
+    fn rewrite(&mut self, index: usize, version: u32) {
+        self.versions[index] = version;
+        // SAFETY: the page is mapped, and in a block of this thread.
+        unsafe { content::fill(self.page(index), self.tag ^ index as u64, version) };
+    }
+
+    fn check(&self, what: &'static str, index: usize) -> Checked {
+        let version = self.versions[index];
+        // SAFETY: the page is mapped, and in a block of this thread.
+        unsafe { content::check(what, self.page(index), self.tag ^ index as u64, version) }
+    }
+
+    /// Gives `pages` pages back; they lie within one block.
+    fn discard(&mut self, first: usize, pages: usize) -> Checked {
+        // SAFETY: the range is within a block of this thread.
+        let result = unsafe {
+            libc::madvise(
+                self.page(first).cast(),
+                pages * PAGE_BYTES,
+                libc::MADV_DONTNEED,
+            )
+        };
+        call("madvise(DONTNEED)", result)?;
+        self.versions[first..first + pages].fill(0);
+        Ok(())
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Checked {
+    let clock = options.clock();
+    let threads = options.threads.max(1);
+    let mapping = Mapping::new(options.pages().max(threads * BLOCK_PAGES))?;
+    options.parallel(|thread| {
+        let mut share = Share::new(&mapping, thread, threads, options.tag(thread));
+        let len = share.versions.len();
+        for index in 0..len {
+            share.rewrite(index, 1);
+        }
+        content::strike(share.page(0));
+        let mut random = options.random(thread, 4);
+        let mut version = 1;
+        loop {
+            version += 1;
+            for _ in 0..512 {
+                let first = random.below(len);
+                let pages = 1 + random.below(BLOCK_PAGES - first % BLOCK_PAGES);
+                // A look beforehand brings pages back; without one they may be out or on their way.
+                if random.below(2) == 0 {
+                    (first..first + pages)
+                        .try_for_each(|index| share.check("before DONTNEED", index))?;
+                }
+                share.discard(first, pages)?;
+                // Half is looked at right away, half some time later: both must be zeros.
+                if random.below(2) == 0 {
+                    (first..first + pages)
+                        .try_for_each(|index| share.check("right after DONTNEED", index))?;
+                }
+                for index in first..first + pages {
+                    if random.below(4) != 0 {
+                        share.rewrite(index, version);
+                    }
+                }
+                share.check("some page", random.below(len))?;
+                let index = random.below(len);
+                share.check("page to rewrite", index)?;
+                share.rewrite(index, version);
+            }
+            (0..len).try_for_each(|index| share.check("all pages", index))?;
+            if !clock.running() {
+                return Ok(());
+            }
+        }
+    })
+}

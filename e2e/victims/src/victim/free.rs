@@ -1,0 +1,117 @@
+//! `madvise(MADV_FREE)`: the old content or zeros until something is written, then that.
+
+use crate::content::{PAGE_BYTES, PAGE_WORDS, Random, word};
+use crate::pages::Pages;
+use crate::run::Options;
+use crate::wrong::{Checked, Wrong, call};
+
+/// Pages that are given back in one call, at most.
+const FREE_PAGES_MAX: usize = 48;
+/// Word of a page that is written first after it was given back.
+const FIRST_WORD: usize = 77;
+
+pub(crate) fn run(options: &Options) -> Checked {
+    let clock = options.clock();
+    options.parallel(|thread| {
+        let mut pages = Pages::filled(options.pages_per_thread(), options.tag(thread))?;
+        let mut random = options.random(thread, 6);
+        loop {
+            for _ in 0..64 {
+                let first = random.below(pages.len());
+                let count = 1 + random.below(FREE_PAGES_MAX.min(pages.len() - first));
+                free_and_use(&mut pages, first, count, &mut random)?;
+                pages.stir("page beside freed ones", &mut random, 16)?;
+            }
+            pages.check_all("all pages")?;
+            if !clock.running() {
+                return Ok(());
+            }
+        }
+    })
+}
+
+/// Gives pages back, reads some, then writes them all again.
+fn free_and_use(pages: &mut Pages, first: usize, count: usize, random: &mut Random) -> Checked {
+    // SAFETY: the range is inside the mapping, which this thread owns.
+    let result = unsafe {
+        libc::madvise(
+            pages.mapping.page(first).cast(),
+            count * PAGE_BYTES,
+            libc::MADV_FREE,
+        )
+    };
+    call("madvise(FREE)", result)?;
+    for index in first..first + count {
+        let old = (pages.tag_of(index), pages.versions[index]);
+        let page = pages.mapping.page(index);
+        if random.below(2) == 0 {
+            check_lazily_freed(page, old)?;
+        }
+        if random.below(2) == 0 {
+            check_after_one_write(page, old)?;
+        }
+        pages.rewrite(index);
+    }
+    (first..first + count).try_for_each(|index| pages.check("page written after FREE", index))
+}
+
+fn wrong(page: *const u64, index: usize, expected: u64, found: u64, what: &'static str) -> Wrong {
+    let address = page.addr() + index * 8;
+    Wrong::Content {
+        what,
+        address,
+        page: page.addr() / PAGE_BYTES,
+        word: index,
+        expected,
+        found,
+    }
+}
+
+/// The page may turn to zeros at any time, but never back.
+fn check_lazily_freed(page: *const u64, (tag, version): (u64, u32)) -> Checked {
+    let mut gone = false;
+    for index in 0..PAGE_WORDS {
+        // SAFETY: the word is inside a mapped page of this thread.
+        let found = unsafe { page.add(index).read_volatile() };
+        let old = word(tag, version, index);
+        gone |= found == 0;
+        if found != if gone { 0 } else { old } {
+            return Err(wrong(
+                page,
+                index,
+                old,
+                found,
+                "freed page: neither old nor zero",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// One write makes the page stay: the rest is all old or all zeros from then on.
+fn check_after_one_write(page: *mut u64, (tag, version): (u64, u32)) -> Checked {
+    const MARK: u64 = 0x5eed_f00d_5eed_f00d;
+    // SAFETY: the word is inside a mapped page of this thread.
+    unsafe { page.add(FIRST_WORD).write_volatile(MARK) };
+    // SAFETY: as above.
+    let gone = unsafe { page.read_volatile() } == 0;
+    for index in 0..PAGE_WORDS {
+        // SAFETY: as above.
+        let found = unsafe { page.add(index).read_volatile() };
+        let expected = match index {
+            FIRST_WORD => MARK,
+            _ if gone => 0,
+            _ => word(tag, version, index),
+        };
+        if found != expected {
+            return Err(wrong(
+                page,
+                index,
+                expected,
+                found,
+                "freed page after one write",
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! The checks behind the verbs: which command each one is, and what it has to show for a pass.
+//!
+//! Steps that set compiler flags build into a directory of their own below `target`, so that they do not throw
+//! away what the others built.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command::{self, TestCounts};
+use crate::rules;
+use crate::soak;
+use crate::step::{Check, Report, Step};
+use crate::tidy;
+
+/// Cases per property in the optimised run; the run with debug assertions takes the library's own number.
+const PROPERTY_CASES: &str = "2000";
+/// Cases per property under the interpreter, which is some hundred times slower.
+const MIRI_PROPERTY_CASES: &str = "4";
+
+type CheckFn = fn(&Path, Duration) -> Result<Report, String>;
+
+/// Name, check and limit in minutes on two slow processors, in the order of `ci`: cheap and telling first.
+const STEPS: &[(&str, CheckFn, u64)] = &[
+    ("fmt", fmt, 2),
+    ("tidy", tidy::check, 2),
+    ("clippy", clippy, 10),
+    ("doc", doc, 10),
+    ("test", test, 15),
+    ("property", property, 15),
+    ("loom", loom, 15),
+    ("shuttle", shuttle, 15),
+    ("miri", miri, 20),
+    ("victims", victims, 15),
+    ("rules", rules::check, 15),
+    ("e2e", e2e, 30),
+];
+
+/// End-to-end tests that do not pass reliably yet. `ci` names them and leaves them out, `e2e-all` runs them.
+const PENDING: &[&str] = &[
+    // Right, and within their limits, but two minutes each.
+    "node",
+    "postgres",
+    "memtester_in_a_third",
+    // Several processes that grow at the same time: within the limit on a quiet machine, over it for moments on a busy
+    // one, where a process is seen late.
+    "stress_ng_all_methods",
+    "stress_ng_in_a_third",
+    "child_killed",
+    "make",
+    "cpython_multiprocessing",
+];
+
+/// What the victims get together in `ci`; the soak gives them more.
+const VICTIMS_TIME: Duration = Duration::from_secs(90);
+
+/// Every step of continuous integration.
+pub fn ci() -> Vec<Step> {
+    STEPS
+        .iter()
+        .filter_map(|(name, _, _)| by_name(name))
+        .collect()
+}
+
+/// The step that is a verb of its own.
+pub fn by_name(name: &str) -> Option<Step> {
+    let alone: &[(&str, CheckFn, u64)] = &[("deps", tidy::check_deps, 2), ("e2e-all", e2e_all, 60)];
+    let (name, check, minutes) = STEPS
+        .iter()
+        .chain(alone)
+        .find(|(known, _, _)| *known == name)?;
+    let limit = Duration::from_secs(minutes * 60);
+    Some(Step {
+        name,
+        repeat: None,
+        check: Check::Plain(*check),
+        limit,
+    })
+}
+
+/// The cargo that runs us, so that every step uses one toolchain.
+pub fn cargo(root: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(words).current_dir(root);
+    command
+}
+
+fn fmt(root: &Path, limit: Duration) -> Result<Report, String> {
+    plain(cargo(root, &["fmt", "--all", "--check"]), limit)
+}
+
+fn clippy(root: &Path, limit: Duration) -> Result<Report, String> {
+    let words = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    plain(cargo(root, &words), limit)
+}
+
+fn doc(root: &Path, limit: Duration) -> Result<Report, String> {
+    let mut command = cargo(root, &["doc", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    plain(command, limit)
+}
+
+fn test(root: &Path, limit: Duration) -> Result<Report, String> {
+    tests(
+        cargo(root, &["test", "--workspace", "--exclude", "vswap-e2e"]),
+        limit,
+    )
+}
+
+/// Clusters of a few slots, so that every case makes, fills and destroys many of them.
+fn property(root: &Path, limit: Duration) -> Result<Report, String> {
+    let words = [
+        "test",
+        "--package",
+        "vswap-engine",
+        "--release",
+        "--lib",
+        "--test",
+        "model",
+        "--test",
+        "stress",
+        "--features",
+        "tests-small",
+    ];
+    let mut command = cargo(root, &words);
+    command.env("PROPTEST_CASES", PROPERTY_CASES);
+    tests(command, limit)
+}
+
+fn loom(root: &Path, limit: Duration) -> Result<Report, String> {
+    under_cfg(root, "loom", limit)
+}
+
+fn shuttle(root: &Path, limit: Duration) -> Result<Report, String> {
+    under_cfg(root, "shuttle", limit)
+}
+
+/// The engine's tests of that name, with its primitives replaced by the checker's.
+fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String> {
+    let words = [
+        "test",
+        "--package",
+        "vswap-engine",
+        "--release",
+        "--test",
+        name,
+    ];
+    let mut command = cargo(root, &words);
+    command
+        .env("RUSTFLAGS", format!("--cfg {name}"))
+        .env("CARGO_TARGET_DIR", own_target(root, name));
+    tests(command, limit)
+}
+
+/// Miri lives in the nightly toolchain alone. Where it is not installed the step says so and is skipped.
+fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
+    let interpreter = |words: &[&str]| {
+        let mut command = Command::new("rustup");
+        command
+            .args(["run", "nightly", "cargo", "miri"])
+            .args(words)
+            .current_dir(root);
+        // The toolchain that runs us must not decide for the one asked for.
+        command
+            .env_remove("CARGO")
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("RUSTC");
+        command
+    };
+    let probe = interpreter(&["--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !probe.is_ok_and(|status| status.success()) {
+        let install =
+            "rustup toolchain install nightly --profile minimal --component miri,rust-src";
+        return Ok(Report {
+            skipped: Some(format!("no miri here; to have it: {install}")),
+            ..Report::default()
+        });
+    }
+    // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too.
+    let words = [
+        "test",
+        "--package",
+        "vswap-engine",
+        "--lib",
+        "--test",
+        "model",
+        "--test",
+        "stress",
+        "--",
+        "--skip",
+        "zpool",
+        "--skip",
+        "codec",
+    ];
+    let mut command = interpreter(&words);
+    command
+        // The property tests look for a file of old failures.
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+        .env("PROPTEST_CASES", MIRI_PROPERTY_CASES)
+        .env("CARGO_TARGET_DIR", own_target(root, "nightly"));
+    tests(command, limit)
+}
+
+/// Every victim for a few seconds while everything is evicted again and again.
+fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
+    soak::run(root, "victims", VICTIMS_TIME)
+}
+
+fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
+    for name in PENDING {
+        println!("pending, not run: {name}");
+    }
+    end_to_end(root, limit, PENDING)
+}
+
+fn e2e_all(root: &Path, limit: Duration) -> Result<Report, String> {
+    end_to_end(root, limit, &[])
+}
+
+/// Builds what is tested, then runs the tests one at a time: each wants the machine's memory for itself.
+fn end_to_end(root: &Path, limit: Duration, skip: &[&str]) -> Result<Report, String> {
+    build_release(root, limit)?;
+    let mut words = vec![
+        "test",
+        "--package",
+        "vswap-e2e",
+        "--release",
+        "--",
+        "--test-threads=1",
+        "--exact",
+    ];
+    for name in skip {
+        words.extend(["--skip", name]);
+    }
+    tests(cargo(root, &words), limit)
+}
+
+/// Builds the command and the victims, as users get them.
+///
+/// # Errors
+/// They do not build.
+pub fn build_release(root: &Path, limit: Duration) -> Result<(), String> {
+    let words = [
+        "build",
+        "--release",
+        "--package",
+        "vswap",
+        "--package",
+        "vswap-bench",
+        "--package",
+        "vswap-victims",
+    ];
+    command::run(&mut cargo(root, &words), limit).map(|_| ())
+}
+
+fn own_target(root: &Path, name: &str) -> OsString {
+    root.join("target").join(name).into_os_string()
+}
+
+fn plain(mut command: Command, limit: Duration) -> Result<Report, String> {
+    command::run(&mut command, limit).map(|_| Report::default())
+}
+
+fn tests(mut command: Command, limit: Duration) -> Result<Report, String> {
+    let tests = command::run(&mut command, limit)?;
+    some_ran(&tests, &command::shell_words(&command))?;
+    Ok(Report {
+        tests,
+        skipped: None,
+    })
+}
+
+/// A wrong filter or a missing `cfg` gives a green run of no tests: that is a failure.
+fn some_ran(tests: &TestCounts, shown: &str) -> Result<(), String> {
+    if tests.passed == 0 {
+        return Err(format!("`{shown}` ran not a single test"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ci_has_every_step_once_and_fits_its_time() {
+        let steps = ci();
+        assert_eq!(steps.len(), STEPS.len());
+        for step in &steps {
+            assert_eq!(
+                steps.iter().filter(|other| other.name == step.name).count(),
+                1
+            );
+            assert!(step.limit >= Duration::from_secs(60));
+        }
+    }
+
+    #[test]
+    fn a_run_of_no_tests_is_a_failure() {
+        let none = TestCounts {
+            ignored: 3,
+            ..TestCounts::default()
+        };
+        assert!(
+            some_ran(&none, "cargo test")
+                .unwrap_err()
+                .contains("not a single test")
+        );
+        let one = TestCounts {
+            passed: 1,
+            ..TestCounts::default()
+        };
+        assert!(some_ran(&one, "cargo test").is_ok());
+    }
+}

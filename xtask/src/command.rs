@@ -1,0 +1,356 @@
+//! Running one command: its output is shown as it comes, the tests in it are counted, a hang is ended.
+//!
+//! Standard output goes through a thread so that the lines of the test harness can be counted; standard error
+//! passes through untouched. A command that outlives its limit is killed together with everything that descends
+//! from it, but only where nobody sits at the keyboard (`CI` is set). It stays in our process group, so that whoever
+//! ends us ends it too.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How often a running command is looked at.
+const POLL: Duration = Duration::from_millis(100);
+/// How long output is still read after the command ended: a process that it left behind may hold the pipe.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Rounds of killing: what is killed may have started something just before.
+const KILL_ROUNDS: u32 = 20;
+/// Marks a test that did not run, in the output of the end-to-end tests; the reason follows.
+const SKIP_MARK: &str = "SKIP: ";
+
+/// What the test harness said in all, over every binary that one command ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TestCounts {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that were compiled and not run.
+    pub ignored: u64,
+    /// Reasons that tests printed for not running, each once.
+    pub skips: Vec<String>,
+}
+
+impl TestCounts {
+    /// Adds what one line of output says, if it says anything of tests.
+    pub fn read_line(&mut self, line: &str) {
+        // The mark may stand behind the test's name, and once more where the harness repeats it.
+        if let Some((_, reason)) = line.split_once(SKIP_MARK) {
+            let reason = reason.trim().to_string();
+            if !self.skips.contains(&reason) {
+                self.skips.push(reason);
+            }
+            return;
+        }
+        let Some(rest) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        let mut words = rest.split_whitespace().peekable();
+        while let Some(word) = words.next() {
+            let Ok(number) = word.parse::<u64>() else {
+                continue;
+            };
+            match words.peek().map(|what| what.trim_end_matches(';')) {
+                Some("passed") => self.passed += number,
+                Some("failed") => self.failed += number,
+                Some("ignored") => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Runs the command to its good end and counts the tests in its output.
+///
+/// # Errors
+/// The command could not start, ended with another status than 0, or outlived `limit` where limits hold.
+pub fn run(command: &mut Command, limit: Duration) -> Result<TestCounts, String> {
+    let (status, counts) = run_to_end(command, limit)?;
+    if status.success() {
+        Ok(counts)
+    } else {
+        Err(format!("`{}` ended with {status}", shell_words(command)))
+    }
+}
+
+/// Runs the command to its end, whatever that is.
+///
+/// # Errors
+/// The command could not start, or outlived `limit` where limits hold.
+pub fn run_to_end(
+    command: &mut Command,
+    limit: Duration,
+) -> Result<(ExitStatus, TestCounts), String> {
+    let limited = std::env::var_os("CI").is_some();
+    let shown = shell_words(command);
+    println!("$ {shown}");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot start `{shown}`: {error}"))?;
+    let lines = read_in_thread(&mut child);
+    let deadline = limited.then(|| Instant::now() + limit);
+    let mut counts = TestCounts::default();
+    let status = wait(&mut child, &lines, deadline, &mut counts)
+        .map_err(|reason| format!("`{shown}` {reason}"))?;
+    Ok((status, counts))
+}
+
+fn read_in_thread(child: &mut Child) -> Receiver<String> {
+    let (sender, lines) = channel();
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while matches!(reader.read_until(b'\n', &mut line), Ok(bytes) if bytes > 0) {
+                if sender
+                    .send(String::from_utf8_lossy(&line).into_owned())
+                    .is_err()
+                {
+                    break;
+                }
+                line.clear();
+            }
+        });
+    }
+    lines
+}
+
+/// Shows lines until the command has ended and its output too, or `DRAIN` after its end.
+fn wait(
+    child: &mut Child,
+    lines: &Receiver<String>,
+    deadline: Option<Instant>,
+    counts: &mut TestCounts,
+) -> Result<ExitStatus, String> {
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    loop {
+        match lines.recv_timeout(POLL) {
+            Ok(line) => {
+                counts.read_line(&line);
+                print!("{line}");
+                let _ = std::io::stdout().flush();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+        }
+        if ended.is_none() {
+            let status = child
+                .try_wait()
+                .map_err(|error| format!("cannot be waited for: {error}"))?;
+            ended = status.map(|status| (status, Instant::now()));
+        }
+        match ended {
+            Some((status, at)) if drained(lines, counts) || at.elapsed() > DRAIN => {
+                return Ok(status);
+            }
+            None if deadline.is_some_and(|deadline| Instant::now() > deadline) => {
+                kill_tree(child);
+                return Err("took longer than its limit and was killed".to_string());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Shows what has come so far; true when no more can come.
+fn drained(lines: &Receiver<String>, counts: &mut TestCounts) -> bool {
+    loop {
+        match lines.recv_timeout(Duration::ZERO) {
+            Ok(line) => {
+                counts.read_line(&line);
+                print!("{line}");
+            }
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => return true,
+        }
+    }
+}
+
+/// Ends the command and everything that descends from it.
+pub fn kill_tree(child: &mut Child) {
+    for _ in 0..KILL_ROUNDS {
+        let pids = descendants(child.id());
+        if pids.is_empty() {
+            break;
+        }
+        kill(&pids);
+        std::thread::sleep(POLL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Ends processes; those that have ended already are no error.
+pub fn kill(pids: &[u32]) {
+    // std has no kill(2) for a process that is not a child; the tool is in every Debian.
+    let _ = Command::new("kill")
+        .args(["-KILL", "--"])
+        .args(pids.iter().map(ToString::to_string))
+        .stderr(Stdio::null())
+        .status();
+}
+
+/// Is there such a process, and is it more than a record that waits to be reaped?
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| parent(&stat).is_some())
+}
+
+/// Living processes below `pid`, parents first.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| {
+            Some((
+                pid,
+                parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?,
+            ))
+        })
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        let above = found[next];
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| *parent == above)
+                .map(|(pid, _)| *pid),
+        );
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// The parent in a line of `/proc/PID/stat`, unless the process is only waiting to be reaped. The name, in
+/// brackets, may itself hold brackets and spaces.
+fn parent(stat: &str) -> Option<u32> {
+    let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = rest.next()?;
+    let parent = rest.next()?.parse().ok()?;
+    (state != "Z").then_some(parent)
+}
+
+/// The command as it could be typed, with the variables that were set for it.
+pub fn shell_words(command: &Command) -> String {
+    let variables = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_string_lossy(), value?.to_string_lossy())))
+        .map(|(name, value)| format!("{name}={}", quote(&value)));
+    let program = quote(&command.get_program().to_string_lossy());
+    let arguments = command
+        .get_args()
+        .map(|word| quote(&word.to_string_lossy()));
+    variables
+        .chain([program])
+        .chain(arguments)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=+:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_over_binaries() {
+        let mut counts = TestCounts::default();
+        counts.read_line(
+            "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 1 filtered out\n",
+        );
+        counts.read_line(
+            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        counts.read_line("test word::round_trip ... ok\n");
+        counts.read_line("test ring ... SKIP: no io_uring here\n");
+        counts.read_line("SKIP: no io_uring here\n");
+        let expected = TestCounts {
+            passed: 13,
+            failed: 2,
+            ignored: 3,
+            skips: vec!["no io_uring here".into()],
+        };
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_could_be_typed() {
+        let mut command = Command::new("cargo");
+        command
+            .args(["test", "it's"])
+            .env("RUSTFLAGS", "--cfg loom");
+        assert_eq!(
+            shell_words(&command),
+            r"RUSTFLAGS='--cfg loom' cargo test 'it'\''s'"
+        );
+    }
+
+    #[test]
+    fn output_is_counted_and_a_bad_status_is_an_error() {
+        let long = Duration::from_secs(20);
+        let mut good = Command::new("sh");
+        good.args([
+            "-c",
+            "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
+        ]);
+        assert_eq!(run(&mut good, long).unwrap().passed, 2);
+        let mut bad = Command::new("sh");
+        bad.args(["-c", "exit 3"]);
+        assert!(run(&mut bad, long).unwrap_err().contains('3'));
+        let mut absent = Command::new("/no/such/program");
+        assert!(run(&mut absent, long).unwrap_err().contains("cannot start"));
+    }
+
+    #[test]
+    fn a_killed_command_takes_its_children_along() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60"])
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while descendants(child.id()).len() < 2 && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(POLL);
+        }
+        let children = descendants(child.id());
+        assert_eq!(children.len(), 2);
+        kill_tree(&mut child);
+        let left = descendants(std::process::id());
+        assert!(children.iter().all(|pid| !left.contains(pid)));
+        assert!(!children.iter().any(|pid| is_alive(*pid)));
+    }
+
+    #[test]
+    fn names_with_brackets_do_not_confuse() {
+        assert_eq!(parent("12 (a) b) S 7 12 12"), Some(7));
+        assert_eq!(parent("12 (a) Z 7 12 12"), None);
+    }
+
+    #[test]
+    fn a_process_left_behind_does_not_hang_the_step() {
+        let begun = Instant::now();
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "sleep 8 & echo 'test result: ok. 1 passed; 0 failed; 0 ignored'",
+        ]);
+        assert_eq!(
+            run(&mut command, Duration::from_secs(20)).unwrap().passed,
+            1
+        );
+        assert!(begun.elapsed() < Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,166 @@
+//! The one door for every check: `cargo xtask VERB`.
+//!
+//! A verb is a list of steps. Each step prints its name and its time; the first that fails ends the run and
+//! names the command that repeats it; a table comes last. Continuous integration runs `cargo xtask ci` and
+//! nothing else, so what passes there passes here. This program builds, runs and reads; the only file of the
+//! tree that it ever writes is `unsafe-counts.txt`, and that only when told to.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod command;
+mod rules;
+mod soak;
+mod source;
+mod step;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use step::Step;
+
+/// What each verb does, in the order in which help shows them.
+const VERBS: &[(&str, &str)] = &[
+    ("ci", "everything below up to e2e, in this order"),
+    ("fmt", "formatting of all Rust code"),
+    (
+        "tidy",
+        "rules on text, links, unsafe counts and the arrows between crates",
+    ),
+    ("clippy", "lints, on all targets, warnings are errors"),
+    ("doc", "build of the documentation, warnings are errors"),
+    (
+        "test",
+        "unit tests of every crate but e2e, with debug assertions",
+    ),
+    (
+        "property",
+        "property tests of the engine against naive models, optimised, more cases",
+    ),
+    (
+        "loom",
+        "every order of a few threads' steps in the engine's lock-free parts",
+    ),
+    (
+        "shuttle",
+        "many random schedules of larger cases in the engine",
+    ),
+    (
+        "miri",
+        "the engine's tests under an interpreter that finds undefined behaviour",
+    ),
+    (
+        "e2e",
+        "real programs and programs built to break vswap, in less RAM than they need",
+    ),
+    (
+        "victims",
+        "programs that verify their memory, a few seconds each, while everything is evicted",
+    ),
+    (
+        "rules",
+        "each rule of the pager left out in turn: the victim that guards it must notice",
+    ),
+    (
+        "e2e-all",
+        "e2e with the tests that do not pass reliably yet",
+    ),
+    ("deps", "the arrows between crates alone (part of tidy)"),
+    (
+        "soak",
+        "victims and stress-ng under constant eviction; --minutes N, 10 unless told",
+    ),
+    (
+        "unsafe-counts",
+        "print the unsafe blocks per crate; --write records them",
+    ),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = workspace_root();
+    match run(&root, &arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(usage) => {
+            eprintln!("{usage}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the verb. `Ok(false)`: a check failed. `Err`: the command line made no sense.
+fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
+    let Some((verb, rest)) = arguments.split_first() else {
+        return Err(help());
+    };
+    if matches!(verb.as_str(), "help" | "--help" | "-h") {
+        println!("{}", help());
+        return Ok(true);
+    }
+    let no_options = |steps: Vec<Step>| match rest.first() {
+        None => Ok(steps),
+        Some(extra) => Err(format!("xtask {verb} takes no option, but got {extra:?}")),
+    };
+    let steps = match verb.as_str() {
+        "ci" => no_options(checks::ci())?,
+        "soak" => soak::steps(soak::minutes(rest)?),
+        "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
+        name => match checks::by_name(name) {
+            Some(step) => no_options(vec![step])?,
+            None => return Err(format!("xtask knows no verb {name:?}\n\n{}", help())),
+        },
+    };
+    Ok(step::run_all(root, &steps))
+}
+
+fn help() -> String {
+    let mut text = String::from("usage: cargo xtask VERB\n\n");
+    for (verb, what) in VERBS {
+        text.push_str(&format!("  {verb:<14} {what}\n"));
+    }
+    text
+}
+
+/// The directory of the workspace: the parent of this crate's.
+fn workspace_root() -> PathBuf {
+    // Asked at run time first: a built copy may have been moved along with the tree.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR");
+    let mut root = here.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    root.pop();
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_verb_is_known() {
+        for (verb, _) in VERBS {
+            let known = matches!(*verb, "ci" | "soak" | "unsafe-counts");
+            assert!(
+                known || checks::by_name(verb).is_some(),
+                "{verb} is listed and not known"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_verbs_and_stray_options_are_refused() {
+        let root = workspace_root();
+        let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(
+            run(&root, &words(&["no-such-verb"]))
+                .unwrap_err()
+                .contains("no-such-verb")
+        );
+        assert!(
+            run(&root, &words(&["fmt", "--fast"]))
+                .unwrap_err()
+                .contains("--fast")
+        );
+        assert!(run(&root, &[]).unwrap_err().contains("usage"));
+    }
+}

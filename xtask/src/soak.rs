@@ -1,0 +1,245 @@
+//! The soak: programs that verify their own memory, for minutes, while everything is evicted again and again.
+//!
+//! `--debug-evict-every` makes vswap throw out whatever it can every few milliseconds, whatever the limit says, so
+//! that minutes here see more swapping than days of use. The programs end with an error if one byte is wrong.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::checks;
+use crate::command::{self, TestCounts};
+use crate::step::{Check, Report, Step};
+
+/// How long the soak goes on unless told otherwise.
+const MINUTES: u64 = 10;
+/// Eviction of everything, with a pause that is short against any program's own rhythm. The limit is generous, for it
+/// is not what evicts here.
+const EVICT_ALL: [&str; 4] = ["--ram", "1G", "--debug-evict-every", "5ms"];
+/// A limit that makes faults wait for memory, and a victim that takes three times as much and compresses well.
+const TIGHT: [&str; 2] = ["--ram", "64M"];
+const TIGHT_VICTIM: [&str; 3] = ["allocate", "--megabytes", "200"];
+/// How long over its time a program may take to stop and verify before it counts as hung.
+const GRACE: Duration = Duration::from_secs(120);
+/// Status of a victim where the machine does not permit what it is about.
+const NOT_PERMITTED: i32 = 3;
+/// What every victim gets of the time, at the least: time to be evicted some hundred times.
+const ROUND: Duration = Duration::from_secs(2);
+
+/// Reads `--minutes N`.
+///
+/// # Errors
+/// The options are others, or N is no positive number.
+pub fn minutes(options: &[String]) -> Result<Duration, String> {
+    let count = match options {
+        [] => Some(MINUTES),
+        [option, count] if option == "--minutes" => count.parse().ok().filter(|count| *count > 0),
+        _ => None,
+    };
+    count
+        .map(|count: u64| Duration::from_secs(count * 60))
+        .ok_or_else(|| "usage: cargo xtask soak [--minutes N]".to_string())
+}
+
+/// The steps of the soak; they share the time, half of it for the victims.
+pub fn steps(total: Duration) -> Vec<Step> {
+    let part = |name: &'static str, time: Duration| Step {
+        name,
+        repeat: Some(format!("soak --minutes {}", total.as_secs() / 60)),
+        check: Check::Soak(name, time),
+        limit: time + GRACE,
+    };
+    vec![
+        part("victims", total / 2),
+        part("memhog", total / 4),
+        part("stress-ng", total / 4),
+    ]
+}
+
+/// Runs one part for that long.
+///
+/// # Errors
+/// A program found a wrong byte, ended otherwise than it should, or hung.
+pub fn run(root: &Path, part: &str, time: Duration) -> Result<Report, String> {
+    checks::build_release(root, GRACE * 10)?;
+    match part {
+        "victims" => victims(root, time),
+        "memhog" => once(root, time, &EVICT_ALL, &memhog(root, time)),
+        _ => once(root, time, &EVICT_ALL, &stress(time)),
+    }
+}
+
+fn memhog(root: &Path, time: Duration) -> Vec<String> {
+    let program = built(root, "vswap-workload");
+    let seconds = time.as_secs().to_string();
+    [
+        &program,
+        "memhog",
+        "256M",
+        "--threads",
+        "2",
+        "--seconds",
+        &seconds,
+    ]
+    .map(String::from)
+    .to_vec()
+}
+
+fn stress(time: Duration) -> Vec<String> {
+    let timeout = format!("{}s", time.as_secs());
+    [
+        "stress-ng",
+        "--vm",
+        "2",
+        "--vm-bytes",
+        "128M",
+        "--vm-method",
+        "all",
+        "--verify",
+    ]
+    .into_iter()
+    .chain(["--metrics-brief", "--timeout", &timeout])
+    .map(String::from)
+    .collect()
+}
+
+/// Runs every victim in turn, single-threaded and with threads; each gets an equal part of the time. All of them are
+/// run, whatever the first ones found, and the error names all that failed: the end of a log may be all that is kept.
+fn victims(root: &Path, time: Duration) -> Result<Report, String> {
+    let program = built(root, "vswap-victims");
+    let list = Command::new(&program)
+        .arg("list")
+        .output()
+        .map_err(|error| format!("cannot ask {program} for its victims: {error}"))?;
+    let list = String::from_utf8_lossy(&list.stdout);
+    let names: Vec<&str> = list.split_whitespace().collect();
+    if names.is_empty() {
+        return Err(format!("{program} lists no victim"));
+    }
+    let runs = names
+        .iter()
+        .flat_map(|name| {
+            ["1", "4"].map(|threads| (&EVICT_ALL[..], vec![*name, "--threads", threads]))
+        })
+        .chain([(&TIGHT[..], TIGHT_VICTIM.to_vec())]);
+    let each = (time / u32::try_from(names.len() * 2 + 1).unwrap_or(u32::MAX)).max(ROUND);
+    let seconds = each.as_secs().to_string();
+    let mut tests = TestCounts::default();
+    let mut failed = Vec::new();
+    for (limits, victim) in runs {
+        let words = [&[program.as_str()], &victim[..], &["--seconds", &seconds]].concat();
+        let words: Vec<String> = words.into_iter().map(String::from).collect();
+        match once(root, each, limits, &words) {
+            Ok(report) => {
+                tests.passed += report.tests.passed;
+                tests.ignored += report.tests.ignored;
+                tests.skips.extend(report.tests.skips);
+            }
+            Err(error) => failed.push(format!("{}: {error}", victim.join(" "))),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(summary(&failed));
+    }
+    Ok(Report {
+        tests,
+        skipped: None,
+    })
+}
+
+/// One line for each victim that failed, after how many there are.
+fn summary(failed: &[String]) -> String {
+    format!("{} victims failed\n{}", failed.len(), failed.join("\n"))
+}
+
+/// Runs one program with the limits given; it knows itself when to stop.
+fn once(
+    root: &Path,
+    time: Duration,
+    limits: &[&str],
+    program: &[String],
+) -> Result<Report, String> {
+    let mut command = Command::new(built(root, "vswap"));
+    command.arg("run").args(limits).arg("--").args(program);
+    command.current_dir(root);
+    let (status, _) = command::run_to_end(&mut command, time + GRACE)?;
+    let mut tests = TestCounts::default();
+    match status.code() {
+        Some(0) => tests.passed = 1,
+        Some(NOT_PERMITTED) => {
+            tests.ignored = 1;
+            tests
+                .skips
+                .push(format!("{} is not permitted here", program[..2].join(" ")));
+        }
+        _ => {
+            return Err(format!(
+                "`{}` ended with {status}",
+                command::shell_words(&command)
+            ));
+        }
+    }
+    Ok(Report {
+        tests,
+        skipped: None,
+    })
+}
+
+fn built(root: &Path, name: &str) -> String {
+    root.join("target/release").join(name).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn minutes_are_read_and_nonsense_refused() {
+        assert_eq!(minutes(&[]).unwrap(), Duration::from_secs(600));
+        assert_eq!(
+            minutes(&words(&["--minutes", "3"])).unwrap(),
+            Duration::from_secs(180)
+        );
+        for bad in [
+            &["--minutes"][..],
+            &["--minutes", "0"],
+            &["--minutes", "x"],
+            &["3"],
+        ] {
+            assert!(
+                minutes(&words(bad)).unwrap_err().contains("usage"),
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_summary_names_each_victim_that_failed() {
+        let failed = words(&["reuse --threads 4: ended with 1", "fork --threads 1: hung"]);
+        let text = summary(&failed);
+        assert!(text.starts_with("2 victims failed"), "{text}");
+        assert!(
+            failed
+                .iter()
+                .all(|one| text.lines().any(|line| line == one)),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_parts_share_the_time() {
+        let total = Duration::from_secs(600);
+        let spent: Duration = steps(total)
+            .iter()
+            .map(|step| match step.check {
+                Check::Soak(_, time) => time,
+                Check::Plain(_) => Duration::ZERO,
+            })
+            .sum();
+        assert_eq!(spent, total);
+    }
+}
