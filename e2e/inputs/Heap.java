@@ -8,7 +8,7 @@ import java.util.Map;
 public class Heap {
     static final int BLOCKS = 60_000;
     static final int BLOCK_BYTES = 4096;
-    static final int RECORDS = 1_000_000;
+    static final int RECORDS = 600_000;
 
     static long mix(long seed) {
         long z = seed + 0x9e3779b97f4a7c15L;

@@ -3,7 +3,7 @@
 
 const BUFFERS = 3_000;
 const BUFFER_BYTES = 65_536;
-const RECORDS = 900_000;
+const RECORDS = 600_000;
 const CELLS = 20_000_000;
 
 function mix(seed) {

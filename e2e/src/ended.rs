@@ -140,31 +140,32 @@ impl Ended {
         };
         let allowed = allowed_bytes(limit_bytes);
         let peak = self.peak;
-        ensure!(
-            peak.total_bytes <= allowed,
-            "the limit did not hold: {} took {} at {:?} ({} in {} processes, {} in vswap), allowed are {}",
-            self.name,
-            mib(peak.total_bytes),
-            peak.at,
-            mib(peak.program_bytes),
-            peak.processes,
-            mib(peak.own_bytes),
-            mib(allowed)
-        );
-        ensure!(
-            peak.says_something(),
-            "{}: {} of {} looks at its memory took too long to be of one moment",
-            self.name,
-            peak.blurred,
-            peak.samples
-        );
+        if peak.total_bytes > allowed {
+            return Err(Failure::Limit(format!(
+                "the limit did not hold: {} took {} at {:?} ({} in {} processes, {} in vswap), allowed are {}",
+                self.name,
+                mib(peak.total_bytes),
+                peak.at,
+                mib(peak.program_bytes),
+                peak.processes,
+                mib(peak.own_bytes),
+                mib(allowed)
+            )));
+        }
+        if !peak.says_something() {
+            return Err(Failure::Limit(format!(
+                "{}: {} of {} looks at its memory took too long to be of one moment",
+                self.name, peak.blurred, peak.samples
+            )));
+        }
         let own_peak = self.figure("peak_total_bytes")?;
-        ensure!(
-            own_peak <= allowed,
-            "vswap's own peak_total_bytes is {}, allowed are {}",
-            mib(own_peak),
-            mib(allowed)
-        );
+        if own_peak > allowed {
+            return Err(Failure::Limit(format!(
+                "vswap's own peak_total_bytes is {}, allowed are {}",
+                mib(own_peak),
+                mib(allowed)
+            )));
+        }
         ensure!(
             self.figure("pages_out")? > 0,
             "{} ran within its limit without swapping",

@@ -8,6 +8,10 @@ pub enum Failure {
     /// Something was not as it must be; the text says what was seen and what was expected.
     #[error("{0}")]
     Wrong(String),
+    /// More memory was taken than allowed, or nobody can say. Both are seen at the grain of milliseconds, which a
+    /// machine that is busy with other things may not give.
+    #[error("{0}")]
+    Limit(String),
     /// The test cannot be made here; the text says what is missing and how to get it.
     #[error("SKIP: {0}")]
     Skip(String),

@@ -37,21 +37,6 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("e2e", e2e, 30),
 ];
 
-/// End-to-end tests that do not pass reliably yet. `ci` names them and leaves them out, `e2e-all` runs them.
-const PENDING: &[&str] = &[
-    // Right, and within their limits, but two minutes each.
-    "node",
-    "postgres",
-    "memtester_in_a_third",
-    // Several processes that grow at the same time: within the limit on a quiet machine, over it for moments on a busy
-    // one, where a process is seen late.
-    "stress_ng_all_methods",
-    "stress_ng_in_a_third",
-    "child_killed",
-    "make",
-    "cpython_multiprocessing",
-];
-
 /// What the victims get together in `ci`; the soak gives them more.
 const VICTIMS_TIME: Duration = Duration::from_secs(90);
 
@@ -65,7 +50,7 @@ pub fn ci() -> Vec<Step> {
 
 /// The step that is a verb of its own.
 pub fn by_name(name: &str) -> Option<Step> {
-    let alone: &[(&str, CheckFn, u64)] = &[("deps", tidy::check_deps, 2), ("e2e-all", e2e_all, 60)];
+    let alone: &[(&str, CheckFn, u64)] = &[("deps", tidy::check_deps, 2)];
     let (name, check, minutes) = STEPS
         .iter()
         .chain(alone)
@@ -217,32 +202,17 @@ fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
     soak::run(root, "victims", VICTIMS_TIME)
 }
 
-fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
-    for name in PENDING {
-        println!("pending, not run: {name}");
-    }
-    end_to_end(root, limit, PENDING)
-}
-
-fn e2e_all(root: &Path, limit: Duration) -> Result<Report, String> {
-    end_to_end(root, limit, &[])
-}
-
 /// Builds what is tested, then runs the tests one at a time: each wants the machine's memory for itself.
-fn end_to_end(root: &Path, limit: Duration, skip: &[&str]) -> Result<Report, String> {
+fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
     build_release(root, limit)?;
-    let mut words = vec![
+    let words = [
         "test",
         "--package",
         "vswap-e2e",
         "--release",
         "--",
         "--test-threads=1",
-        "--exact",
     ];
-    for name in skip {
-        words.extend(["--skip", name]);
-    }
     tests(cargo(root, &words), limit)
 }
 

@@ -62,10 +62,6 @@ const VERBS: &[(&str, &str)] = &[
         "rules",
         "each rule of the pager left out in turn: the victim that guards it must notice",
     ),
-    (
-        "e2e-all",
-        "e2e with the tests that do not pass reliably yet",
-    ),
     ("deps", "the arrows between crates alone (part of tidy)"),
     (
         "soak",

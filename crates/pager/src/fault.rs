@@ -15,6 +15,7 @@ use vswap_sys::uffd::{UffdError, copy_mode};
 use crate::core::Core;
 use crate::layout::{Direction, Ticket};
 use crate::lock::MutexGuard;
+use crate::reader;
 use crate::rules::{self, Rule};
 use crate::run::PAGE_BYTES;
 use crate::space::{Space, State, WINDOW_PAGES_MAX};
@@ -120,10 +121,9 @@ impl<'a> FaultServer<'a> {
                 let outcome = self.unprotect(&mut state, fault);
                 (state, outcome)
             }
-            // The message is older than the page's return.
             PageState::Kept(_) => {
-                self.wake(fault);
-                (state, Outcome::Done)
+                let outcome = self.look_again(fault);
+                (state, outcome)
             }
             PageState::Plain if self.must_wait(fault) => self.defer(state, fault),
             PageState::Plain if fault.protected => {
@@ -197,6 +197,20 @@ impl<'a> FaultServer<'a> {
     /// The thread shall look again.
     fn wake(&mut self, fault: &Fault) {
         self.served.push((fault.page, 1));
+    }
+
+    /// A missing page that should be there. The message may be older than the page's return. Else the page has gone and
+    /// nobody has told: what it should hold now is not known, and waking the thread would have it fault for ever.
+    fn look_again(&mut self, fault: &Fault) -> Outcome {
+        if !reader::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+            self.wake(fault);
+        } else if self.space.uffd.events_pending() {
+            return Outcome::Again;
+        } else {
+            let why = "it has gone from memory without an event";
+            self.core.fail_closed(self.space, fault.page, &why);
+        }
+        Outcome::Done
     }
 
     /// A write to a page with a kept entry: it is no longer the same.

@@ -188,7 +188,7 @@ fn apply(core: &Core, space: &Space, state: &mut State, event: &Message) {
 }
 
 /// Pages of a range that are in memory now. When that cannot be found out, all of them are taken to be.
-fn present_pages(space: &Space, range: std::ops::Range<u64>) -> Vec<u64> {
+pub fn present_pages(space: &Space, range: std::ops::Range<u64>) -> Vec<u64> {
     let Some(process) = space.process.get() else {
         return range.collect();
     };

@@ -29,11 +29,7 @@ const TESTS: &[Test] = &[
     Test::new("postgres", 300, postgres::test),
     Test::new("stress_ng_all_methods", 240, stress_ng::all_methods),
     Test::new("stress_ng_in_a_third", 240, stress_ng::in_a_third),
-    Test::new(
-        "memtester_in_a_third",
-        240,
-        memtester::solid_bits_in_a_third,
-    ),
+    Test::new("memtester_in_a_third", 240, memtester::increment_in_a_third),
     Test::new("memtester_most_tests", 240, memtester::most_tests),
     Test::new("pipeline", 240, pipeline::test),
     Test::new("make", 240, make::test),

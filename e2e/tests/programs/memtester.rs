@@ -1,7 +1,7 @@
 //! memtester: its own patterns over memory that it is not allowed to lock (locked memory cannot be swapped).
 //!
 //! All of its tests run beside compressible memory, because the random values of the first ones do not compress; the
-//! solid bits run with all of the need in memtester itself. The stuck address test comes first always and leaves every
+//! increment runs with all of the need in memtester itself. The stuck address test comes first always and leaves every
 //! word different from the next, half its size in lz4, an eighth in zstd: hence the codec.
 
 use std::fs;
@@ -15,8 +15,8 @@ use crate::ballast::{ballast_is_right, beside_ballast};
 const PACKAGE: &str = "apt package memtester";
 const OWN_LIMIT_BYTES: u64 = 32 * MIB;
 const OWN_SIZE: &str = "96M";
-/// Bit of `MEMTESTER_TEST_MASK` for the solid bits.
-const SOLID_BITS: &str = "0x100";
+/// Bit of `MEMTESTER_TEST_MASK` for the sequential increment.
+const INCREMENT: &str = "0x80";
 const ALL_LIMIT_BYTES: u64 = 64 * MIB;
 const ALL_BALLAST_MIB: u64 = 192;
 const ALL_SIZE: &str = "16M";
@@ -36,13 +36,13 @@ fn unlocked(job: Job, memtester: &Path) -> Outcome<Job> {
         .arg(memtester))
 }
 
-pub fn solid_bits_in_a_third(context: &Context) -> Outcome {
+pub fn increment_in_a_third(context: &Context) -> Outcome {
     let memtester = require_program("memtester", PACKAGE)?;
     let setpriv = require_program("setpriv", "apt package util-linux")?;
     context.compare(OWN_LIMIT_BYTES, |launcher| {
         let job = unlocked(Job::new(&setpriv), &memtester)?.args([OWN_SIZE, "1"]);
         let job = job
-            .env("MEMTESTER_TEST_MASK", SOLID_BITS)
+            .env("MEMTESTER_TEST_MASK", INCREMENT)
             .vswap_options(["--codec", "zstd"]);
         found_nothing(&launcher.run(&job)?)
     })

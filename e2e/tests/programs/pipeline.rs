@@ -5,8 +5,8 @@ use std::fs;
 use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
-const LIMIT_BYTES: u64 = 60 * MIB;
-const LINES: u64 = 1_500_000;
+const LIMIT_BYTES: u64 = 50 * MIB;
+const LINES: u64 = 1_200_000;
 const GROUPS: u64 = 1_000;
 
 pub fn test(context: &Context) -> Outcome {
@@ -28,7 +28,7 @@ pub fn test(context: &Context) -> Outcome {
         each = LINES / GROUPS,
     );
     context.compare(LIMIT_BYTES, |launcher| {
-        let ended = launcher.run(&Job::shell(&script))?;
+        let ended = launcher.run(&Job::shell(&script).vswap_options(["--codec", "zstd"]))?;
         let said =
             fs::read_to_string(&ended.stdout).during(|| "read the pipeline's output".to_owned())?;
         ensure!(

@@ -92,7 +92,10 @@ fn make_cluster(initdb: &Path, home: &Path) -> Outcome {
 }
 
 fn start(launcher: &Launcher, postgres: &Path, psql: &Path, home: &Path) -> Outcome<Running> {
-    let mut job = Job::new(postgres).user(USER).cwd(home);
+    let mut job = Job::new(postgres)
+        .user(USER)
+        .cwd(home)
+        .vswap_options(["--codec", "zstd"]);
     job = job.arg("-D").arg(home.join("data")).arg("-k").arg(home);
     for setting in SETTINGS {
         job = job.arg("-c").arg(setting);

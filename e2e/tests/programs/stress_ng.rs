@@ -13,7 +13,7 @@ use crate::ballast::{ballast_is_right, beside_ballast};
 const PACKAGE: &str = "apt package stress-ng";
 const ALL_LIMIT_BYTES: u64 = 112 * MIB;
 const ALL_BALLAST_MIB: u64 = 320;
-const ALL: &str = "--vm 2 --vm-bytes 64M --vm-method all --verify -t 20 --oomable";
+const ALL: &str = "--vm 2 --vm-bytes 64M --vm-method all --verify -t 12 --oomable";
 const OWN_LIMIT_BYTES: u64 = 80 * MIB;
 const OWN: &str = "--vm 2 --vm-bytes 256M --verify -t 4 --oomable --vm-method";
 /// The workers map with MAP_POPULATE: before vswap has armed, that is one system call which fills all of it and which
