@@ -1,7 +1,7 @@
 //! Signals sent to vswap, and what the program leaves behind.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::{Scratch, eventually, kill, state, text, wait};
@@ -100,7 +100,9 @@ fn stopping_the_program_by_its_pid_leaves_vswap_at_work() {
 #[test]
 fn stop_and_continue_of_vswap_reach_the_program() {
     let scratch = Scratch::new();
-    let (mut vswap, program, mut reader) = start(&mut scratch.run(), "sleep 2; echo done; exit 6");
+    // A group of its own, whose parent lives: in an orphaned one, as the test's may be, nobody stops at SIGTSTP.
+    let (mut vswap, program, mut reader) =
+        start(scratch.run().process_group(0), "sleep 2; echo done; exit 6");
     kill("TSTP", vswap.id());
     eventually("the program is stopped", || {
         (state(program)? == 'T').then_some(())
