@@ -117,10 +117,11 @@ fn a_process_that_has_exited_is_gone() {
     child.wait().unwrap();
     let mut regions = [Region::default(); 4];
     let scan = pagemap.scan(0, 1 << 40, &Query::EVICTABLE, &mut regions);
-    assert_eq!(
-        scan.map(|scan| scan.regions),
-        Ok(0),
-        "a scan does not tell gone from empty"
+    // Which of the two depends on whether somebody still holds the address space, as a look at /proc does.
+    let found = scan.map(|scan| scan.regions);
+    assert!(
+        matches!(found, Ok(0) | Err(PagemapError::Gone)),
+        "nothing is there: {found:?}"
     );
     assert_eq!(
         pagemap.words(0x1000, &mut [Word(0); 2]),
