@@ -8,7 +8,7 @@ use vswap_e2e::failure::During;
 use vswap_e2e::need::require_file;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
-const DICTS_LIMIT_BYTES: u64 = 80 * MIB;
+const DICTS_LIMIT_BYTES: u64 = 76 * MIB;
 const NUMPY_LIMIT_BYTES: u64 = 136 * MIB;
 const FORK_LIMIT_BYTES: u64 = 208 * MIB;
 /// Numbers that count up are half their size in lz4 and a sixth in zstd.
