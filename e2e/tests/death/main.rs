@@ -1,17 +1,21 @@
 //! Death is clean: whoever is killed, the others end as they must, nothing is left behind, and no process ever reads a
 //! page of zeros that it did not write.
 
+use std::fs;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use vswap_e2e::ended::nothing_left;
+use vswap_e2e::failure::During;
 use vswap_e2e::launch::signal_pid;
 use vswap_e2e::suite::Test;
 use vswap_e2e::traces::{no_run_dir, run_dirs};
 use vswap_e2e::victim::{Log, Plan};
-use vswap_e2e::{Context, Launcher, MIB, Outcome, Running, ensure, procfs, run_suite};
+use vswap_e2e::{
+    Context, Launcher, MIB, Outcome, Running, ensure, procfs, require_program, run_suite,
+};
 
 const LIMIT_BYTES: u64 = 64 * MIB;
 /// Three times the limit and more.
@@ -51,6 +55,7 @@ const TESTS: &[Test] = &[
         180,
         child_outlives_the_program,
     ),
+    Test::new("page_taken_away", 60, page_taken_away),
 ];
 
 fn main() -> ExitCode {
@@ -131,7 +136,7 @@ fn programs_own_group_killed(context: &Context) -> Outcome {
         ..FOR_EVER
     }
     .job(context)?;
-    let setsid = vswap_e2e::require_program("setsid", "apt package util-linux")?;
+    let setsid = require_program("setsid", "apt package util-linux")?;
     let running = launcher.start(&job.within(setsid).own_group())?;
     running.until("both children's passes", || {
         Ok(log.has("pass 0 child 0").and(log.has("pass 0 child 1")))
@@ -280,4 +285,24 @@ fn signal_group(leader: u32, signal: Signal) -> Outcome {
         raw.ok_or_else(|| vswap_e2e::Failure::wrong(format!("{leader} is no process id")))?;
     rustix::process::kill_process_group(leader, signal)
         .during(|| format!("signal group {leader:?}"))
+}
+
+/// A page that ought to be there, and is not: what it should hold is not known, so the process is stopped, and neither
+/// reads zeros nor faults for ever.
+fn page_taken_away(context: &Context) -> Outcome {
+    let python = require_program("python3", "apt package python3")?;
+    let script = context.place().join("vanish.py");
+    let text = include_str!("../../inputs/vanish.py");
+    fs::write(&script, text).during(|| format!("write {}", script.display()))?;
+    let (python, script) = (python.display().to_string(), script.display().to_string());
+    let pressed = ["run", "--ram", "256M", "--debug-evict-every", "5ms", "--"];
+    let output = context.vswap(&[&pressed[..], &[&python, &script]].concat())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        said == "moved 4000\n" && errors.contains("it has gone from memory without an event"),
+        "the program ended with {}: {said} {errors}",
+        output.status
+    );
+    Ok(())
 }
