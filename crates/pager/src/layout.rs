@@ -106,6 +106,12 @@ impl Layout {
         self.registered.insert(range);
     }
 
+    /// Memory was mapped and registered before anybody could touch it: it has no past, whatever words lie there.
+    pub fn adopt(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        self.forget(range.clone(), put);
+        self.registered.insert(range);
+    }
+
     /// UNMAP: the mapping is gone.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         for part in self.settle_owed(range) {
@@ -386,6 +392,19 @@ mod tests {
         it.register(8..22, &mut |w| put.push(raw(w)));
         assert_eq!(put, [12, 13]);
         assert_eq!(ranges(&it.registered), vec![8..22; 1]);
+    }
+
+    #[test]
+    fn memory_mapped_just_now_has_no_past_even_where_an_old_mapping_is_still_known() {
+        let mut it = layout(10..20);
+        it.remove(14..15, std::iter::once(14), &mut |_| ());
+        let ticket = it.claim(13, Direction::In);
+        let mut put = Vec::new();
+        it.adopt(12..16, &mut |w| put.push(raw(w)));
+        assert_eq!(put, [12, 13, 15]);
+        assert!((12..16).all(|page| it.words.get(page) == PageWord::PLAIN));
+        assert_eq!(it.finish(ticket), None);
+        assert_eq!(ranges(&it.registered), vec![10..20; 1]);
     }
 
     #[test]

@@ -74,9 +74,9 @@ pub fn rescan(core: &Core, space: &Space, process: &Process, _slot: &Slot<'_>) {
 }
 
 /// Register memory that the agent has just mapped for a thread of the program, which still waits, at an address that
-/// nobody else knows yet: so it is whole. While a layout event
-/// is unread its range may be of what lay there before, and registering has to wait; a program that never lets the
-/// events come to an end gets its mapping registered at the next look at all of them.
+/// nobody else knows yet: so it is whole, and has no past. While a layout event is unread its range may be of what lay
+/// there before, and registering has to wait; a program that never lets the events come to an end gets its mapping
+/// registered at the next look at all of them.
 pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
     let since = Instant::now();
     while since.elapsed() < ADOPT_PATIENCE && !space.has_ended() {
@@ -84,9 +84,7 @@ pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
         if all_is_read(space) {
             state.layout.foreign.remove(range.clone());
             if watch(space, &range) {
-                state
-                    .layout
-                    .register(range, &mut |word| core.put_word(word));
+                state.layout.adopt(range, &mut |word| core.put_word(word));
             }
             return;
         }
