@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Pager, Program, agent, possible, program};
+use common::{Pager, Program, Published, agent, possible, program};
 use vswap_sys::ring::{TURNED_AWAY, hello, op};
 use vswap_sys::sock::Wait;
 
@@ -114,8 +114,8 @@ fn program_runs_without_a_userfaultfd_and_the_pager_is_told() {
         eprintln!("skipped: every user may have a userfaultfd, or this one may not change user");
         return;
     }
-    let pager = Pager::new();
-    let mut command = pager.command(program());
+    let (pager, published) = (Pager::new(), Published::new());
+    let mut command = published.command(&pager);
     command.uid(65534);
     let mut program = Program::start(command);
     let agent = pager.accept();

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,10 +44,7 @@ pub fn agent() -> &'static Path {
             .status()
             .unwrap();
         assert!(built.success());
-        publish(
-            &target.join("release/libvswap_agent.so"),
-            "vswap-agent-test.so",
-        )
+        target.join("release/libvswap_agent.so")
     })
 }
 
@@ -62,20 +60,33 @@ pub fn program() -> &'static Path {
             .status()
             .unwrap();
         assert!(built.success());
-        publish(&path, "vswap-agent-test")
+        path
     })
 }
 
-/// Copies a file to where other users can run it. Test binaries that run at the same time replace each other's copy
-/// whole.
-fn publish(file: &Path, name: &str) -> PathBuf {
-    let (path, own) = (
-        std::env::temp_dir().join(name),
-        std::env::temp_dir().join(format!("{name}.{}", std::process::id())),
-    );
-    std::fs::copy(file, &own).unwrap();
-    std::fs::rename(&own, &path).unwrap();
-    path
+/// Copies of the agent and the test program that other users can run, for as long as it lives.
+pub struct Published {
+    place: tempfile::TempDir,
+}
+
+impl Published {
+    pub fn new() -> Published {
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        let place = tempfile::Builder::new()
+            .permissions(everybody)
+            .tempdir()
+            .unwrap();
+        std::fs::copy(agent(), place.path().join("agent.so")).unwrap();
+        std::fs::copy(program(), place.path().join("program")).unwrap();
+        Published { place }
+    }
+
+    /// As [`Pager::command`] for the test program.
+    pub fn command(&self, pager: &Pager) -> Command {
+        let mut command = pager.command(&self.place.path().join("program"));
+        command.env("LD_PRELOAD", self.place.path().join("agent.so"));
+        command
+    }
 }
 
 /// Whether userfaultfd works here. Says so if not, for the test to be skipped.
