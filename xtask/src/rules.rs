@@ -1,4 +1,4 @@
-//! Rules P1 to P7 of the pager, each tested together with its test: `cargo xtask rules`.
+//! Rules P1 to P8 of the pager, each tested together with its test: `cargo xtask rules`.
 //!
 //! vswap is built with the feature `break-rules` into a directory of its own. For each rule the program that guards it
 //! runs twice: with all rules in force, where it must come out right, and with that one rule left out, where it must
@@ -115,6 +115,13 @@ const GUARDS: &[Guard] = &[
         options: ALL_THE_TIME,
         victim: "threads --seconds 10 --threads 1",
         verdict: Verdict::Death,
+    },
+    Guard {
+        rule: "P8",
+        what: "a page that has moved counts as moved, whatever the kernel said",
+        options: ALL_THE_TIME,
+        victim: "aging --seconds 3 --threads 2",
+        verdict: Verdict::Content,
     },
 ];
 
@@ -331,7 +338,7 @@ mod tests {
 
     #[test]
     fn every_rule_has_a_guard() {
-        for rule in ["P1", "P2", "P3", "P4", "P5", "P6", "P7"] {
+        for rule in ["P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8"] {
             let guards = GUARDS.iter().filter(|guard| guard.rule.starts_with(rule));
             assert!(guards.count() > 0, "{rule}");
         }

@@ -22,6 +22,7 @@ use crate::core::Core;
 use crate::fault::{FaultServer, Outcome};
 use crate::kin::Proposal;
 use crate::layout::{Direction, Ticket};
+use crate::reader;
 use crate::regions;
 use crate::rules::{self, Rule};
 use crate::run::{PAGE_BYTES, PageRun, runs_of};
@@ -40,8 +41,12 @@ const BLOCKED_MAX: u32 = 200;
 /// Windows in a row of which no page could be moved after which the evictor gives up for now.
 const FRUITLESS_MAX: u32 = 256;
 
+/// Tries to empty staging; somebody who looks at the process's memory may hold a page for a moment.
+const EMPTY_TRIES: u32 = 1000;
+
 const EAGAIN: i32 = 11;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
 const PAGE_BYTES_USIZE: usize = vswap_engine::PAGE_BYTES;
 
 /// How a window went.
@@ -260,7 +265,7 @@ impl<'a> Evictor<'a> {
         }
         let (mut moving, mut clean, mut busy, mut put_off) = (Vec::new(), 0, Vec::new(), false);
         for (staged, (&page, ticket)) in pages.iter().zip(tickets).enumerate() {
-            let errno = slot.page_errno(staged);
+            let errno = self.what_moved(slot.page_errno(staged), page);
             let word = state.layout.words.get(page);
             match (errno, word.state()) {
                 (0, PageState::Kept(entry)) => {
@@ -300,15 +305,35 @@ impl<'a> Evictor<'a> {
         })
     }
 
-    /// Discard what was copied, through a userfaultfd without events (rule P5).
-    fn empty_staging(&self, slot: &mut Slot<'_>) -> Result<(), AgentGone> {
-        if rules::holds(Rule::SilentStaging) {
-            slot.call(op::STAGING_FREE, &[0, WINDOW_PAGES as u64], &[])?;
-        } else {
-            let bytes = WINDOW_PAGES as u64 * PAGE_BYTES;
-            slot.call(op::DISCARD, &[self.process.agent.staging, bytes], &[])?;
+    /// The outcome of a page's move. Staging was empty, so a page that is said to be there already has just come there,
+    /// if its own place is empty now (rule P8). Under the space lock, so nobody has brought it back meanwhile.
+    fn what_moved(&self, errno: i32, page: u64) -> i32 {
+        let is_said_to_exist = errno == EEXIST && rules::holds(Rule::MovedUnsaid);
+        if is_said_to_exist && reader::present_pages(self.space, page..page + 1).is_empty() {
+            self.core.stats.moved_unsaid.add(1);
+            return 0;
         }
-        Ok(())
+        errno
+    }
+
+    /// Discard what was copied, through a userfaultfd without events (rule P5). What stayed would be taken for the next
+    /// page that comes to lie there.
+    fn empty_staging(&self, slot: &mut Slot<'_>) -> Result<(), AgentGone> {
+        let staging = self.process.agent.staging;
+        if !rules::holds(Rule::SilentStaging) {
+            let bytes = WINDOW_PAGES as u64 * PAGE_BYTES;
+            return slot.call(op::DISCARD, &[staging, bytes], &[]).map(drop);
+        }
+        for _ in 0..EMPTY_TRIES {
+            if slot.call(op::STAGING_FREE, &[0, WINDOW_PAGES as u64], &[])? >= 0 {
+                return Ok(());
+            }
+            std::thread::sleep(BLOCKED_PACE);
+        }
+        let why = "what was moved out cannot be freed";
+        self.core
+            .fail_closed(self.space, staging / PAGE_BYTES, &why);
+        Err(AgentGone)
     }
 
     /// After a fork MOVE refuses pages until their owner has written to them (rule P4).

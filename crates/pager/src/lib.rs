@@ -154,6 +154,7 @@ impl Pager {
             faults_deferred: stats.faults_deferred.get(),
             faults_unprotect: stats.faults_unprotect.get(),
             pages_busy: stats.pages_busy.get(),
+            moved_unsaid: stats.moved_unsaid.get(),
             retries: stats.retries.get(),
             fault_us_p50: latency.p50_us,
             fault_us_p99: latency.p99_us,

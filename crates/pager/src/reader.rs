@@ -196,8 +196,9 @@ pub fn present_pages(space: &Space, range: std::ops::Range<u64>) -> Vec<u64> {
 }
 
 fn list_present(pagemap: &Pagemap, range: std::ops::Range<u64>) -> Option<Vec<u64>> {
+    // What the kernel migrates, or keeps in a swap of its own, is as good as in memory.
     let present = Query {
-        all_of: category::PRESENT,
+        any_of: category::PRESENT | category::SWAPPED,
         ..Query::default()
     };
     let mut regions = [Region::default(); SCAN_REGIONS];

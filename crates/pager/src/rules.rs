@@ -1,4 +1,4 @@
-//! The switches that leave rules P1 to P7 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
+//! The switches that leave rules P1 to P8 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
 //!
 //! Without the feature `break-rules`, which no product is built with, every rule holds and the switches cost nothing.
 //! With it the environment variable `VSWAP_BREAK_RULE` names the one that does not; `cargo xtask rules` sets it. Each
@@ -23,6 +23,8 @@ pub enum Rule {
     ReadAlways,
     /// P6: a fault that the kernel put off is tried again after a pause.
     Pace,
+    /// P8: a page that has moved counts as moved, whatever the kernel said.
+    MovedUnsaid,
 }
 
 /// Is the rule kept in this run?
@@ -50,6 +52,7 @@ fn named() -> Option<Rule> {
         "P5-staging" => Rule::SilentStaging,
         "P5-read" => Rule::ReadAlways,
         "P6" => Rule::Pace,
+        "P8" => Rule::MovedUnsaid,
         // The agent's.
         "P7" => return None,
         _ => {

@@ -57,6 +57,8 @@ pub struct Stats {
     pub faults_unprotect: Counter,
     /// Pages that could not be moved because they were shared or pinned.
     pub pages_busy: Counter,
+    /// Pages that had moved though the kernel said that they had not.
+    pub moved_unsaid: Counter,
     /// Moves and copies that the kernel put off because a layout event was unread.
     pub retries: Counter,
     /// Spaces that became active.

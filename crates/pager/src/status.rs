@@ -55,6 +55,8 @@ pub struct Status {
     pub faults_unprotect: u64,
     /// Times that a page could not be moved because it was shared or pinned.
     pub pages_busy: u64,
+    /// Pages that had moved though the kernel said that they had not (rule P8).
+    pub moved_unsaid: u64,
     /// Times that the kernel put an answer off because a layout event was unread.
     pub retries: u64,
     /// Memory of the swap tables.

@@ -30,7 +30,8 @@ pub mod op {
     pub const PING: u32 = 1;
     /// Move `runs` out of the program into staging, from page `args[0]` of staging on, run after run without gaps.
     /// `page_errno[i]` is 0 where the i-th page of the command moved, else the errno that kept it.
-    /// EAGAIN ends the command: this and all later pages keep EAGAIN. `result` = pages moved.
+    /// EAGAIN ends the command: this and all later pages keep EAGAIN. EEXIST is what the kernel says of some pages that
+    /// have moved (rule P8). `result` = pages moved for certain.
     pub const MOVE_OUT: u32 = 2;
     /// Give back the memory of `args[1]` staging pages from page `args[0]` on, without raising an event.
     pub const STAGING_FREE: u32 = 3;

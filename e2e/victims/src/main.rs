@@ -39,6 +39,8 @@ enum Victim {
     List,
     /// Threads on pages of their own and on shared ones.
     Threads,
+    /// Pages whose age the kernel forgets all the time.
+    Aging,
     /// Forks: nested, many sharers, children that live on, beside writing threads.
     Fork,
     /// Allocations in some threads beside forks in another.
@@ -92,8 +94,9 @@ enum Victim {
 }
 
 /// What `all` runs, the quickest to fail first.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "threads",
+    "aging",
     "fork",
     "allocate",
     "sharing",
@@ -126,6 +129,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
             Ok(())
         }
         Victim::Threads => victim::threads::run(options),
+        Victim::Aging => victim::aging::run(options),
         Victim::Fork => victim::fork::run(options),
         Victim::Allocate => victim::allocate::run(options),
         Victim::Sharing => victim::sharing::run(options),

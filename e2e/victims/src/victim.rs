@@ -1,5 +1,6 @@
 //! The victims, one a file. Each has `run`, which returns when its time is over.
 
+pub(crate) mod aging;
 pub(crate) mod all;
 pub(crate) mod allocate;
 pub(crate) mod brk;
