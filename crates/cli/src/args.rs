@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::size::{RamSize, parse_duration};
+use uuid::Uuid;
+use vswap_engine::header::Label;
+
+use crate::size::{RamSize, parse_area_size, parse_duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,6 +17,7 @@ Examples:
   vswap run --ram 50% -- make -j2
   vswap run --ram auto --summary run.json -- python3 job.py
   vswap status
+  vswap mkswap swapfile --size 2G
   vswap doctor";
 
 const RUN_EXAMPLES: &str = "\
@@ -29,6 +33,14 @@ Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
   vswap run --ram auto --quiet --summary run.json -- python3 job.py";
+
+const MKSWAP_EXAMPLES: &str = "\
+The header is the one of util-linux: blkid, swaplabel and file read it. What is in use by the kernel, mounted or
+swapped to, is always refused. Without --size the file or device must exist, and all of it is used.
+
+Examples:
+  vswap mkswap swapfile --size 2G --label spare
+  vswap mkswap /dev/vdb2";
 
 /// Swap for any Linux program, from user space.
 #[derive(Debug, Parser)]
@@ -48,6 +60,9 @@ pub enum Command {
     Run(RunArgs),
     /// List your runs that are alive, with current figures.
     Status(StatusArgs),
+    /// Make a swap area in a file or block device.
+    #[command(after_help = MKSWAP_EXAMPLES)]
+    Mkswap(MkswapArgs),
     /// Say what this machine and user are permitted, and what to do about each thing missing.
     #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
     Doctor,
@@ -88,6 +103,31 @@ pub struct StatusArgs {
     /// Everything known of each run, as a JSON array.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct MkswapArgs {
+    /// The file or block device.
+    #[arg(value_name = "FILE|DEV")]
+    pub path: PathBuf,
+    /// Make the file with this size, or make it longer; its blocks are reserved. It is never made shorter.
+    #[arg(long, value_name = "SIZE", value_parser = parse_area_size)]
+    pub size: Option<u64>,
+    /// A name for the area, at most 15 bytes.
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// The UUID of the area; one at random, unless told otherwise.
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    pub uuid: Option<Uuid>,
+    /// Overwrite whatever is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    Uuid::try_parse(text).map_err(|error| {
+        format!("{error}; expected a UUID, for example: 3f0a8b62-1f0e-4d4c-9a55-0c6d6f2e7b10")
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

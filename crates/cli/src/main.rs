@@ -9,6 +9,7 @@ mod args;
 mod control;
 mod doctor;
 mod failure;
+mod mkswap;
 mod output;
 mod program;
 mod report;
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Status(args),
         }) => status::status(&args),
+        Ok(Args {
+            command: Command::Mkswap(args),
+        }) => mkswap::mkswap(&args),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

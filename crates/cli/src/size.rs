@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
+
 use crate::failure::Failure;
 use crate::output::bytes;
 
@@ -15,6 +17,12 @@ pub const AUTO_MARGIN_PERCENT: u64 = 5;
 /// `auto` leaves at least this much besides: a run may be this far over its limit for a moment, and the kernel's
 /// per-process memory is there however small the container is.
 pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
+
+/// Least and most bytes of a swap area.
+const AREA_MIN_BYTES: u64 = PAGES_MIN * PAGE_BYTES;
+const AREA_MAX_BYTES: u64 = PAGES_MAX * PAGE_BYTES;
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 
 /// Binary units have names of one letter or end in iB; the decimal ones end in B. GNU's tools read them so.
 const UNITS: [(&str, u64); 13] = [
@@ -69,35 +77,77 @@ impl FromStr for RamSize {
                 ))
             };
         }
-        let unit_lower = unit.to_ascii_lowercase();
-        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit_lower) else {
+        let Some(factor) = factor(unit) else {
             return Err(format!(
                 "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ... or %); \
                  for example: 512M, 1.5GiB, 50%"
             ));
         };
-        let size = value * *factor as f64;
-        if size > MAX_EXACT_BYTES {
-            return Err(format!(
-                "{text} is more than any machine has; for example: 512M, 1.5GiB"
-            ));
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // bounds checked above and in parse_number
-        let size = size as u64;
+        let size = scaled(value, factor).ok_or_else(|| {
+            format!("{text} is more than any machine has; for example: 512M, 1.5GiB")
+        })?;
         if size < RAM_MIN_BYTES {
             return Err(format!(
                 "{text} is {}: a run needs at least {}{}",
                 bytes(size),
                 bytes(RAM_MIN_BYTES),
-                if unit.is_empty() {
-                    "; a number without a unit is in bytes, write 512M for megabytes"
-                } else {
-                    ""
-                }
+                hint(unit)
             ));
         }
         Ok(RamSize::Bytes(size))
+    }
+}
+
+/// The size of a swap area in bytes: what the format can express, and no share of anything.
+pub fn parse_area_size(text: &str) -> Result<u64, String> {
+    const EXAMPLES: &str = "for example: 512M, 1.5GiB";
+    let text = text.trim();
+    let (number, unit) = split_unit(text);
+    let value: f64 = number
+        .parse()
+        .map_err(|_| format!("expected a number and a unit; {EXAMPLES}"))?;
+    let factor = factor(unit).ok_or_else(|| {
+        format!(
+            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {EXAMPLES}"
+        )
+    })?;
+    let size = scaled(value, factor)
+        .filter(|size| *size <= AREA_MAX_BYTES)
+        .ok_or_else(|| {
+            format!("{text} is more than the {AREA_MAX_BYTES} bytes that a swap area can have; {EXAMPLES}")
+        })?;
+    if size < AREA_MIN_BYTES {
+        return Err(format!(
+            "{text} is {}: a swap area takes at least {} ({PAGES_MIN} pages){}",
+            bytes(size),
+            bytes(AREA_MIN_BYTES),
+            hint(unit)
+        ));
+    }
+    Ok(size)
+}
+
+/// What a unit stands for, in bytes.
+fn factor(unit: &str) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    Some(*factor)
+}
+
+/// A size in bytes, `None` from the size on that a double does not hold exactly. `value` is not negative.
+fn scaled(value: f64, factor: u64) -> Option<u64> {
+    let size = value * factor as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // bounds checked here, and digits without a sign are not negative
+    (size <= MAX_EXACT_BYTES).then_some(size as u64)
+}
+
+/// What to tell who gave a size that is too small.
+fn hint(unit: &str) -> &'static str {
+    if unit.is_empty() {
+        "; a number without a unit is in bytes, write 512M for megabytes"
+    } else {
+        ""
     }
 }
 
@@ -221,6 +271,33 @@ mod tests {
             ("9999999T", "more than any machine"),
         ] {
             let error = parse(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_areas_are_those_of_the_format() {
+        for (text, expected) in [
+            ("40K", 40 << 10),
+            ("40960", 40 << 10),
+            ("1.5MiB", 3 << 19),
+            ("100kB", 100_000),
+            ("15T", 15 << 40),
+            ("17592186040320", 17_592_186_040_320),
+        ] {
+            assert_eq!(parse_area_size(text), Ok(expected), "{text}");
+        }
+        for (text, part) in [
+            ("", "expected a number"),
+            ("auto", "expected a number"),
+            ("-1M", "expected a number"),
+            ("50%", "\"%\" is no unit"),
+            ("39K", "at least 40 KiB (10 pages)"),
+            ("512", "in bytes, write 512M"),
+            ("16T", "17592186040320 bytes that a swap area can have"),
+            ("99999999999999999999T", "a swap area can have"),
+        ] {
+            let error = parse_area_size(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -18,6 +18,7 @@ mod directory;
 mod engine;
 mod entry;
 mod frame;
+pub mod header;
 mod lists;
 pub mod pages;
 mod shadow;

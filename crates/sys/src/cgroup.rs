@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::procfs::{path_of, unescape};
+
 /// Values from here on are how the kernel writes "no limit" (version 1: the largest long, rounded to pages).
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
@@ -114,29 +116,6 @@ fn own_group(cgroup: &[u8], version: Version) -> Option<PathBuf> {
         };
         wanted.then(|| path_of(path.to_vec()))
     })
-}
-
-fn path_of(bytes: Vec<u8>) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
-}
-
-/// mountinfo writes blanks and backslashes as three octal digits.
-fn unescape(text: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, tail)) = rest.split_first() {
-        rest = tail;
-        let octal = tail
-            .first_chunk::<3>()
-            .filter(|_| first == b'\\')
-            .and_then(|digits| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(octal.unwrap_or(first));
-        if octal.is_some() {
-            rest = &tail[3..];
-        }
-    }
-    path_of(bytes)
 }
 
 /// The smallest limit on the way from each group up to its mount.

@@ -1,5 +1,7 @@
 //! The only door to the kernel: userfaultfd, pagemap, seccomp, process memory.
 
+#[cfg(feature = "supervisor")]
+pub mod area;
 pub mod cgroup;
 pub mod cpu;
 pub mod doctor;

@@ -3,8 +3,11 @@
 //! The parsers are pure and never panic. What is read about a process may be stale when it is returned; a pid with its
 //! start time names a process for good.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -311,6 +314,70 @@ pub fn parse_meminfo(text: &[u8]) -> Result<MemInfo, ProcError> {
 /// `Malformed`, `Io`.
 pub fn meminfo() -> Result<MemInfo, ProcError> {
     parse_meminfo(&std::fs::read("/proc/meminfo")?)
+}
+
+/// Paths of the kernel's active swap areas from the text of swaps. That of a deleted file ends in ` (deleted)`.
+///
+/// # Errors
+/// `Malformed`.
+pub fn parse_swaps(text: &[u8]) -> Result<Vec<PathBuf>, ProcError> {
+    /// Path, kind, size, used size and priority.
+    const FIELDS: usize = 5;
+    let malformed = || ProcError::Malformed { file: "swaps" };
+    let mut lines = text.split(|&byte| byte == b'\n');
+    if !lines
+        .next()
+        .is_some_and(|line| line.starts_with(b"Filename"))
+    {
+        return Err(malformed());
+    }
+    let mut paths = Vec::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        let fields: Vec<&[u8]> = line
+            .split(|byte| matches!(byte, b' ' | b'\t'))
+            .filter(|field| !field.is_empty())
+            .collect();
+        match fields.first() {
+            Some(path) if fields.len() == FIELDS => paths.push(unescape(path)),
+            _ => return Err(malformed()),
+        }
+    }
+    Ok(paths)
+}
+
+/// Paths of the kernel's active swap areas, as they were when swapping to them began; none where the kernel has no
+/// swap.
+///
+/// # Errors
+/// `Malformed`, `Io`.
+pub fn swaps() -> Result<Vec<PathBuf>, ProcError> {
+    match std::fs::read("/proc/swaps") {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        text => parse_swaps(&text?),
+    }
+}
+
+/// A path as files of /proc write it, where each blank and backslash is three octal digits after a backslash.
+pub(crate) fn unescape(text: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        let octal = tail
+            .first_chunk::<3>()
+            .filter(|_| first == b'\\')
+            .and_then(|digits| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(first));
+        if octal.is_some() {
+            rest = &tail[3..];
+        }
+    }
+    path_of(bytes)
+}
+
+/// The path that these bytes are.
+pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]

@@ -103,6 +103,24 @@ fn the_own_process_and_a_child_are_found() {
     assert!(own_resident_bytes().unwrap() < total);
 }
 
+#[test]
+fn active_swaps_are_named_as_they_are() {
+    let header = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+    let text = format!(
+        "{header}/dev/dm-1                               partition\t2097148\t\t0\t\t-2\n\
+         /a\\040b\\011c\\134d\\012e                     file\t\t36\t\t12\t\t5\n\
+         /gone\\040(deleted) file\t\t36\t\t12\t\t-3\n"
+    );
+    let paths = parse_swaps(text.as_bytes()).unwrap();
+    let expected = ["/dev/dm-1", "/a b\tc\\d\ne", "/gone (deleted)"];
+    assert_eq!(paths, expected.map(PathBuf::from));
+    assert!(parse_swaps(header.as_bytes()).unwrap().is_empty());
+    for bad in ["", "/dev/dm-1 partition 1 0 -2\n", "Filename\n/swap\n"] {
+        assert!(parse_swaps(bad.as_bytes()).is_err(), "{bad}");
+    }
+    swaps().unwrap();
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -110,6 +128,7 @@ proptest! {
         let _ = parse_statm(&bytes);
         let _ = parse_meminfo(&bytes);
         let _ = parse_ids(&bytes, b"Uid:");
+        let _ = parse_swaps(&[b"Filename\n", &bytes[..]].concat());
     }
 
     #[test]

@@ -71,6 +71,7 @@ fn help_is_no_error_and_has_examples() {
     for arguments in [
         &["--help"][..],
         &["run", "--help"],
+        &["mkswap", "--help"],
         &["doctor", "--help"],
         &["--version"],
     ] {
