@@ -137,10 +137,12 @@ fn where_no_code_can_be_mapped_the_agent_is_a_file_in_memory() {
         eprintln!("not root: cannot mount anything, nothing was tested");
         return;
     }
-    // Every place that vswap would take is covered by a file system without code, in a mount namespace of its own.
+    // Every place that vswap would take is covered by a file system without code, in a mount namespace of its own. What
+    // is tested may itself lie in one of them, so it is opened before.
     let line = format!(
-        "for place in /tmp /dev/shm /run; do mount -t tmpfs -o noexec,mode=1777 tmpfs $place || exit 99; done; \
-         exec {} run --ram 256M -- sh -c 'grep -c agent /proc/self/maps; echo $LD_PRELOAD'",
+        "exec 9<'{}'; \
+         for place in /tmp /dev/shm /run; do mount -t tmpfs -o noexec,mode=1777 tmpfs $place || exit 99; done; \
+         exec /proc/self/fd/9 run --ram 256M -- sh -c 'grep -c agent /proc/self/maps; echo $LD_PRELOAD'",
         env!("CARGO_BIN_EXE_vswap")
     );
     let mut command = std::process::Command::new("unshare");
