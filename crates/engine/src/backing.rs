@@ -7,25 +7,28 @@
 //!         +--+--------+--------------------------------------------------+-------+
 //! compr.  |A | pins   |                 pool handle (56 bits)            | 0 0 1 |
 //!         +--+--------+--------------------------------------------------+-------+
+//! phys.   |A | pins   |       entry of a physical slot (56 bits)         | 0 1 0 |
+//!         +--+--------+--------------------------------------------------+-------+
 //! ```
 //!
-//! Zero and cached are said by the slot word and stored nowhere else. *pins* are readers that are at the pool's bytes
+//! Zero and cached are said by the slot word and stored nowhere else. *pins* are readers that are at the stored bytes
 //! right now: they took no lock, so a put that reaches count 0 sees them here, sets *A* (abandoned) and leaves the
 //! freeing to the last of them. Pinning is a compare-exchange on this word, freeing too, so the two cannot both
 //! succeed.
 
+use crate::entry::Entry;
 use crate::zpool::Handle;
 
 const TAG_BITS: u32 = 3;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const TAG_NONE: u64 = 0;
 const TAG_COMPRESSED: u64 = 1;
-/// Tag of a word that names a physical slot. Kept apart here so that no other tag takes its number.
-pub const TAG_PHYSICAL: u64 = 2;
+const TAG_PHYSICAL: u64 = 2;
 
-const HANDLE_BITS: u32 = 56;
-const HANDLE_MASK: u64 = ((1 << HANDLE_BITS) - 1) << TAG_BITS;
-const PINS_SHIFT: u32 = TAG_BITS + HANDLE_BITS;
+/// Width of what the tag says the meaning of: a pool handle or an entry.
+const NAME_BITS: u32 = 56;
+const NAME_MASK: u64 = ((1 << NAME_BITS) - 1) << TAG_BITS;
+const PINS_SHIFT: u32 = TAG_BITS + NAME_BITS;
 const PINS_BITS: u32 = 4;
 const PINS_MASK: u64 = ((1 << PINS_BITS) - 1) << PINS_SHIFT;
 const ABANDONED_SHIFT: u32 = PINS_SHIFT + PINS_BITS;
@@ -38,8 +41,18 @@ pub(crate) const ONE_PIN: u64 = 1 << PINS_SHIFT;
 pub(crate) const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
 
 const _: () = assert!(ABANDONED_SHIFT + 1 == u64::BITS);
+const _: () = assert!(Entry::BITS == NAME_BITS);
 const _: () = assert!(TAG_PHYSICAL <= TAG_MASK && TAG_PHYSICAL != TAG_COMPRESSED);
 const _: () = assert!(TAG_NONE == 0, "an untouched virtual table reads as NONE");
+
+/// Where stored bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// In the compressed pool.
+    Pool(Handle),
+    /// In a slot of a physical area.
+    Physical(Entry),
+}
 
 /// One virtual slot's backing word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,19 +70,25 @@ impl Backing {
         self.0
     }
 
-    /// The bytes are in the pool, behind `handle`.
-    pub(crate) fn compressed(handle: Handle) -> Backing {
-        // Below 2^56 by the handle's own promise.
-        debug_assert!(handle.raw() >> HANDLE_BITS == 0);
-        Backing(((handle.raw() << TAG_BITS) & HANDLE_MASK) | TAG_COMPRESSED)
+    /// The bytes are at `stored`.
+    pub(crate) fn of(stored: Stored) -> Backing {
+        let (name, tag) = match stored {
+            Stored::Pool(handle) => (handle.raw(), TAG_COMPRESSED),
+            Stored::Physical(entry) => (entry.raw(), TAG_PHYSICAL),
+        };
+        // Below 2^56 by the handle's and the entry's own promise.
+        debug_assert!(name >> NAME_BITS == 0);
+        Backing(((name << TAG_BITS) & NAME_MASK) | tag)
     }
 
-    /// The pool handle, if the bytes are in the pool.
-    pub(crate) fn handle(self) -> Option<Handle> {
-        if self.0 & TAG_MASK != TAG_COMPRESSED {
-            return None;
+    /// Where the bytes are, if they are stored.
+    pub(crate) fn stored(self) -> Option<Stored> {
+        let name = (self.0 & NAME_MASK) >> TAG_BITS;
+        match self.0 & TAG_MASK {
+            TAG_COMPRESSED => Handle::from_raw(name).map(Stored::Pool),
+            TAG_PHYSICAL => Entry::from_raw(name).map(Stored::Physical),
+            _ => None,
         }
-        Handle::from_raw((self.0 & HANDLE_MASK) >> TAG_BITS)
     }
 
     /// How many readers are at the bytes.
@@ -94,16 +113,24 @@ impl Backing {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::cluster::SLOTS_PER_CLUSTER;
+    use crate::entry::{AreaId, CLUSTERS_MAX};
 
     #[test]
     fn extremes_come_back_whole() {
-        for raw in [1, 2, 1 << 55, (1 << 56) - 1] {
-            let handle = Handle::from_raw(raw).expect("not zero");
-            let mut word = Backing::compressed(handle);
+        let in_pool = [1, 2, 1 << 55, (1 << 56) - 1]
+            .map(|raw| Stored::Pool(Handle::from_raw(raw).expect("not zero")));
+        let last = SLOTS_PER_CLUSTER - 1;
+        let physical = [(0, 0, 0), (253, CLUSTERS_MAX - 1, last)].map(|(index, cluster, slot)| {
+            let area = AreaId::physical(index).expect("a number");
+            Stored::Physical(Entry::of(area, cluster, slot))
+        });
+        for stored in in_pool.into_iter().chain(physical) {
+            let mut word = Backing::of(stored);
             for pins in 0..=PINS_MAX {
                 assert_eq!(word.pins(), pins);
-                assert_eq!(word.handle(), Some(handle));
-                assert_eq!(word.abandoned().handle(), Some(handle));
+                assert_eq!(word.stored(), Some(stored));
+                assert_eq!(word.abandoned().stored(), Some(stored));
                 assert_eq!(word.abandoned().pins(), pins);
                 assert!(word.abandoned().is_abandoned() && !word.is_abandoned());
                 if pins < PINS_MAX {
@@ -111,8 +138,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Backing::NONE.handle(), None);
-        assert_eq!(Backing::from_raw(TAG_PHYSICAL).handle(), None);
+        assert_eq!(Backing::NONE.stored(), None);
+        assert_eq!(Backing::from_raw(TAG_PHYSICAL).stored(), None);
         assert_eq!(Backing::NONE.raw(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Clusters: 512 slots, their two tables, and the lock that every change to them takes.
+//! Clusters: 512 slots, their tables, and the lock that every change to them takes.
 //!
 //! A cluster's record and the addresses of its tables are type-stable: made when the cluster is first used, freed with
 //! the area. An empty cluster gives the *memory* of its tables back through `PageSource::discard`, which leaves the
@@ -29,66 +29,63 @@ pub const SLOTS_PER_CLUSTER: usize = if cfg!(any(loom, shuttle, feature = "tests
 /// A list holds no cluster, or a cluster has no neighbour.
 pub(crate) const NO_CLUSTER: u32 = u32::MAX;
 
-/// The swap table and the virtual table of one cluster. All zeros is an empty cluster.
-#[repr(C)]
-pub(crate) struct Tables {
-    words: [AtomicU64; SLOTS_PER_CLUSTER],
-    backing: [AtomicU64; SLOTS_PER_CLUSTER],
-}
+/// One page of a cluster's words: its swap table, or its virtual table. All zeros is an empty cluster's.
+pub(crate) type Table = [AtomicU64; SLOTS_PER_CLUSTER];
 
-/// Pages that a cluster's tables take.
-pub(crate) const TABLES_PAGES: usize = size_of::<Tables>().div_ceil(PAGE_BYTES);
+/// Pages that a table takes.
+pub(crate) const TABLE_PAGES: usize = size_of::<Table>().div_ceil(PAGE_BYTES);
 
 #[cfg(not(any(loom, shuttle)))]
-impl Tables {
-    fn alloc(source: &dyn PageSource) -> Option<NonNull<Tables>> {
-        const _: () = assert!(align_of::<Tables>() <= PAGE_BYTES);
-        let run = source.alloc(TABLES_PAGES)?;
-        // SAFETY: The run is ours, TABLES_PAGES long. Zeroing it makes valid atomics: every bit pattern is one.
-        unsafe { run.as_ptr().write_bytes(0, TABLES_PAGES * PAGE_BYTES) };
+mod memory {
+    use super::{NonNull, PAGE_BYTES, PageSource, TABLE_PAGES, Table};
+
+    pub fn alloc(source: &dyn PageSource) -> Option<NonNull<Table>> {
+        const _: () = assert!(align_of::<Table>() <= PAGE_BYTES);
+        let run = source.alloc(TABLE_PAGES)?;
+        // SAFETY: The run is ours, TABLE_PAGES long. Zeroing it makes valid atomics: every bit pattern is one.
+        unsafe { run.as_ptr().write_bytes(0, TABLE_PAGES * PAGE_BYTES) };
         Some(run.cast())
     }
 
     /// # Safety
-    /// `tables` came from `alloc` with this source and nobody uses it any longer.
-    unsafe fn free(tables: NonNull<Tables>, source: &dyn PageSource) {
+    /// `table` came from `alloc` with this source and nobody uses it any longer.
+    pub unsafe fn free(table: NonNull<Table>, source: &dyn PageSource) {
         // SAFETY: By the caller's contract.
-        unsafe { source.free(tables.cast(), TABLES_PAGES) };
+        unsafe { source.free(table.cast(), TABLE_PAGES) };
     }
 
     /// Gives the memory back and keeps the addresses. Every word is zero before and after.
     ///
     /// # Safety
-    /// `tables` came from `alloc` with this source, was not freed, and nobody writes to it meanwhile.
-    unsafe fn discard(tables: NonNull<Tables>, source: &dyn PageSource) {
-        // SAFETY: The run is TABLES_PAGES long and stays ours. Readers may be at it; they see zeros, as they do now.
-        unsafe { source.discard(tables.cast(), TABLES_PAGES) };
+    /// `table` came from `alloc` with this source, was not freed, and nobody writes to it meanwhile.
+    pub unsafe fn discard(table: NonNull<Table>, source: &dyn PageSource) {
+        // SAFETY: The run is TABLE_PAGES long and stays ours. Readers may be at it; they see zeros, as they do now.
+        unsafe { source.discard(table.cast(), TABLE_PAGES) };
     }
 }
 
 // The model checkers' atomics are bigger than a word and need constructing, so their tables are boxes.
 #[cfg(any(loom, shuttle))]
-impl Tables {
-    fn alloc(_source: &dyn PageSource) -> Option<NonNull<Tables>> {
-        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
-        NonNull::new(Box::into_raw(Box::new(Tables {
-            words: zeros(),
-            backing: zeros(),
-        })))
+mod memory {
+    use super::{AtomicU64, NonNull, PageSource, Table};
+
+    pub fn alloc(_source: &dyn PageSource) -> Option<NonNull<Table>> {
+        let zeros: Table = std::array::from_fn(|_| AtomicU64::new(0));
+        NonNull::new(Box::into_raw(Box::new(zeros)))
     }
 
     /// # Safety
-    /// `tables` came from `alloc` and nobody uses it any longer.
-    unsafe fn free(tables: NonNull<Tables>, _source: &dyn PageSource) {
+    /// `table` came from `alloc` and nobody uses it any longer.
+    pub unsafe fn free(table: NonNull<Table>, _source: &dyn PageSource) {
         // SAFETY: By the caller's contract.
-        drop(unsafe { Box::from_raw(tables.as_ptr()) });
+        drop(unsafe { Box::from_raw(table.as_ptr()) });
     }
 
     /// Boxes have nothing to give back.
     ///
     /// # Safety
     /// None needed.
-    unsafe fn discard(_tables: NonNull<Tables>, _source: &dyn PageSource) {}
+    pub unsafe fn discard(_table: NonNull<Table>, _source: &dyn PageSource) {}
 }
 
 /// Which list of its area a cluster is on.
@@ -139,8 +136,10 @@ pub(crate) struct Cluster {
     /// Guards [`ClusterState`] and all writes to slot words, and to backing words except pins. Does not guard the
     /// neighbours below, which belong to the area's lists.
     state: Lock<ClusterState>,
-    /// Set once, under the lock.
-    tables: AtomicPtr<Tables>,
+    /// The swap table. Set once, under the lists' lock.
+    words: AtomicPtr<Table>,
+    /// The virtual table, which only the virtual area has. Set before `words`.
+    backing: AtomicPtr<Table>,
     /// A [`Place`]. Written under the cluster's lock and the lists' lock both, so read under either.
     place: AtomicU32,
     /// Neighbours on the area's list, guarded by the lists' lock.
@@ -162,68 +161,58 @@ impl Cluster {
                 extend: None,
             }),
             place: AtomicU32::new(Place::Free as u32),
-            tables: AtomicPtr::new(std::ptr::null_mut()),
+            words: AtomicPtr::new(std::ptr::null_mut()),
+            backing: AtomicPtr::new(std::ptr::null_mut()),
             prev: AtomicU32::new(NO_CLUSTER),
             next: AtomicU32::new(NO_CLUSTER),
         }
     }
 
     #[inline]
-    fn tables(&self) -> Option<&Tables> {
-        // Acquire pairs with the Release in `ensure_tables`.
-        let tables = self.tables.load(Ordering::Acquire);
-        // SAFETY: Null, or set once to tables that live until `free_tables`, which is called when the area is dropped.
-        unsafe { tables.as_ref() }
+    fn words(&self) -> Option<&Table> {
+        table(&self.words)
     }
 
     /// Reads a slot's word without a lock. A hint until what it names was claimed and the word read again.
     #[inline]
     pub(crate) fn word(&self, slot: usize) -> Word {
         // Acquire pairs with the Release in `ClusterGuard::set_word`: what the word names was made before.
-        self.tables().map_or(Word::NULL, |tables| {
-            Word::from_raw(tables.words[slot].load(Ordering::Acquire))
+        self.words().map_or(Word::NULL, |words| {
+            Word::from_raw(words[slot].load(Ordering::Acquire))
         })
     }
 
     /// A slot's backing word, for pinning without a lock.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Option<&AtomicU64> {
-        self.tables().map(|tables| &tables.backing[slot])
+        table(&self.backing).map(|backing| &backing[slot])
     }
 
     /// Locks a cluster that has been used; `None` for one that never was, which holds no slot.
     #[inline]
     pub(crate) fn lock(&self) -> Option<ClusterGuard<'_>> {
-        let tables = self.tables()?;
+        let words = self.words()?;
         Some(ClusterGuard {
             record: self,
-            tables,
+            words,
             state: self.state.lock(),
         })
     }
 
     /// As [`Cluster::lock`], but also `None` if somebody holds the lock.
     pub(crate) fn try_lock(&self) -> Option<ClusterGuard<'_>> {
-        let tables = self.tables()?;
+        let words = self.words()?;
         Some(ClusterGuard {
             record: self,
-            tables,
+            words,
             state: self.state.try_lock()?,
         })
     }
 
-    /// Makes the tables if the cluster never had any. False if there is no memory for them. Callers hold the lists'
-    /// lock, so there is one at a time.
-    pub(crate) fn ensure_tables(&self, source: &dyn PageSource) -> bool {
-        if self.tables().is_some() {
-            return true;
-        }
-        let Some(fresh) = Tables::alloc(source) else {
-            return false;
-        };
-        // Release pairs with the Acquire in `tables`.
-        self.tables.store(fresh.as_ptr(), Ordering::Release);
-        true
+    /// Makes the tables if the cluster never had any: the swap table, and the virtual one if `with_backing`. False if
+    /// there is no memory for them. Callers hold the lists' lock, so there is one at a time.
+    pub(crate) fn ensure_tables(&self, with_backing: bool, source: &dyn PageSource) -> bool {
+        (!with_backing || ensure(&self.backing, source)) && ensure(&self.words, source)
     }
 
     /// Where the cluster is. Under its lock or the lists' lock.
@@ -246,26 +235,41 @@ impl Cluster {
     /// # Safety
     /// Nobody else uses the cluster: its area is being dropped. `source` is the one that `ensure_tables` was given.
     pub(crate) unsafe fn free_tables(&self, source: &dyn PageSource) {
-        let tables = self.tables.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        if let Some(tables) = NonNull::new(tables) {
-            // SAFETY: It came from `Tables::alloc`, and by the caller's contract nobody uses it.
-            unsafe { Tables::free(tables, source) };
+        for table in [&self.words, &self.backing] {
+            if let Some(table) = NonNull::new(table.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
+                // SAFETY: It came from `memory::alloc`, and by the caller's contract nobody uses it.
+                unsafe { memory::free(table, source) };
+            }
         }
     }
+}
+
+#[inline]
+fn table(pointer: &AtomicPtr<Table>) -> Option<&Table> {
+    // Acquire pairs with the Release in `ensure`.
+    let table = pointer.load(Ordering::Acquire);
+    // SAFETY: Null, or set once to a table that lives until `free_tables`, which is called when the area is dropped.
+    unsafe { table.as_ref() }
+}
+
+fn ensure(pointer: &AtomicPtr<Table>, source: &dyn PageSource) -> bool {
+    if table(pointer).is_some() {
+        return true;
+    }
+    let Some(fresh) = memory::alloc(source) else {
+        return false;
+    };
+    // Release pairs with the Acquire in `table`.
+    pointer.store(fresh.as_ptr(), Ordering::Release);
+    true
 }
 
 /// A locked cluster: the right to change its slots.
 #[derive(Debug)]
 pub(crate) struct ClusterGuard<'a> {
     record: &'a Cluster,
-    tables: &'a Tables,
+    words: &'a Table,
     pub(crate) state: LockGuard<'a, ClusterState>,
-}
-
-impl std::fmt::Debug for Tables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tables").finish_non_exhaustive()
-    }
 }
 
 impl<'a> ClusterGuard<'a> {
@@ -281,7 +285,7 @@ impl<'a> ClusterGuard<'a> {
     #[inline]
     pub(crate) fn word(&self, slot: usize) -> Word {
         // Relaxed: the lock orders all writers.
-        Word::from_raw(self.tables.words[slot].load(Ordering::Relaxed))
+        Word::from_raw(self.words[slot].load(Ordering::Relaxed))
     }
 
     /// Stores a used slot's new word.
@@ -295,24 +299,36 @@ impl<'a> ClusterGuard<'a> {
         debug_assert!(before.is_used());
         self.state.zero = self.state.zero + u16::from(word.is_zero()) - u16::from(before.is_zero());
         // Release pairs with the Acquire in `Cluster::word`.
-        self.tables.words[slot].store(word.raw(), Ordering::Release);
+        self.words[slot].store(word.raw(), Ordering::Release);
     }
 
+    /// What is behind a slot; nothing in an area without virtual tables.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Backing {
-        Backing::from_raw(self.backing_word(slot).load(Ordering::Acquire))
+        self.backing_word(slot).map_or(Backing::NONE, |word| {
+            Backing::from_raw(word.load(Ordering::Acquire))
+        })
     }
 
     #[inline]
-    pub(crate) fn backing_word(&self, slot: usize) -> &AtomicU64 {
-        &self.tables.backing[slot]
+    pub(crate) fn backing_word(&self, slot: usize) -> Option<&'a AtomicU64> {
+        self.record.backing(slot)
     }
 
     /// Stores a backing word. Only over a word that no reader can pin: NONE, or abandoned without pins.
     #[inline]
     pub(crate) fn set_backing(&mut self, slot: usize, backing: Backing) {
-        self.backing_word(slot)
-            .store(backing.raw(), Ordering::Release);
+        debug_assert!(self.backing_word(slot).is_some());
+        if let Some(word) = self.backing_word(slot) {
+            word.store(backing.raw(), Ordering::Release);
+        }
+    }
+
+    /// Marks a free slot as never to be used. It counts as used, so that the cluster is never taken for empty.
+    pub(crate) fn mark_bad(&mut self, slot: usize) {
+        debug_assert_eq!(self.word(slot), Word::NULL);
+        self.state.used += 1;
+        self.words[slot].store(Word::BAD.raw(), Ordering::Release);
     }
 
     /// Takes the next free slot at or after the cursor, going round, and gives it `word`. `None` if all are used.
@@ -338,7 +354,7 @@ impl<'a> ClusterGuard<'a> {
         let cursor = if after == SLOTS_PER_CLUSTER { 0 } else { after } as u16;
         self.state.cursor = cursor;
         // Release pairs with the Acquire in `Cluster::word`.
-        self.tables.words[slot].store(word.raw(), Ordering::Release);
+        self.words[slot].store(word.raw(), Ordering::Release);
         Some(slot)
     }
 
@@ -346,20 +362,22 @@ impl<'a> ClusterGuard<'a> {
     #[inline]
     pub(crate) fn release_slot(&mut self, slot: usize) {
         let before = self.word(slot);
-        debug_assert!(before.is_used());
+        debug_assert!(before != Word::NULL && before != Word::BAD);
         debug_assert_eq!(self.backing(slot), Backing::NONE);
         self.state.zero -= u16::from(before.is_zero());
         self.state.used -= 1;
-        self.tables.words[slot].store(Word::NULL.raw(), Ordering::Release);
+        self.words[slot].store(Word::NULL.raw(), Ordering::Release);
     }
 
     /// Gives the memory of an empty cluster's tables back.
     pub(crate) fn discard(&mut self, source: &dyn PageSource) {
         debug_assert_eq!(self.state.used, 0);
-        // The pointer as the source gave it: a reference to the tables would not stand for the rest of the run's pages.
-        if let Some(tables) = NonNull::new(self.record.tables.load(Ordering::Relaxed)) {
-            // SAFETY: Set once, to what `alloc` took from the area's one source; we hold the lock, so nobody writes.
-            unsafe { Tables::discard(tables, source) };
+        // The pointer as the source gave it: a reference to the table would not stand for the rest of the run's pages.
+        for table in [&self.record.words, &self.record.backing] {
+            if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {
+                // SAFETY: Set once, to what `alloc` took from the one source; we hold the lock, so nobody writes.
+                unsafe { memory::discard(table, source) };
+            }
         }
     }
 }

@@ -7,19 +7,20 @@
 
 use std::sync::Arc;
 
-use crate::backing::Backing;
+use crate::area::{AllocError, Area};
+use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
+use crate::backing::{Backing, Stored};
 use crate::cluster::ClusterGuard;
 use crate::codec::{Codec, Scratch};
 use crate::count::DupError;
-use crate::entry::Entry;
+use crate::entry::{AreaId, Entry};
 use crate::frame::{FRAMES_MAX, FrameMut, Frames};
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::shadow::Shadow;
 use crate::stats::Stats;
 use crate::sync::{ModelPoint, Ordering};
 use crate::table::Word;
-use crate::virtual_space::{AllocError, VirtualSpace};
-use crate::zpool::{Handle, Pool};
+use crate::zpool::Pool;
 
 /// What an engine is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +64,16 @@ pub enum ConfigError {
 /// The swap engine.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) space: VirtualSpace,
+    /// The virtual area.
+    pub(crate) space: Area,
+    /// The physical ones.
+    pub(crate) areas: Areas,
     pub(crate) frames: Frames,
     pub(crate) pool: Pool,
     /// Passed before the pool is used, whose own atomics are not modelled.
     pub(crate) at_pool: ModelPoint,
+    /// The same before storage is used.
+    pub(crate) at_storage: ModelPoint,
     pub(crate) codec: Codec,
 }
 
@@ -86,10 +92,12 @@ impl Engine {
         }
         let no_memory = ConfigError::NoMemory { frames };
         Ok(Engine {
-            space: VirtualSpace::new(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
+            space: Area::virtual_area(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
+            areas: Areas::new(config.cpus, Arc::clone(&pages)),
             frames: Frames::new(frames, Arc::clone(&pages)).ok_or(no_memory)?,
             pool: Pool::new(pages, config.pool_limit_bytes).with_checksums(config.checksums),
             at_pool: ModelPoint::new(),
+            at_storage: ModelPoint::new(),
             codec: config.codec,
         })
     }
@@ -103,6 +111,21 @@ impl Engine {
     /// Changes the memory that the pool may take. What is stored above a smaller limit stays.
     pub fn set_pool_limit(&self, bytes: u64) {
         self.pool.set_limit(bytes);
+    }
+
+    /// Begins to use a physical area: pages that the pool has no room for or that do not compress go there. One of a
+    /// higher priority comes first, those of equal priority take turns.
+    ///
+    /// # Errors
+    /// [`SwapOnError`]; nothing has changed.
+    pub fn swap_on(&self, area: NewArea) -> Result<AreaId, SwapOnError> {
+        self.areas.add(area)
+    }
+
+    /// Figures of the physical areas, in the order in which they came.
+    #[must_use]
+    pub fn areas(&self) -> Vec<AreaFigures> {
+        self.areas.figures()
     }
 
     /// An exclusive free frame to fill; `None` when all are in use: write some out.
@@ -168,38 +191,26 @@ impl Engine {
             self.frames.release(index);
             return;
         }
-        let word = cluster.backing_word(slot);
-        let mut raw = word.load(Ordering::Acquire);
-        let handle = loop {
-            let backing = Backing::from_raw(raw);
-            let Some(handle) = backing.handle() else {
-                break None;
-            };
-            let pinned = backing.pins() > 0;
-            let new = if pinned {
-                backing.abandoned()
-            } else {
-                Backing::NONE
-            };
-            // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that
-            // stays.
-            match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if pinned => return,
-                Ok(_) => break Some(handle),
-                Err(now) => raw = now,
-            }
+        let stored = match take_backing(&cluster, slot) {
+            Left::ToReaders => return,
+            Left::Here(stored) => stored,
         };
         self.space.release_slot(&mut cluster, entry);
         drop(cluster);
-        if let Some(handle) = handle {
-            self.free_stored(handle);
+        if let Some(stored) = stored {
+            self.free_stored(stored);
         }
     }
 
-    /// Frees bytes in the pool that nothing names any longer.
-    pub(crate) fn free_stored(&self, handle: Handle) {
-        self.at_pool.pass();
-        self.pool.free(handle);
+    /// Frees bytes that nothing names any longer.
+    pub(crate) fn free_stored(&self, stored: Stored) {
+        match stored {
+            Stored::Pool(handle) => {
+                self.at_pool.pass();
+                self.pool.free(handle);
+            }
+            Stored::Physical(entry) => self.areas.free(entry),
+        }
     }
 
     /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
@@ -219,7 +230,42 @@ impl Engine {
     /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::gather(&self.space, &self.frames, &self.pool)
+        Stats::gather(&self.space, &self.areas, &self.frames, &self.pool)
+    }
+}
+
+/// What is left of a slot whose count is 0.
+enum Left {
+    /// Readers are at its bytes: the last of them frees them and the slot.
+    ToReaders,
+    /// Ours to free, with these bytes if it had any.
+    Here(Option<Stored>),
+}
+
+/// Takes away what is behind a slot whose count is 0.
+#[inline]
+fn take_backing(cluster: &ClusterGuard<'_>, slot: usize) -> Left {
+    let Some(word) = cluster.backing_word(slot) else {
+        return Left::Here(None);
+    };
+    let mut raw = word.load(Ordering::Acquire);
+    loop {
+        let backing = Backing::from_raw(raw);
+        let Some(stored) = backing.stored() else {
+            return Left::Here(None);
+        };
+        let pinned = backing.pins() > 0;
+        let new = if pinned {
+            backing.abandoned()
+        } else {
+            Backing::NONE
+        };
+        // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that stays.
+        match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) if pinned => return Left::ToReaders,
+            Ok(_) => return Left::Here(Some(stored)),
+            Err(now) => raw = now,
+        }
     }
 }
 
@@ -228,7 +274,7 @@ mod tests {
     use super::*;
     use crate::pages::{HeapPages, Page};
     use crate::swap_in::{Lookup, SwapIn, SwapInError};
-    use crate::write_out::{WriteOutError, Written};
+    use crate::write_out::{Destination, Leaving, WriteOutError, Written};
 
     const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
 
@@ -360,7 +406,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(
                 engine.write_out(entry, &mut scratch),
-                Err(WriteOutError::PoolFull)
+                Err(WriteOutError::Full)
             );
             let (from, page) = back(&engine, entry).expect("not lost");
             assert_eq!(from, SwapIn::Cached);
@@ -401,14 +447,12 @@ mod tests {
         engine.put(entry);
         assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
         assert_eq!(engine.stats().slots_used, 1, "left to the writer");
-        let finished = engine.finish(
+        let finished = engine.finish(&Leaving {
             entry,
-            &frame,
-            &crate::write_out::Outcome::Zero,
-            Written::Zero,
-        );
+            frame,
+            to: Destination::Zero,
+        });
         assert_eq!(finished, Ok(Written::Freed));
-        drop(frame);
         let stats = engine.stats();
         assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
     }
@@ -462,7 +506,7 @@ mod tests {
     #[test]
     fn entries_of_clusters_that_never_were_are_harmless() {
         let (engine, _) = engine(1, 1 << 20);
-        let far = |cluster| Entry::virtual_slot(cluster, 1);
+        let far = |cluster| Entry::of(AreaId::VIRTUAL, cluster, 1);
         for entry in [far(0), far(1), far(1 << 20), far(u32::MAX - 1)] {
             assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
             engine.put(entry);

@@ -1,21 +1,45 @@
 //! The name of a slot: which area, and the slot's offset in it.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU8, NonZeroU64};
 
 use crate::cluster::SLOTS_PER_CLUSTER;
 
 const AREA_SHIFT: u32 = 48;
 const AREA_BITS: u32 = 8;
 const OFFSET_MASK: u64 = (1 << AREA_SHIFT) - 1;
-/// The virtual area. 0 is no area, so that no entry is 0; the other numbers are for physical areas.
-const VIRTUAL_AREA: u64 = 1;
 
-/// How many clusters the virtual area can have: every `u32` but the one that says "none".
+/// How many clusters an area can have: every `u32` but the one that says "none".
 pub(crate) const CLUSTERS_MAX: u32 = u32::MAX;
+/// How many slots an area can have.
+pub(crate) const SLOTS_MAX: u64 = CLUSTERS_MAX as u64 * SLOTS_PER_CLUSTER as u64;
 
 const _: () = assert!(AREA_SHIFT + AREA_BITS == Entry::BITS);
 // The offset of the last slot fits. Computed in u64: a cluster number times its slots does not fit u32.
-const _: () = assert!(CLUSTERS_MAX as u64 * SLOTS_PER_CLUSTER as u64 <= OFFSET_MASK);
+const _: () = assert!(SLOTS_MAX <= OFFSET_MASK);
+const _: () = assert!(AREA_BITS == u8::BITS);
+
+/// The number of an area. 0 is none, so that no entry is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AreaId(NonZeroU8);
+
+impl AreaId {
+    /// The virtual area, where every page goes first.
+    pub const VIRTUAL: AreaId = AreaId(NonZeroU8::MIN);
+
+    /// The `index`-th physical area; `None` when there are no numbers left.
+    pub(crate) fn physical(index: usize) -> Option<AreaId> {
+        let number = u8::try_from(index.checked_add(FIRST_PHYSICAL)?).ok()?;
+        NonZeroU8::new(number).map(AreaId)
+    }
+
+    /// Which physical area it is; `None` for the virtual one.
+    pub(crate) fn physical_index(self) -> Option<usize> {
+        usize::from(self.0.get()).checked_sub(FIRST_PHYSICAL)
+    }
+}
+
+/// Number of the first physical area, behind the virtual one.
+const FIRST_PHYSICAL: usize = 2;
 
 /// The name of a slot. Never 0 and below 2^56, so that a pager can keep 8 bits of its own beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,9 +59,7 @@ impl Entry {
     /// checked by each operation.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Option<Entry> {
-        if raw >> AREA_SHIFT != VIRTUAL_AREA
-            || (raw & OFFSET_MASK) / SLOTS_PER_CLUSTER as u64 >= CLUSTERS_MAX as u64
-        {
+        if raw >> AREA_SHIFT == 0 || raw >> Entry::BITS != 0 || raw & OFFSET_MASK >= SLOTS_MAX {
             return None;
         }
         match NonZeroU64::new(raw) {
@@ -46,62 +68,83 @@ impl Entry {
         }
     }
 
-    /// The entry of `slot` in virtual cluster `cluster`.
-    pub(crate) const fn virtual_slot(cluster: u32, slot: usize) -> Entry {
+    /// The entry of `slot` in cluster `cluster` of `area`.
+    pub(crate) const fn of(area: AreaId, cluster: u32, slot: usize) -> Entry {
         let offset = cluster as u64 * SLOTS_PER_CLUSTER as u64 + slot as u64;
-        Entry(NON_ZERO_AREA.saturating_add(offset))
+        Entry(NON_ZERO.saturating_add(((area.0.get() as u64) << AREA_SHIFT) + offset - 1))
+    }
+
+    /// The area that the slot is in.
+    #[inline]
+    pub(crate) const fn area(self) -> AreaId {
+        #[expect(clippy::cast_possible_truncation, reason = "the area's 8 bits")]
+        match NonZeroU8::new((self.raw() >> AREA_SHIFT) as u8) {
+            Some(number) => AreaId(number),
+            // Neither constructor makes such an entry.
+            None => AreaId::VIRTUAL,
+        }
+    }
+
+    /// The slot's place in its area.
+    #[inline]
+    pub(crate) const fn offset(self) -> u64 {
+        self.raw() & OFFSET_MASK
     }
 
     /// The cluster and the slot in it.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both constructors bound the offset"
+    )]
     pub(crate) const fn position(self) -> (u32, usize) {
-        let offset = self.raw() & OFFSET_MASK;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "both constructors bound the offset"
-        )]
-        let cluster = (offset / SLOTS_PER_CLUSTER as u64) as u32;
-        let slot = (offset % SLOTS_PER_CLUSTER as u64) as usize;
+        let cluster = (self.offset() / SLOTS_PER_CLUSTER as u64) as u32;
+        let slot = (self.offset() % SLOTS_PER_CLUSTER as u64) as usize;
         (cluster, slot)
     }
 }
 
-/// The area field of a virtual entry.
-const NON_ZERO_AREA: NonZeroU64 = match NonZeroU64::new(VIRTUAL_AREA << AREA_SHIFT) {
-    Some(area) => area,
-    None => NonZeroU64::MIN,
-};
-const _: () = assert!(NON_ZERO_AREA.get() == VIRTUAL_AREA << AREA_SHIFT);
+const NON_ZERO: NonZeroU64 = NonZeroU64::MIN;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
+    fn areas() -> impl Iterator<Item = AreaId> {
+        let physical = [0, 1, 253].map(|index| AreaId::physical(index).expect("a number"));
+        [AreaId::VIRTUAL].into_iter().chain(physical)
+    }
+
     #[test]
     fn extremes_come_back_whole() {
-        for cluster in [0, 1, u32::MAX / 2, CLUSTERS_MAX - 1] {
-            for slot in [0, SLOTS_PER_CLUSTER - 1] {
-                let entry = Entry::virtual_slot(cluster, slot);
-                assert_eq!(entry.position(), (cluster, slot));
-                assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
-                assert!(entry.raw() < 1 << Entry::BITS);
+        for area in areas() {
+            for cluster in [0, 1, u32::MAX / 2, CLUSTERS_MAX - 1] {
+                for slot in [0, SLOTS_PER_CLUSTER - 1] {
+                    let entry = Entry::of(area, cluster, slot);
+                    assert_eq!((entry.area(), entry.position()), (area, (cluster, slot)));
+                    assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
+                    assert!(entry.raw() < 1 << Entry::BITS);
+                }
             }
         }
     }
 
     #[test]
     fn numbers_that_name_no_slot_are_refused() {
-        let last = Entry::virtual_slot(CLUSTERS_MAX - 1, SLOTS_PER_CLUSTER - 1).raw();
-        for raw in [
-            0,
-            1,
-            OFFSET_MASK,
-            last + 1,
-            2 << AREA_SHIFT,
-            1 << 56 | last,
-            u64::MAX,
-        ] {
+        let last = Entry::of(AreaId::VIRTUAL, CLUSTERS_MAX - 1, SLOTS_PER_CLUSTER - 1).raw();
+        for raw in [0, 1, OFFSET_MASK, last + 1, 1 << 56 | last, u64::MAX] {
             assert_eq!(Entry::from_raw(raw), None, "{raw:#x}");
         }
+    }
+
+    #[test]
+    fn areas_have_numbers_of_their_own() {
+        assert_eq!(AreaId::VIRTUAL.physical_index(), None);
+        for index in [0, 1, 253] {
+            let area = AreaId::physical(index).expect("a number");
+            assert_eq!(area.physical_index(), Some(index));
+        }
+        assert_eq!(AreaId::physical(254), None);
+        assert_eq!(AreaId::physical(usize::MAX), None);
     }
 }

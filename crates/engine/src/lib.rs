@@ -1,15 +1,19 @@
-//! The swap engine: slot words, clusters, the virtual area, the swap cache, counts and the compressed pool.
+//! The swap engine: slot words, clusters, the virtual area and the physical ones, the swap cache, counts and the
+//! compressed pool.
 //!
 //! A page is swapped out in two halves: [`Engine::swap_out`] gives a filled frame a slot, [`Engine::write_out`] finds
 //! the content a place and frees the frame. [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`]
 //! and [`Engine::put`] count the page-table references; the last put frees everything.
 //!
-//! Nothing here makes a system call or knows a process, an address or a descriptor. Memory comes from a [`PageSource`].
+//! Nothing here makes a system call or knows a process, an address or a descriptor. Memory comes from a [`PageSource`],
+//! and what physical areas keep goes to their [`Storage`].
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
 //! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), cluster, the
 //! area's lists; and after releasing the cluster, the pool's locks.
 
+mod area;
+mod areas;
 mod backing;
 mod cluster;
 pub mod codec;
@@ -23,23 +27,25 @@ mod lists;
 pub mod pages;
 mod shadow;
 mod stats;
+mod storage;
 mod swap_in;
 mod sync;
 pub mod table;
-mod virtual_space;
+
 mod write_out;
 pub mod zpool;
 
-pub use backing::TAG_PHYSICAL;
+pub use area::AllocError;
+pub use areas::{AREAS_MAX, AreaFigures, NewArea, PRIORITY_DEFAULT, SwapOnError};
 pub use cluster::SLOTS_PER_CLUSTER;
 pub use codec::{Codec, Scratch};
 pub use count::DupError;
 pub use engine::{Config, ConfigError, Engine};
-pub use entry::Entry;
+pub use entry::{AreaId, Entry};
 pub use frame::{FrameMut, FrameRef};
 pub use pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 pub use shadow::Shadow;
 pub use stats::Stats;
+pub use storage::{RamStorage, Storage, StorageError};
 pub use swap_in::{Lookup, SwapIn, SwapInError};
-pub use virtual_space::AllocError;
 pub use write_out::{WriteOutError, Written};

@@ -1,4 +1,4 @@
-//! The virtual area's lists of clusters, linked through the clusters' own records.
+//! An area's lists of clusters, linked through the clusters' own records.
 //!
 //! Guarded by one lock, which comes after a cluster's lock. A cluster is put on a list or taken off only by a thread
 //! that holds its lock as well; a search that starts from a list therefore try-locks and passes over clusters that are

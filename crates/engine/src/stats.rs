@@ -1,7 +1,9 @@
 //! The engine's figures, gathered from the state they describe.
 
+use crate::area::Area;
+use crate::areas::Areas;
 use crate::frame::Frames;
-use crate::virtual_space::VirtualSpace;
+use crate::pages::PAGE_BYTES;
 use crate::zpool::Pool;
 
 /// Current figures of an engine. Bytes and pages as named; the rest are counts.
@@ -15,6 +17,8 @@ pub struct Stats {
     pub compressed: u64,
     /// Pages in the pool, as they are.
     pub raw: u64,
+    /// Pages in physical areas.
+    pub physical: u64,
     /// Bytes of payload in the pool.
     pub payload_bytes: u64,
     /// Bytes of memory that the pool's spans take.
@@ -36,19 +40,24 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn gather(space: &VirtualSpace, frames: &Frames, pool: &Pool) -> Stats {
+    pub(crate) fn gather(space: &Area, areas: &Areas, frames: &Frames, pool: &Pool) -> Stats {
         let slots = space.stats();
+        let areas = areas.figures();
+        let area_bytes: u64 = areas.iter().map(|area| area.table_bytes).sum();
         let pool = pool.stats();
         Stats {
             slots_used: slots.slots_used,
             zero: slots.zero,
             compressed: pool.objects.saturating_sub(pool.whole_pages) as u64,
             raw: pool.whole_pages as u64,
+            physical: areas.iter().map(|area| area.used_bytes).sum::<u64>() / PAGE_BYTES as u64,
             payload_bytes: pool.payload_bytes as u64,
             pool_bytes: pool.span_bytes,
             frames_used: frames.used() as u64,
             clusters: slots.clusters,
-            table_bytes: slots.table_bytes + (frames.table_bytes() + pool.table_bytes) as u64,
+            table_bytes: slots.table_bytes
+                + area_bytes
+                + (frames.table_bytes() + pool.table_bytes) as u64,
             alloc_reject: space.rejected(),
             pool_reject: pool.rejected,
             damaged: pool.damaged,

@@ -4,7 +4,7 @@
 //! at again (the frame) or decided by the same compare-exchange (the pin), so that content of another entry is never
 //! returned.
 
-use crate::backing::{Backing, ONE_PIN, PINS_MAX};
+use crate::backing::{Backing, ONE_PIN, PINS_MAX, Stored};
 use crate::cluster::Cluster;
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -12,6 +12,7 @@ use crate::entry::Entry;
 use crate::frame::FrameRef;
 use crate::pages::Page;
 use crate::shadow::Shadow;
+use crate::storage::StorageError;
 use crate::sync::{Ordering, yield_now};
 use crate::table::Kind;
 use crate::zpool::Handle;
@@ -25,6 +26,8 @@ pub enum SwapIn {
     Cached,
     /// In the pool.
     Compressed,
+    /// In a physical area.
+    Physical,
 }
 
 /// Why a page could not be brought back.
@@ -44,6 +47,16 @@ pub enum SwapInError {
         /// What did not fit.
         what: &'static str,
     },
+    /// The area could not be read; the destination holds anything.
+    #[error(
+        "entry {raw:#x}: its area cannot be read: {error}: the page cannot be brought back; check the device"
+    )]
+    Unreadable {
+        /// The entry.
+        raw: u64,
+        /// What the storage said.
+        error: StorageError,
+    },
 }
 
 /// What [`Engine::lookup`] found.
@@ -55,7 +68,7 @@ pub enum Lookup<'a> {
     Cached(FrameRef<'a>),
     /// The page is all zeros.
     Zero,
-    /// The content is in the pool (or was, a moment ago): swap it in.
+    /// The content is in the pool or in a physical area (or was, a moment ago): swap it in.
     Stored,
 }
 
@@ -92,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Copies the entry's content to `dst`. The count stays. Takes no lock.
+    /// Copies the entry's content to `dst`. The count stays. Takes no lock; blocks while an area is read.
     ///
     /// # Errors
     /// [`SwapInError`]; `dst` may have been written to.
@@ -119,10 +132,13 @@ impl Engine {
                 Lookup::Stored => {}
             }
             // Between the look at the word and this one the slot may have been freed and taken again: then look again.
-            if let Some(handle) = self.pin(cluster, slot) {
-                let read = self.read(entry, handle, dst, scratch);
+            if let Some(stored) = self.pin(cluster, slot) {
+                let read = match stored {
+                    Stored::Pool(handle) => self.unpack(entry, handle, dst, scratch),
+                    Stored::Physical(physical) => self.read(entry, physical, dst),
+                };
                 self.unpin(entry, cluster, slot);
-                return read.map(|()| SwapIn::Compressed);
+                return read;
             }
             if self.is_lost(cluster, slot) {
                 return Err(SwapInError::Corrupt {
@@ -134,12 +150,12 @@ impl Engine {
     }
 
     /// Pins a slot's stored bytes; `None` if there are none, or if they are about to be freed.
-    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Option<Handle> {
+    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Option<Stored> {
         let word = cluster.backing(slot)?;
         let mut raw = word.load(Ordering::Acquire);
         loop {
             let backing = Backing::from_raw(raw);
-            let handle = backing.handle()?;
+            let stored = backing.stored()?;
             if backing.is_abandoned() {
                 return None;
             }
@@ -155,7 +171,7 @@ impl Engine {
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return Some(handle),
+                Ok(_) => return Some(stored),
                 Err(now) => raw = now,
             }
         }
@@ -176,18 +192,29 @@ impl Engine {
             cluster.set_backing(slot, Backing::NONE);
             self.space.release_slot(&mut cluster, entry);
         }
-        if let Some(handle) = before.handle() {
-            self.free_stored(handle);
+        if let Some(stored) = before.stored() {
+            self.free_stored(stored);
         }
     }
 
-    fn read(
+    fn read(&self, entry: Entry, physical: Entry, dst: &mut Page) -> Result<SwapIn, SwapInError> {
+        self.at_storage.pass();
+        match self.areas.read(physical, dst) {
+            Ok(()) => Ok(SwapIn::Physical),
+            Err(error) => Err(SwapInError::Unreadable {
+                raw: entry.raw(),
+                error,
+            }),
+        }
+    }
+
+    fn unpack(
         &self,
         entry: Entry,
         handle: Handle,
         dst: &mut Page,
         scratch: &mut Scratch,
-    ) -> Result<(), SwapInError> {
+    ) -> Result<SwapIn, SwapInError> {
         let corrupt = |what| SwapInError::Corrupt {
             raw: entry.raw(),
             what,
@@ -196,7 +223,7 @@ impl Engine {
         match self.pool.with(handle, |payload| {
             self.codec.decompress(payload, dst, scratch)
         }) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => Ok(SwapIn::Compressed),
             Ok(Err(_)) => Err(corrupt("they do not decompress to a page")),
             Err(_) => Err(corrupt("the checksum does not fit")),
         }
@@ -208,7 +235,7 @@ impl Engine {
         cluster.lock().is_some_and(|cluster| {
             let word = cluster.word(slot);
             let stored = matches!(word.kind(), Kind::Shadow(_)) && !word.is_zero();
-            stored && word.count_field() > 0 && cluster.backing(slot).handle().is_none()
+            stored && word.count_field() > 0 && cluster.backing(slot).stored().is_none()
         })
     }
 

@@ -1,15 +1,19 @@
-//! Second half of a swap-out: from the frame to the zero flag or the pool.
+//! Second half of a swap-out: from the frame to the zero flag, the pool, or a physical area.
 //!
 //! The frame's claim is held from start to end, so there is one writer; the cluster's lock only at both ends, not while
-//! the page is compressed. A put that reaches count 0 in between leaves the slot to the writer, who looks at the count
-//! when it gives the claim back. Readers are not held up: they find the frame until the word says otherwise.
+//! the page is compressed or written. A put that reaches count 0 in between leaves the slot to the writer, who looks at
+//! the count when it gives the claim back. Readers are not held up: they find the frame until the word says otherwise.
+//!
+//! Pages are written out several at a time: those that go to an area get neighbouring slots there, and one request
+//! writes them all.
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Stored};
 use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::frame::FrameRef;
-use crate::zpool::Handle;
+use crate::pages::Page;
+use crate::storage::StorageError;
 
 /// What [`Engine::write_out`] made of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +25,10 @@ pub enum Written {
         /// Length of the payload.
         bytes: usize,
     },
-    /// Did not compress; kept as it is.
+    /// Did not compress; kept in the pool as it is.
     Raw,
+    /// In a physical area.
+    Physical,
     /// The last reference went away meanwhile: everything is freed.
     Freed,
 }
@@ -30,11 +36,17 @@ pub enum Written {
 /// Why a page was not written out. Nothing is lost in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WriteOutError {
-    /// The pool is at its limit. The page stays in its frame.
+    /// The pool is at its limit, and no area has room. The page stays in its frame.
     #[error(
-        "the compressed pool is at its limit: the page stays in its frame; raise the limit or free entries, and repeat"
+        "the compressed pool is at its limit and no area has room: the page stays in its frame; raise the limit, add \
+         an area or free entries, and repeat"
     )]
-    PoolFull,
+    Full,
+    /// An area could not be written. The page stays in its frame.
+    #[error(
+        "an area cannot be written: {0}: the page stays in its frame; check the device, and repeat"
+    )]
+    Unwritable(StorageError),
     /// Another thread is writing the entry out.
     #[error("another thread is writing this entry out: let it finish")]
     Busy,
@@ -45,39 +57,135 @@ pub enum WriteOutError {
     NotCached,
 }
 
-/// How the frame of a page that was written out leaves the cache.
-pub(crate) enum Outcome {
+/// A page on its way out.
+pub(crate) struct Leaving<'a> {
+    pub(crate) entry: Entry,
+    pub(crate) frame: FrameRef<'a>,
+    pub(crate) to: Destination,
+}
+
+/// Where a page goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Destination {
+    /// Nowhere: it is all zeros.
     Zero,
-    Stored(Handle),
-    Refused,
+    Stored(Stored, Written),
+    /// The pool was full, or did not want it as it does not compress.
+    None {
+        packs: bool,
+    },
+    Refused(WriteOutError),
 }
 
 impl Engine {
-    /// Second half: finds the content a place (the zero flag or the pool) and takes the frame out of the cache. The
-    /// word keeps count, zero flag and shadow. If the last reference goes away meanwhile, everything is freed.
+    /// Second half, of one page: as [`Engine::write_out_all`].
     ///
     /// # Errors
     /// [`WriteOutError`]; the content is where it was.
     pub fn write_out(&self, entry: Entry, scratch: &mut Scratch) -> Result<Written, WriteOutError> {
-        let frame = self.claim(entry)?;
-        if frame.is_zero() {
-            return self.finish(entry, &frame, &Outcome::Zero, Written::Zero);
+        let mut outcome = Err(WriteOutError::NotCached);
+        self.write_out_all(0, &[entry], scratch, |_, of_one| outcome = of_one);
+        outcome
+    }
+
+    /// Second half: finds the content of each page a place (zero flag, pool or area) and takes its frame out of
+    /// the cache. The words keep count, zero flag and shadow. If the last reference of one goes away meanwhile,
+    /// everything behind it is freed. `done` hears how it went for each. `cpu` is a hint where in an area to take slots
+    /// from. Blocks while an area is written.
+    pub fn write_out_all(
+        &self,
+        cpu: usize,
+        entries: &[Entry],
+        scratch: &mut Scratch,
+        mut done: impl FnMut(Entry, Result<Written, WriteOutError>),
+    ) {
+        let mut leaving = Vec::with_capacity(entries.len());
+        for &entry in entries {
+            match self.claim(entry) {
+                Ok(frame) => leaving.push(self.pack(entry, frame, scratch)),
+                Err(error) => done(entry, Err(error)),
+            }
         }
-        let (payload, written): (&[u8], _) = match self.codec.compress(&frame, scratch) {
-            Ok(packed) => (
-                packed,
-                Written::Compressed {
-                    bytes: packed.len(),
-                },
-            ),
-            Err(_incompressible) => (&frame.0, Written::Raw),
+        self.write_to_areas(cpu, &mut leaving);
+        for page in leaving {
+            done(page.entry, self.finish(&page));
+        }
+    }
+
+    /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if there are any.
+    fn pack<'a>(&self, entry: Entry, frame: FrameRef<'a>, scratch: &mut Scratch) -> Leaving<'a> {
+        let to = if frame.is_zero() {
+            Destination::Zero
+        } else {
+            match self.codec.compress(&frame, scratch) {
+                Ok(packed) => {
+                    let bytes = packed.len();
+                    self.store(entry, packed, Written::Compressed { bytes })
+                }
+                Err(_incompressible) if !self.areas.is_empty() => {
+                    Destination::None { packs: false }
+                }
+                Err(_incompressible) => self.store(entry, &frame.0, Written::Raw),
+            }
         };
+        Leaving { entry, frame, to }
+    }
+
+    fn store(&self, entry: Entry, payload: &[u8], written: Written) -> Destination {
         self.at_pool.pass();
-        let outcome = match self.pool.store(entry.raw(), payload) {
-            Ok(handle) => Outcome::Stored(handle),
-            Err(_full) => Outcome::Refused,
-        };
-        self.finish(entry, &frame, &outcome, written)
+        match self.pool.store(entry.raw(), payload) {
+            Ok(handle) => Destination::Stored(Stored::Pool(handle), written),
+            Err(_full) => Destination::None { packs: true },
+        }
+    }
+
+    /// Gives the pages that have no place yet slots in the areas, and writes each run of neighbours at once. What finds
+    /// no slot there and was not offered to the pool goes to the pool as it is.
+    fn write_to_areas(&self, cpu: usize, leaving: &mut [Leaving<'_>]) {
+        let mut homeless: Vec<&mut Leaving<'_>> = leaving
+            .iter_mut()
+            .filter(|page| matches!(page.to, Destination::None { .. }))
+            .collect();
+        let mut slots = Vec::with_capacity(homeless.len());
+        while slots.len() < homeless.len()
+            && let Some(slot) = self
+                .areas
+                .allocate(cpu, homeless[slots.len()].entry.offset())
+        {
+            slots.push(slot);
+        }
+        let (mut placed, without) = homeless.split_at_mut(slots.len());
+        for run in slots.chunk_by(|a, b| a.raw() + 1 == b.raw()) {
+            let (pages, rest) = placed.split_at_mut(run.len());
+            self.write_run(run, pages);
+            placed = rest;
+        }
+        for page in without {
+            page.to = match page.to {
+                Destination::None { packs: false } => {
+                    self.store(page.entry, &page.frame.0, Written::Raw)
+                }
+                other => other,
+            };
+        }
+    }
+
+    /// Writes pages to the neighbouring slots of `run`, which are given back if that fails.
+    fn write_run(&self, run: &[Entry], pages: &mut [&mut Leaving<'_>]) {
+        let content: Vec<&Page> = pages.iter().map(|page| &*page.frame).collect();
+        self.at_storage.pass();
+        let written = run
+            .first()
+            .map_or(Ok(()), |&first| self.areas.write(first, &content));
+        for (page, &slot) in pages.iter_mut().zip(run) {
+            page.to = match written {
+                Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),
+                Err(error) => {
+                    self.areas.give_back(slot);
+                    Destination::Refused(WriteOutError::Unwritable(error))
+                }
+            };
+        }
     }
 
     /// Claims the entry's frame: from here until `finish` a put leaves the slot to us.
@@ -95,45 +203,236 @@ impl Engine {
     }
 
     /// Gives the claim back and puts the slot into its new state.
-    pub(crate) fn finish(
-        &self,
-        entry: Entry,
-        frame: &FrameRef<'_>,
-        outcome: &Outcome,
-        written: Written,
-    ) -> Result<Written, WriteOutError> {
-        let located = self.space.locate(entry);
+    pub(crate) fn finish(&self, page: &Leaving<'_>) -> Result<Written, WriteOutError> {
+        let located = self.space.locate(page.entry);
         let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
         else {
             return Err(WriteOutError::NotCached);
         };
-        let index = frame.index();
+        let index = page.frame.index();
         let word = cluster.word(slot);
         // While we hold the claim nobody else takes the frame away from the slot.
         debug_assert_eq!(word.frame(), Some(index));
         self.frames.unclaim(index);
         if word.count_field() == 0 {
             // The last reference was put meanwhile and left the slot to us.
-            self.space.release_slot(&mut cluster, entry);
+            self.space.release_slot(&mut cluster, page.entry);
             drop(cluster);
             self.frames.release(index);
-            if let Outcome::Stored(handle) = *outcome {
-                self.free_stored(handle);
+            if let Destination::Stored(stored, _) = page.to {
+                self.free_stored(stored);
             }
             return Ok(Written::Freed);
         }
         let word = word.into_shadow(self.frames.shadow(index));
-        match *outcome {
-            Outcome::Refused => return Err(WriteOutError::PoolFull),
-            Outcome::Zero => cluster.set_word(slot, word.with_zero(true)),
-            Outcome::Stored(handle) => {
-                // The backing first: whoever sees the word without a frame finds it.
-                cluster.set_backing(slot, Backing::compressed(handle));
-                cluster.set_word(slot, word);
+        let written = match page.to {
+            Destination::None { .. } => return Err(WriteOutError::Full),
+            Destination::Refused(error) => return Err(error),
+            Destination::Zero => {
+                cluster.set_word(slot, word.with_zero(true));
+                Written::Zero
             }
-        }
+            Destination::Stored(stored, written) => {
+                // The backing first: whoever sees the word without a frame finds it.
+                cluster.set_backing(slot, Backing::of(stored));
+                cluster.set_word(slot, word);
+                written
+            }
+        };
         drop(cluster);
         self.frames.release(index);
         Ok(written)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::areas::{NewArea, PRIORITY_DEFAULT};
+    use crate::codec::Codec;
+    use crate::engine::Config;
+    use crate::pages::{HeapPages, PAGE_BYTES};
+    use crate::shadow::Shadow;
+    use crate::storage::{RamStorage, Storage};
+    use crate::swap_in::{SwapIn, SwapInError};
+    use crate::zpool::testing::{Kind, page_bytes};
+
+    const SLOTS: u64 = 24;
+    const BROKEN: StorageError = StorageError::Failed { errno: 5 };
+
+    /// Storage in memory that counts requests and can be broken.
+    #[derive(Debug, Clone)]
+    struct Probe(Arc<Inner>);
+
+    #[derive(Debug)]
+    struct Inner {
+        ram: RamStorage,
+        writes: AtomicU64,
+        is_broken: AtomicBool,
+    }
+
+    impl Probe {
+        fn broken(&self, is_broken: bool) {
+            self.0.is_broken.store(is_broken, Ordering::Relaxed);
+        }
+
+        fn check(&self) -> Result<(), StorageError> {
+            let is_broken = self.0.is_broken.load(Ordering::Relaxed);
+            if is_broken { Err(BROKEN) } else { Ok(()) }
+        }
+    }
+
+    impl Storage for Probe {
+        fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
+            self.check()?;
+            self.0.ram.read(slot, page)
+        }
+
+        fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+            self.check()?;
+            self.0.writes.fetch_add(1, Ordering::Relaxed);
+            self.0.ram.write(slot, pages)
+        }
+    }
+
+    fn engine(pool_limit_bytes: u64) -> (Engine, Probe) {
+        let config = Config {
+            frames: 16,
+            cpus: 1,
+            codec: Codec::Lz4,
+            pool_limit_bytes,
+            checksums: true,
+        };
+        let engine = Engine::new(&config, Arc::new(HeapPages::new())).expect("memory");
+        let probe = Probe(Arc::new(Inner {
+            ram: RamStorage::new(usize::try_from(SLOTS).expect("few")),
+            writes: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+        }));
+        let area = NewArea {
+            slots: SLOTS,
+            bad: vec![0],
+            priority: PRIORITY_DEFAULT,
+            storage: Box::new(probe.clone()),
+        };
+        engine.swap_on(area).expect("a good area");
+        (engine, probe)
+    }
+
+    fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
+        let mut frame = engine.frame().expect("a free frame");
+        frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
+        let swapped = engine.swap_out(0, frame, Shadow::ABSENT);
+        swapped.expect("a slot")
+    }
+
+    fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
+        let mut page = Box::new(Page([0xee; PAGE_BYTES]));
+        let from = engine.swap_in(entry, &mut page, &mut engine.scratch())?;
+        Ok((from, page))
+    }
+
+    fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64, expected: SwapIn) {
+        let (from, page) = read(engine, entry).expect("not lost");
+        assert_eq!(from, expected);
+        assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
+    }
+
+    fn write_all(engine: &Engine, entries: &[Entry]) -> Vec<Result<Written, WriteOutError>> {
+        let mut results = Vec::new();
+        engine.write_out_all(0, entries, &mut engine.scratch(), |_, result| {
+            results.push(result);
+        });
+        results
+    }
+
+    #[test]
+    fn what_the_full_pool_refuses_goes_to_the_area_with_one_request() {
+        let (engine, probe) = engine(0);
+        let entries: Vec<Entry> = (1..=8).map(|seed| out(&engine, Kind::Text, seed)).collect();
+        assert_eq!(write_all(&engine, &entries), [Ok(Written::Physical); 8]);
+        assert_eq!(probe.0.writes.load(Ordering::Relaxed), 1);
+        for (&entry, seed) in entries.iter().zip(1..) {
+            assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
+        }
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.physical, stats.compressed, stats.frames_used),
+            (8, 0, 0)
+        );
+        entries.into_iter().for_each(|entry| engine.put(entry));
+        assert_eq!((engine.stats().physical, engine.stats().slots_used), (0, 0));
+    }
+
+    #[test]
+    fn a_page_that_packs_goes_to_the_pool_and_one_that_does_not_to_the_area() {
+        let (engine, _) = engine(1 << 20);
+        let (text, noise) = (out(&engine, Kind::Text, 1), out(&engine, Kind::Random, 2));
+        let results = write_all(&engine, &[text, noise]);
+        assert!(matches!(results[0], Ok(Written::Compressed { .. })));
+        assert_eq!(results[1], Ok(Written::Physical));
+        assert_holds(&engine, text, Kind::Text, 1, SwapIn::Compressed);
+        assert_holds(&engine, noise, Kind::Random, 2, SwapIn::Physical);
+    }
+
+    #[test]
+    fn with_the_area_full_the_rest_goes_to_the_pool_or_stays() {
+        let (engine, _) = engine(1 << 20);
+        let usable = usize::try_from(SLOTS - 1).expect("few");
+        let mut entries = Vec::new();
+        for seed in 1..=SLOTS + 1 {
+            entries.push(out(&engine, Kind::Random, seed));
+            let written = engine.write_out(entries[entries.len() - 1], &mut engine.scratch());
+            let expected = if entries.len() <= usable {
+                Written::Physical
+            } else {
+                Written::Raw
+            };
+            assert_eq!(written, Ok(expected), "page {seed}");
+        }
+        engine.set_pool_limit(0);
+        let last = out(&engine, Kind::Random, 99);
+        let result = engine.write_out(last, &mut engine.scratch());
+        assert_eq!(result, Err(WriteOutError::Full));
+        assert_holds(&engine, last, Kind::Random, 99, SwapIn::Cached);
+        for (at, &entry) in entries.iter().enumerate() {
+            let from = if at < usable {
+                SwapIn::Physical
+            } else {
+                SwapIn::Compressed
+            };
+            assert_holds(&engine, entry, Kind::Random, at as u64 + 1, from);
+        }
+        engine.put(entries[0]);
+        let result = engine.write_out(last, &mut engine.scratch());
+        assert_eq!(result, Ok(Written::Physical), "a slot is free again");
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_stays_and_one_that_cannot_be_read_is_an_error() {
+        let (engine, probe) = engine(0);
+        let written = out(&engine, Kind::Text, 1);
+        assert_eq!(write_all(&engine, &[written]), [Ok(Written::Physical)]);
+        probe.broken(true);
+        let kept = [out(&engine, Kind::Text, 2), out(&engine, Kind::Text, 3)];
+        let refused = Err(WriteOutError::Unwritable(BROKEN));
+        assert_eq!(write_all(&engine, &kept), [refused; 2]);
+        assert_holds(&engine, kept[0], Kind::Text, 2, SwapIn::Cached);
+        // The area is passed over now.
+        assert_eq!(write_all(&engine, &kept), [Err(WriteOutError::Full); 2]);
+        let raw = written.raw();
+        let unreadable = SwapInError::Unreadable { raw, error: BROKEN };
+        assert_eq!(read(&engine, written).unwrap_err(), unreadable);
+        assert_eq!(engine.count(written), 1, "it may be readable again");
+        probe.broken(false);
+        assert_holds(&engine, written, Kind::Text, 1, SwapIn::Physical);
+        engine.put(written);
+        assert_eq!(write_all(&engine, &kept), [Ok(Written::Physical); 2]);
+        assert_holds(&engine, kept[1], Kind::Text, 3, SwapIn::Physical);
+        assert_eq!(engine.stats().physical, 2);
+        assert_eq!(engine.areas()[0].errors, 2);
     }
 }

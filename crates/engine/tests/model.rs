@@ -1,18 +1,22 @@
-//! Random operations against a naive model: a map from entry to content and count. The pool is small enough to fill up.
+//! Random operations against a naive model: a map from entry to content and count. The pool and the areas behind it are
+//! small enough to fill up, and the areas' storage breaks down now and then.
 
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use vswap_engine::{
-    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Shadow, SwapIn,
-    SwapInError, WriteOutError, Written,
+    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES, Page,
+    RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError, WriteOutError, Written,
 };
 
 const FRAMES: usize = 6;
 const POOL_LIMIT_BYTES: u64 = 12 * PAGE_BYTES as u64;
+/// Slots of each area, one of which is bad.
+const AREAS: [usize; 2] = [9, 6];
 const OPERATIONS_MAX: usize = if cfg!(miri) { 30 } else { 400 };
 const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 
@@ -26,6 +30,35 @@ enum Operation {
     Put { at: usize, times: u8 },
     Compact,
     Limit { pages: u64 },
+    Break { is_broken: bool },
+}
+
+/// Storage of all areas, which breaks and is mended with a switch.
+#[derive(Debug)]
+struct Fragile {
+    ram: RamStorage,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Fragile {
+    fn check(&self) -> Result<(), StorageError> {
+        match self.is_broken.load(Ordering::Relaxed) {
+            true => Err(StorageError::Failed { errno: 5 }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Storage for Fragile {
+    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
+        self.check()?;
+        self.ram.read(slot, page)
+    }
+
+    fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+        self.check()?;
+        self.ram.write(slot, pages)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +104,7 @@ enum Where {
     Cached,
     Zero,
     Stored,
+    Area,
 }
 
 #[derive(Debug)]
@@ -99,6 +133,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
         1 => Just(Operation::Compact),
         1 => (0..24u64).prop_map(|pages| Operation::Limit { pages }),
+        1 => any::<bool>().prop_map(|is_broken| Operation::Break { is_broken }),
     ]
 }
 
@@ -110,6 +145,7 @@ struct Run {
     dead: Vec<Entry>,
     scratch: vswap_engine::Scratch,
     born: u64,
+    is_broken: Arc<AtomicBool>,
 }
 
 impl Run {
@@ -123,6 +159,20 @@ impl Run {
         };
         let engine = Engine::new(&config, Arc::clone(pages) as _).expect("memory");
         let scratch = engine.scratch();
+        let is_broken = Arc::new(AtomicBool::new(false));
+        for (priority, slots) in (0..).zip(AREAS) {
+            let storage = Fragile {
+                ram: RamStorage::new(slots),
+                is_broken: Arc::clone(&is_broken),
+            };
+            let area = NewArea {
+                slots: slots as u64,
+                bad: vec![3],
+                priority,
+                storage: Box::new(storage),
+            };
+            engine.swap_on(area).expect("a good area");
+        }
         Run {
             engine,
             model: HashMap::new(),
@@ -130,6 +180,7 @@ impl Run {
             dead: Vec::new(),
             scratch,
             born: 0,
+            is_broken,
         }
     }
 
@@ -176,6 +227,7 @@ impl Run {
             Operation::Limit { pages } => {
                 self.engine.set_pool_limit(pages * PAGE_BYTES as u64);
             }
+            Operation::Break { is_broken } => self.is_broken.store(is_broken, Ordering::Relaxed),
         }
         // Figures go through every size class, which takes the interpreter seconds.
         if !cfg!(miri) {
@@ -219,12 +271,15 @@ impl Run {
                 page.place = Where::Stored;
             }
             (Where::Cached, Content::Random(_), Ok(Written::Raw)) => page.place = Where::Stored,
+            (Where::Cached, Content::Dense(_) | Content::Random(_), Ok(Written::Physical)) => {
+                page.place = Where::Area;
+            }
             (
                 Where::Cached,
                 Content::Dense(_) | Content::Random(_),
-                Err(WriteOutError::PoolFull),
+                Err(WriteOutError::Full | WriteOutError::Unwritable(_)),
             )
-            | (Where::Zero | Where::Stored, _, Err(WriteOutError::NotCached)) => {}
+            | (Where::Zero | Where::Stored | Where::Area, _, Err(WriteOutError::NotCached)) => {}
             unexpected => panic!("write_out: {unexpected:?}"),
         }
     }
@@ -245,14 +300,17 @@ impl Run {
     fn verify(&mut self, entry: Entry) {
         let page = &self.model[&entry];
         let mut found = Box::new(Page([0x77; PAGE_BYTES]));
-        let from = self
-            .engine
-            .swap_in(entry, &mut found, &mut self.scratch)
-            .expect("alive");
+        let result = self.engine.swap_in(entry, &mut found, &mut self.scratch);
+        if page.place == Where::Area && self.is_broken.load(Ordering::Relaxed) {
+            assert!(matches!(result, Err(SwapInError::Unreadable { .. })));
+            return;
+        }
+        let from = result.expect("alive");
         let expected_from = match page.place {
             Where::Cached => SwapIn::Cached,
             Where::Zero => SwapIn::Zero,
             Where::Stored => SwapIn::Compressed,
+            Where::Area => SwapIn::Physical,
         };
         assert_eq!(from, expected_from);
         assert!(
@@ -263,7 +321,7 @@ impl Run {
         assert_eq!(self.engine.shadow(entry), Some(page.shadow));
         match (self.engine.lookup(entry), page.place) {
             (Lookup::Cached(frame), Where::Cached) => assert!(frame.0 == found.0),
-            (Lookup::Zero, Where::Zero) | (Lookup::Stored, Where::Stored) => {}
+            (Lookup::Zero, Where::Zero) | (Lookup::Stored, Where::Stored | Where::Area) => {}
             unexpected => panic!("lookup: {unexpected:?}"),
         }
     }
@@ -279,10 +337,12 @@ impl Run {
         assert_eq!(stats.slots_used, self.model.len() as u64);
         assert_eq!(stats.zero, places(Where::Zero));
         assert_eq!(stats.compressed + stats.raw, places(Where::Stored));
+        assert_eq!(stats.physical, places(Where::Area));
         assert_eq!(stats.frames_used, places(Where::Cached));
     }
 
     fn end(mut self) {
+        self.is_broken.store(false, Ordering::Relaxed);
         for entry in self.alive.clone() {
             self.verify(entry);
         }

@@ -10,8 +10,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Scratch, Shadow,
-    SwapInError, WriteOutError,
+    Codec, Config, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
+    RamStorage, Scratch, Shadow, SwapInError, WriteOutError,
 };
 
 const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
@@ -20,6 +20,8 @@ const FRAMES: usize = 24;
 const OPERATIONS: u64 = if cfg!(miri) { 12 } else { 60_000 };
 /// Small enough to be full now and then.
 const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
+/// Slots of each of two areas: together with the pool too few for all places.
+const AREA_SLOTS: usize = 20;
 
 type Place = Mutex<Option<(Entry, u64)>>;
 
@@ -81,11 +83,14 @@ impl<'a> Worker<'a> {
 
     fn run(&mut self) {
         for _ in 0..OPERATIONS {
-            match random(&mut self.state) % 10 {
+            match random(&mut self.state) % 11 {
                 0..3 => self.swap_out(),
                 3..6 => self.write_out(),
                 6..8 => self.swap_in(),
                 8 => self.share(),
+                9 => {
+                    self.engine.compact(1);
+                }
                 _ => self.drop_one(),
             }
         }
@@ -116,7 +121,8 @@ impl<'a> Worker<'a> {
         if let Some((entry, _)) = self.peek() {
             match self.engine.write_out(entry, &mut self.scratch) {
                 Ok(_) | Err(WriteOutError::Busy | WriteOutError::NotCached) => {}
-                Err(WriteOutError::PoolFull) => self.drop_one(),
+                Err(WriteOutError::Full) => self.drop_one(),
+                Err(error @ WriteOutError::Unwritable(_)) => panic!("{error}"),
             }
         }
     }
@@ -188,6 +194,15 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
         checksums: true,
     };
     let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
+    for _ in 0..2 {
+        let area = NewArea {
+            slots: AREA_SLOTS as u64,
+            bad: vec![0],
+            priority: PRIORITY_DEFAULT,
+            storage: Box::new(RamStorage::new(AREA_SLOTS)),
+        };
+        engine.swap_on(area).expect("a good area");
+    }
     let places: Vec<Place> = (0..PLACES).map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -224,6 +239,13 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
         (stats.compressed, stats.raw, stats.pool_bytes, stats.damaged),
         (0, 0, 0, 0)
     );
+    assert_eq!(stats.physical, 0);
+    let written = engine
+        .areas()
+        .iter()
+        .map(|area| area.pages_written)
+        .sum::<u64>();
+    assert!(cfg!(miri) || written > 1000, "the areas had nothing to do");
     drop(engine);
     assert_eq!(pages.pages_out(), 0);
 }

@@ -49,7 +49,7 @@ impl Writeback {
     /// Write out one batch in the calling thread. False when there was none, or the pool takes no more.
     pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
         let batch = take(&mut self.lock());
-        !batch.is_empty() && self.write(core, batch, scratch)
+        !batch.is_empty() && self.write(core, &batch, scratch)
     }
 
     /// End the writers.
@@ -70,11 +70,17 @@ impl Writeback {
     }
 
     /// Write a batch out. What the full pool refuses stays in its frame and goes to the end of the queue.
-    fn write(&self, core: &Core, batch: Vec<Entry>, scratch: &mut Scratch) -> bool {
-        let refused: Vec<Entry> = batch
-            .into_iter()
-            .filter(|entry| !write_one(core, *entry, scratch))
-            .collect();
+    fn write(&self, core: &Core, batch: &[Entry], scratch: &mut Scratch) -> bool {
+        let mut refused = Vec::new();
+        core.engine
+            .write_out_all(0, batch, scratch, |entry, outcome| match outcome {
+                Ok(written) => count(core, written),
+                // Given up meanwhile.
+                Err(WriteOutError::NotCached) => {}
+                Err(WriteOutError::Full | WriteOutError::Unwritable(_) | WriteOutError::Busy) => {
+                    refused.push(entry);
+                }
+            });
         let full = !refused.is_empty();
         core.governor.note_full(full);
         if full {
@@ -94,24 +100,19 @@ fn take(queue: &mut VecDeque<Entry>) -> Vec<Entry> {
     queue.drain(..count).collect()
 }
 
-/// Write one entry out and count it; false when the pool is full.
-fn write_one(core: &Core, entry: Entry, scratch: &mut Scratch) -> bool {
+/// Count what was written out.
+fn count(core: &Core, written: Written) {
     let stats = &core.stats;
-    let stored = match core.engine.write_out(entry, scratch) {
-        Ok(Written::Zero) => {
-            stats.pages_out_zero.add(1);
-            return true;
-        }
-        Ok(Written::Compressed { bytes }) => bytes as u64,
-        Ok(Written::Raw) => PAGE_BYTES,
-        // Given up meanwhile.
-        Ok(Written::Freed) | Err(WriteOutError::NotCached) => return true,
-        Err(WriteOutError::PoolFull | WriteOutError::Busy) => return false,
+    let stored = match written {
+        Written::Zero => return stats.pages_out_zero.add(1),
+        Written::Compressed { bytes } => bytes as u64,
+        Written::Raw => PAGE_BYTES,
+        // No memory of the run.
+        Written::Physical | Written::Freed => return,
     };
     stats.compressed_pages.add(1);
     stats.compressed_out_bytes.add(stored);
     core.governor.stored(stored);
-    true
 }
 
 /// Start one writer a CPU.
@@ -121,7 +122,7 @@ pub fn start(core: &Arc<Core>) {
         threads::spawn(&format!("write-{cpu}"), move || {
             let mut scratch = core.engine.scratch();
             while let Some(batch) = core.writeback.next() {
-                if !core.writeback.write(&core, batch, &mut scratch) {
+                if !core.writeback.write(&core, &batch, &mut scratch) {
                     std::thread::sleep(FULL_PACE);
                 }
             }

@@ -12,8 +12,8 @@ use loom::{sync::Arc, thread};
 use shuttle::{sync::Arc, thread};
 
 use vswap_engine::{
-    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, Scratch, Shadow,
-    SwapInError, WriteOutError,
+    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
+    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, WriteOutError,
 };
 
 /// A test of each race, which gives it to the function named.
@@ -35,6 +35,9 @@ macro_rules! each_race {
             two_swap_ins_of_stored_against_put,
             swap_in_against_write_out_and_put,
             frames_are_taken_and_given_back,
+            two_writers_fill_an_area,
+            write_out_to_an_area_against_put,
+            swap_in_from_an_area_against_put_and_reuse,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
@@ -50,15 +53,32 @@ macro_rules! each_race {
 type Shared = Arc<Engine>;
 
 fn engine(frames: usize) -> Shared {
+    engine_with_pool(frames, 1 << 20)
+}
+
+fn engine_with_pool(frames: usize, pool_limit_bytes: u64) -> Shared {
     let config = Config {
         frames,
         cpus: 1,
         // Stored pages are raw: what is modelled is the engine, not a codec.
         codec: Codec::None,
-        pool_limit_bytes: 1 << 20,
+        pool_limit_bytes,
         checksums: false,
     };
     Arc::new(Engine::new(&config, StdArc::new(HeapPages::new())).expect("memory"))
+}
+
+/// An engine without a pool and with an area of `slots` slots.
+fn engine_with_area(frames: usize, slots: usize) -> Shared {
+    let engine = engine_with_pool(frames, 0);
+    let area = NewArea {
+        slots: slots as u64,
+        bad: Vec::new(),
+        priority: PRIORITY_DEFAULT,
+        storage: Box::new(RamStorage::new(slots)),
+    };
+    engine.swap_on(area).expect("a good area");
+    engine
 }
 
 fn out(engine: &Engine, byte: u8) -> Entry {
@@ -92,6 +112,7 @@ fn assert_empty(engine: &Engine) {
     let stats = engine.stats();
     assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
     assert_eq!((stats.compressed, stats.raw, stats.pool_bytes), (0, 0, 0));
+    assert_eq!(stats.physical, 0);
 }
 
 /// Starts a thread that works on the engine.
@@ -245,10 +266,9 @@ pub fn dup_against_put_at_the_overflow() {
     assert_empty(&engine);
 }
 
-fn write_out_against_put_of(byte: u8) {
-    let engine = engine(1);
-    let entry = out(&engine, byte);
-    let put = spawn(&engine, move |engine| engine.put(entry));
+fn write_out_against_put_of(engine: &Shared, byte: u8) {
+    let entry = out(engine, byte);
+    let put = spawn(engine, move |engine| engine.put(entry));
     // Written before the put, freed by us, or gone already: all are right as long as nothing stays.
     let result = engine.write_out(entry, &mut Scratch::new());
     assert!(
@@ -256,18 +276,18 @@ fn write_out_against_put_of(byte: u8) {
         "{result:?}"
     );
     put.join().expect("no panic");
-    assert_eq!(read(&engine, entry), None);
-    assert_empty(&engine);
+    assert_eq!(read(engine, entry), None);
+    assert_empty(engine);
 }
 
 /// A page is written out while its last reference is put.
 pub fn write_out_against_put() {
-    write_out_against_put_of(1);
+    write_out_against_put_of(&engine(1), 1);
 }
 
 /// The same for a page of zeros.
 pub fn write_out_of_zeros_against_put() {
-    write_out_against_put_of(0);
+    write_out_against_put_of(&engine(1), 0);
 }
 
 /// A page is written out twice at once.
@@ -379,5 +399,55 @@ pub fn frames_are_taken_and_given_back() {
     let all = [engine.frame(), engine.frame(), engine.frame()];
     assert!(all.iter().all(Option::is_some) && engine.frame().is_none());
     drop(all);
+    assert_empty(&engine);
+}
+
+/// Two threads write out to an area whose cluster has room for both, and to its last slots.
+pub fn two_writers_fill_an_area() {
+    let engine = engine_with_area(3, 3);
+    let first = written(&engine, 1);
+    let other = spawn(&engine, |engine| written(engine, 2));
+    let mine = written(&engine, 3);
+    let other = other.join().expect("no panic");
+    for (entry, byte) in [(first, 1), (other, 2), (mine, 3)] {
+        assert_eq!(read(&engine, entry), Some(byte));
+    }
+    let fourth = out(&engine, 4);
+    let result = engine.write_out(fourth, &mut Scratch::new());
+    assert_eq!(result, Err(WriteOutError::Full));
+    assert_eq!(engine.stats().physical, 3);
+    for entry in [first, other, mine, fourth] {
+        engine.put(entry);
+    }
+    assert_empty(&engine);
+}
+
+/// A page is written to an area while its last reference is put.
+pub fn write_out_to_an_area_against_put() {
+    write_out_against_put_of(&engine_with_area(1, 1), 1);
+}
+
+/// A page is read from an area while its last reference is put and another page takes the area's only slot.
+pub fn swap_in_from_an_area_against_put_and_reuse() {
+    let engine = engine_with_area(1, 1);
+    let entry = written(&engine, 1);
+    let put = spawn(&engine, move |engine| {
+        engine.put(entry);
+        let other = out(engine, 2);
+        // As long as the reader is in, the slot is not free.
+        let result = engine.write_out(other, &mut Scratch::new());
+        assert!(
+            matches!(result, Ok(_) | Err(WriteOutError::Full)),
+            "{result:?}"
+        );
+        other
+    });
+    assert!(matches!(read(&engine, entry), None | Some(1)));
+    let other = put.join().expect("no panic");
+    assert_eq!(
+        (read(&engine, entry), read(&engine, other)),
+        (None, Some(2))
+    );
+    engine.put(other);
     assert_empty(&engine);
 }

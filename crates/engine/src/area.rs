@@ -1,20 +1,23 @@
-//! The virtual area: where every page goes first. It has no size; it grows and shrinks by clusters.
+//! An area: slots in clusters, and how they are allocated. The virtual area, where every page goes first, has no size
+//! and grows and shrinks by clusters; a physical one has as many slots as its storage, of which some may be bad.
 //!
 //! Each CPU allocates from a current cluster of its own, so that pages evicted together get neighbouring slots and CPUs
 //! meet on no lock. There is no cache of slots: a slot is taken when it is used. When the current cluster is full the
-//! CPU looks for another: one with many free slots, then a new one, and only if there is no memory for that one with
-//! few free slots. The CPU number is a hint: several threads may allocate with the same one.
+//! CPU looks for another: one with many free slots, then a new one, and only if there is none or no memory for it one
+//! with few free slots, or another CPU's. The CPU number is a hint: several threads may allocate with the same one.
 //!
 //! A cluster moves: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back to current. It
-//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster.
+//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster. One
+//! with bad slots never becomes free. What an area costs is what was in it at its peak, not what it could hold.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::cluster::{Cluster, ClusterGuard, NO_CLUSTER, Place, SLOTS_PER_CLUSTER, TABLES_PAGES};
+use crate::cluster::{Cluster, ClusterGuard, NO_CLUSTER, Place, SLOTS_PER_CLUSTER, TABLE_PAGES};
 use crate::directory::Directory;
-use crate::entry::{CLUSTERS_MAX, Entry};
+use crate::entry::{AreaId, Entry, SLOTS_MAX};
 use crate::lists::Lists;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::sync::{AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
@@ -40,14 +43,14 @@ pub enum AllocError {
         "no memory for the swap tables of another {SLOTS_PER_CLUSTER} pages: raise the limit, or let entries be freed"
     )]
     NoMemory,
-    /// Every cluster number is taken.
-    #[error("all {CLUSTERS_MAX} clusters of the virtual area are in use: let entries be freed")]
+    /// Every slot is taken.
+    #[error("all slots of the area are in use: let entries be freed, or add an area")]
     Full,
 }
 
 /// Figures of the area, summed over its clusters.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SpaceStats {
+pub(crate) struct AreaStats {
     pub(crate) slots_used: u64,
     pub(crate) zero: u64,
     pub(crate) clusters: u64,
@@ -57,8 +60,13 @@ pub(crate) struct SpaceStats {
 #[derive(Debug)]
 struct Current(AtomicU32);
 
-/// The virtual area.
-pub(crate) struct VirtualSpace {
+/// An area.
+pub(crate) struct Area {
+    id: AreaId,
+    /// Slots that the area has, bad ones included.
+    slots: u64,
+    /// Slots that are never to be used, in ascending order.
+    bad: Box<[u64]>,
     directory: Directory,
     /// The cluster each CPU allocates from. Written under the lists' lock, so that a cluster that is `Place::Current`
     /// is always some CPU's.
@@ -69,10 +77,26 @@ pub(crate) struct VirtualSpace {
     pages: Arc<dyn PageSource>,
 }
 
-impl VirtualSpace {
-    pub(crate) fn new(cpus: usize, pages: Arc<dyn PageSource>) -> Option<VirtualSpace> {
+impl Area {
+    /// The virtual area; `None` if there is no memory for its directory.
+    pub(crate) fn virtual_area(cpus: usize, pages: Arc<dyn PageSource>) -> Option<Area> {
+        Area::new(AreaId::VIRTUAL, SLOTS_MAX, Box::default(), cpus, pages)
+    }
+
+    /// An area of `slots` slots, of which `bad`, in ascending order, are never used.
+    pub(crate) fn new(
+        id: AreaId,
+        slots: u64,
+        bad: Box<[u64]>,
+        cpus: usize,
+        pages: Arc<dyn PageSource>,
+    ) -> Option<Area> {
+        debug_assert!(slots <= SLOTS_MAX && bad.is_sorted());
         let none = || CachePadded::new(Current(AtomicU32::new(NO_CLUSTER)));
-        Some(VirtualSpace {
+        Some(Area {
+            id,
+            slots,
+            bad,
             directory: Directory::new()?,
             currents: (0..cpus).map(|_| none()).collect(),
             lists: Lock::new(Lists::new()),
@@ -81,9 +105,12 @@ impl VirtualSpace {
         })
     }
 
-    /// The cluster and the slot of an entry; `None` if there never was such a cluster.
+    /// The cluster and the slot of an entry; `None` if it is of another area, or if there never was such a cluster.
     #[inline]
     pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        if entry.area() != self.id {
+            return None;
+        }
         let (id, slot) = entry.position();
         Some((self.directory.get(id)?, slot))
     }
@@ -91,17 +118,11 @@ impl VirtualSpace {
     /// Takes a free slot and gives it `word`.
     #[inline]
     pub(crate) fn allocate(&self, cpu: usize, word: Word) -> Result<Entry, AllocError> {
-        let current = &self.currents[cpu % self.currents.len()].0;
+        let current = self.current(cpu);
         loop {
             let id = current.load(Ordering::Acquire);
-            if let Some(record) = self.directory.get(id)
-                && let Some(mut cluster) = record.lock()
-                // The CPU's cluster may have filled up, even have been emptied and be another CPU's by now. As long as
-                // it is somebody's current one it is good.
-                && record.place() == Place::Current
-                && let Some(slot) = self.take_slot(&mut cluster, id, word)
-            {
-                return Ok(Entry::virtual_slot(id, slot));
+            if let Some(entry) = self.take_from(id, word) {
+                return Ok(entry);
             }
             // Each way round somebody has taken the last slot of a cluster since our look, so this ends.
             if let Err(error) = self.refill(current, id) {
@@ -110,6 +131,30 @@ impl VirtualSpace {
                 return Err(error);
             }
         }
+    }
+
+    /// Takes a free slot of the CPU's current cluster; `None` if that has none left.
+    #[inline]
+    pub(crate) fn allocate_near(&self, cpu: usize, word: Word) -> Option<Entry> {
+        self.take_from(self.current(cpu).load(Ordering::Acquire), word)
+    }
+
+    #[inline]
+    fn current(&self, cpu: usize) -> &AtomicU32 {
+        &self.currents[cpu % self.currents.len()].0
+    }
+
+    /// Takes a free slot of cluster `id` if it is somebody's current one: the CPU's cluster may have filled up, even
+    /// have been emptied and be another CPU's by now.
+    #[inline]
+    fn take_from(&self, id: u32, word: Word) -> Option<Entry> {
+        let record = self.directory.get(id)?;
+        let mut cluster = record.lock()?;
+        if record.place() != Place::Current {
+            return None;
+        }
+        let slot = self.take_slot(&mut cluster, id, word)?;
+        Some(Entry::of(self.id, id, slot))
     }
 
     #[inline]
@@ -145,12 +190,26 @@ impl VirtualSpace {
             Some(id) => id,
             None => match self.take_new(&mut lists) {
                 Ok(id) => id,
-                Err(error) => self.take_listed(&mut lists, Place::Frag).ok_or(error)?,
+                Err(error) => self
+                    .take_listed(&mut lists, Place::Frag)
+                    .or_else(|| self.any_current())
+                    .ok_or(error)?,
             },
         };
         // Release pairs with the Acquire in `allocate`: the directory leads to the record.
         current.store(id, Ordering::Release);
         Ok(())
+    }
+
+    /// A cluster that another CPU allocates from; it has a free slot, or would be current no more. Last resort of an
+    /// area with fewer clusters than CPUs.
+    fn any_current(&self) -> Option<u32> {
+        let mut ids = self.currents.iter().map(|c| c.0.load(Ordering::Relaxed));
+        let is_current = |id: &u32| {
+            let record = self.directory.get(*id);
+            record.is_some_and(|record| record.place() == Place::Current)
+        };
+        ids.find(is_current)
     }
 
     /// Takes a cluster off a list and makes it somebody's current one.
@@ -174,19 +233,48 @@ impl VirtualSpace {
         if let Some(id) = self.take_listed(lists, Place::Free) {
             return Ok(id);
         }
-        let id = lists.end;
-        if id == CLUSTERS_MAX {
-            return Err(AllocError::Full);
+        while self.slots_of(lists.end).start < self.slots {
+            let id = lists.end;
+            let record = self.directory.ensure(id).ok_or(AllocError::NoMemory)?;
+            if !record.ensure_tables(self.has_backing(), &*self.pages) {
+                return Err(AllocError::NoMemory);
+            }
+            // Entries of this cluster were never handed out; only an operation on a made-up one could hold its lock.
+            let mut cluster = record.try_lock().ok_or(AllocError::NoMemory)?;
+            for slot in self.bad_in(id) {
+                cluster.mark_bad(slot);
+            }
+            lists.end = id + 1;
+            let is_full = usize::from(cluster.state.used) == SLOTS_PER_CLUSTER;
+            record.set_place(if is_full { Place::Full } else { Place::Current });
+            if !is_full {
+                return Ok(id);
+            }
         }
-        let record = self.directory.ensure(id).ok_or(AllocError::NoMemory)?;
-        if !record.ensure_tables(&*self.pages) {
-            return Err(AllocError::NoMemory);
-        }
-        // Entries of this cluster were never handed out; only an operation on a made-up one could hold its lock.
-        let _cluster = record.try_lock().ok_or(AllocError::NoMemory)?;
-        record.set_place(Place::Current);
-        lists.end = id + 1;
-        Ok(id)
+        Err(AllocError::Full)
+    }
+
+    /// The virtual area's clusters have a second table.
+    fn has_backing(&self) -> bool {
+        self.id == AreaId::VIRTUAL
+    }
+
+    /// Slots of cluster `id`, which may reach beyond the end of the area.
+    fn slots_of(&self, id: u32) -> Range<u64> {
+        let start = u64::from(id) * SLOTS_PER_CLUSTER as u64;
+        start..start + SLOTS_PER_CLUSTER as u64
+    }
+
+    /// The places in cluster `id` that are never to be used: bad slots, and what would lie behind the area's end.
+    fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
+        let slots = self.slots_of(id);
+        let from = self.bad.partition_point(|&slot| slot < slots.start);
+        let to = self.bad.partition_point(|&slot| slot < slots.end);
+        let bad = self.bad[from..to].iter().copied();
+        let beyond = self.slots.clamp(slots.start, slots.end)..slots.end;
+        // The difference is below SLOTS_PER_CLUSTER.
+        bad.chain(beyond)
+            .map(move |slot| usize::try_from(slot - slots.start).unwrap_or(0))
     }
 
     /// Frees a slot whose frame and backing are gone, and moves its cluster to where it belongs now.
@@ -216,18 +304,23 @@ impl VirtualSpace {
     }
 
     /// Sums the clusters' figures. Takes each cluster's lock for a moment: about 10 ns per 2 MiB ever swapped.
-    pub(crate) fn stats(&self) -> SpaceStats {
+    pub(crate) fn stats(&self) -> AreaStats {
         let end = self.lists.lock().end;
-        let mut stats = SpaceStats {
+        let mut stats = AreaStats {
             table_bytes: Directory::bytes(end) as u64,
             ..Default::default()
         };
-        for cluster in (0..end).filter_map(|id| self.directory.get(id)?.lock()) {
-            stats.slots_used += u64::from(cluster.state.used);
+        let tables = if self.has_backing() { 2 } else { 1 };
+        for id in 0..end {
+            let Some(cluster) = self.directory.get(id).and_then(Cluster::lock) else {
+                continue;
+            };
+            let bad = self.bad_in(id).count() as u64;
+            stats.slots_used += u64::from(cluster.state.used).saturating_sub(bad);
             stats.zero += u64::from(cluster.state.zero);
             if cluster.place() != Place::Free {
                 stats.clusters += 1;
-                stats.table_bytes += (TABLES_PAGES * PAGE_BYTES) as u64;
+                stats.table_bytes += (tables * TABLE_PAGES * PAGE_BYTES) as u64;
             }
             if cluster.state.extend.is_some() {
                 stats.table_bytes += size_of::<crate::count::ExtendTable>() as u64;
@@ -252,7 +345,7 @@ fn place_of(used: usize) -> Place {
     }
 }
 
-impl Drop for VirtualSpace {
+impl Drop for Area {
     fn drop(&mut self) {
         let end = self.lists.lock().end;
         // One beyond: a cluster may have got its tables and then not been put to use.
@@ -263,9 +356,10 @@ impl Drop for VirtualSpace {
     }
 }
 
-impl std::fmt::Debug for VirtualSpace {
+impl std::fmt::Debug for Area {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VirtualSpace")
+        f.debug_struct("Area")
+            .field("id", &self.id)
             .field("lists", &self.lists)
             .finish_non_exhaustive()
     }
@@ -306,7 +400,7 @@ mod tests {
                 // SAFETY: The run is valid and aligned.
                 let word = unsafe { run.cast::<u64>().add(at).read() };
                 assert!(
-                    word == 0 || size_of::<crate::cluster::Tables>() <= at * 8,
+                    word == 0 || size_of::<crate::cluster::Table>() <= at * 8,
                     "word {at}"
                 );
             }
@@ -318,7 +412,7 @@ mod tests {
         Word::shadow(Shadow::ABSENT).with_count_field(1)
     }
 
-    fn free(space: &VirtualSpace, entry: Entry) {
+    fn free(space: &Area, entry: Entry) {
         let (cluster, _) = space.locate(entry).expect("allocated");
         space.release_slot(&mut cluster.lock().expect("used once"), entry);
     }
@@ -332,7 +426,7 @@ mod tests {
 
     #[test]
     fn entries_are_distinct_and_neighbours_on_one_cpu() {
-        let space = VirtualSpace::new(2, Arc::new(HeapPages::new())).expect("memory");
+        let space = Area::virtual_area(2, Arc::new(HeapPages::new())).expect("memory");
         let take = |cpu| space.allocate(cpu, used()).expect("room");
         let mut entries: Vec<_> = (0..SLOTS_PER_CLUSTER * CLUSTERS).map(|_| take(0)).collect();
         assert!(
@@ -354,7 +448,7 @@ mod tests {
     #[test]
     fn an_empty_cluster_gives_its_table_memory_back_and_its_number_is_used_again() {
         let pages = Arc::new(Counting::default());
-        let space = VirtualSpace::new(1, Arc::clone(&pages) as _).expect("memory");
+        let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
         let idle = space.stats().table_bytes;
         let count = SLOTS_PER_CLUSTER * CLUSTERS;
         for round in 1..=3 {
@@ -367,10 +461,10 @@ mod tests {
             }
             let stats = space.stats();
             assert_eq!((stats.slots_used, stats.clusters), (0, 0));
-            assert_eq!(pages.discards.load(Ordering::Relaxed), round * CLUSTERS);
+            assert_eq!(pages.discards.load(Ordering::Relaxed), round * 2 * CLUSTERS);
             assert_eq!(
                 pages.heap.pages_out(),
-                CLUSTERS * TABLES_PAGES,
+                CLUSTERS * 2 * TABLE_PAGES,
                 "addresses are kept"
             );
         }
@@ -384,7 +478,7 @@ mod tests {
     #[test]
     fn a_cpu_that_allocates_and_frees_keeps_one_cluster() {
         let pages = Arc::new(Counting::default());
-        let space = VirtualSpace::new(1, Arc::clone(&pages) as _).expect("memory");
+        let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
         for _ in 0..3 * SLOTS_PER_CLUSTER {
             let entry = space.allocate(0, used()).expect("room");
             free(&space, entry);
@@ -396,7 +490,7 @@ mod tests {
     #[test]
     fn nonfull_comes_before_new_and_new_before_frag() {
         let pages = Arc::new(Counting::default());
-        let space = VirtualSpace::new(1, Arc::clone(&pages) as _).expect("memory");
+        let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
         let take = || space.allocate(0, used());
         let all: Vec<_> = (0..3 * SLOTS_PER_CLUSTER)
             .map(|_| take().expect("room"))

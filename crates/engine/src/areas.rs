@@ -1,0 +1,495 @@
+//! The physical areas of an engine: which there are, and which is used next.
+//!
+//! Areas are used by priority, the highest first. Those of equal priority take turns: a CPU stays with an area until it
+//! has used up its cluster there and then goes on to the next, so that all of them are filled evenly and all their
+//! storage works at once. An area that is full, or failed to take a page, is passed over. Areas are never taken away
+//! while the engine lives, so an entry leads to its area without a lock.
+//!
+//! Lock order: the order of areas, then a cluster, then its area's lists. No lock is held while storage is read or
+//! written.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crossbeam_utils::CachePadded;
+
+use crate::area::Area;
+use crate::entry::{AreaId, Entry, SLOTS_MAX};
+use crate::pages::{PAGE_BYTES, Page, PageSource};
+use crate::storage::{Storage, StorageError};
+use crate::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
+use crate::table::Word;
+
+/// How many physical areas an engine can have. The kernel has room for 23 to 29; a number in an entry is 8 bits wide.
+/// Few under the model checkers, which make many engines.
+pub const AREAS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
+
+/// The priority of an area that was given none. All of these are equal, and below every one that was given.
+pub const PRIORITY_DEFAULT: i16 = -1;
+
+/// No CPU's area.
+const NO_AREA: u32 = u32::MAX;
+
+/// An area to be used.
+#[derive(Debug)]
+pub struct NewArea {
+    /// Slots that its storage has room for, bad ones included.
+    pub slots: u64,
+    /// Slots that are never to be used: the header's, and places where the device is damaged. In any order.
+    pub bad: Vec<u64>,
+    /// 0 to 32767, or [`PRIORITY_DEFAULT`].
+    pub priority: i16,
+    /// Its bytes.
+    pub storage: Box<dyn Storage>,
+}
+
+/// Why an area cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SwapOnError {
+    /// There are as many as there can be.
+    #[error("{AREAS_MAX} areas are in use, the most there can be: use fewer, larger ones")]
+    TooMany,
+    /// No slot in it can be used.
+    #[error("the area has no usable slot ({slots} slots, {bad} of them bad): make it larger")]
+    Empty {
+        /// All slots.
+        slots: u64,
+        /// Of them, bad.
+        bad: u64,
+    },
+    /// More slots than an entry can name.
+    #[error("the area has {slots} slots, at most {SLOTS_MAX} can be named: make it smaller")]
+    TooLarge {
+        /// All slots.
+        slots: u64,
+    },
+    /// A bad slot that is none of the area's.
+    #[error("slot {slot} is said to be bad, and the area ends before it: check its header")]
+    BadBeyondEnd {
+        /// The slot.
+        slot: u64,
+    },
+    /// A priority that is none.
+    #[error("a priority of {priority} was given, expected 0 to 32767: choose a number in between")]
+    Priority {
+        /// What was given.
+        priority: i16,
+    },
+    /// No memory for its directory.
+    #[error("no memory for the area's tables: raise the limit")]
+    NoMemory,
+}
+
+/// Figures of one area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AreaFigures {
+    /// Which area.
+    pub id: AreaId,
+    /// Bytes that it can hold.
+    pub size_bytes: u64,
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// Its priority.
+    pub priority: i16,
+    /// Bytes of its tables.
+    pub table_bytes: u64,
+    /// Pages read so far.
+    pub pages_read: u64,
+    /// Pages written so far.
+    pub pages_written: u64,
+    /// Requests that failed so far.
+    pub errors: u64,
+    /// It could not take a page the last time.
+    pub failing: bool,
+}
+
+/// One physical area and its storage.
+#[derive(Debug)]
+struct Physical {
+    area: Area,
+    storage: Box<dyn Storage>,
+    priority: i16,
+    usable: u64,
+    /// The last write failed: no page is given to it until one has left it.
+    failing: AtomicBool,
+    pages_read: AtomicU64,
+    pages_written: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// All physical areas.
+pub(crate) struct Areas {
+    areas: [OncePtr<Physical>; AREAS_MAX],
+    /// Highest priority first; among equals the one whose turn it is.
+    order: Lock<Vec<AreaId>>,
+    /// Number of the area from which each CPU takes slots.
+    currents: Box<[CachePadded<AtomicU32>]>,
+    pages: Arc<dyn PageSource>,
+}
+
+impl Areas {
+    pub(crate) fn new(cpus: usize, pages: Arc<dyn PageSource>) -> Areas {
+        let none = || CachePadded::new(AtomicU32::new(NO_AREA));
+        Areas {
+            areas: std::array::from_fn(|_| OncePtr::new()),
+            order: Lock::new(Vec::new()),
+            currents: (0..cpus).map(|_| none()).collect(),
+            pages,
+        }
+    }
+
+    /// Begins to use an area, behind those of the same priority.
+    pub(crate) fn add(&self, new: NewArea) -> Result<AreaId, SwapOnError> {
+        let mut order = self.order.lock();
+        let index = order.len();
+        let (Some(id), Some(place)) = (AreaId::physical(index), self.areas.get(index)) else {
+            return Err(SwapOnError::TooMany);
+        };
+        let physical = self.open(id, new)?;
+        let priority = physical.priority;
+        place
+            .get_or_try_init(|| Some(Box::new(physical)))
+            .ok_or(SwapOnError::NoMemory)?;
+        let behind = order.partition_point(|&other| self.priority_of(other) >= priority);
+        order.insert(behind, id);
+        Ok(id)
+    }
+
+    fn open(&self, id: AreaId, mut new: NewArea) -> Result<Physical, SwapOnError> {
+        let (slots, priority) = (new.slots, new.priority);
+        new.bad.sort_unstable();
+        new.bad.dedup();
+        let bad = new.bad.len() as u64;
+        if slots > SLOTS_MAX {
+            return Err(SwapOnError::TooLarge { slots });
+        }
+        if let Some(&slot) = new.bad.last().filter(|&&slot| slot >= slots) {
+            return Err(SwapOnError::BadBeyondEnd { slot });
+        }
+        if bad >= slots {
+            return Err(SwapOnError::Empty { slots, bad });
+        }
+        if priority < PRIORITY_DEFAULT {
+            return Err(SwapOnError::Priority { priority });
+        }
+        let bad_slots = new.bad.into_boxed_slice();
+        let cpus = self.currents.len();
+        let area = Area::new(id, slots, bad_slots, cpus, Arc::clone(&self.pages));
+        Ok(Physical {
+            area: area.ok_or(SwapOnError::NoMemory)?,
+            storage: new.storage,
+            priority,
+            usable: slots - bad,
+            failing: AtomicBool::new(false),
+            pages_read: AtomicU64::new(0),
+            pages_written: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        })
+    }
+
+    #[inline]
+    fn get(&self, id: AreaId) -> Option<&Physical> {
+        self.areas.get(id.physical_index()?)?.get()
+    }
+
+    fn priority_of(&self, id: AreaId) -> i16 {
+        self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority)
+    }
+
+    /// Are there any?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.areas[0].get().is_none()
+    }
+
+    /// Takes a slot for the page of the virtual slot at `offset`; `None` if no area has room for it.
+    pub(crate) fn allocate(&self, cpu: usize, offset: u64) -> Option<Entry> {
+        let word = Word::pointer(offset, false)?;
+        let current = &self.currents[cpu % self.currents.len()];
+        // Acquire pairs with the Release in `next_area`: the area is there.
+        let index = current.load(Ordering::Acquire) as usize;
+        self.areas
+            .get(index)
+            .and_then(OncePtr::get)
+            .filter(|physical| !physical.is_failing())
+            .and_then(|physical| physical.area.allocate_near(cpu, word))
+            .or_else(|| self.next_area(cpu, word, current))
+    }
+
+    /// The CPU has used up its cluster: takes a slot of the next area in turn, and stays with that one.
+    #[cold]
+    fn next_area(&self, cpu: usize, word: Word, current: &AtomicU32) -> Option<Entry> {
+        let mut order = self.order.lock();
+        for at in 0..order.len() {
+            let id = order[at];
+            let Some(physical) = self.get(id).filter(|physical| !physical.is_failing()) else {
+                continue;
+            };
+            let Ok(entry) = physical.area.allocate(cpu, word) else {
+                continue;
+            };
+            let is_equal = |other: &AreaId| self.priority_of(*other) == physical.priority;
+            let equals = order[at..]
+                .iter()
+                .take_while(|other| is_equal(other))
+                .count();
+            order[at..at + equals].rotate_left(1);
+            let index = id
+                .physical_index()
+                .and_then(|index| u32::try_from(index).ok());
+            current.store(index.unwrap_or(NO_AREA), Ordering::Release);
+            return Some(entry);
+        }
+        None
+    }
+
+    /// Frees a slot that held a page: if the area failed for want of room, there is some again.
+    pub(crate) fn free(&self, entry: Entry) {
+        self.give_back(entry);
+        if let Some(physical) = self.get(entry.area()) {
+            physical.failing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Frees a slot that could not be written.
+    pub(crate) fn give_back(&self, entry: Entry) {
+        let located = self
+            .get(entry.area())
+            .and_then(|physical| Some((physical, physical.area.locate(entry)?.0.lock()?)));
+        if let Some((physical, mut cluster)) = located {
+            physical.area.release_slot(&mut cluster, entry);
+        }
+    }
+
+    /// Copies a slot's bytes.
+    pub(crate) fn read(&self, entry: Entry, page: &mut Page) -> Result<(), StorageError> {
+        let physical = self.get(entry.area()).ok_or(StorageError::Short)?;
+        let read = physical.storage.read(entry.offset(), page);
+        physical.count(&physical.pages_read, 1, read)
+    }
+
+    /// Writes pages to neighbouring slots of one area, of which `first` is the first.
+    pub(crate) fn write(&self, first: Entry, pages: &[&Page]) -> Result<(), StorageError> {
+        let physical = self.get(first.area()).ok_or(StorageError::Short)?;
+        let written = physical.storage.write(first.offset(), pages);
+        if written.is_err() {
+            physical.failing.store(true, Ordering::Relaxed);
+        }
+        physical.count(&physical.pages_written, pages.len() as u64, written)
+    }
+
+    /// Figures of all areas, in the order in which they came.
+    pub(crate) fn figures(&self) -> Vec<AreaFigures> {
+        let areas = self.areas.iter().map_while(OncePtr::get).enumerate();
+        areas
+            .filter_map(|(index, physical)| Some(physical.figures(AreaId::physical(index)?)))
+            .collect()
+    }
+}
+
+impl fmt::Debug for Areas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Areas")
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Physical {
+    fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    fn count(
+        &self,
+        counter: &AtomicU64,
+        pages: u64,
+        outcome: Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let (counter, by) = if outcome.is_ok() {
+            (counter, pages)
+        } else {
+            (&self.errors, 1)
+        };
+        // Relaxed: a figure for people.
+        counter.fetch_add(by, Ordering::Relaxed);
+        outcome
+    }
+
+    fn figures(&self, id: AreaId) -> AreaFigures {
+        let stats = self.area.stats();
+        AreaFigures {
+            id,
+            size_bytes: self.usable * PAGE_BYTES as u64,
+            used_bytes: stats.slots_used * PAGE_BYTES as u64,
+            priority: self.priority,
+            table_bytes: stats.table_bytes,
+            pages_read: self.pages_read.load(Ordering::Relaxed),
+            pages_written: self.pages_written.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            failing: self.is_failing(),
+        }
+    }
+}
+
+const _: () = assert!(AREAS_MAX < NO_AREA as usize);
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::cluster::SLOTS_PER_CLUSTER;
+    use crate::pages::HeapPages;
+    use crate::storage::RamStorage;
+
+    const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
+
+    fn areas() -> Areas {
+        Areas::new(2, Arc::new(HeapPages::new()))
+    }
+
+    fn new(slots: u64, bad: &[u64], priority: i16) -> NewArea {
+        let storage = RamStorage::new(usize::try_from(slots).expect("a small area"));
+        NewArea {
+            slots,
+            bad: bad.to_vec(),
+            priority,
+            storage: Box::new(storage),
+        }
+    }
+
+    fn used(areas: &Areas) -> Vec<u64> {
+        let bytes = |area: &AreaFigures| area.used_bytes / PAGE_BYTES as u64;
+        areas.figures().iter().map(bytes).collect()
+    }
+
+    #[test]
+    fn areas_of_one_priority_take_turns_by_clusters() {
+        let areas = areas();
+        for _ in 0..4 {
+            areas
+                .add(new(4 * CLUSTER, &[], PRIORITY_DEFAULT))
+                .expect("room");
+        }
+        for clusters in 1..=16 {
+            for _ in 0..CLUSTER {
+                areas.allocate(0, 7).expect("room");
+            }
+            let used = used(&areas);
+            assert_eq!(used.iter().sum::<u64>(), clusters * CLUSTER);
+            let (most, least) = (used.iter().max(), used.iter().min());
+            assert!(most.unwrap() - least.unwrap() <= CLUSTER, "{used:?}");
+        }
+        assert_eq!(areas.allocate(0, 7), None);
+        assert_eq!(areas.allocate(1, 7), None);
+    }
+
+    #[test]
+    fn a_higher_priority_comes_first_and_a_full_area_is_passed_over() {
+        let areas = areas();
+        for priority in [PRIORITY_DEFAULT, 5, 0, 5] {
+            areas.add(new(CLUSTER, &[], priority)).expect("room");
+        }
+        let mut order = Vec::new();
+        for at in 0..4 * CLUSTER {
+            let entry = areas.allocate(0, at).expect("room");
+            order.push(entry.area().physical_index().expect("physical"));
+        }
+        order.dedup();
+        assert_eq!(order, [1, 3, 2, 0]);
+        assert_eq!(areas.allocate(0, 0), None);
+        let freed = Entry::of(AreaId::physical(2).expect("a number"), 0, 1);
+        areas.free(freed);
+        assert_eq!(areas.allocate(1, 0), Some(freed));
+    }
+
+    #[test]
+    fn bad_slots_and_what_lies_behind_the_end_are_never_given_out() {
+        let (areas, slots) = (areas(), 3 * CLUSTER - 1);
+        let middle: Vec<u64> = (CLUSTER..2 * CLUSTER).collect();
+        let bad: Vec<u64> = [0, 2 * CLUSTER + 1, 0].into_iter().chain(middle).collect();
+        areas.add(new(slots, &bad, 0)).expect("usable slots");
+        for round in 0..3 {
+            let mut entries: Vec<Entry> = std::iter::from_fn(|| areas.allocate(0, 1)).collect();
+            assert_eq!(entries.len() as u64, slots - 2 - CLUSTER, "round {round}");
+            assert_eq!(used(&areas), [entries.len() as u64]);
+            assert!(entries.iter().all(|entry| !bad.contains(&entry.offset())));
+            assert!(entries.iter().all(|entry| entry.offset() < slots));
+            entries.sort_unstable();
+            entries.dedup();
+            assert_eq!(entries.len() as u64, slots - 2 - CLUSTER);
+            entries.into_iter().for_each(|entry| areas.free(entry));
+            assert_eq!(used(&areas), [0]);
+        }
+    }
+
+    #[test]
+    fn an_area_that_fails_is_passed_over_until_a_page_leaves_it() {
+        let areas = areas();
+        areas.add(new(CLUSTER, &[], 1)).expect("room");
+        areas.add(new(CLUSTER, &[], 0)).expect("room");
+        let page = Page([1; PAGE_BYTES]);
+        let (first, second) = (areas.allocate(0, 1), areas.allocate(0, 2));
+        let (first, second) = (first.expect("room"), second.expect("room"));
+        areas.write(first, &[&page]).expect("it takes one");
+        // Two pages from the area's last slot on: the second lies behind its end.
+        let last = Entry::of(first.area(), 0, SLOTS_PER_CLUSTER - 1);
+        assert_eq!(areas.write(last, &[&page, &page]), Err(StorageError::Short));
+        areas.give_back(second);
+        let elsewhere = areas.allocate(0, 2).expect("room");
+        assert_ne!(elsewhere.area(), first.area());
+        let figures = areas.figures();
+        assert_eq!((figures[0].errors, figures[0].pages_written), (1, 1));
+        assert!(figures[0].failing && !figures[1].failing);
+        let mut read = Page::zeroed();
+        areas.read(first, &mut read).expect("it was written");
+        assert!(read.0 == page.0, "what a failing area holds can be read");
+        areas.free(first);
+        assert_eq!(areas.allocate(1, 3).map(Entry::area), Some(first.area()));
+    }
+
+    #[test]
+    fn areas_that_cannot_be_used_are_refused_and_change_nothing() {
+        let areas = areas();
+        let refused = |area| areas.add(area).expect_err("it cannot be used");
+        assert_eq!(
+            refused(new(2, &[1, 0], 0)),
+            SwapOnError::Empty { slots: 2, bad: 2 }
+        );
+        assert_eq!(
+            refused(new(2, &[2], 0)),
+            SwapOnError::BadBeyondEnd { slot: 2 }
+        );
+        assert_eq!(
+            refused(new(2, &[], -2)),
+            SwapOnError::Priority { priority: -2 }
+        );
+        let huge = NewArea {
+            slots: SLOTS_MAX + 1,
+            ..new(1, &[], 0)
+        };
+        assert_eq!(
+            refused(huge),
+            SwapOnError::TooLarge {
+                slots: SLOTS_MAX + 1
+            }
+        );
+        assert!(areas.is_empty() && areas.figures().is_empty());
+        for _ in 0..AREAS_MAX {
+            areas.add(new(1, &[], 0)).expect("room");
+        }
+        assert_eq!(refused(new(1, &[], 0)), SwapOnError::TooMany);
+    }
+
+    #[test]
+    #[cfg(not(feature = "tests-small"))]
+    fn an_idle_area_costs_next_to_nothing() {
+        let areas = areas();
+        let tib = NewArea {
+            slots: (1 << 40) / PAGE_BYTES as u64,
+            ..new(1, &[0], 0)
+        };
+        areas.add(tib).expect("room");
+        let idle = areas.figures()[0].table_bytes;
+        assert!(idle <= 64 << 10, "{idle} bytes for an idle TiB");
+    }
+}
