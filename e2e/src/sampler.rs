@@ -16,8 +16,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// A look at several processes that takes longer than this is a sum of different moments, between which some give up
 /// what others take: it proves nothing and is not judged. In this time a program takes some MiB.
 const LOOK_MAX: Duration = Duration::from_millis(6);
-/// At least one look in this many has to be judged, or the watch is worth nothing.
-const JUDGED_PART: u64 = 3;
+/// At least one look in this many has to be judged, or the watch is worth nothing: about a hundred in a minute.
+const JUDGED_PART: u64 = 25;
 
 /// The highest total seen, and what it was made of.
 #[derive(Debug, Clone, Copy, Default)]
