@@ -84,7 +84,7 @@ const GUARDS: &[Guard] = &[
     Guard {
         rule: "P4",
         what: "pages that were shared are made exclusive before they are tried again",
-        options: &["--ram", "48M"],
+        options: &["--ram", "56M"],
         victim: "sharing --seconds 1 --threads 1 --megabytes 64",
         verdict: Verdict::AtMost("pages_busy", 1000, "pages_out"),
     },

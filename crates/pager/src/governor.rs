@@ -44,8 +44,9 @@ const FLOOR_PART: u64 = 12;
 const FLOOR_BYTES_LEAST: u64 = 2 << 20;
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
 const UNSURE_PART: u64 = 16;
-/// How far over the limit a full run may go to make progress: one part in this many of it.
-const OVERDRAFT_PART: u64 = 40;
+/// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
+/// twentieth that the limit may be passed by.
+const OVERDRAFT_PART: u64 = 25;
 /// A full pool is news when it stays full: near the limit it is full for moments.
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
@@ -59,6 +60,8 @@ pub struct Governor {
     activate_bytes: u64,
     /// Bytes that may still be taken before faults wait; negative when over.
     headroom: AtomicI64,
+    /// What the headroom leaves out because the figures may be wrong by so much.
+    unsure_bytes: AtomicU64,
     total_bytes: AtomicU64,
     peak_total_bytes: AtomicU64,
     resident_bytes: AtomicU64,
@@ -94,6 +97,7 @@ impl Governor {
             watermark_bytes,
             activate_bytes: (limit_bytes / ACTIVATE_PART).clamp(ACTIVATE_BYTES.0, ACTIVATE_BYTES.1),
             headroom: AtomicI64::new(signed(limit_bytes)),
+            unsure_bytes: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
             peak_total_bytes: AtomicU64::new(0),
             resident_bytes: AtomicU64::new(0),
@@ -120,10 +124,12 @@ impl Governor {
     }
 
     /// May a swap-in take memory that there is not, because nothing can be moved out to make room? The page frees its
-    /// place in the pool, but one that compressed well takes more than it frees.
+    /// place in the pool, but one that compressed well takes more than it frees. Goes by the figures as they are: a
+    /// process that waits because they may be wrong would wait for ever, and one that ends frees more than it took.
     pub fn may_overdraw(&self) -> bool {
         let overdraft = self.limit_bytes / OVERDRAFT_PART + self.watermark_bytes / 4 * 3;
-        self.headroom.load(Ordering::Relaxed) > -signed(overdraft)
+        let unsure = self.unsure_bytes.load(Ordering::Relaxed);
+        self.headroom.load(Ordering::Relaxed) > -signed(overdraft + unsure)
     }
 
     /// Pages were given to the program.
@@ -233,6 +239,8 @@ impl Governor {
         let reckoned = total + sample.unsure_bytes;
         self.headroom
             .store(signed(ceiling) - signed(reckoned), Ordering::Relaxed);
+        self.unsure_bytes
+            .store(sample.unsure_bytes, Ordering::Relaxed);
         self.total_bytes.store(total, Ordering::Relaxed);
         self.peak_total_bytes.fetch_max(total, Ordering::Relaxed);
         self.resident_bytes
