@@ -261,11 +261,11 @@ impl Areas {
         }
     }
 
-    /// Copies a slot's bytes.
-    pub(crate) fn read(&self, entry: Entry, page: &mut Page) -> Result<(), StorageError> {
-        let physical = self.get(entry.area()).ok_or(StorageError::Short)?;
-        let read = physical.storage.read(entry.offset(), page);
-        physical.count(&physical.pages_read, 1, read)
+    /// Copies the bytes of neighbouring slots of one area, of which `first` is the first.
+    pub(crate) fn read(&self, first: Entry, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        let physical = self.get(first.area()).ok_or(StorageError::Short)?;
+        let read = physical.storage.read(first.offset(), pages);
+        physical.count(&physical.pages_read, pages.len() as u64, read)
     }
 
     /// Writes pages to neighbouring slots of one area, of which `first` is the first.
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!((figures[0].errors, figures[0].pages_written), (1, 1));
         assert!(figures[0].failing && !figures[1].failing);
         let mut read = Page::zeroed();
-        areas.read(first, &mut read).expect("it was written");
+        areas.read(first, &mut [&mut read]).expect("it was written");
         assert!(read.0 == page.0, "what a failing area holds can be read");
         areas.free(first);
         assert_eq!(areas.allocate(1, 3).map(Entry::area), Some(first.area()));

@@ -273,7 +273,7 @@ fn take_backing(cluster: &ClusterGuard<'_>, slot: usize) -> Left {
 mod tests {
     use super::*;
     use crate::pages::{HeapPages, Page};
-    use crate::swap_in::{Lookup, SwapIn, SwapInError};
+    use crate::swap_in::{Lookup, Pin, SwapIn, SwapInError};
     use crate::write_out::{Destination, Leaving, WriteOutError, Written};
 
     const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
@@ -467,7 +467,7 @@ mod tests {
         let (cluster, slot) = engine.space.locate(entry).expect("in use");
         assert_eq!(engine.pin(cluster, slot), engine.pin(cluster, slot));
         engine.put(entry);
-        assert_eq!(engine.pin(cluster, slot), None);
+        assert_eq!(engine.pin(cluster, slot), Pin::Nothing);
         assert_eq!(engine.stats().slots_used, 1);
         engine.unpin(entry, cluster, slot);
         assert_eq!(engine.stats().compressed, 1);

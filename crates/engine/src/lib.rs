@@ -25,13 +25,15 @@ mod frame;
 pub mod header;
 mod lists;
 pub mod pages;
+mod runs;
 mod shadow;
 mod stats;
 mod storage;
 mod swap_in;
 mod sync;
 pub mod table;
-
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod testing;
 mod write_out;
 pub mod zpool;
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
 use crate::pages::Page;
@@ -29,17 +30,28 @@ pub enum StorageError {
 /// The bytes of an area. Reads and writes of different slots may come from many threads at once; nobody reads a slot
 /// that is being written.
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// Copies a slot that was written into `page`. May block.
+    /// Copies neighbouring slots that were written, from `slot` on, one into each page, with as few requests as it can.
+    /// May block.
     ///
     /// # Errors
-    /// [`StorageError`]; `page` may have been written to.
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError>;
+    /// [`StorageError`]; the pages may have been written to.
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError>;
 
     /// Writes neighbouring slots from `slot` on, one a page, with as few requests as it can. May block.
     ///
     /// # Errors
     /// [`StorageError`]; the slots then hold anything.
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError>;
+
+    /// Forgets what slots hold, so that what is behind them can be used for something else. Nobody reads one of them
+    /// before it is written again. May block. Storage that cannot do this does nothing.
+    ///
+    /// # Errors
+    /// [`StorageError`]; the slots then hold anything, and can be written.
+    fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
+        let _ = slots;
+        Ok(())
+    }
 }
 
 /// An area in memory, whose pages are made when they are first written: the fastest storage there is, for tests and
@@ -62,13 +74,25 @@ impl RamStorage {
         let index = usize::try_from(slot).map_err(|_| StorageError::Short)?;
         self.slots.get(index).ok_or(StorageError::Short)
     }
+
+    /// How many slots hold a page.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        let holds = |slot: &&RwLock<Option<Box<Page>>>| {
+            let slot = slot.read().unwrap_or_else(PoisonError::into_inner);
+            slot.is_some()
+        };
+        self.slots.iter().filter(holds).count()
+    }
 }
 
 impl Storage for RamStorage {
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
-        let stored = self.slot(slot)?;
-        let stored = stored.read().unwrap_or_else(PoisonError::into_inner);
-        page.0 = stored.as_ref().ok_or(StorageError::Short)?.0;
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        for (slot, page) in (slot..).zip(pages) {
+            let stored = self.slot(slot)?;
+            let stored = stored.read().unwrap_or_else(PoisonError::into_inner);
+            page.0 = stored.as_ref().ok_or(StorageError::Short)?.0;
+        }
         Ok(())
     }
 
@@ -84,5 +108,37 @@ impl Storage for RamStorage {
             }
         }
         Ok(())
+    }
+
+    fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
+        for slot in slots {
+            let slot = self.slot(slot)?;
+            *slot.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::pages::PAGE_BYTES;
+
+    #[test]
+    fn a_run_is_read_as_it_was_written_and_is_gone_after_a_discard() {
+        let storage = RamStorage::new(4);
+        let [one, two] = [1, 2].map(|byte| Page([byte; PAGE_BYTES]));
+        storage.write(1, &[&one, &two]).expect("room");
+        let (mut first, mut second) = (Page::zeroed(), Page::zeroed());
+        let read = storage.read(1, &mut [&mut first, &mut second]);
+        assert_eq!(read, Ok(()));
+        assert!(first == one && second == two);
+        assert_eq!(storage.pages(), 2);
+        let short = Err(StorageError::Short);
+        assert_eq!(storage.read(2, &mut [&mut first, &mut second]), short);
+        assert_eq!(storage.discard(0..2), Ok(()));
+        assert_eq!(storage.pages(), 1);
+        assert_eq!(storage.read(1, &mut [&mut first]), short);
+        assert_eq!(storage.discard(3..5), short);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A frame is held by a reference, stored bytes by a pin in the backing word; each is taken first and the slot looked
 //! at again (the frame) or decided by the same compare-exchange (the pin), so that content of another entry is never
-//! returned.
+//! returned. Pins are few, so nobody waits for one while he holds another.
 
 use crate::backing::{Backing, ONE_PIN, PINS_MAX, Stored};
 use crate::cluster::Cluster;
@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::frame::FrameRef;
 use crate::pages::Page;
+use crate::runs::{self, Wanted};
 use crate::shadow::Shadow;
 use crate::storage::StorageError;
 use crate::sync::{Ordering, yield_now};
@@ -72,6 +73,27 @@ pub enum Lookup<'a> {
     Stored,
 }
 
+/// What [`Engine::pin`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// Added a pin: the bytes stay there until it is taken away.
+    Taken(Stored),
+    /// Nothing is stored, or it is about to be freed.
+    Nothing,
+    /// There are as many readers as can be: wait, with nothing pinned.
+    Crowded,
+}
+
+/// How far a swap-in has come without reading an area.
+enum Begun {
+    /// The content is copied.
+    Done(SwapIn),
+    /// It is to be read from this physical slot, and pinned.
+    Pinned(Entry),
+    /// As [`Pin::Crowded`].
+    Crowded,
+}
+
 impl Engine {
     /// Finds out where an entry's content is, and holds the frame if it is in one. Takes no lock.
     #[inline]
@@ -105,6 +127,21 @@ impl Engine {
         }
     }
 
+    /// Whether the entry's content lies in a physical area just now, so that bringing it back may block. A hint: by the
+    /// time of the call it may lie elsewhere. Takes no lock.
+    #[inline]
+    #[must_use]
+    pub fn is_physical(&self, entry: Entry) -> bool {
+        let Some((cluster, slot)) = self.space.locate(entry) else {
+            return false;
+        };
+        // While a page is in a frame or a flag, nothing is behind its slot. Relaxed: nothing is read through it.
+        cluster.backing(slot).is_some_and(|word| {
+            let stored = Backing::from_raw(word.load(Ordering::Relaxed)).stored();
+            matches!(stored, Some(Stored::Physical(_)))
+        })
+    }
+
     /// Copies the entry's content to `dst`. The count stays. Takes no lock; blocks while an area is read.
     ///
     /// # Errors
@@ -115,6 +152,75 @@ impl Engine {
         dst: &mut Page,
         scratch: &mut Scratch,
     ) -> Result<SwapIn, SwapInError> {
+        loop {
+            match self.begin(entry, dst, scratch)? {
+                Begun::Done(from) => return Ok(from),
+                Begun::Pinned(physical) => {
+                    let mut one = [Wanted::new(0, entry, physical, dst)];
+                    self.read_runs(&mut one);
+                    let [one] = one;
+                    return self.end(&one);
+                }
+                Begun::Crowded => yield_now(),
+            }
+        }
+    }
+
+    /// Copies the content of each entry to the page at the same place in `pages`, as [`Engine::swap_in`] does; what
+    /// lies in neighbouring slots of an area is read with one request. `done` hears how it went for each, by its place,
+    /// in any order.
+    pub fn swap_in_all(
+        &self,
+        entries: &[Entry],
+        pages: &mut [&mut Page],
+        scratch: &mut Scratch,
+        mut done: impl FnMut(usize, Result<SwapIn, SwapInError>),
+    ) {
+        debug_assert_eq!(entries.len(), pages.len());
+        let mut pinned = Vec::new();
+        for (at, (&entry, page)) in entries.iter().zip(pages).enumerate() {
+            let begun = loop {
+                match self.begin(entry, page, scratch) {
+                    Ok(Begun::Crowded) => {
+                        // Those who crowd it may wait for what we have pinned, or be we ourselves.
+                        self.read_pinned(&mut pinned, &mut done);
+                        yield_now();
+                    }
+                    begun => break begun,
+                }
+            };
+            match begun {
+                Ok(Begun::Pinned(physical)) => {
+                    pinned.push(Wanted::new(at, entry, physical, page));
+                }
+                Ok(Begun::Done(from)) => done(at, Ok(from)),
+                Ok(Begun::Crowded) => {}
+                Err(error) => done(at, Err(error)),
+            }
+        }
+        self.read_pinned(&mut pinned, &mut done);
+    }
+
+    /// Reads and unpins all that was gathered.
+    fn read_pinned(
+        &self,
+        pinned: &mut Vec<Wanted<'_>>,
+        done: &mut impl FnMut(usize, Result<SwapIn, SwapInError>),
+    ) {
+        runs::sort(pinned);
+        self.read_runs(pinned);
+        for one in pinned.drain(..) {
+            done(one.at, self.end(&one));
+        }
+    }
+
+    /// Copies the content if that needs no area; else pins it there.
+    fn begin(
+        &self,
+        entry: Entry,
+        dst: &mut Page,
+        scratch: &mut Scratch,
+    ) -> Result<Begun, SwapInError> {
         let Some((cluster, slot)) = self.space.locate(entry) else {
             return Err(SwapInError::Gone);
         };
@@ -123,46 +229,59 @@ impl Engine {
                 Lookup::Gone => return Err(SwapInError::Gone),
                 Lookup::Cached(frame) => {
                     dst.0.copy_from_slice(&frame.0);
-                    return Ok(SwapIn::Cached);
+                    return Ok(Begun::Done(SwapIn::Cached));
                 }
                 Lookup::Zero => {
                     dst.0.fill(0);
-                    return Ok(SwapIn::Zero);
+                    return Ok(Begun::Done(SwapIn::Zero));
                 }
                 Lookup::Stored => {}
             }
-            // Between the look at the word and this one the slot may have been freed and taken again: then look again.
-            if let Some(stored) = self.pin(cluster, slot) {
-                let read = match stored {
-                    Stored::Pool(handle) => self.unpack(entry, handle, dst, scratch),
-                    Stored::Physical(physical) => self.read(entry, physical, dst),
-                };
-                self.unpin(entry, cluster, slot);
-                return read;
-            }
-            if self.is_lost(cluster, slot) {
-                return Err(SwapInError::Corrupt {
-                    raw: entry.raw(),
-                    what: "the slot is in use and nothing is behind it",
-                });
+            match self.pin(cluster, slot) {
+                Pin::Taken(Stored::Pool(handle)) => {
+                    let read = self.unpack(entry, handle, dst, scratch);
+                    self.unpin(entry, cluster, slot);
+                    return read.map(Begun::Done);
+                }
+                Pin::Taken(Stored::Physical(physical)) => return Ok(Begun::Pinned(physical)),
+                Pin::Crowded => return Ok(Begun::Crowded),
+                // Between the looks at the two words the slot was perhaps freed and taken again: then look again.
+                Pin::Nothing if self.is_lost(cluster, slot) => {
+                    return Err(SwapInError::Corrupt {
+                        raw: entry.raw(),
+                        what: "the slot is in use and nothing is behind it",
+                    });
+                }
+                Pin::Nothing => {}
             }
         }
     }
 
-    /// Pins a slot's stored bytes; `None` if there are none, or if they are about to be freed.
-    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Option<Stored> {
-        let word = cluster.backing(slot)?;
+    /// Unpins what `begin` pinned, after it was read.
+    fn end(&self, one: &Wanted<'_>) -> Result<SwapIn, SwapInError> {
+        if let Some((cluster, slot)) = self.space.locate(one.entry) {
+            self.unpin(one.entry, cluster, slot);
+        }
+        let raw = one.entry.raw();
+        match one.read {
+            Ok(()) => Ok(SwapIn::Physical),
+            Err(error) => Err(SwapInError::Unreadable { raw, error }),
+        }
+    }
+
+    /// Pins a slot's stored bytes.
+    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Pin {
+        let Some(word) = cluster.backing(slot) else {
+            return Pin::Nothing;
+        };
         let mut raw = word.load(Ordering::Acquire);
         loop {
             let backing = Backing::from_raw(raw);
-            let stored = backing.stored()?;
-            if backing.is_abandoned() {
-                return None;
-            }
+            let Some(stored) = backing.stored().filter(|_| !backing.is_abandoned()) else {
+                return Pin::Nothing;
+            };
             if backing.pins() == PINS_MAX {
-                yield_now();
-                raw = word.load(Ordering::Acquire);
-                continue;
+                return Pin::Crowded;
             }
             // Acquire pairs with the Release in `set_backing`: the pool's bytes are there.
             match word.compare_exchange_weak(
@@ -171,7 +290,7 @@ impl Engine {
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return Some(stored),
+                Ok(_) => return Pin::Taken(stored),
                 Err(now) => raw = now,
             }
         }
@@ -194,17 +313,6 @@ impl Engine {
         }
         if let Some(stored) = before.stored() {
             self.free_stored(stored);
-        }
-    }
-
-    fn read(&self, entry: Entry, physical: Entry, dst: &mut Page) -> Result<SwapIn, SwapInError> {
-        self.at_storage.pass();
-        match self.areas.read(physical, dst) {
-            Ok(()) => Ok(SwapIn::Physical),
-            Err(error) => Err(SwapInError::Unreadable {
-                raw: entry.raw(),
-                error,
-            }),
         }
     }
 

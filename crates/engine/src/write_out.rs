@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::frame::FrameRef;
 use crate::pages::Page;
+use crate::runs::are_neighbours;
 use crate::storage::StorageError;
 
 /// What [`Engine::write_out`] made of a page.
@@ -155,7 +156,7 @@ impl Engine {
             slots.push(slot);
         }
         let (mut placed, without) = homeless.split_at_mut(slots.len());
-        for run in slots.chunk_by(|a, b| a.raw() + 1 == b.raw()) {
+        for run in slots.chunk_by(|&a, &b| are_neighbours(a, b)) {
             let (pages, rest) = placed.split_at_mut(run.len());
             self.write_run(run, pages);
             placed = rest;
@@ -247,98 +248,16 @@ impl Engine {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
     use super::*;
-    use crate::areas::{NewArea, PRIORITY_DEFAULT};
-    use crate::codec::Codec;
-    use crate::engine::Config;
-    use crate::pages::{HeapPages, PAGE_BYTES};
-    use crate::shadow::Shadow;
-    use crate::storage::{RamStorage, Storage};
     use crate::swap_in::{SwapIn, SwapInError};
-    use crate::zpool::testing::{Kind, page_bytes};
+    use crate::testing::{BROKEN, Probe, assert_holds, engine_with_areas, out, read};
+    use crate::zpool::testing::Kind;
 
     const SLOTS: u64 = 24;
-    const BROKEN: StorageError = StorageError::Failed { errno: 5 };
-
-    /// Storage in memory that counts requests and can be broken.
-    #[derive(Debug, Clone)]
-    struct Probe(Arc<Inner>);
-
-    #[derive(Debug)]
-    struct Inner {
-        ram: RamStorage,
-        writes: AtomicU64,
-        is_broken: AtomicBool,
-    }
-
-    impl Probe {
-        fn broken(&self, is_broken: bool) {
-            self.0.is_broken.store(is_broken, Ordering::Relaxed);
-        }
-
-        fn check(&self) -> Result<(), StorageError> {
-            let is_broken = self.0.is_broken.load(Ordering::Relaxed);
-            if is_broken { Err(BROKEN) } else { Ok(()) }
-        }
-    }
-
-    impl Storage for Probe {
-        fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
-            self.check()?;
-            self.0.ram.read(slot, page)
-        }
-
-        fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
-            self.check()?;
-            self.0.writes.fetch_add(1, Ordering::Relaxed);
-            self.0.ram.write(slot, pages)
-        }
-    }
 
     fn engine(pool_limit_bytes: u64) -> (Engine, Probe) {
-        let config = Config {
-            frames: 16,
-            cpus: 1,
-            codec: Codec::Lz4,
-            pool_limit_bytes,
-            checksums: true,
-        };
-        let engine = Engine::new(&config, Arc::new(HeapPages::new())).expect("memory");
-        let probe = Probe(Arc::new(Inner {
-            ram: RamStorage::new(usize::try_from(SLOTS).expect("few")),
-            writes: AtomicU64::new(0),
-            is_broken: AtomicBool::new(false),
-        }));
-        let area = NewArea {
-            slots: SLOTS,
-            bad: vec![0],
-            priority: PRIORITY_DEFAULT,
-            storage: Box::new(probe.clone()),
-        };
-        engine.swap_on(area).expect("a good area");
-        (engine, probe)
-    }
-
-    fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
-        let mut frame = engine.frame().expect("a free frame");
-        frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
-        let swapped = engine.swap_out(0, frame, Shadow::ABSENT);
-        swapped.expect("a slot")
-    }
-
-    fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
-        let mut page = Box::new(Page([0xee; PAGE_BYTES]));
-        let from = engine.swap_in(entry, &mut page, &mut engine.scratch())?;
-        Ok((from, page))
-    }
-
-    fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64, expected: SwapIn) {
-        let (from, page) = read(engine, entry).expect("not lost");
-        assert_eq!(from, expected);
-        assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
+        let (engine, mut probes) = engine_with_areas(16, pool_limit_bytes, &[SLOTS]);
+        (engine, probes.remove(0))
     }
 
     fn write_all(engine: &Engine, entries: &[Entry]) -> Vec<Result<Written, WriteOutError>> {
@@ -354,7 +273,7 @@ mod tests {
         let (engine, probe) = engine(0);
         let entries: Vec<Entry> = (1..=8).map(|seed| out(&engine, Kind::Text, seed)).collect();
         assert_eq!(write_all(&engine, &entries), [Ok(Written::Physical); 8]);
-        assert_eq!(probe.0.writes.load(Ordering::Relaxed), 1);
+        assert_eq!(probe.writes(), 1);
         for (&entry, seed) in entries.iter().zip(1..) {
             assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
         }

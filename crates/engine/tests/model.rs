@@ -26,6 +26,7 @@ enum Operation {
     SwapOut { content: Content, cpu: usize },
     WriteOut(usize),
     SwapIn(usize),
+    SwapInAll { at: usize, count: usize },
     Dup { at: usize, times: u8 },
     Put { at: usize, times: u8 },
     Compact,
@@ -50,9 +51,9 @@ impl Fragile {
 }
 
 impl Storage for Fragile {
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         self.check()?;
-        self.ram.read(slot, page)
+        self.ram.read(slot, pages)
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
@@ -107,6 +108,17 @@ enum Where {
     Area,
 }
 
+impl Where {
+    fn from(self) -> SwapIn {
+        match self {
+            Where::Cached => SwapIn::Cached,
+            Where::Zero => SwapIn::Zero,
+            Where::Stored => SwapIn::Compressed,
+            Where::Area => SwapIn::Physical,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Expected {
     content: Content,
@@ -129,6 +141,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => (content(), 0..5usize).prop_map(|(content, cpu)| Operation::SwapOut { content, cpu }),
         8 => at.clone().prop_map(Operation::WriteOut),
         4 => at.clone().prop_map(Operation::SwapIn),
+        2 => (at.clone(), 0..12usize)
+            .prop_map(|(at, count)| Operation::SwapInAll { at, count }),
         3 => (at.clone(), 1..20u8).prop_map(|(at, times)| Operation::Dup { at, times }),
         6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
         1 => Just(Operation::Compact),
@@ -208,6 +222,7 @@ impl Run {
                     self.verify(entry);
                 }
             }
+            Operation::SwapInAll { at, count } => self.verify_all(at, count),
             Operation::Dup { at, times } => {
                 if let Some(entry) = self.choose(at) {
                     for _ in 0..times {
@@ -306,13 +321,9 @@ impl Run {
             return;
         }
         let from = result.expect("alive");
-        let expected_from = match page.place {
-            Where::Cached => SwapIn::Cached,
-            Where::Zero => SwapIn::Zero,
-            Where::Stored => SwapIn::Compressed,
-            Where::Area => SwapIn::Physical,
-        };
-        assert_eq!(from, expected_from);
+        assert_eq!(from, page.place.from());
+        let is_physical = self.engine.is_physical(entry);
+        assert_eq!(is_physical, page.place == Where::Area);
         assert!(
             found.0 == page.content.page().0,
             "{entry:?}: content differs"
@@ -323,6 +334,30 @@ impl Run {
             (Lookup::Cached(frame), Where::Cached) => assert!(frame.0 == found.0),
             (Lookup::Zero, Where::Zero) | (Lookup::Stored, Where::Stored | Where::Area) => {}
             unexpected => panic!("lookup: {unexpected:?}"),
+        }
+    }
+
+    /// As `verify`, of neighbours in order of birth, and perhaps of some of them twice.
+    fn verify_all(&mut self, at: usize, count: usize) {
+        let entries: Vec<Entry> = (at..at + count).filter_map(|at| self.choose(at)).collect();
+        let mut pages = vec![Page([0x77; PAGE_BYTES]); entries.len()];
+        let mut outcomes = Vec::new();
+        self.engine.swap_in_all(
+            &entries,
+            &mut pages.iter_mut().collect::<Vec<_>>(),
+            &mut self.scratch,
+            |at, outcome| outcomes.push((at, outcome)),
+        );
+        outcomes.sort_unstable_by_key(|(at, _)| *at);
+        assert!(outcomes.iter().map(|(at, _)| *at).eq(0..entries.len()));
+        for (at, outcome) in outcomes {
+            let page = &self.model[&entries[at]];
+            if page.place == Where::Area && self.is_broken.load(Ordering::Relaxed) {
+                assert!(matches!(outcome, Err(SwapInError::Unreadable { .. })));
+            } else {
+                assert_eq!(outcome, Ok(page.place.from()));
+                assert!(pages[at].0 == page.content.page().0, "content differs");
+            }
         }
     }
 

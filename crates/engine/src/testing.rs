@@ -1,0 +1,145 @@
+//! What the engine's unit tests share: engines with areas whose storage counts, breaks and has bad places on demand.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::areas::{NewArea, PRIORITY_DEFAULT};
+use crate::codec::Codec;
+use crate::engine::{Config, Engine};
+use crate::entry::Entry;
+use crate::pages::{HeapPages, PAGE_BYTES, Page};
+use crate::shadow::Shadow;
+use crate::storage::{RamStorage, Storage, StorageError};
+use crate::swap_in::{SwapIn, SwapInError};
+use crate::zpool::testing::{Kind, page_bytes};
+
+/// What broken storage says.
+pub(crate) const BROKEN: StorageError = StorageError::Failed { errno: 5 };
+
+/// Storage in memory that counts requests and can be broken. Clones are the same storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ram: RamStorage,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    is_broken: AtomicBool,
+    /// Slots that cannot be read.
+    unreadable: Mutex<Vec<u64>>,
+}
+
+impl Probe {
+    pub(crate) fn new(slots: u64) -> Probe {
+        Probe(Arc::new(Inner {
+            ram: RamStorage::new(usize::try_from(slots).expect("few")),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            unreadable: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// Requests to read so far.
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
+    /// Requests to write so far that were not refused.
+    pub(crate) fn writes(&self) -> u64 {
+        self.0.writes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn broken(&self, is_broken: bool) {
+        self.0.is_broken.store(is_broken, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unreadable(&self, slots: &[u64]) {
+        *self.0.unreadable.lock().expect("no panic") = slots.to_vec();
+    }
+
+    fn check(&self) -> Result<(), StorageError> {
+        let is_broken = self.0.is_broken.load(Ordering::Relaxed);
+        if is_broken { Err(BROKEN) } else { Ok(()) }
+    }
+}
+
+impl Storage for Probe {
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        self.check()?;
+        let run = slot..slot + pages.len() as u64;
+        let unreadable = self.0.unreadable.lock().expect("no panic");
+        if unreadable.iter().any(|bad| run.contains(bad)) {
+            return Err(BROKEN);
+        }
+        self.0.ram.read(slot, pages)
+    }
+
+    fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+        self.check()?;
+        self.0.writes.fetch_add(1, Ordering::Relaxed);
+        self.0.ram.write(slot, pages)
+    }
+
+    fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
+        self.check()?;
+        self.0.ram.discard(slots)
+    }
+}
+
+/// An area on `probe`, whose slot 0 is never to be used.
+pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
+    NewArea {
+        slots,
+        bad: vec![0],
+        priority: PRIORITY_DEFAULT,
+        storage: Box::new(probe.clone()),
+    }
+}
+
+/// An engine with an area of each of these sizes.
+pub(crate) fn engine_with_areas(
+    frames: usize,
+    pool_limit_bytes: u64,
+    sizes: &[u64],
+) -> (Engine, Vec<Probe>) {
+    let config = Config {
+        frames,
+        cpus: 1,
+        codec: Codec::Lz4,
+        pool_limit_bytes,
+        checksums: true,
+    };
+    let engine = Engine::new(&config, Arc::new(HeapPages::new())).expect("memory");
+    let mut probes = Vec::new();
+    for &slots in sizes {
+        let probe = Probe::new(slots);
+        engine.swap_on(area_on(&probe, slots)).expect("a good area");
+        probes.push(probe);
+    }
+    (engine, probes)
+}
+
+/// Swaps out the page of this kind and seed, not yet written out.
+pub(crate) fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
+    let mut frame = engine.frame().expect("a free frame");
+    frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
+    let swapped = engine.swap_out(0, frame, Shadow::ABSENT);
+    swapped.expect("a slot")
+}
+
+pub(crate) fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
+    let mut page = Box::new(Page([0xee; PAGE_BYTES]));
+    let from = engine.swap_in(entry, &mut page, &mut engine.scratch())?;
+    Ok((from, page))
+}
+
+/// The entry holds the page of this kind and seed, and it is where it is expected.
+pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64, expected: SwapIn) {
+    let (from, page) = read(engine, entry).expect("not lost");
+    assert_eq!(from, expected);
+    assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
+}
