@@ -1,7 +1,7 @@
 //! `vswap mkswap`: makes a swap area in a file or block device, as util-linux's mkswap does.
 //!
 //! Everything that can be refused is refused before anything is changed, and what an error interrupts is taken back
-//! (see `vswap_sys::area`). Of a file or device that exists only the first page is written.
+//! (see `vswap_sys::new_area`). Of a file or device that exists only the first page is written.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +10,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 
 use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Kind, Label, Medium, Signature};
-use vswap_sys::area::{self, Area, AreaError, Ends, Reserved};
+use vswap_sys::area_file::{self, AreaError, AreaFile, Ends};
+use vswap_sys::new_area::{NewArea, Reserved};
 
 use crate::args::MkswapArgs;
 use crate::failure::Failure;
@@ -28,8 +29,8 @@ pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {
 /// Makes the area; returns the line that describes it. An error is without the path.
 fn make(args: &MkswapArgs) -> Result<String, String> {
     let mut area = open(args).map_err(|error| error.to_string())?;
-    let size = wanted_bytes(&area, args.size)?;
-    let replaced = check_content(&area, args.force)?;
+    let size = wanted_bytes(area.file(), args.size)?;
+    let replaced = check_content(area.file(), args.force)?;
     let uuid = match args.uuid {
         Some(uuid) => uuid,
         None => random_uuid().map_err(|error| format!("no random numbers for a UUID: {error}"))?,
@@ -37,7 +38,7 @@ fn make(args: &MkswapArgs) -> Result<String, String> {
     let encoded =
         header::encode(size, args.label, uuid.into_bytes()).map_err(|error| error.to_string())?;
     let reserved = write(&mut area, args.size, &encoded).map_err(|error| error.to_string())?;
-    for remark in remarks(&area, &encoded, reserved, replaced.as_ref()) {
+    for remark in remarks(area.file(), &encoded, reserved, replaced.as_ref()) {
         notice(&format!("{}: {remark}", args.path.display()));
     }
     area.keep();
@@ -45,19 +46,19 @@ fn make(args: &MkswapArgs) -> Result<String, String> {
 }
 
 /// Opens what is there. With a size, what is not there is made.
-fn open(args: &MkswapArgs) -> Result<Area, AreaError> {
-    match Area::open(&args.path) {
-        Err(AreaError::Missing) if args.size.is_some() => Area::create(&args.path),
+fn open(args: &MkswapArgs) -> Result<NewArea, AreaError> {
+    match NewArea::open(&args.path) {
+        Err(AreaError::Missing) if args.size.is_some() => NewArea::create(&args.path),
         opened => opened,
     }
 }
 
 /// Bytes that the file or device has to have.
-fn wanted_bytes(area: &Area, size: Option<u64>) -> Result<u64, String> {
+fn wanted_bytes(area: &AreaFile, size: Option<u64>) -> Result<u64, String> {
     let has = area.bytes();
     match size {
         None => Ok(has),
-        Some(_) if area.kind() == area::Kind::BlockDevice => Err(format!(
+        Some(_) if area.kind() == area_file::Kind::BlockDevice => Err(format!(
             "it is a device of {}, and --size is for files: leave it out",
             bytes(has)
         )),
@@ -70,7 +71,7 @@ fn wanted_bytes(area: &Area, size: Option<u64>) -> Result<u64, String> {
 }
 
 /// Refuses what holds something, unless that may be overwritten; returns the header of an area that is replaced.
-fn check_content(area: &Area, force: bool) -> Result<Option<Header>, String> {
+fn check_content(area: &AreaFile, force: bool) -> Result<Option<Header>, String> {
     let ends = area.ends().map_err(|error| error.to_string())?;
     if !force && let Some(loss) = loss(&ends) {
         return Err(format!(
@@ -78,8 +79,8 @@ fn check_content(area: &Area, force: bool) -> Result<Option<Header>, String> {
         ));
     }
     let kind = match area.kind() {
-        area::Kind::RegularFile => Kind::RegularFile,
-        area::Kind::BlockDevice => Kind::BlockDevice,
+        area_file::Kind::RegularFile => Kind::RegularFile,
+        area_file::Kind::BlockDevice => Kind::BlockDevice,
     };
     let medium = Medium {
         kind,
@@ -113,7 +114,7 @@ fn random_uuid() -> rustix::io::Result<Uuid> {
 
 /// Gives the file its size, where one was asked for, and writes the header.
 fn write(
-    area: &mut Area,
+    area: &mut NewArea,
     size: Option<u64>,
     encoded: &Encoded,
 ) -> Result<Option<Reserved>, AreaError> {
@@ -124,7 +125,7 @@ fn write(
 
 /// What the user should know besides.
 fn remarks(
-    area: &Area,
+    area: &AreaFile,
     encoded: &Encoded,
     reserved: Option<Reserved>,
     replaced: Option<&Header>,

@@ -1,7 +1,7 @@
-//! The only door to the kernel: userfaultfd, pagemap, seccomp, process memory.
+//! The only door to the kernel: userfaultfd, pagemap, seccomp, process memory, files and devices.
 
 #[cfg(feature = "supervisor")]
-pub mod area;
+pub mod area_file;
 pub mod cgroup;
 pub mod cpu;
 pub mod doctor;
@@ -10,6 +10,8 @@ pub mod eventfd;
 pub mod futex;
 pub mod maps;
 pub mod memory;
+#[cfg(feature = "supervisor")]
+pub mod new_area;
 pub mod pagemap;
 pub mod process;
 pub mod procfs;

@@ -1,16 +1,15 @@
-//! A file or block device that becomes a swap area: opening it, looking at what it holds, giving it room, writing its
-//! first page.
+//! A file or block device that holds a swap area, or is about to: opening it for one user, looking at what it holds.
 //!
-//! Nothing half made stays: what was changed is taken back when an [`Area`] is dropped before [`Area::keep`]. Only a
-//! process that is killed in between leaves a file behind, without a header. For one thread.
+//! Nothing is changed here: [`NewArea`](crate::new_area::NewArea) makes areas.
+//! One that is open has no second user: a device is opened exclusively, a file is locked. For one thread.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, seek};
+use rustix::io::Errno;
 
 use crate::procfs;
 
@@ -18,14 +17,8 @@ use crate::procfs;
 const HEAD_BYTES: u64 = 1 << 20;
 /// What is looked at before the end: copies of partition tables and the labels of volumes.
 const TAIL_BYTES: u64 = 64 << 10;
-/// Bytes of a page, and of the header.
-const PAGE_BYTES: usize = 4096;
-/// Zeros that are written at once where a file system cannot reserve blocks.
-const ZEROS_BYTES: usize = 1 << 20;
 /// The unit in which the size of files on disk is told, whatever the file system's blocks are.
 const STAT_BLOCK_BYTES: u64 = 512;
-/// Mode of a new file: what was in memory is nobody else's business.
-const MODE: u32 = 0o600;
 /// Bits of a mode that let group and others do something.
 const MODE_OTHERS: u32 = 0o077;
 
@@ -38,14 +31,14 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// Why something cannot become a swap area.
+/// Why something cannot be a swap area, or become one.
 #[derive(Debug, thiserror::Error)]
 pub enum AreaError {
     /// No such file.
     #[error("there is no such file or device")]
     Missing,
     /// Neither a regular file nor a block device.
-    #[error("it is a {what}: a swap area is made in a regular file or block device")]
+    #[error("it is a {what}: a swap area lies in a regular file or block device")]
     OtherKind {
         /// What it is.
         what: &'static str,
@@ -61,6 +54,9 @@ pub enum AreaError {
         "it is in use, mounted or part of a volume perhaps: end that first (lsblk shows what holds a device)"
     )]
     Busy,
+    /// A file that is locked.
+    #[error("another vswap uses it: wait until that has ended, or choose another file")]
+    Locked,
     /// No room.
     #[error(
         "{bytes} bytes do not fit, the file system or the user's quota is full: make room or choose a smaller size"
@@ -80,21 +76,12 @@ pub enum AreaError {
 }
 
 /// Turns an error of the kernel into one of ours; `action` completes "it cannot be ...".
-fn cannot(action: &'static str) -> impl Fn(io::Error) -> AreaError {
+pub(crate) fn cannot(action: &'static str) -> impl Fn(io::Error) -> AreaError {
     move |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         // Only for the kernel's own swap files is a write refused so.
         Some(Errno::TXTBSY) => AreaError::ActiveSwap,
         _ => AreaError::Io { action, error },
     }
-}
-
-/// How a file was given its room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reserved {
-    /// All blocks are reserved.
-    Allocated,
-    /// The file system cannot reserve blocks: zeros were written behind the old end.
-    Written,
 }
 
 /// What a file or device holds at its two ends.
@@ -113,33 +100,21 @@ impl Ends {
     }
 }
 
-/// A file or block device, open for reading and writing. Dropping it takes back every change, unless it is kept.
+/// A file or block device, open for reading and writing and for nobody else.
 #[derive(Debug)]
-pub struct Area {
-    file: File,
-    path: PathBuf,
-    kind: Kind,
-    bytes: u64,
-    undo: Undo,
+pub struct AreaFile {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
 }
 
-/// What takes the changes back.
-#[derive(Debug, Default)]
-struct Undo {
-    /// The file was made here.
-    remove: bool,
-    /// The length that a file had.
-    truncate_to: Option<u64>,
-    /// What the first page was.
-    first_page: Option<Box<[u8; PAGE_BYTES]>>,
-}
-
-impl Area {
-    /// Opens a file or block device that exists, a device for itself alone. Symbolic links are followed.
+impl AreaFile {
+    /// Opens a file or block device that exists. Symbolic links are followed.
     ///
     /// # Errors
-    /// `Missing`, `OtherKind`, `ActiveSwap`, `Busy`, `Io`. None of them has changed anything.
-    pub fn open(path: &Path) -> Result<Area, AreaError> {
+    /// `Missing`, `OtherKind`, `ActiveSwap`, `Busy`, `Locked`, `Io`.
+    pub fn open(path: &Path) -> Result<AreaFile, AreaError> {
         let named = std::fs::metadata(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => AreaError::Missing,
             _ => cannot("looked at")(error),
@@ -159,48 +134,29 @@ impl Area {
                 ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => AreaError::Busy,
                 _ => cannot("opened for reading and writing")(error),
             })?;
-        Area::of(file, path, Undo::default())
+        AreaFile::of(file, path)
     }
 
-    /// Makes an empty file that only its owner may read.
+    /// Takes a file that is open for reading and writing.
     ///
     /// # Errors
-    /// `Dangling`, `Full`, `Io`.
-    pub fn create(path: &Path) -> Result<Area, AreaError> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(MODE)
-            .open(path)
-            .map_err(|error| match error.kind() {
-                ErrorKind::AlreadyExists => AreaError::Dangling,
-                _ => cannot("made")(error),
-            })?;
-        let remove = Undo {
-            remove: true,
-            ..Undo::default()
-        };
-        Area::of(file, path, remove)
-    }
-
-    fn of(file: File, path: &Path, undo: Undo) -> Result<Area, AreaError> {
+    /// `OtherKind`, `Locked`, `Io`.
+    pub(crate) fn of(file: File, path: &Path) -> Result<AreaFile, AreaError> {
         let looked_at = cannot("looked at");
         let metadata = file.metadata().map_err(&looked_at)?;
         let kind = kind_of(metadata.file_type())?;
         let bytes = match kind {
-            Kind::RegularFile => metadata.len(),
-            // stat tells nothing of a device's length, but its end can be sought.
-            Kind::BlockDevice => seek(&file, SeekFrom::End(0))
-                .map_err(io::Error::from)
-                .map_err(&looked_at)?,
+            Kind::RegularFile => {
+                lock(&file)?;
+                metadata.len()
+            }
+            Kind::BlockDevice => device_bytes(&file).map_err(&looked_at)?,
         };
-        Ok(Area {
+        Ok(AreaFile {
             file,
             path: path.to_owned(),
             kind,
             bytes,
-            undo,
         })
     }
 
@@ -253,64 +209,8 @@ impl Area {
         (self.kind == Kind::RegularFile && mode & MODE_OTHERS != 0).then_some(mode)
     }
 
-    /// Gives a regular file `bytes` bytes with blocks behind all of them, or behind those that are new where the file
-    /// system cannot reserve any. What is in the file stays, and it is never made shorter.
-    ///
-    /// # Errors
-    /// `Full`, `ActiveSwap`, `Io`.
-    pub fn reserve(&mut self, bytes: u64) -> Result<Reserved, AreaError> {
-        let old_bytes = self.bytes;
-        self.undo.truncate_to.get_or_insert(old_bytes);
-        let reserved = retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), 0, bytes));
-        let (how, done) = match reserved {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                (Reserved::Written, self.write_zeros(old_bytes, bytes))
-            }
-            other => (Reserved::Allocated, other.map_err(io::Error::from)),
-        };
-        done.map_err(|error| match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => AreaError::Full { bytes },
-            _ => cannot("made longer")(error),
-        })?;
-        self.bytes = bytes.max(old_bytes);
-        Ok(how)
-    }
-
-    fn write_zeros(&self, from: u64, to: u64) -> io::Result<()> {
-        let zeros = vec![0; ZEROS_BYTES];
-        let mut at = from;
-        while at < to {
-            let left = usize::try_from(to - at).unwrap_or(usize::MAX);
-            let chunk = &zeros[..left.min(ZEROS_BYTES)];
-            self.file.write_all_at(chunk, at)?;
-            at += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Writes the first page, which must be there, and nothing else, and waits until all is on disk.
-    ///
-    /// # Errors
-    /// `ActiveSwap`, `Io`.
-    pub fn write_first_page(&mut self, page: &[u8; PAGE_BYTES]) -> Result<(), AreaError> {
-        let mut old = Box::new([0; PAGE_BYTES]);
-        self.file
-            .read_exact_at(old.as_mut_slice(), 0)
-            .map_err(cannot("read"))?;
-        self.undo.first_page = Some(old);
-        self.file
-            .write_all_at(page, 0)
-            .and_then(|()| self.file.sync_all())
-            .map_err(cannot("written"))
-    }
-
-    /// Lets every change stay.
-    pub fn keep(mut self) {
-        self.undo = Undo::default();
-    }
-
     /// Whether the path still names this file.
-    fn is_named(&self) -> bool {
+    pub(crate) fn is_named(&self) -> bool {
         match (std::fs::metadata(&self.path), self.file.metadata()) {
             (Ok(named), Ok(opened)) => is_same(&named, &opened),
             _ => false,
@@ -318,24 +218,18 @@ impl Area {
     }
 }
 
-/// As far as the disk lets it: whoever drops an area has an error to report already.
-impl Drop for Area {
-    fn drop(&mut self) {
-        let undo = std::mem::take(&mut self.undo);
-        if undo.remove {
-            if self.is_named() {
-                let _ = std::fs::remove_file(&self.path);
-            }
-            return;
-        }
-        if let Some(page) = undo.first_page {
-            let _ = self.file.write_all_at(page.as_slice(), 0);
-            let _ = self.file.sync_all();
-        }
-        if let Some(bytes) = undo.truncate_to {
-            let _ = self.file.set_len(bytes);
-        }
-    }
+/// Locks a file for as long as it is open. A file system that cannot lock is an error: two users of one area would
+/// each read the other's memory.
+fn lock(file: &File) -> Result<(), AreaError> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => AreaError::Locked,
+        _ => cannot("locked")(errno.into()),
+    })
+}
+
+/// The length of a device. stat tells nothing of it, but its end can be sought.
+pub(crate) fn device_bytes(device: &File) -> io::Result<u64> {
+    Ok(seek(device, SeekFrom::End(0))?)
 }
 
 fn kind_of(kind: FileType) -> Result<Kind, AreaError> {
@@ -379,5 +273,5 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 }
 
 #[cfg(test)]
-#[path = "area_tests.rs"]
-mod tests;
+#[path = "area_file_tests.rs"]
+pub(crate) mod tests;
