@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::die::die;
 use crate::filter;
-use crate::kernel::{self, Descriptor, EAGAIN, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call};
+use crate::kernel::{self, Descriptor, EAGAIN, EEXIST, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call};
 use crate::raw;
 use crate::reservation::Reservation;
 use crate::ring::{ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, Ring, Run, STAGING_PAGES, op};
@@ -15,6 +15,8 @@ use crate::socket;
 use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
 
 const MADV_DONTNEED: usize = 4;
+/// The same also for memory that is locked (Linux 5.18).
+const MADV_DONTNEED_LOCKED: usize = 24;
 const MADV_POPULATE_WRITE: usize = 23;
 /// Tries to give a staging page back that somebody has a reference on: the pager has just read it.
 const FREE_TRIES: u32 = 64;
@@ -193,8 +195,12 @@ fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
         {
             return Err(errno);
         }
+        if errno == Some(EEXIST) {
+            // The program has locked all its memory: pages of zeros came into both, and locked ranges take no others.
+            session.reservation.unlock_staging();
+        }
         // SAFETY: staging B holds nothing but pages on their way out.
-        unsafe { advise(target, left, MADV_DONTNEED) }?;
+        unsafe { advise(target, left, MADV_DONTNEED_LOCKED) }?;
     }
     Ok(0)
 }

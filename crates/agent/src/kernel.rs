@@ -37,6 +37,7 @@ pub mod call {
     pub const GETEUID: usize = 107;
     pub const GETPPID: usize = 110;
     pub const SETPRIORITY: usize = 141;
+    pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -56,6 +57,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// `O_CLOEXEC`, which is also `SOCK_CLOEXEC`.
 pub const CLOEXEC: usize = 0o2_000_000;
 pub const EAGAIN: Errno = 11;
+pub const EEXIST: Errno = 17;
 pub const EINTR: Errno = 4;
 pub const EACCES: Errno = 13;
 pub const EINVAL: Errno = 22;

@@ -152,15 +152,22 @@ impl Reservation {
         self.0.wrapping_add(STAGING_B)
     }
 
-    /// Puts staging A under the main userfaultfd. A missing page there is reported: nobody should touch one.
+    /// Puts staging A under the main userfaultfd. Missing pages must not wait for an answer, here and in staging B: they
+    /// are touched when the program locks all its memory, and then nobody may be reading.
     pub fn register_staging(self, main: Descriptor) -> Result<(), Errno> {
-        uffd::register(main, self.staging(), STAGING_BYTES, mode::MISSING)
+        uffd::register(main, self.staging(), STAGING_BYTES, mode::WP)
     }
 
-    /// Puts staging B under its own. Nobody reads that one, so missing pages must not wait for an answer, as they would
-    /// when the program locks all its memory.
+    /// Puts staging B under its own.
     pub fn register_freeing(self, staging: Descriptor) -> Result<(), Errno> {
         uffd::register(staging, self.freeing(), STAGING_BYTES, mode::WP)
+    }
+
+    /// Undoes what mlockall has done to both.
+    pub fn unlock_staging(self) {
+        let arguments = [self.staging(), 2 * STAGING_BYTES, 0, 0, 0, 0];
+        // SAFETY: unlocking changes no content, and the range is the agent's own. It cannot fail on mapped memory.
+        let _ = unsafe { call(call::MUNLOCK, arguments) };
     }
 
     /// Takes staging B back from its userfaultfd, of which the pager may have a copy.

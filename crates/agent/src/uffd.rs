@@ -16,8 +16,6 @@ const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 
 /// What a registration watches.
 pub mod mode {
-    /// Missing pages.
-    pub const MISSING: u64 = 1;
     /// Write-protected pages: there are none, so nothing is ever reported.
     pub const WP: u64 = 2;
 }

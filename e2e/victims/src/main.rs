@@ -81,6 +81,8 @@ enum Victim {
     Huge,
     /// Deep recursion.
     Stacks,
+    /// All memory locked and unlocked.
+    Lock,
     /// Threads by the thousand.
     Churn,
     /// Random changes of every kind, forks included.
@@ -94,7 +96,7 @@ enum Victim {
 }
 
 /// What `all` runs, the quickest to fail first.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 25] = [
     "threads",
     "aging",
     "fork",
@@ -111,6 +113,7 @@ const NAMES: [&str; 24] = [
     "buffers",
     "uring",
     "signals",
+    "lock",
     "userfault",
     "shared",
     "huge",
@@ -145,6 +148,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Free => victim::free::run(options),
         Victim::Buffers => victim::buffers::run(options),
         Victim::Uring => victim::uring::run(options),
+        Victim::Lock => victim::lock::run(options),
         Victim::Signals => victim::signals::run(options),
         Victim::Userfault => victim::userfault::run(options),
         Victim::Shared => victim::shared::run(options),

@@ -12,6 +12,7 @@ pub(crate) mod dontneed;
 pub(crate) mod fork;
 pub(crate) mod free;
 pub(crate) mod huge;
+pub(crate) mod lock;
 pub(crate) mod mprotect;
 pub(crate) mod mremap;
 pub(crate) mod reuse;
