@@ -10,6 +10,8 @@
 //! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster. One
 //! with bad slots never becomes free. What an area costs is what was in it at its peak, not what it could hold.
 
+mod close;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -180,6 +182,9 @@ impl Area {
     #[cold]
     fn refill(&self, current: &AtomicU32, stale: u32) -> Result<(), AllocError> {
         let mut lists = self.lists.lock();
+        if lists.is_closed {
+            return Err(AllocError::Full);
+        }
         let now = current.load(Ordering::Relaxed);
         let is_current = |record: &Cluster| record.place() == Place::Current;
         // Compared by place too: the stale cluster may have been emptied and become this CPU's again.

@@ -2,24 +2,31 @@
 //!
 //! Areas are used by priority, the highest first. Those of equal priority take turns: a CPU stays with an area until it
 //! has used up its cluster there and then goes on to the next, so that all of them are filled evenly and all their
-//! storage works at once. An area that is full, or failed to take a page, is passed over. Areas are never taken away
-//! while the engine lives, so an entry leads to its area without a lock.
+//! storage works at once. An area that is full, closed, or failed to take a page, is passed over.
+//!
+//! An entry leads to its area without a lock. So the record of an area that is swapped off stays, and the area that
+//! gets its number next hangs on it: finding it costs one more step for each that was before, and the number with the
+//! fewest is taken. An area cannot go while a slot of it is in use, so whoever has a slot finds the right one.
 //!
 //! Lock order: the order of areas, then a cluster, then its area's lists. No lock is held while storage is read or
 //! written.
 
+mod closing;
+mod physical;
+
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
 
 use crate::area::Area;
 use crate::entry::{AreaId, Entry, SLOTS_MAX};
-use crate::pages::{PAGE_BYTES, Page, PageSource};
+use crate::pages::{Page, PageSource};
 use crate::storage::{Storage, StorageError};
 use crate::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
 use crate::table::Word;
+
+pub(crate) use physical::Physical;
 
 /// How many physical areas an engine can have. The kernel has room for 23 to 29; a number in an entry is 8 bits wide.
 /// Few under the model checkers, which make many engines.
@@ -102,30 +109,21 @@ pub struct AreaFigures {
     pub errors: u64,
     /// It could not take a page the last time.
     pub failing: bool,
-}
-
-/// One physical area and its storage.
-#[derive(Debug)]
-struct Physical {
-    area: Area,
-    storage: Box<dyn Storage>,
-    priority: i16,
-    usable: u64,
-    /// The last write failed: no page is given to it until one has left it.
-    failing: AtomicBool,
-    pages_read: AtomicU64,
-    pages_written: AtomicU64,
-    errors: AtomicU64,
+    /// It is being swapped off.
+    pub closing: bool,
 }
 
 /// All physical areas.
 pub(crate) struct Areas {
+    /// By number, the first area that had it.
     areas: [OncePtr<Physical>; AREAS_MAX],
     /// Highest priority first; among equals the one whose turn it is.
     order: Lock<Vec<AreaId>>,
     /// Number of the area from which each CPU takes slots.
     currents: Box<[CachePadded<AtomicU32>]>,
     pages: Arc<dyn PageSource>,
+    /// Bytes of the tables of areas that were swapped off.
+    retired_bytes: AtomicU64,
 }
 
 impl Areas {
@@ -136,16 +134,14 @@ impl Areas {
             order: Lock::new(Vec::new()),
             currents: (0..cpus).map(|_| none()).collect(),
             pages,
+            retired_bytes: AtomicU64::new(0),
         }
     }
 
     /// Begins to use an area, behind those of the same priority.
     pub(crate) fn add(&self, new: NewArea) -> Result<AreaId, SwapOnError> {
         let mut order = self.order.lock();
-        let index = order.len();
-        let (Some(id), Some(place)) = (AreaId::physical(index), self.areas.get(index)) else {
-            return Err(SwapOnError::TooMany);
-        };
+        let (id, place) = self.vacant().ok_or(SwapOnError::TooMany)?;
         let physical = self.open(id, new)?;
         let priority = physical.priority;
         place
@@ -154,6 +150,22 @@ impl Areas {
         let behind = order.partition_point(|&other| self.priority_of(other) >= priority);
         order.insert(behind, id);
         Ok(id)
+    }
+
+    /// A number that no area has, and where the area that gets it is hung. Under the lock of the order.
+    fn vacant(&self) -> Option<(AreaId, &OncePtr<Physical>)> {
+        let places = self.areas.iter().enumerate().filter_map(|(index, first)| {
+            let (mut place, mut before) = (first, 0_usize);
+            while let Some(physical) = place.get() {
+                if !physical.is_gone() {
+                    return None;
+                }
+                (place, before) = (&physical.next, before + 1);
+            }
+            Some((before, AreaId::physical(index)?, place))
+        });
+        let (_, id, place) = places.min_by_key(|(before, ..)| *before)?;
+        Some((id, place))
     }
 
     fn open(&self, id: AreaId, mut new: NewArea) -> Result<Physical, SwapOnError> {
@@ -173,31 +185,26 @@ impl Areas {
         if priority < PRIORITY_DEFAULT {
             return Err(SwapOnError::Priority { priority });
         }
-        let bad_slots = new.bad.into_boxed_slice();
+        let bad_slots = new.bad.clone().into_boxed_slice();
         let cpus = self.currents.len();
         let area = Area::new(id, slots, bad_slots, cpus, Arc::clone(&self.pages));
-        Ok(Physical {
-            area: area.ok_or(SwapOnError::NoMemory)?,
-            storage: new.storage,
-            priority,
-            usable: slots - bad,
-            failing: AtomicBool::new(false),
-            pages_read: AtomicU64::new(0),
-            pages_written: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-        })
+        Ok(Physical::new(area.ok_or(SwapOnError::NoMemory)?, new))
     }
 
     #[inline]
     fn get(&self, id: AreaId) -> Option<&Physical> {
-        self.areas.get(id.physical_index()?)?.get()
+        let mut physical = self.areas.get(id.physical_index()?)?.get()?;
+        while let Some(next) = physical.next.get() {
+            physical = next;
+        }
+        (!physical.is_gone()).then_some(physical)
     }
 
     fn priority_of(&self, id: AreaId) -> i16 {
         self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority)
     }
 
-    /// Are there any?
+    /// Were there never any? A hint for pages that do not compress: with areas, they are worth asking for a slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.areas[0].get().is_none()
     }
@@ -208,9 +215,8 @@ impl Areas {
         let current = &self.currents[cpu % self.currents.len()];
         // Acquire pairs with the Release in `next_area`: the area is there.
         let index = current.load(Ordering::Acquire) as usize;
-        self.areas
-            .get(index)
-            .and_then(OncePtr::get)
+        AreaId::physical(index)
+            .and_then(|id| self.get(id))
             .filter(|physical| !physical.is_failing())
             .and_then(|physical| physical.area.allocate_near(cpu, word))
             .or_else(|| self.next_area(cpu, word, current))
@@ -247,7 +253,7 @@ impl Areas {
     pub(crate) fn free(&self, entry: Entry) {
         self.give_back(entry);
         if let Some(physical) = self.get(entry.area()) {
-            physical.failing.store(false, Ordering::Relaxed);
+            physical.set_failing(false);
         }
     }
 
@@ -264,25 +270,19 @@ impl Areas {
     /// Copies the bytes of neighbouring slots of one area, of which `first` is the first.
     pub(crate) fn read(&self, first: Entry, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         let physical = self.get(first.area()).ok_or(StorageError::Short)?;
-        let read = physical.storage.read(first.offset(), pages);
-        physical.count(&physical.pages_read, pages.len() as u64, read)
+        physical.read(first.offset(), pages)
     }
 
     /// Writes pages to neighbouring slots of one area, of which `first` is the first.
     pub(crate) fn write(&self, first: Entry, pages: &[&Page]) -> Result<(), StorageError> {
         let physical = self.get(first.area()).ok_or(StorageError::Short)?;
-        let written = physical.storage.write(first.offset(), pages);
-        if written.is_err() {
-            physical.failing.store(true, Ordering::Relaxed);
-        }
-        physical.count(&physical.pages_written, pages.len() as u64, written)
+        physical.write(first.offset(), pages)
     }
 
-    /// Figures of all areas, in the order in which they came.
+    /// Figures of all areas, by their numbers.
     pub(crate) fn figures(&self) -> Vec<AreaFigures> {
-        let areas = self.areas.iter().map_while(OncePtr::get).enumerate();
-        areas
-            .filter_map(|(index, physical)| Some(physical.figures(AreaId::physical(index)?)))
+        let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
+        ids.filter_map(|id| Some(self.get(id)?.figures(id)))
             .collect()
     }
 }
@@ -295,50 +295,13 @@ impl fmt::Debug for Areas {
     }
 }
 
-impl Physical {
-    fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
-    }
-
-    fn count(
-        &self,
-        counter: &AtomicU64,
-        pages: u64,
-        outcome: Result<(), StorageError>,
-    ) -> Result<(), StorageError> {
-        let (counter, by) = if outcome.is_ok() {
-            (counter, pages)
-        } else {
-            (&self.errors, 1)
-        };
-        // Relaxed: a figure for people.
-        counter.fetch_add(by, Ordering::Relaxed);
-        outcome
-    }
-
-    fn figures(&self, id: AreaId) -> AreaFigures {
-        let stats = self.area.stats();
-        AreaFigures {
-            id,
-            size_bytes: self.usable * PAGE_BYTES as u64,
-            used_bytes: stats.slots_used * PAGE_BYTES as u64,
-            priority: self.priority,
-            table_bytes: stats.table_bytes,
-            pages_read: self.pages_read.load(Ordering::Relaxed),
-            pages_written: self.pages_written.load(Ordering::Relaxed),
-            errors: self.errors.load(Ordering::Relaxed),
-            failing: self.is_failing(),
-        }
-    }
-}
-
 const _: () = assert!(AREAS_MAX < NO_AREA as usize);
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::cluster::SLOTS_PER_CLUSTER;
-    use crate::pages::HeapPages;
+    use crate::pages::{HeapPages, PAGE_BYTES};
     use crate::storage::RamStorage;
 
     const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;

@@ -122,7 +122,7 @@ impl Engine {
         self.areas.add(area)
     }
 
-    /// Figures of the physical areas, in the order in which they came.
+    /// Figures of the physical areas, by their numbers.
     #[must_use]
     pub fn areas(&self) -> Vec<AreaFigures> {
         self.areas.figures()
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(engine.stats().slots_used, 1, "left to the writer");
         let finished = engine.finish(&Leaving {
             entry,
-            frame,
+            page: frame,
             to: Destination::Zero,
         });
         assert_eq!(finished, Ok(Written::Freed));

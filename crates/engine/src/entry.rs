@@ -74,6 +74,14 @@ impl Entry {
         Entry(NON_ZERO.saturating_add(((area.0.get() as u64) << AREA_SHIFT) + offset - 1))
     }
 
+    /// The entry of the slot at `offset` of `area`; `None` if no area has as many slots.
+    pub(crate) const fn at(area: AreaId, offset: u64) -> Option<Entry> {
+        if offset > OFFSET_MASK {
+            return None;
+        }
+        Entry::from_raw(((area.0.get() as u64) << AREA_SHIFT) | offset)
+    }
+
     /// The area that the slot is in.
     #[inline]
     pub(crate) const fn area(self) -> AreaId {
@@ -123,6 +131,7 @@ mod tests {
                     let entry = Entry::of(area, cluster, slot);
                     assert_eq!((entry.area(), entry.position()), (area, (cluster, slot)));
                     assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
+                    assert_eq!(Entry::at(area, entry.offset()), Some(entry));
                     assert!(entry.raw() < 1 << Entry::BITS);
                 }
             }
@@ -134,6 +143,9 @@ mod tests {
         let last = Entry::of(AreaId::VIRTUAL, CLUSTERS_MAX - 1, SLOTS_PER_CLUSTER - 1).raw();
         for raw in [0, 1, OFFSET_MASK, last + 1, 1 << 56 | last, u64::MAX] {
             assert_eq!(Entry::from_raw(raw), None, "{raw:#x}");
+        }
+        for offset in [SLOTS_MAX, OFFSET_MASK, OFFSET_MASK + 1, u64::MAX] {
+            assert_eq!(Entry::at(AreaId::VIRTUAL, offset), None, "{offset:#x}");
         }
     }
 

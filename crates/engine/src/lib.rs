@@ -30,6 +30,7 @@ mod shadow;
 mod stats;
 mod storage;
 mod swap_in;
+mod swap_off;
 mod sync;
 pub mod table;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -50,4 +51,5 @@ pub use shadow::Shadow;
 pub use stats::Stats;
 pub use storage::{RamStorage, Storage, StorageError};
 pub use swap_in::{Lookup, SwapIn, SwapInError};
+pub use swap_off::SwapOffError;
 pub use write_out::{WriteOutError, Written};

@@ -23,6 +23,8 @@ pub(crate) struct Lists {
     frag: Ends,
     /// Clusters below this number were used once.
     pub(crate) end: u32,
+    /// No cluster becomes a CPU's current one any longer.
+    pub(crate) is_closed: bool,
 }
 
 impl Lists {
@@ -36,6 +38,7 @@ impl Lists {
             nonfull: empty,
             frag: empty,
             end: 0,
+            is_closed: false,
         }
     }
 

@@ -42,6 +42,7 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn gather(space: &Area, areas: &Areas, frames: &Frames, pool: &Pool) -> Stats {
         let slots = space.stats();
+        let retired_bytes = areas.retired_bytes();
         let areas = areas.figures();
         let area_bytes: u64 = areas.iter().map(|area| area.table_bytes).sum();
         let pool = pool.stats();
@@ -57,6 +58,7 @@ impl Stats {
             clusters: slots.clusters,
             table_bytes: slots.table_bytes
                 + area_bytes
+                + retired_bytes
                 + (frames.table_bytes() + pool.table_bytes) as u64,
             alloc_reject: space.rejected(),
             pool_reject: pool.rejected,

@@ -259,9 +259,7 @@ impl Engine {
 
     /// Unpins what `begin` pinned, after it was read.
     fn end(&self, one: &Wanted<'_>) -> Result<SwapIn, SwapInError> {
-        if let Some((cluster, slot)) = self.space.locate(one.entry) {
-            self.unpin(one.entry, cluster, slot);
-        }
+        self.unpin_entry(one.entry);
         let raw = one.entry.raw();
         match one.read {
             Ok(()) => Ok(SwapIn::Physical),
@@ -271,14 +269,25 @@ impl Engine {
 
     /// Pins a slot's stored bytes.
     pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Pin {
+        self.pin_if(cluster, slot, |_| true)
+    }
+
+    /// As `pin`, of what is `wanted`; anything else is as nothing.
+    pub(crate) fn pin_if(
+        &self,
+        cluster: &Cluster,
+        slot: usize,
+        wanted: impl Fn(Stored) -> bool,
+    ) -> Pin {
         let Some(word) = cluster.backing(slot) else {
             return Pin::Nothing;
         };
         let mut raw = word.load(Ordering::Acquire);
         loop {
             let backing = Backing::from_raw(raw);
-            let Some(stored) = backing.stored().filter(|_| !backing.is_abandoned()) else {
-                return Pin::Nothing;
+            let stored = match backing.stored() {
+                Some(stored) if !backing.is_abandoned() && wanted(stored) => stored,
+                _ => return Pin::Nothing,
             };
             if backing.pins() == PINS_MAX {
                 return Pin::Crowded;
@@ -313,6 +322,13 @@ impl Engine {
         }
         if let Some(stored) = before.stored() {
             self.free_stored(stored);
+        }
+    }
+
+    /// As `unpin`.
+    pub(crate) fn unpin_entry(&self, entry: Entry) {
+        if let Some((cluster, slot)) = self.space.locate(entry) {
+            self.unpin(entry, cluster, slot);
         }
     }
 

@@ -52,6 +52,11 @@ impl Probe {
         self.0.writes.load(Ordering::Relaxed)
     }
 
+    /// Whether nobody but the test has it any longer.
+    pub(crate) fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     pub(crate) fn broken(&self, is_broken: bool) {
         self.0.is_broken.store(is_broken, Ordering::Relaxed);
     }
@@ -100,7 +105,7 @@ pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
     }
 }
 
-/// An engine with an area of each of these sizes.
+/// An engine with an area of each of these sizes, to be used in this order.
 pub(crate) fn engine_with_areas(
     frames: usize,
     pool_limit_bytes: u64,
@@ -115,9 +120,11 @@ pub(crate) fn engine_with_areas(
     };
     let engine = Engine::new(&config, Arc::new(HeapPages::new())).expect("memory");
     let mut probes = Vec::new();
-    for &slots in sizes {
+    for (&slots, priority) in sizes.iter().zip((0..10).rev()) {
         let probe = Probe::new(slots);
-        engine.swap_on(area_on(&probe, slots)).expect("a good area");
+        let area = area_on(&probe, slots);
+        let swapped_on = engine.swap_on(NewArea { priority, ..area });
+        swapped_on.expect("a good area");
         probes.push(probe);
     }
     (engine, probes)

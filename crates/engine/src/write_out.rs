@@ -7,6 +7,8 @@
 //! Pages are written out several at a time: those that go to an area get neighbouring slots there, and one request
 //! writes them all.
 
+use std::ops::Deref;
+
 use crate::backing::{Backing, Stored};
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -58,10 +60,10 @@ pub enum WriteOutError {
     NotCached,
 }
 
-/// A page on its way out.
-pub(crate) struct Leaving<'a> {
+/// A page on its way to another place: out of its frame, or out of an area that is swapped off.
+pub(crate) struct Leaving<P> {
     pub(crate) entry: Entry,
-    pub(crate) frame: FrameRef<'a>,
+    pub(crate) page: P,
     pub(crate) to: Destination,
 }
 
@@ -114,11 +116,14 @@ impl Engine {
     }
 
     /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if there are any.
-    fn pack<'a>(&self, entry: Entry, frame: FrameRef<'a>, scratch: &mut Scratch) -> Leaving<'a> {
-        let to = if frame.is_zero() {
+    pub(crate) fn pack<P>(&self, entry: Entry, page: P, scratch: &mut Scratch) -> Leaving<P>
+    where
+        P: Deref<Target = Page>,
+    {
+        let to = if page.is_zero() {
             Destination::Zero
         } else {
-            match self.codec.compress(&frame, scratch) {
+            match self.codec.compress(&page, scratch) {
                 Ok(packed) => {
                     let bytes = packed.len();
                     self.store(entry, packed, Written::Compressed { bytes })
@@ -126,10 +131,10 @@ impl Engine {
                 Err(_incompressible) if !self.areas.is_empty() => {
                     Destination::None { packs: false }
                 }
-                Err(_incompressible) => self.store(entry, &frame.0, Written::Raw),
+                Err(_incompressible) => self.store(entry, &page.0, Written::Raw),
             }
         };
-        Leaving { entry, frame, to }
+        Leaving { entry, page, to }
     }
 
     fn store(&self, entry: Entry, payload: &[u8], written: Written) -> Destination {
@@ -142,8 +147,11 @@ impl Engine {
 
     /// Gives the pages that have no place yet slots in the areas, and writes each run of neighbours at once. What finds
     /// no slot there and was not offered to the pool goes to the pool as it is.
-    fn write_to_areas(&self, cpu: usize, leaving: &mut [Leaving<'_>]) {
-        let mut homeless: Vec<&mut Leaving<'_>> = leaving
+    pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>])
+    where
+        P: Deref<Target = Page>,
+    {
+        let mut homeless: Vec<&mut Leaving<P>> = leaving
             .iter_mut()
             .filter(|page| matches!(page.to, Destination::None { .. }))
             .collect();
@@ -164,7 +172,7 @@ impl Engine {
         for page in without {
             page.to = match page.to {
                 Destination::None { packs: false } => {
-                    self.store(page.entry, &page.frame.0, Written::Raw)
+                    self.store(page.entry, &page.page.0, Written::Raw)
                 }
                 other => other,
             };
@@ -172,8 +180,11 @@ impl Engine {
     }
 
     /// Writes pages to the neighbouring slots of `run`, which are given back if that fails.
-    fn write_run(&self, run: &[Entry], pages: &mut [&mut Leaving<'_>]) {
-        let content: Vec<&Page> = pages.iter().map(|page| &*page.frame).collect();
+    fn write_run<P>(&self, run: &[Entry], pages: &mut [&mut Leaving<P>])
+    where
+        P: Deref<Target = Page>,
+    {
+        let content: Vec<&Page> = pages.iter().map(|page| &*page.page).collect();
         self.at_storage.pass();
         let written = run
             .first()
@@ -204,13 +215,13 @@ impl Engine {
     }
 
     /// Gives the claim back and puts the slot into its new state.
-    pub(crate) fn finish(&self, page: &Leaving<'_>) -> Result<Written, WriteOutError> {
+    pub(crate) fn finish(&self, page: &Leaving<FrameRef<'_>>) -> Result<Written, WriteOutError> {
         let located = self.space.locate(page.entry);
         let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
         else {
             return Err(WriteOutError::NotCached);
         };
-        let index = page.frame.index();
+        let index = page.page.index();
         let word = cluster.word(slot);
         // While we hold the claim nobody else takes the frame away from the slot.
         debug_assert_eq!(word.frame(), Some(index));

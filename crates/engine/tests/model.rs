@@ -1,22 +1,25 @@
 //! Random operations against a naive model: a map from entry to content and count. The pool and the areas behind it are
-//! small enough to fill up, and the areas' storage breaks down now and then.
+//! small enough to fill up, areas come and go, and their storage breaks down now and then, at once or in the middle of
+//! something.
 
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use vswap_engine::{
-    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES, Page,
-    RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError, WriteOutError, Written,
+    AreaFigures, AreaId, Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea,
+    PAGE_BYTES, Page, RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError, SwapOffError,
+    WriteOutError, Written,
 };
 
 const FRAMES: usize = 6;
 const POOL_LIMIT_BYTES: u64 = 12 * PAGE_BYTES as u64;
 /// Slots of each area, one of which is bad.
-const AREAS: [usize; 2] = [9, 6];
+const AREAS: [u64; 2] = [9, 6];
+const AREAS_AT_ONCE_MAX: usize = 3;
 const OPERATIONS_MAX: usize = if cfg!(miri) { 30 } else { 400 };
 const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 
@@ -31,22 +34,33 @@ enum Operation {
     Put { at: usize, times: u8 },
     Compact,
     Limit { pages: u64 },
-    Break { is_broken: bool },
+    SwapOn { slots: u64, priority: i16 },
+    SwapOff { at: usize },
+    Break { after: u64 },
+    Mend,
 }
 
-/// Storage of all areas, which breaks and is mended with a switch.
+/// Storage of all areas, which breaks after some more requests and is mended.
 #[derive(Debug)]
 struct Fragile {
     ram: RamStorage,
-    is_broken: Arc<AtomicBool>,
+    requests_left: Arc<AtomicU64>,
 }
+
+/// So many requests that it never breaks.
+const SOUND: u64 = u64::MAX;
 
 impl Fragile {
     fn check(&self) -> Result<(), StorageError> {
-        match self.is_broken.load(Ordering::Relaxed) {
-            true => Err(StorageError::Failed { errno: 5 }),
-            false => Ok(()),
-        }
+        let one_less = |left: u64| match left {
+            0 => None,
+            SOUND => Some(SOUND),
+            left => Some(left - 1),
+        };
+        let order = Ordering::Relaxed;
+        let left = self.requests_left.fetch_update(order, order, one_less);
+        left.map(|_| ())
+            .map_err(|_| StorageError::Failed { errno: 5 })
     }
 }
 
@@ -147,7 +161,11 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
         1 => Just(Operation::Compact),
         1 => (0..24u64).prop_map(|pages| Operation::Limit { pages }),
-        1 => any::<bool>().prop_map(|is_broken| Operation::Break { is_broken }),
+        1 => (1..40u64, 0..3i16)
+            .prop_map(|(slots, priority)| Operation::SwapOn { slots, priority }),
+        2 => (0..4usize).prop_map(|at| Operation::SwapOff { at }),
+        1 => (0..6u64).prop_map(|after| Operation::Break { after }),
+        2 => Just(Operation::Mend),
     ]
 }
 
@@ -159,7 +177,8 @@ struct Run {
     dead: Vec<Entry>,
     scratch: vswap_engine::Scratch,
     born: u64,
-    is_broken: Arc<AtomicBool>,
+    requests_left: Arc<AtomicU64>,
+    areas: Vec<AreaId>,
 }
 
 impl Run {
@@ -173,29 +192,68 @@ impl Run {
         };
         let engine = Engine::new(&config, Arc::clone(pages) as _).expect("memory");
         let scratch = engine.scratch();
-        let is_broken = Arc::new(AtomicBool::new(false));
-        for (priority, slots) in (0..).zip(AREAS) {
-            let storage = Fragile {
-                ram: RamStorage::new(slots),
-                is_broken: Arc::clone(&is_broken),
-            };
-            let area = NewArea {
-                slots: slots as u64,
-                bad: vec![3],
-                priority,
-                storage: Box::new(storage),
-            };
-            engine.swap_on(area).expect("a good area");
-        }
-        Run {
+        let mut run = Run {
             engine,
             model: HashMap::new(),
             alive: Vec::new(),
             dead: Vec::new(),
             scratch,
             born: 0,
-            is_broken,
+            requests_left: Arc::new(AtomicU64::new(SOUND)),
+            areas: Vec::new(),
+        };
+        for (priority, slots) in (0..).zip(AREAS) {
+            run.swap_on(slots, priority);
         }
+        run
+    }
+
+    fn swap_on(&mut self, slots: u64, priority: i16) {
+        let storage = Fragile {
+            ram: RamStorage::new(usize::try_from(slots).expect("few")),
+            requests_left: Arc::clone(&self.requests_left),
+        };
+        let area = NewArea {
+            slots,
+            bad: if slots > 3 { vec![3] } else { vec![] },
+            priority,
+            storage: Box::new(storage),
+        };
+        let id = self.engine.swap_on(area).expect("a good area");
+        assert!(!self.areas.contains(&id), "a number was given out twice");
+        self.areas.push(id);
+    }
+
+    /// Whatever comes of it, each page is in the area or in its new home.
+    fn swap_off(&mut self, id: AreaId) {
+        let priority = |areas: &[AreaFigures]| {
+            let of_it = areas.iter().find(|area| area.id == id);
+            of_it.map(|area| area.priority)
+        };
+        let before = priority(&self.engine.areas());
+        let result = self.engine.swap_off(id, &mut self.scratch, &|| false);
+        let after = priority(&self.engine.areas());
+        match result {
+            Ok(()) => {
+                assert_eq!(after, None);
+                self.areas.retain(|&other| other != id);
+            }
+            Err(SwapOffError::NoRoom { .. }) => assert_eq!(after, before),
+            Err(SwapOffError::Unreadable { .. }) => {
+                assert_eq!(after, before);
+                assert!(self.requests_left() == 0, "sound storage was not read");
+            }
+            Err(unexpected) => panic!("{unexpected}"),
+        }
+        for (&entry, page) in &mut self.model {
+            if page.place == Where::Area && !self.engine.is_physical(entry) {
+                page.place = Where::Stored;
+            }
+        }
+    }
+
+    fn requests_left(&self) -> u64 {
+        self.requests_left.load(Ordering::Relaxed)
     }
 
     fn choose(&self, at: usize) -> Option<Entry> {
@@ -242,7 +300,18 @@ impl Run {
             Operation::Limit { pages } => {
                 self.engine.set_pool_limit(pages * PAGE_BYTES as u64);
             }
-            Operation::Break { is_broken } => self.is_broken.store(is_broken, Ordering::Relaxed),
+            Operation::SwapOn { slots, priority } => {
+                if self.areas.len() < AREAS_AT_ONCE_MAX {
+                    self.swap_on(slots, priority);
+                }
+            }
+            Operation::SwapOff { at } => {
+                if let Some(&id) = self.areas.get(at) {
+                    self.swap_off(id);
+                }
+            }
+            Operation::Break { after } => self.requests_left.store(after, Ordering::Relaxed),
+            Operation::Mend => self.requests_left.store(SOUND, Ordering::Relaxed),
         }
         // Figures go through every size class, which takes the interpreter seconds.
         if !cfg!(miri) {
@@ -314,9 +383,10 @@ impl Run {
 
     fn verify(&mut self, entry: Entry) {
         let page = &self.model[&entry];
+        let is_broken = self.requests_left() == 0;
         let mut found = Box::new(Page([0x77; PAGE_BYTES]));
         let result = self.engine.swap_in(entry, &mut found, &mut self.scratch);
-        if page.place == Where::Area && self.is_broken.load(Ordering::Relaxed) {
+        if page.place == Where::Area && is_broken {
             assert!(matches!(result, Err(SwapInError::Unreadable { .. })));
             return;
         }
@@ -352,7 +422,7 @@ impl Run {
         assert!(outcomes.iter().map(|(at, _)| *at).eq(0..entries.len()));
         for (at, outcome) in outcomes {
             let page = &self.model[&entries[at]];
-            if page.place == Where::Area && self.is_broken.load(Ordering::Relaxed) {
+            if outcome.is_err() && page.place == Where::Area && self.requests_left() == 0 {
                 assert!(matches!(outcome, Err(SwapInError::Unreadable { .. })));
             } else {
                 assert_eq!(outcome, Ok(page.place.from()));
@@ -377,7 +447,7 @@ impl Run {
     }
 
     fn end(mut self) {
-        self.is_broken.store(false, Ordering::Relaxed);
+        self.requests_left.store(SOUND, Ordering::Relaxed);
         for entry in self.alive.clone() {
             self.verify(entry);
         }

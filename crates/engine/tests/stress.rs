@@ -1,4 +1,5 @@
-//! Many threads on one engine, each doing random operations on shared entries, for a few seconds.
+//! Many threads on one engine, each doing random operations on shared entries, for a few seconds, while one more takes
+//! areas away and brings them back.
 //!
 //! A shared page table of locked places stands in for the pager's. Readers copy a place's entry and then swap it in
 //! *without* the lock, so that puts, write-outs and reuse of slot and frame happen under their hands. Every page says
@@ -7,11 +8,12 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_engine::{
     Codec, Config, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
-    RamStorage, Scratch, Shadow, SwapInError, WriteOutError,
+    RamStorage, Scratch, Shadow, SwapInError, SwapOffError, WriteOutError, Written,
 };
 
 const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
@@ -22,6 +24,9 @@ const OPERATIONS: u64 = if cfg!(miri) { 12 } else { 60_000 };
 const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
 /// Slots of each of two areas: together with the pool too few for all places.
 const AREA_SLOTS: usize = 20;
+
+/// Areas that are swapped off in one run at most: each leaves its tables behind.
+const EXCHANGES_MAX: u64 = 2000;
 
 type Place = Mutex<Option<(Entry, u64)>>;
 
@@ -66,6 +71,8 @@ struct Worker<'a> {
     state: u64,
     thread: u64,
     made: u64,
+    /// Pages that went to an area.
+    written: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -120,6 +127,7 @@ impl<'a> Worker<'a> {
     fn write_out(&mut self) {
         if let Some((entry, _)) = self.peek() {
             match self.engine.write_out(entry, &mut self.scratch) {
+                Ok(Written::Physical) => self.written += 1,
                 Ok(_) | Err(WriteOutError::Busy | WriteOutError::NotCached) => {}
                 Err(WriteOutError::Full) => self.drop_one(),
                 Err(error @ WriteOutError::Unwritable(_)) => panic!("{error}"),
@@ -183,6 +191,35 @@ impl<'a> Worker<'a> {
     }
 }
 
+fn new_area() -> NewArea {
+    NewArea {
+        slots: AREA_SLOTS as u64,
+        bad: vec![0],
+        priority: PRIORITY_DEFAULT,
+        storage: Box::new(RamStorage::new(AREA_SLOTS)),
+    }
+}
+
+/// Swaps one area off after the other, and each time another one on, until told to stop.
+fn exchange_areas(engine: &Engine, stop: &AtomicBool) -> u64 {
+    let mut scratch = engine.scratch();
+    let mut exchanged = 0;
+    let is_over = || stop.load(Ordering::Relaxed);
+    while !is_over() && exchanged < EXCHANGES_MAX {
+        let id = engine.areas()[0].id;
+        match engine.swap_off(id, &mut scratch, &is_over) {
+            Ok(()) => {
+                exchanged += 1;
+                engine.swap_on(new_area()).expect("a good area");
+            }
+            Err(SwapOffError::NoRoom { .. }) => std::thread::yield_now(),
+            Err(SwapOffError::Cancelled { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    exchanged
+}
+
 #[test]
 fn threads_find_every_byte_and_leave_nothing_behind() {
     let pages = Arc::new(HeapPages::new());
@@ -195,17 +232,13 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
     };
     let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
     for _ in 0..2 {
-        let area = NewArea {
-            slots: AREA_SLOTS as u64,
-            bad: vec![0],
-            priority: PRIORITY_DEFAULT,
-            storage: Box::new(RamStorage::new(AREA_SLOTS)),
-        };
-        engine.swap_on(area).expect("a good area");
+        engine.swap_on(new_area()).expect("a good area");
     }
     let places: Vec<Place> = (0..PLACES).map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+    let stop = AtomicBool::new(false);
+    let (exchanged, written) = std::thread::scope(|scope| {
+        let exchanger = scope.spawn(|| exchange_areas(&engine, &stop));
+        let start = |thread| {
             let (engine, places) = (&engine, &places[..]);
             scope.spawn(move || {
                 let mut worker = Worker {
@@ -216,10 +249,19 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
                     state: 0x1234_5678_9abc_def1 + thread,
                     thread,
                     made: 0,
+                    written: 0,
                 };
                 worker.run();
-            });
-        }
+                worker.written
+            })
+        };
+        let workers: Vec<_> = (0..THREADS).map(start).collect();
+        let written = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic"));
+        let written: u64 = written.sum();
+        stop.store(true, Ordering::Relaxed);
+        (exchanger.join().expect("no panic"), written)
     });
     let mut scratch = engine.scratch();
     let mut page = Box::new(Page([0; PAGE_BYTES]));
@@ -240,12 +282,11 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
         (0, 0, 0, 0)
     );
     assert_eq!(stats.physical, 0);
-    let written = engine
-        .areas()
-        .iter()
-        .map(|area| area.pages_written)
-        .sum::<u64>();
     assert!(cfg!(miri) || written > 1000, "the areas had nothing to do");
+    assert!(
+        cfg!(miri) || exchanged > 10,
+        "{exchanged} areas were exchanged"
+    );
     drop(engine);
     assert_eq!(pages.pages_out(), 0);
 }

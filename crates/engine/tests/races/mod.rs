@@ -13,7 +13,7 @@ use shuttle::{sync::Arc, thread};
 
 use vswap_engine::{
     Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
-    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, WriteOutError,
+    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, WriteOutError, Written,
 };
 
 /// A test of each race, which gives it to the function named.
@@ -38,6 +38,9 @@ macro_rules! each_race {
             two_writers_fill_an_area,
             write_out_to_an_area_against_put,
             swap_in_from_an_area_against_put_and_reuse,
+            swap_off_against_swap_in,
+            swap_off_against_put,
+            swap_off_against_write_out,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
@@ -449,5 +452,66 @@ pub fn swap_in_from_an_area_against_put_and_reuse() {
         (None, Some(2))
     );
     engine.put(other);
+    assert_empty(&engine);
+}
+
+/// An engine whose only page lies in an area while the pool has room for it.
+fn in_an_area(byte: u8) -> (Shared, Entry) {
+    let engine = engine_with_area(1, 1);
+    let entry = written(&engine, byte);
+    engine.set_pool_limit(1 << 20);
+    (engine, entry)
+}
+
+/// Swaps the only area off and leaves nothing of it.
+fn swap_off(engine: &Engine) {
+    let id = engine.areas()[0].id;
+    let result = engine.swap_off(id, &mut Scratch::new(), &|| false);
+    assert_eq!(result, Ok(()));
+}
+
+fn assert_swapped_off(engine: &Engine) {
+    assert!(engine.areas().is_empty());
+    assert_eq!(engine.stats().physical, 0);
+}
+
+/// A page is read while it is moved out of its area.
+pub fn swap_off_against_swap_in() {
+    let (engine, entry) = in_an_area(1);
+    let mover = spawn(&engine, swap_off);
+    assert_eq!(read(&engine, entry), Some(1));
+    mover.join().expect("no panic");
+    assert_swapped_off(&engine);
+    assert_eq!(read(&engine, entry), Some(1));
+    engine.put(entry);
+    assert_empty(&engine);
+}
+
+/// The last reference of a page is put while it is moved out of its area.
+pub fn swap_off_against_put() {
+    let (engine, entry) = in_an_area(1);
+    let mover = spawn(&engine, swap_off);
+    engine.put(entry);
+    mover.join().expect("no panic");
+    assert_swapped_off(&engine);
+    assert_eq!(read(&engine, entry), None);
+    assert_empty(&engine);
+}
+
+/// A page takes a slot of an area that is just being closed: it stays in the area only if it was in time.
+pub fn swap_off_against_write_out() {
+    let engine = engine_with_area(1, 1);
+    engine.set_pool_limit(1 << 20);
+    let entry = out(&engine, 1);
+    let mover = spawn(&engine, swap_off);
+    let result = engine.write_out(entry, &mut Scratch::new());
+    assert!(
+        matches!(result, Ok(Written::Physical | Written::Raw)),
+        "{result:?}"
+    );
+    mover.join().expect("no panic");
+    assert_swapped_off(&engine);
+    assert_eq!(read(&engine, entry), Some(1));
+    engine.put(entry);
     assert_empty(&engine);
 }

@@ -1,0 +1,55 @@
+//! Closing an area: from then on no slot of it is given out.
+//!
+//! A slot is taken only from a cluster that is some CPU's current one, under the cluster's lock, and a cluster becomes
+//! current only under the lists' lock. So the area is marked as closed under the lists' lock, which ends the second,
+//! and then each cluster is locked once and put away if it is current, which ends the first. Whoever took a slot before
+//! has it; nobody takes one after.
+
+use super::{Area, place_of};
+use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
+use crate::entry::Entry;
+use crate::table::Word;
+
+impl Area {
+    /// Gives out no slot any longer. Slots can be freed.
+    pub(crate) fn close(&self) {
+        let end = {
+            let mut lists = self.lists.lock();
+            lists.is_closed = true;
+            lists.end
+        };
+        for id in 0..end {
+            let Some(mut cluster) = self.directory.get(id).and_then(Cluster::lock) else {
+                continue;
+            };
+            if cluster.place() == Place::Current {
+                let place = place_of(usize::from(cluster.state.used));
+                self.relocate(&mut cluster, id, place);
+            }
+        }
+    }
+
+    /// Gives out slots again.
+    pub(crate) fn reopen(&self) {
+        self.lists.lock().is_closed = false;
+    }
+
+    /// How many clusters were ever used.
+    pub(crate) fn clusters_end(&self) -> u32 {
+        self.lists.lock().end
+    }
+
+    /// The slots of cluster `id` that are in use, and their words.
+    pub(crate) fn used_in(&self, id: u32) -> Vec<(Entry, Word)> {
+        let Some(cluster) = self.directory.get(id).and_then(Cluster::lock) else {
+            return Vec::new();
+        };
+        if cluster.state.used == 0 {
+            return Vec::new();
+        }
+        (0..SLOTS_PER_CLUSTER)
+            .map(|slot| (Entry::of(self.id, id, slot), cluster.word(slot)))
+            .filter(|&(_, word)| word != Word::NULL && word != Word::BAD)
+            .collect()
+    }
+}

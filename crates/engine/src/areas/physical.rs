@@ -1,0 +1,131 @@
+//! One physical area: its slots, its storage, its figures.
+//!
+//! Its record stays where it is until the engine is dropped, because threads get at it without a lock; its storage goes
+//! when the area is swapped off. What stays then is 64 KiB and an eighth of a byte for each slot that was ever in use.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::{AreaFigures, NewArea};
+use crate::area::Area;
+use crate::entry::AreaId;
+use crate::pages::{PAGE_BYTES, Page};
+use crate::storage::{Storage, StorageError};
+use crate::sync::{AtomicU64, Lock, OncePtr, Ordering};
+
+/// An area, and those that had its number after it.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) area: Area,
+    /// None once the area is swapped off. A request keeps a reference of its own, so the storage is closed when the
+    /// last one is done.
+    storage: Lock<Option<Arc<dyn Storage>>>,
+    pub(super) priority: i16,
+    usable: u64,
+    /// The last write failed: no page is given to it until one has left it.
+    failing: AtomicBool,
+    /// It is being swapped off. Changed by who does that; taken under the lock of the order.
+    is_closing: AtomicBool,
+    /// It was swapped off: its number can be used again.
+    is_gone: AtomicBool,
+    /// The area that got its number next.
+    pub(super) next: OncePtr<Physical>,
+    pages_read: AtomicU64,
+    pages_written: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Physical {
+    pub(super) fn new(area: Area, new: NewArea) -> Physical {
+        Physical {
+            area,
+            usable: new.slots - new.bad.len() as u64,
+            storage: Lock::new(Some(Arc::from(new.storage))),
+            priority: new.priority,
+            failing: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+            next: OncePtr::new(),
+            pages_read: AtomicU64::new(0),
+            pages_written: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_failing(&self, failing: bool) {
+        self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// True if nobody else is swapping it off: then we are. Under the lock of the order.
+    pub(super) fn begin_closing(&self) -> bool {
+        !self.is_closing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_closing(&self) {
+        self.is_closing.store(false, Ordering::Release);
+    }
+
+    /// Its number is free; what is left to close is given back. Under the lock of the order.
+    pub(super) fn retire(&self) -> Option<Arc<dyn Storage>> {
+        self.is_gone.store(true, Ordering::Relaxed);
+        self.storage.lock().take()
+    }
+
+    /// The storage. Whoever asks has a slot of the area, so it is not gone.
+    fn storage(&self) -> Result<Arc<dyn Storage>, StorageError> {
+        self.storage.lock().clone().ok_or(StorageError::Short)
+    }
+
+    pub(super) fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        let read = self.storage().and_then(|storage| storage.read(slot, pages));
+        self.count(&self.pages_read, pages.len(), read)
+    }
+
+    pub(super) fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+        let storage = self.storage();
+        let written = storage.and_then(|storage| storage.write(slot, pages));
+        if written.is_err() {
+            self.set_failing(true);
+        }
+        self.count(&self.pages_written, pages.len(), written)
+    }
+
+    fn count(
+        &self,
+        counter: &AtomicU64,
+        pages: usize,
+        outcome: Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let (counter, by) = match outcome {
+            Ok(()) => (counter, pages as u64),
+            Err(_) => (&self.errors, 1),
+        };
+        // Relaxed: a figure for people.
+        counter.fetch_add(by, Ordering::Relaxed);
+        outcome
+    }
+
+    pub(super) fn figures(&self, id: AreaId) -> AreaFigures {
+        let stats = self.area.stats();
+        AreaFigures {
+            id,
+            size_bytes: self.usable * PAGE_BYTES as u64,
+            used_bytes: stats.slots_used * PAGE_BYTES as u64,
+            priority: self.priority,
+            table_bytes: stats.table_bytes,
+            pages_read: self.pages_read.load(Ordering::Relaxed),
+            pages_written: self.pages_written.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            failing: self.is_failing(),
+            closing: self.is_closing.load(Ordering::Relaxed),
+        }
+    }
+}

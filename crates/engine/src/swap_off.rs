@@ -1,0 +1,312 @@
+//! Taking a physical area out of use while programs go on: every page in it is given another home.
+//!
+//! 1. *Close.* No slot of the area is given out from here on (`area/close.rs`). It keeps its place in the order of
+//!    areas, where it is passed over, so that it is back where it was if the rest fails.
+//! 2. *Look.* The slots in use are gone through, again and again until there are none. A slot's word says which virtual
+//!    slot it stands behind, and that is only a hint: its writer may not have said so to the virtual slot yet, or the
+//!    page has just gone and the slot is about to be freed. It is the virtual slot's backing word that decides. If it
+//!    does not name this very slot, nothing is touched: somebody is about to finish, and the next pass sees what became
+//!    of it.
+//! 3. *Pin and read.* If it does, one compare-exchange pins it, as a swap-in would: the slot stays behind this virtual
+//!    slot until we let go. Programs read the page meanwhile; if they put it, freeing is left to the last who has it
+//!    pinned. Neighbours are read at once. A page that cannot be read stays where it is.
+//! 4. *New home.* As for a page that is written out: zero flag, pool, a slot of another area.
+//! 5. *Exchange.* Under the lock of the virtual slot's cluster, which keeps puts away, one compare-exchange turns
+//!    "in the old slot, pinned by us alone" into "in the new place". It fails while others read from the old slot; they
+//!    are waited for, a little. Then the old slot is ours alone and is freed. If the last reference was put meanwhile
+//!    the word says so, and the new home is freed instead and our pin taken away, which frees the rest.
+//! 6. *Retire.* When a pass finds no slot in use, there is none and will be none: whoever is at the storage has a slot.
+//!    So it is closed, and the area's number is free.
+//!
+//! Pins are taken in batches, but never waited for: waiting with pins held could go in a circle.
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use crate::areas::{Areas, Physical};
+use crate::backing::{Backing, Stored};
+use crate::codec::Scratch;
+use crate::engine::Engine;
+use crate::entry::{AreaId, Entry};
+use crate::pages::Page;
+use crate::runs::Wanted;
+use crate::swap_in::Pin;
+use crate::sync::{Ordering, yield_now};
+use crate::table::{Kind, Word};
+use crate::write_out::{Destination, Leaving};
+
+/// Pages that are read and moved at a time: large enough a request for a disk, and little memory at a time when there
+/// may be none. One under the model checkers, where each is a page of a stack.
+const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 32 };
+
+/// How often a page that others are reading is tried before the next one: they are at it for one request of a device,
+/// and there is enough else to do.
+const EXCHANGE_TRIES_MAX: usize = 8;
+
+/// How many pages other areas may refuse before there counts as being no room. An area that refused is passed over
+/// until a page has left it, so more than a few mean that one does so again and again.
+const REFUSALS_MAX: usize = 1024;
+
+/// The CPU with which moved pages share their clusters: as good as any.
+const CPU: usize = 0;
+
+/// Why an area is still in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SwapOffError {
+    /// There is no such area.
+    #[error("no such area is in use: it was swapped off before, or never on")]
+    NotInUse,
+    /// Somebody else is at it.
+    #[error("this area is being swapped off already: let that finish")]
+    UnderWay,
+    /// Nothing else takes its pages.
+    #[error(
+        "{pages} pages are left in the area and nothing else has room for them: raise the limit, add an area or free \
+         entries, and repeat"
+    )]
+    NoRoom {
+        /// Pages that are still in it.
+        pages: u64,
+    },
+    /// Some pages cannot be read, all others were moved.
+    #[error(
+        "{pages} pages of the area cannot be read, all others were moved: check the device, or end the programs that \
+         they belong to, and repeat"
+    )]
+    Unreadable {
+        /// How many.
+        pages: u64,
+    },
+    /// The caller wanted no more.
+    #[error("cancelled with {pages} pages left in the area")]
+    Cancelled {
+        /// Pages that are still in it.
+        pages: u64,
+    },
+}
+
+impl Engine {
+    /// Takes a physical area out of use: moves every page in it to the pool or another area and closes its storage.
+    /// Everything else goes on meanwhile. `cancel` is asked again and again whether to give up; it may take its time to
+    /// answer and so sets the pace. Blocks while areas are read and written, and while other threads are at pages of
+    /// the area.
+    ///
+    /// # Errors
+    /// [`SwapOffError`]; the area is in use as before, without the pages that were moved.
+    pub fn swap_off(
+        &self,
+        id: AreaId,
+        scratch: &mut Scratch,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), SwapOffError> {
+        let area = self.areas.close(id)?;
+        let mut emptying = Emptying {
+            engine: self,
+            area,
+            scratch,
+            cancel,
+            pages: vec![Page::zeroed(); BATCH_PAGES],
+            refusals: 0,
+        };
+        let emptied = emptying.run();
+        match emptied {
+            Ok(()) => self.areas.retire(id),
+            Err(_) => Areas::reopen(area),
+        }
+        emptied
+    }
+
+    /// Pins what is behind the virtual slot at `offset` if it is this physical slot.
+    fn pin_behind(&self, physical: Entry, offset: u64) -> Option<Entry> {
+        let entry = Entry::at(AreaId::VIRTUAL, offset)?;
+        let (cluster, slot) = self.space.locate(entry)?;
+        let is_ours = |stored| stored == Stored::Physical(physical);
+        let pin = self.pin_if(cluster, slot, is_ours);
+        matches!(pin, Pin::Taken(_)).then_some(entry)
+    }
+
+    /// Exchanges what is behind an entry, and what we have pinned, for its new home: `None` is the zero flag. False if
+    /// others read it all the time or the last reference was put; then nothing has changed.
+    fn exchange(&self, entry: Entry, home: Option<Stored>) -> bool {
+        for _ in 0..EXCHANGE_TRIES_MAX {
+            let located = self.space.locate(entry);
+            let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
+            else {
+                return false;
+            };
+            let Some(word) = cluster.backing_word(slot) else {
+                return false;
+            };
+            let raw = word.load(Ordering::Acquire);
+            let before = Backing::from_raw(raw);
+            if before.is_abandoned() {
+                return false;
+            }
+            let after = home.map_or(Backing::NONE, Backing::of).raw();
+            // AcqRel: Release lets whoever reads the word find the bytes; Acquire orders the freeing of the old slot
+            // after the reads of those who have let go of it.
+            let is_alone = before.pins() == 1;
+            let exchange =
+                || word.compare_exchange(raw, after, Ordering::AcqRel, Ordering::Acquire);
+            if is_alone && exchange().is_ok() {
+                if home.is_none() {
+                    // A reader that finds nothing behind the slot looks again under the lock, which we hold.
+                    let zero = cluster.word(slot).with_zero(true);
+                    cluster.set_word(slot, zero);
+                }
+                return true;
+            }
+            drop(cluster);
+            yield_now();
+        }
+        false
+    }
+}
+
+/// What one pass found. Every slot in use is counted once.
+#[derive(Debug, Default)]
+struct Pass {
+    moved: u64,
+    /// Somebody else is at them: they will be free, or can be moved, by the next pass.
+    waiting: u64,
+    unreadable: u64,
+}
+
+/// A swap-off under way.
+struct Emptying<'a> {
+    engine: &'a Engine,
+    area: &'a Physical,
+    scratch: &'a mut Scratch,
+    cancel: &'a dyn Fn() -> bool,
+    pages: Vec<Page>,
+    refusals: usize,
+}
+
+impl Emptying<'_> {
+    /// Goes through the area until it is empty. There is no limit to the passes: each slot that one leaves is held by a
+    /// thread that will let go of it.
+    fn run(&mut self) -> Result<(), SwapOffError> {
+        loop {
+            let pass = self.pass()?;
+            match pass {
+                Pass {
+                    moved: 0,
+                    waiting: 0,
+                    unreadable,
+                } => {
+                    let pages = unreadable;
+                    return match pages {
+                        0 => Ok(()),
+                        _ => Err(SwapOffError::Unreadable { pages }),
+                    };
+                }
+                Pass { moved: 0, .. } => yield_now(),
+                Pass { .. } => {}
+            }
+        }
+    }
+
+    fn pass(&mut self) -> Result<Pass, SwapOffError> {
+        let mut pass = Pass::default();
+        for cluster in 0..self.area.area.clusters_end() {
+            let used = self.area.area.used_in(cluster);
+            for batch in used.chunks(BATCH_PAGES) {
+                if (self.cancel)() {
+                    let pages = self.pages_left();
+                    return Err(SwapOffError::Cancelled { pages });
+                }
+                self.move_batch(batch, &mut pass)?;
+            }
+        }
+        Ok(pass)
+    }
+
+    fn pages_left(&self) -> u64 {
+        self.area.area.stats().slots_used
+    }
+
+    fn move_batch(&mut self, batch: &[(Entry, Word)], pass: &mut Pass) -> Result<(), SwapOffError> {
+        let engine = self.engine;
+        let mut pinned = Vec::with_capacity(batch.len());
+        for (&(physical, word), page) in batch.iter().zip(&mut self.pages) {
+            let Kind::Pointer { offset, .. } = word.kind() else {
+                // Damaged: nobody knows whose page it is.
+                pass.unreadable += 1;
+                continue;
+            };
+            match engine.pin_behind(physical, offset) {
+                Some(entry) => pinned.push(Wanted::new(0, entry, physical, page)),
+                None => pass.waiting += 1,
+            }
+        }
+        engine.read_runs(&mut pinned);
+        let mut old_slots = Vec::with_capacity(pinned.len());
+        let mut leaving = Vec::with_capacity(pinned.len());
+        for one in pinned {
+            if one.read.is_err() {
+                pass.unreadable += 1;
+                engine.unpin_entry(one.entry);
+                continue;
+            }
+            old_slots.push(one.physical);
+            leaving.push(engine.pack(one.entry, &*one.page, self.scratch));
+        }
+        engine.write_to_areas(CPU, &mut leaving);
+        let mut is_full = false;
+        for (old, page) in old_slots.into_iter().zip(&leaving) {
+            match engine.settle(old, page) {
+                Settled::Moved => pass.moved += 1,
+                Settled::Held => pass.waiting += 1,
+                Settled::Refused => {
+                    pass.waiting += 1;
+                    self.refusals += 1;
+                }
+                Settled::NoRoom => is_full = true,
+            }
+        }
+        if is_full || self.refusals > REFUSALS_MAX {
+            let pages = self.pages_left();
+            return Err(SwapOffError::NoRoom { pages });
+        }
+        Ok(())
+    }
+}
+
+/// What became of a page.
+enum Settled {
+    /// It has its new home, and the old slot is free.
+    Moved,
+    /// Others are at it, or its last reference was put.
+    Held,
+    /// An area failed to take it.
+    Refused,
+    NoRoom,
+}
+
+impl Engine {
+    /// Makes the new home of a page known, or lets go of the page where it is.
+    fn settle(&self, old: Entry, page: &Leaving<&Page>) -> Settled {
+        let home = match page.to {
+            Destination::Zero => None,
+            Destination::Stored(stored, _) => Some(stored),
+            Destination::None { .. } | Destination::Refused(_) => {
+                self.unpin_entry(page.entry);
+                let is_refused = matches!(page.to, Destination::Refused(_));
+                return if is_refused {
+                    Settled::Refused
+                } else {
+                    Settled::NoRoom
+                };
+            }
+        };
+        if self.exchange(page.entry, home) {
+            self.areas.give_back(old);
+            return Settled::Moved;
+        }
+        self.unpin_entry(page.entry);
+        if let Some(stored) = home {
+            self.free_stored(stored);
+        }
+        Settled::Held
+    }
+}
