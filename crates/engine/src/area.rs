@@ -8,12 +8,15 @@
 //!
 //! A cluster moves: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back to current. It
 //! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster. One
-//! with bad slots never becomes free. What an area costs is what was in it at its peak, not what it could hold.
+//! with bad slots never becomes free. Before an emptied one is free its storage may have to be told (`discard.rs`).
+//! What an area costs is what was in it at its peak, not what it could hold.
 
 mod close;
+mod discard;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
 
@@ -75,6 +78,8 @@ pub(crate) struct Area {
     currents: Box<[CachePadded<Current>]>,
     /// After any cluster's lock, before nothing.
     lists: Lock<Lists>,
+    /// Emptied clusters wait until their storage was told.
+    discards: AtomicBool,
     rejected: AtomicU64,
     pages: Arc<dyn PageSource>,
 }
@@ -102,6 +107,7 @@ impl Area {
             directory: Directory::new()?,
             currents: (0..cpus).map(|_| none()).collect(),
             lists: Lock::new(Lists::new()),
+            discards: AtomicBool::new(false),
             rejected: AtomicU64::new(0),
             pages,
         })
@@ -288,7 +294,7 @@ impl Area {
         let (id, slot) = entry.position();
         cluster.release_slot(slot);
         let before = cluster.place();
-        let place = place_of(usize::from(cluster.state.used));
+        let place = self.place_for(usize::from(cluster.state.used));
         if before != Place::Current && before != place {
             self.relocate(cluster, id, place);
         }
@@ -384,7 +390,7 @@ mod tests {
     struct Counting {
         heap: HeapPages,
         discards: AtomicUsize,
-        refuse: std::sync::atomic::AtomicBool,
+        refuse: AtomicBool,
     }
 
     // SAFETY: All runs come from the heap source.

@@ -12,6 +12,7 @@
 //! written.
 
 mod closing;
+mod discard;
 mod physical;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use crate::storage::{Storage, StorageError};
 use crate::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
 use crate::table::Word;
 
+pub use discard::Discard;
 pub(crate) use physical::Physical;
 
 /// How many physical areas an engine can have. The kernel has room for 23 to 29; a number in an entry is 8 bits wide.
@@ -47,6 +49,8 @@ pub struct NewArea {
     pub bad: Vec<u64>,
     /// 0 to 32767, or [`PRIORITY_DEFAULT`].
     pub priority: i16,
+    /// When its storage is told what it need not keep.
+    pub discard: Discard,
     /// Its bytes.
     pub storage: Box<dyn Storage>,
 }
@@ -107,6 +111,10 @@ pub struct AreaFigures {
     pub pages_written: u64,
     /// Requests that failed so far.
     pub errors: u64,
+    /// Pages discarded so far.
+    pub pages_discarded: u64,
+    /// Discards that failed so far.
+    pub discard_errors: u64,
     /// It could not take a page the last time.
     pub failing: bool,
     /// It is being swapped off.
@@ -139,10 +147,17 @@ impl Areas {
     }
 
     /// Begins to use an area, behind those of the same priority.
-    pub(crate) fn add(&self, new: NewArea) -> Result<AreaId, SwapOnError> {
+    pub(crate) fn add(&self, mut new: NewArea) -> Result<AreaId, SwapOnError> {
+        check(&mut new)?;
+        // Without a lock: a large device is at it for a while.
+        let discarded = match new.discard {
+            Discard::Once => discard::discard_whole(&new),
+            Discard::None | Discard::Pages => Ok(0),
+        };
         let mut order = self.order.lock();
         let (id, place) = self.vacant().ok_or(SwapOnError::TooMany)?;
         let physical = self.open(id, new)?;
+        physical.count_discard(discarded);
         let priority = physical.priority;
         place
             .get_or_try_init(|| Some(Box::new(physical)))
@@ -168,27 +183,12 @@ impl Areas {
         Some((id, place))
     }
 
-    fn open(&self, id: AreaId, mut new: NewArea) -> Result<Physical, SwapOnError> {
-        let (slots, priority) = (new.slots, new.priority);
-        new.bad.sort_unstable();
-        new.bad.dedup();
-        let bad = new.bad.len() as u64;
-        if slots > SLOTS_MAX {
-            return Err(SwapOnError::TooLarge { slots });
-        }
-        if let Some(&slot) = new.bad.last().filter(|&&slot| slot >= slots) {
-            return Err(SwapOnError::BadBeyondEnd { slot });
-        }
-        if bad >= slots {
-            return Err(SwapOnError::Empty { slots, bad });
-        }
-        if priority < PRIORITY_DEFAULT {
-            return Err(SwapOnError::Priority { priority });
-        }
-        let bad_slots = new.bad.clone().into_boxed_slice();
-        let cpus = self.currents.len();
-        let area = Area::new(id, slots, bad_slots, cpus, Arc::clone(&self.pages));
-        Ok(Physical::new(area.ok_or(SwapOnError::NoMemory)?, new))
+    fn open(&self, id: AreaId, new: NewArea) -> Result<Physical, SwapOnError> {
+        let bad = new.bad.clone().into_boxed_slice();
+        let (cpus, pages) = (self.currents.len(), Arc::clone(&self.pages));
+        let area = Area::new(id, new.slots, bad, cpus, pages).ok_or(SwapOnError::NoMemory)?;
+        area.set_discards(new.discard == Discard::Pages);
+        Ok(Physical::new(area, new))
     }
 
     #[inline]
@@ -220,6 +220,7 @@ impl Areas {
             .filter(|physical| !physical.is_failing())
             .and_then(|physical| physical.area.allocate_near(cpu, word))
             .or_else(|| self.next_area(cpu, word, current))
+            .or_else(|| self.allocate_discarded(cpu, word, current))
     }
 
     /// The CPU has used up its cluster: takes a slot of the next area in turn, and stays with that one.
@@ -279,12 +280,39 @@ impl Areas {
         physical.write(first.offset(), pages)
     }
 
+    /// All areas, by their numbers.
+    fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
+        let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
+        ids.filter_map(|id| Some((id, self.get(id)?)))
+    }
+
     /// Figures of all areas, by their numbers.
     pub(crate) fn figures(&self) -> Vec<AreaFigures> {
-        let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
-        ids.filter_map(|id| Some(self.get(id)?.figures(id)))
+        self.all()
+            .map(|(id, physical)| physical.figures(id))
             .collect()
     }
+}
+
+/// Whether an area can be used. Puts its bad slots in order.
+fn check(new: &mut NewArea) -> Result<(), SwapOnError> {
+    let (slots, priority) = (new.slots, new.priority);
+    new.bad.sort_unstable();
+    new.bad.dedup();
+    let bad = new.bad.len() as u64;
+    if slots > SLOTS_MAX {
+        return Err(SwapOnError::TooLarge { slots });
+    }
+    if let Some(&slot) = new.bad.last().filter(|&&slot| slot >= slots) {
+        return Err(SwapOnError::BadBeyondEnd { slot });
+    }
+    if bad >= slots {
+        return Err(SwapOnError::Empty { slots, bad });
+    }
+    if priority < PRIORITY_DEFAULT {
+        return Err(SwapOnError::Priority { priority });
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Areas {
@@ -316,6 +344,7 @@ mod tests {
             slots,
             bad: bad.to_vec(),
             priority,
+            discard: Discard::None,
             storage: Box::new(storage),
         }
     }

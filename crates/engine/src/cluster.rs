@@ -102,15 +102,21 @@ pub(crate) enum Place {
     Frag,
     /// Has none; on no list.
     Full,
+    /// Empty, and its storage is still to be told so.
+    Discard,
+    /// Its storage is just being told; on no list.
+    Discarding,
 }
 
 impl Place {
-    const ALL: [Place; 5] = [
+    const ALL: [Place; 7] = [
         Place::Free,
         Place::Current,
         Place::Nonfull,
         Place::Frag,
         Place::Full,
+        Place::Discard,
+        Place::Discarding,
     ];
 }
 

@@ -122,6 +122,15 @@ impl Engine {
         self.areas.add(area)
     }
 
+    /// Tells the storage of areas that were swapped on with [`Discard::Pages`] of clusters that have become empty,
+    /// `budget_clusters` at most, and returns how many can be used again. Blocks while it does. If nobody calls it,
+    /// what waits is discarded when there is nothing else to give out.
+    ///
+    /// [`Discard::Pages`]: crate::Discard::Pages
+    pub fn discard(&self, budget_clusters: usize) -> usize {
+        self.areas.discard(budget_clusters)
+    }
+
     /// Figures of the physical areas, by their numbers.
     #[must_use]
     pub fn areas(&self) -> Vec<AreaFigures> {

@@ -39,7 +39,7 @@ mod write_out;
 pub mod zpool;
 
 pub use area::AllocError;
-pub use areas::{AREAS_MAX, AreaFigures, NewArea, PRIORITY_DEFAULT, SwapOnError};
+pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
 pub use cluster::SLOTS_PER_CLUSTER;
 pub use codec::{Codec, Scratch};
 pub use count::DupError;

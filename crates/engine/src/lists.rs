@@ -21,10 +21,13 @@ pub(crate) struct Lists {
     free: Ends,
     nonfull: Ends,
     frag: Ends,
+    discard: Ends,
     /// Clusters below this number were used once.
     pub(crate) end: u32,
     /// No cluster becomes a CPU's current one any longer.
     pub(crate) is_closed: bool,
+    /// How many clusters are being discarded.
+    pub(crate) discarding: u32,
 }
 
 impl Lists {
@@ -37,8 +40,10 @@ impl Lists {
             free: empty,
             nonfull: empty,
             frag: empty,
+            discard: empty,
             end: 0,
             is_closed: false,
+            discarding: 0,
         }
     }
 
@@ -48,7 +53,8 @@ impl Lists {
             Place::Free => Some(&mut self.free),
             Place::Nonfull => Some(&mut self.nonfull),
             Place::Frag => Some(&mut self.frag),
-            Place::Current | Place::Full => None,
+            Place::Discard => Some(&mut self.discard),
+            Place::Current | Place::Full | Place::Discarding => None,
         }
     }
 

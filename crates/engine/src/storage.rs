@@ -19,6 +19,9 @@ pub enum StorageError {
     /// It ends before the slot.
     #[error("it is shorter than it was: it was cut, or the device has gone")]
     Short,
+    /// It has no such operation.
+    #[error("it cannot do that")]
+    Unsupported,
     /// The system said no.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Failed {
@@ -47,7 +50,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// before it is written again. May block. Storage that cannot do this does nothing.
     ///
     /// # Errors
-    /// [`StorageError`]; the slots then hold anything, and can be written.
+    /// [`StorageError`]; the slots then hold anything, and can be written. With [`StorageError::Unsupported`] it is not
+    /// asked again.
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
         let _ = slots;
         Ok(())

@@ -15,8 +15,8 @@
 //!    "in the old slot, pinned by us alone" into "in the new place". It fails while others read from the old slot; they
 //!    are waited for, a little. Then the old slot is ours alone and is freed. If the last reference was put meanwhile
 //!    the word says so, and the new home is freed instead and our pin taken away, which frees the rest.
-//! 6. *Retire.* When a pass finds no slot in use, there is none and will be none: whoever is at the storage has a slot.
-//!    So it is closed, and the area's number is free.
+//! 6. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
+//!    else is at the storage. So it is closed, and the area's number is free.
 //!
 //! Pins are taken in batches, but never waited for: waiting with pins held could go in a circle.
 
@@ -167,7 +167,7 @@ impl Engine {
 #[derive(Debug, Default)]
 struct Pass {
     moved: u64,
-    /// Somebody else is at them: they will be free, or can be moved, by the next pass.
+    /// Somebody else is at them: they will be free, or can be moved, by one of the next passes. A discard counts too.
     waiting: u64,
     unreadable: u64,
 }
@@ -203,22 +203,32 @@ impl Emptying<'_> {
                 Pass { moved: 0, .. } => yield_now(),
                 Pass { .. } => {}
             }
+            self.check()?;
         }
     }
 
     fn pass(&mut self) -> Result<Pass, SwapOffError> {
-        let mut pass = Pass::default();
+        // A discard that has begun, after the area was emptied, must not meet what its storage is used for next.
+        let mut pass = Pass {
+            waiting: u64::from(self.area.area.is_discarding()),
+            ..Pass::default()
+        };
         for cluster in 0..self.area.area.clusters_end() {
             let used = self.area.area.used_in(cluster);
             for batch in used.chunks(BATCH_PAGES) {
-                if (self.cancel)() {
-                    let pages = self.pages_left();
-                    return Err(SwapOffError::Cancelled { pages });
-                }
+                self.check()?;
                 self.move_batch(batch, &mut pass)?;
             }
         }
         Ok(pass)
+    }
+
+    fn check(&self) -> Result<(), SwapOffError> {
+        if (self.cancel)() {
+            let pages = self.pages_left();
+            return Err(SwapOffError::Cancelled { pages });
+        }
+        Ok(())
     }
 
     fn pages_left(&self) -> u64 {

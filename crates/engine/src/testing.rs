@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::areas::{NewArea, PRIORITY_DEFAULT};
+use crate::areas::{Discard, NewArea, PRIORITY_DEFAULT};
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
 use crate::entry::Entry;
@@ -29,6 +29,9 @@ struct Inner {
     is_broken: AtomicBool,
     /// Slots that cannot be read.
     unreadable: Mutex<Vec<u64>>,
+    discarded: Mutex<Vec<Range<u64>>>,
+    /// What discards fail with.
+    discard_error: Mutex<Option<StorageError>>,
 }
 
 impl Probe {
@@ -39,6 +42,8 @@ impl Probe {
             writes: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             unreadable: Mutex::new(Vec::new()),
+            discarded: Mutex::new(Vec::new()),
+            discard_error: Mutex::new(None),
         }))
     }
 
@@ -50,6 +55,20 @@ impl Probe {
     /// Requests to write so far that were not refused.
     pub(crate) fn writes(&self) -> u64 {
         self.0.writes.load(Ordering::Relaxed)
+    }
+
+    /// What was discarded, in order.
+    pub(crate) fn discarded(&self) -> Vec<Range<u64>> {
+        self.0.discarded.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn fail_discards(&self, error: Option<StorageError>) {
+        *self.0.discard_error.lock().expect("no panic") = error;
+    }
+
+    /// Slots that hold a page.
+    pub(crate) fn pages(&self) -> usize {
+        self.0.ram.pages()
     }
 
     /// Whether nobody but the test has it any longer.
@@ -91,6 +110,13 @@ impl Storage for Probe {
 
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
         self.check()?;
+        let error = *self.0.discard_error.lock().expect("no panic");
+        error.map_or(Ok(()), Err)?;
+        self.0
+            .discarded
+            .lock()
+            .expect("no panic")
+            .push(slots.clone());
         self.0.ram.discard(slots)
     }
 }
@@ -101,6 +127,7 @@ pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
         slots,
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
+        discard: Discard::None,
         storage: Box::new(probe.clone()),
     }
 }

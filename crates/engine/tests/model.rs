@@ -5,14 +5,15 @@
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use vswap_engine::{
-    AreaFigures, AreaId, Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea,
-    PAGE_BYTES, Page, RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError, SwapOffError,
-    WriteOutError, Written,
+    AreaFigures, AreaId, Codec, Config, Discard, DupError, Engine, Entry, HeapPages, Lookup,
+    NewArea, PAGE_BYTES, Page, RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError,
+    SwapOffError, WriteOutError, Written,
 };
 
 const FRAMES: usize = 6;
@@ -33,6 +34,7 @@ enum Operation {
     Dup { at: usize, times: u8 },
     Put { at: usize, times: u8 },
     Compact,
+    Discard { budget: usize },
     Limit { pages: u64 },
     SwapOn { slots: u64, priority: i16 },
     SwapOff { at: usize },
@@ -68,6 +70,11 @@ impl Storage for Fragile {
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         self.check()?;
         self.ram.read(slot, pages)
+    }
+
+    fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
+        self.check()?;
+        self.ram.discard(slots)
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
@@ -160,6 +167,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (at.clone(), 1..20u8).prop_map(|(at, times)| Operation::Dup { at, times }),
         6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
         1 => Just(Operation::Compact),
+        1 => (0..3usize).prop_map(|budget| Operation::Discard { budget }),
         1 => (0..24u64).prop_map(|pages| Operation::Limit { pages }),
         1 => (1..40u64, 0..3i16)
             .prop_map(|(slots, priority)| Operation::SwapOn { slots, priority }),
@@ -217,6 +225,11 @@ impl Run {
             slots,
             bad: if slots > 3 { vec![3] } else { vec![] },
             priority,
+            discard: if slots.is_multiple_of(3) {
+                Discard::Pages
+            } else {
+                Discard::Once
+            },
             storage: Box::new(storage),
         };
         let id = self.engine.swap_on(area).expect("a good area");
@@ -296,6 +309,9 @@ impl Run {
             }
             Operation::Compact => {
                 self.engine.compact(usize::MAX);
+            }
+            Operation::Discard { budget } => {
+                assert!(self.engine.discard(budget) <= budget);
             }
             Operation::Limit { pages } => {
                 self.engine.set_pool_limit(pages * PAGE_BYTES as u64);

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
-    RamStorage, Scratch, Shadow, SwapInError, SwapOffError, WriteOutError, Written,
+    Codec, Config, Discard, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
+    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, SwapOffError, WriteOutError,
+    Written,
 };
 
 const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
@@ -196,6 +197,7 @@ fn new_area() -> NewArea {
         slots: AREA_SLOTS as u64,
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
+        discard: Discard::Pages,
         storage: Box::new(RamStorage::new(AREA_SLOTS)),
     }
 }

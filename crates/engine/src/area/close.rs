@@ -5,7 +5,7 @@
 //! and then each cluster is locked once and put away if it is current, which ends the first. Whoever took a slot before
 //! has it; nobody takes one after.
 
-use super::{Area, place_of};
+use super::Area;
 use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
 use crate::entry::Entry;
 use crate::table::Word;
@@ -23,7 +23,7 @@ impl Area {
                 continue;
             };
             if cluster.place() == Place::Current {
-                let place = place_of(usize::from(cluster.state.used));
+                let place = self.place_for(usize::from(cluster.state.used));
                 self.relocate(&mut cluster, id, place);
             }
         }

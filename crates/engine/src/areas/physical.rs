@@ -33,6 +33,8 @@ pub(crate) struct Physical {
     pages_read: AtomicU64,
     pages_written: AtomicU64,
     errors: AtomicU64,
+    pages_discarded: AtomicU64,
+    discard_errors: AtomicU64,
 }
 
 impl Physical {
@@ -49,6 +51,8 @@ impl Physical {
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            pages_discarded: AtomicU64::new(0),
+            discard_errors: AtomicU64::new(0),
         }
     }
 
@@ -79,8 +83,8 @@ impl Physical {
         self.storage.lock().take()
     }
 
-    /// The storage. Whoever asks has a slot of the area, so it is not gone.
-    fn storage(&self) -> Result<Arc<dyn Storage>, StorageError> {
+    /// The storage. Whoever asks has a slot of the area, or discards one of its clusters, so it is not gone.
+    pub(super) fn storage(&self) -> Result<Arc<dyn Storage>, StorageError> {
         self.storage.lock().clone().ok_or(StorageError::Short)
     }
 
@@ -113,6 +117,19 @@ impl Physical {
         outcome
     }
 
+    /// Counts how many pages were discarded. Storage that cannot do it is not asked again.
+    pub(super) fn count_discard(&self, outcome: Result<u64, StorageError>) {
+        if outcome == Err(StorageError::Unsupported) {
+            self.area.set_discards(false);
+        }
+        let (counter, by) = match outcome {
+            Ok(pages) => (&self.pages_discarded, pages),
+            Err(_) => (&self.discard_errors, 1),
+        };
+        // Relaxed: a figure for people.
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
     pub(super) fn figures(&self, id: AreaId) -> AreaFigures {
         let stats = self.area.stats();
         AreaFigures {
@@ -124,6 +141,8 @@ impl Physical {
             pages_read: self.pages_read.load(Ordering::Relaxed),
             pages_written: self.pages_written.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
+            pages_discarded: self.pages_discarded.load(Ordering::Relaxed),
+            discard_errors: self.discard_errors.load(Ordering::Relaxed),
             failing: self.is_failing(),
             closing: self.is_closing.load(Ordering::Relaxed),
         }

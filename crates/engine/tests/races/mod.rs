@@ -12,7 +12,7 @@ use loom::{sync::Arc, thread};
 use shuttle::{sync::Arc, thread};
 
 use vswap_engine::{
-    Codec, Config, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
+    Codec, Config, Discard, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
     PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, WriteOutError, Written,
 };
 
@@ -41,6 +41,7 @@ macro_rules! each_race {
             swap_off_against_swap_in,
             swap_off_against_put,
             swap_off_against_write_out,
+            discard_against_write_out,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
@@ -78,6 +79,7 @@ fn engine_with_area(frames: usize, slots: usize) -> Shared {
         slots: slots as u64,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
+        discard: Discard::Pages,
         storage: Box::new(RamStorage::new(slots)),
     };
     engine.swap_on(area).expect("a good area");
@@ -512,6 +514,32 @@ pub fn swap_off_against_write_out() {
     mover.join().expect("no panic");
     assert_swapped_off(&engine);
     assert_eq!(read(&engine, entry), Some(1));
+    engine.put(entry);
+    assert_empty(&engine);
+}
+
+/// An area's only cluster, which was emptied, is discarded while a page looks for a slot.
+pub fn discard_against_write_out() {
+    const SLOTS: usize = 4;
+    let engine = engine_with_area(SLOTS, SLOTS);
+    let entries: Vec<Entry> = (1..=4).map(|byte| written(&engine, byte)).collect();
+    entries.into_iter().for_each(|entry| engine.put(entry));
+    let entry = out(&engine, 5);
+    let discarder = spawn(&engine, |engine| engine.discard(1));
+    // One of us discards the cluster; while the other does, there is no slot.
+    let result = engine.write_out(entry, &mut Scratch::new());
+    assert!(
+        matches!(result, Ok(Written::Physical) | Err(WriteOutError::Full)),
+        "{result:?}"
+    );
+    assert!(discarder.join().expect("no panic") == 1 || result.is_ok());
+    if result.is_err() {
+        engine
+            .write_out(entry, &mut Scratch::new())
+            .expect("free now");
+    }
+    assert_eq!(read(&engine, entry), Some(5));
+    assert_eq!(engine.areas()[0].pages_discarded, SLOTS as u64);
     engine.put(entry);
     assert_empty(&engine);
 }
