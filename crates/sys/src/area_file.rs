@@ -1,10 +1,11 @@
 //! A file or block device that holds a swap area, or is about to: opening it for one user, looking at what it holds.
 //!
-//! Nothing is changed here: [`NewArea`](crate::new_area::NewArea) makes areas.
-//! One that is open has no second user: a device is opened exclusively, a file is locked. For one thread.
+//! Nothing is changed here: [`NewArea`](crate::new_area::NewArea) makes areas, [`Disk`](crate::disk::Disk) uses
+//! them. One that is open has no second user: a device is opened exclusively, a file is locked. For one thread.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, ErrorKind};
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,33 @@ pub enum AreaError {
     /// A file that is locked.
     #[error("another vswap uses it: wait until that has ended, or choose another file")]
     Locked,
+    /// A file with places that no block is behind.
+    #[error(
+        "it has holes, so the disk may be full when they are written: fill them with vswap mkswap --size {bytes}"
+    )]
+    Holes {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A device that takes no single page.
+    #[error(
+        "its logical blocks have {block_bytes} bytes and pages 4096: choose a device with smaller blocks, or a file on \
+         this one"
+    )]
+    LargeBlocks {
+        /// Bytes of its blocks.
+        block_bytes: u32,
+    },
+    /// A file that is longer than this process may write.
+    #[error(
+        "it has {bytes} bytes, and files may have {limit_bytes} here (ulimit -f): raise that limit, or choose less"
+    )]
+    FileLimit {
+        /// Its length.
+        bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
     /// No room.
     #[error(
         "{bytes} bytes do not fit, the file system or the user's quota is full: make room or choose a smaller size"
@@ -100,10 +128,29 @@ impl Ends {
     }
 }
 
+/// An open file whose lock ends with it, even while a forked child that has not come to its own program yet, or never
+/// will, has a copy of the descriptor.
+#[derive(Debug)]
+pub(crate) struct Held(pub(crate) File);
+
+impl Deref for Held {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// A file or block device, open for reading and writing and for nobody else.
 #[derive(Debug)]
 pub struct AreaFile {
-    pub(crate) file: File,
+    pub(crate) file: Held,
     pub(crate) path: PathBuf,
     pub(crate) kind: Kind,
     pub(crate) bytes: u64,
@@ -153,7 +200,7 @@ impl AreaFile {
             Kind::BlockDevice => device_bytes(&file).map_err(&looked_at)?,
         };
         Ok(AreaFile {
-            file,
+            file: Held(file),
             path: path.to_owned(),
             kind,
             bytes,
@@ -200,7 +247,7 @@ impl AreaFile {
         // Reserved blocks that were never written are reported as a hole too, but they are counted.
         self.kind == Kind::RegularFile
             && metadata.blocks().saturating_mul(STAT_BLOCK_BYTES) < self.bytes
-            && seek(&self.file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < self.bytes)
+            && seek(&*self.file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < self.bytes)
     }
 
     /// The mode of a regular file that group or others may read, write or execute.

@@ -4,6 +4,8 @@
 pub mod area_file;
 pub mod cgroup;
 pub mod cpu;
+#[cfg(feature = "supervisor")]
+pub mod disk;
 pub mod doctor;
 pub mod elf;
 pub mod eventfd;

@@ -100,7 +100,7 @@ impl NewArea {
         let old_bytes = self.area.bytes;
         self.undo.truncate_to.get_or_insert(old_bytes);
         let reserved =
-            retry_on_intr(|| fallocate(&self.area.file, FallocateFlags::empty(), 0, bytes));
+            retry_on_intr(|| fallocate(&*self.area.file, FallocateFlags::empty(), 0, bytes));
         let (how, done) = match reserved {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 (Reserved::Written, self.write_zeros(old_bytes, bytes))

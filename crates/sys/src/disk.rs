@@ -1,0 +1,342 @@
+//! Where pages lie on disk: a swap area in a file or device, or a private file that grows.
+//!
+//! A call takes a lane (`disk/lane.rs`), copies pages through its buffer and waits for its requests: one for up to
+//! [`LANE_PAGES`] neighbouring pages. Any number of threads may call at once; more than [`LANES_MAX`] wait for a lane.
+//! Nobody may read a page that is being written, or the content is mixed.
+//!
+//! The page cache is left out (`O_DIRECT`): a page that went out to be cached here again would have freed nothing.
+//! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
+//! cache: that takes as long, and only then is an error that befalls it known to the right caller.
+
+mod calls;
+mod lane;
+mod lanes;
+mod open;
+mod private;
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, retry_on_intr};
+
+pub use lane::LANE_PAGES;
+pub use lanes::LANES_MAX;
+pub use open::Options;
+pub use private::PrivateError;
+
+use crate::area_file::{Held, Kind, device_bytes};
+use lane::{Lane, Op, Way};
+use lanes::Lanes;
+
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES_64: u64 = PAGE_BYTES as u64;
+/// How often in a row a request is made again that was interrupted, put off, or did nothing: the kernel asks for that
+/// when memory or requests run out for a moment. Each time costs at least a system call.
+const TRIES_MAX: u32 = 100;
+
+/// The bytes of a page.
+pub type PageBytes = [u8; PAGE_BYTES];
+
+/// Why a disk did not do what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// No room: the file system, the user's quota, or what a device lends its room from.
+    #[error("no space is left on it")]
+    Full,
+    /// It ends before the page, or has gone altogether.
+    #[error("it is shorter than it was: it was cut, or the device has gone")]
+    Short,
+    /// The system said no.
+    #[error("{}", io::Error::from_raw_os_error(*errno))]
+    Failed {
+        /// The system's number for what was wrong.
+        errno: i32,
+    },
+}
+
+/// What the bytes lie in, and who else knows of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A block device.
+    Device,
+    /// A file with a name and a length, whose blocks are reserved.
+    AreaFile,
+    /// A file of our own without a name, whose blocks come with its content.
+    Private,
+}
+
+/// An open file or device.
+pub struct Disk {
+    /// Before the file: what the rings hold of it they give back first.
+    lanes: Lanes,
+    file: Held,
+    place: Place,
+    bytes: u64,
+    rotating: bool,
+    /// Whether requests pass the page cache by.
+    direct: AtomicBool,
+    /// Whether discarding does anything.
+    discards: AtomicBool,
+    /// Held for a write through the page cache: whoever asks first is told of an error that befell any write.
+    through_cache: Mutex<()>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Disk")
+            .field("place", &self.place)
+            .field("bytes", &self.bytes)
+            .field("engine", &self.engine())
+            .field("direct", &self.is_direct())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// Length in bytes: that of the area, or the most that a private file may grow to.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// File or device.
+    pub fn kind(&self) -> Kind {
+        match self.place {
+            Place::Device => Kind::BlockDevice,
+            Place::AreaFile | Place::Private => Kind::RegularFile,
+        }
+    }
+
+    /// Whether heads have to move to another place first; false where that is not known.
+    pub fn is_rotating(&self) -> bool {
+        self.rotating
+    }
+
+    /// How requests are made: "io_uring" (files are written by calls even so), or "pread" where that is not permitted.
+    pub fn engine(&self) -> &'static str {
+        match self.lanes.way() {
+            Way::Ring => "io_uring",
+            Way::Call => "pread",
+        }
+    }
+
+    /// Whether requests pass the page cache by. The first of them may find that they cannot.
+    pub fn is_direct(&self) -> bool {
+        // Relaxed, here and below: the kernel orders the change of the file against requests, not this.
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    /// Whether discarding gives anything back.
+    pub fn discards(&self) -> bool {
+        self.discards.load(Ordering::Relaxed)
+    }
+
+    /// Reads neighbouring pages from byte `at` on, which is a multiple of the page size.
+    ///
+    /// # Errors
+    /// [`DiskError`]; pages may have been written to.
+    pub fn read(&self, at: u64, pages: &mut [&mut PageBytes]) -> Result<(), DiskError> {
+        self.check(at, pages.len())?;
+        self.lanes.with(&self.file, |lane| {
+            for (pages, at) in pages.chunks_mut(LANE_PAGES).zip(request_starts(at)) {
+                let bytes = pages.len() * PAGE_BYTES;
+                self.request(lane, Op::Read, at, bytes)?;
+                for (page, read) in pages.iter_mut().zip(lane.pages()) {
+                    **page = *read;
+                }
+                self.forget_cached(at, bytes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes neighbouring pages from byte `at` on, which is a multiple of the page size.
+    ///
+    /// # Errors
+    /// [`DiskError`]; the places then hold anything.
+    pub fn write(&self, at: u64, pages: &[&PageBytes]) -> Result<(), DiskError> {
+        self.check(at, pages.len())?;
+        self.check_not_cut(at, pages.len())?;
+        self.lanes.with(&self.file, |lane| {
+            for (pages, at) in pages.chunks(LANE_PAGES).zip(request_starts(at)) {
+                let bytes = pages.len() * PAGE_BYTES;
+                for (page, written) in pages.iter().zip(lane.pages()) {
+                    *written = **page;
+                }
+                self.write_lane(lane, at, bytes)
+                    .map_err(|error| self.or_end(error, at, bytes))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes the first `bytes` of a lane's buffer.
+    fn write_lane(&self, lane: &mut Lane, at: u64, bytes: usize) -> Result<(), DiskError> {
+        let lock = || {
+            self.through_cache
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let _turn = (!self.is_direct()).then(lock);
+        self.request(lane, Op::Write, at, bytes)?;
+        if !self.is_direct() {
+            calls::write_back(&self.file, at, bytes).map_err(explain)?;
+            self.forget_cached(at, bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives back what lies in a range of whole pages. Pages of a private file read as zeros afterwards, those of a
+    /// device as anything. Nothing happens where a device cannot, and in the file of an area: its blocks are reserved
+    /// on purpose, and the kernel's own swap keeps them as well.
+    ///
+    /// # Errors
+    /// `Short`, `Failed`.
+    pub fn discard(&self, bytes: Range<u64>) -> Result<(), DiskError> {
+        let length = bytes.end.saturating_sub(bytes.start);
+        if !length.is_multiple_of(PAGE_BYTES_64) {
+            return Err(explain(Errno::INVAL));
+        }
+        let pages = usize::try_from(length / PAGE_BYTES_64).unwrap_or(usize::MAX);
+        self.check(bytes.start, pages)?;
+        if length == 0 || !self.discards() {
+            return Ok(());
+        }
+        let done = match self.place {
+            Place::Device => calls::discard(&self.file, bytes.start, length),
+            Place::AreaFile | Place::Private => retry_on_intr(|| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&*self.file, flags, bytes.start, length)
+            }),
+        };
+        match done {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.discards.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            done => done.map_err(explain),
+        }
+    }
+
+    /// Refuses what is not there, and what no page begins at.
+    fn check(&self, at: u64, pages: usize) -> Result<(), DiskError> {
+        if !at.is_multiple_of(PAGE_BYTES_64) {
+            return Err(explain(Errno::INVAL));
+        }
+        let end = (pages as u64)
+            .checked_mul(PAGE_BYTES_64)
+            .and_then(|bytes| at.checked_add(bytes));
+        match end {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(DiskError::Short),
+        }
+    }
+
+    /// Refuses to write behind the end of an area's file that was cut: the file would grow again, and what was lost
+    /// in between would read as zeros.
+    fn check_not_cut(&self, at: u64, pages: usize) -> Result<(), DiskError> {
+        if self.place != Place::AreaFile {
+            return Ok(());
+        }
+        let bytes = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let end = at + pages as u64 * PAGE_BYTES_64;
+        if end <= bytes {
+            Ok(())
+        } else {
+            Err(DiskError::Short)
+        }
+    }
+
+    /// A device has no room left behind its end too: the end that it has now tells which it was.
+    fn or_end(&self, error: DiskError, at: u64, bytes: usize) -> DiskError {
+        let end = at + bytes as u64;
+        match (error, self.place) {
+            (DiskError::Full, Place::Device)
+                if device_bytes(&self.file).is_ok_and(|now| now < end) =>
+            {
+                DiskError::Short
+            }
+            _ => error,
+        }
+    }
+
+    /// Makes requests until the first `bytes` of a lane's buffer are read from byte `at` on, or written there.
+    fn request(&self, lane: &mut Lane, op: Op, at: u64, bytes: usize) -> Result<(), DiskError> {
+        let way = self.way(op);
+        let (mut done, mut tries) = (0, 0);
+        while done < bytes {
+            let direct = self.is_direct();
+            match lane.request(&self.file, (op, way), at + done as u64, done..bytes) {
+                // Goes on where a page begins: past the page cache nothing else is allowed.
+                Ok(moved) if moved >= PAGE_BYTES => {
+                    done += moved - moved % PAGE_BYTES;
+                    tries = 0;
+                    continue;
+                }
+                Ok(_) if op == Op::Read => return Err(DiskError::Short),
+                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::INVAL) if direct => self.use_cache().map_err(explain)?,
+                Err(errno) => return Err(explain(errno)),
+            }
+            tries += 1;
+            if tries > TRIES_MAX {
+                return Err(explain(Errno::IO));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which way a request goes. Files are written by calls: ext4 has an asynchronous direct write ended by
+    /// another thread, which takes 1.5 times as long for single pages as a call (`examples/disk_speed.rs`).
+    fn way(&self, op: Op) -> Way {
+        match (op, self.place) {
+            (Op::Read, _) | (Op::Write, Place::Device) => self.lanes.way(),
+            (Op::Write, Place::AreaFile | Place::Private) => Way::Call,
+        }
+    }
+
+    /// Goes on through the page cache.
+    fn use_cache(&self) -> Result<(), Errno> {
+        fcntl_setfl(&*self.file, fcntl_getfl(&*self.file)? - OFlags::DIRECT)?;
+        self.direct.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Drops pages from the page cache.
+    fn forget_cached(&self, at: u64, bytes: usize) {
+        if !self.is_direct() {
+            // Advice: what cannot be dropped stays.
+            let _ = fadvise(
+                &*self.file,
+                at,
+                NonZeroU64::new(bytes as u64),
+                Advice::DontNeed,
+            );
+        }
+    }
+}
+
+/// Where the requests begin that a call from byte `at` on is made of.
+fn request_starts(at: u64) -> impl Iterator<Item = u64> {
+    (at..).step_by(LANE_PAGES * PAGE_BYTES)
+}
+
+fn explain(errno: Errno) -> DiskError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => DiskError::Full,
+        Errno::NXIO | Errno::NODEV => DiskError::Short,
+        _ => DiskError::Failed {
+            errno: errno.raw_os_error(),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "disk/tests.rs"]
+mod tests;

@@ -1,0 +1,293 @@
+//! One request at a time: a buffer, and a ring of its own where io_uring is permitted.
+//!
+//! The buffer lies as direct I/O demands whatever the pages of a caller do. It and the file are registered with the
+//! ring, so that the kernel does not look them up and pin them for every request. The kernel may write to the buffer
+//! from the moment it has taken a request until it has completed it: no function here returns in between, whatever
+//! goes wrong. For one thread at a time.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::{Errno, pread, pwrite};
+
+use super::{PAGE_BYTES, PageBytes, TRIES_MAX};
+
+/// Pages of one request: as many as are swapped out together. More would hardly be faster, disks are at their best
+/// from 128 KiB on, and each lane keeps that much memory.
+pub const LANE_PAGES: usize = 64;
+/// Bytes of a lane's buffer.
+const LANE_BYTES: usize = LANE_PAGES * PAGE_BYTES;
+/// Entries of a lane's ring: one request.
+const ENTRIES: u32 = 1;
+/// Numbers of the file and the buffer among those that are registered.
+const FILE: types::Fixed = types::Fixed(0);
+const BUFFER: u16 = 0;
+/// How long to wait before looking again for the end of a request that the kernel does not let us wait for.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Through io_uring.
+    Ring,
+    /// One system call each.
+    Call,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Read,
+    Write,
+}
+
+/// Room for the pages of one request.
+struct Buffer {
+    /// One page longer than its use, for it begins where a page does.
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    fn new() -> Buffer {
+        // Zeros: memory that is given out when it is touched first.
+        let bytes = vec![0; LANE_BYTES + PAGE_BYTES];
+        let address = bytes.as_ptr().addr();
+        let start = address.next_multiple_of(PAGE_BYTES) - address;
+        Buffer { bytes, start }
+    }
+
+    fn part(&mut self, range: Range<usize>) -> &mut [u8] {
+        &mut self.bytes[self.start..][..LANE_BYTES][range]
+    }
+}
+
+pub(super) struct Lane {
+    /// Before the buffer: it has let go of that when the buffer goes.
+    ring: Option<Ring>,
+    buffer: Buffer,
+}
+
+impl Lane {
+    /// A lane that goes this way, or by calls if no ring is to be had.
+    pub(super) fn new(file: &File, way: Way) -> Lane {
+        let mut buffer = Buffer::new();
+        let ring = match way {
+            Way::Ring => Ring::new(file, &mut buffer).ok(),
+            Way::Call => None,
+        };
+        Lane { ring, buffer }
+    }
+
+    /// The pages of the buffer.
+    pub(super) fn pages(&mut self) -> impl Iterator<Item = &mut PageBytes> {
+        let (pages, _) = self.buffer.part(0..LANE_BYTES).as_chunks_mut();
+        pages.iter_mut()
+    }
+
+    /// Makes one request for a range of the buffer, at byte `at` of the file, if possible that way; returns how many
+    /// bytes were moved.
+    pub(super) fn request(
+        &mut self,
+        file: &File,
+        (op, way): (Op, Way),
+        at: u64,
+        range: Range<usize>,
+    ) -> Result<usize, Errno> {
+        let part = self.buffer.part(range);
+        if let (Some(ring), Way::Ring) = (&mut self.ring, way) {
+            match ring.request(op, at, part) {
+                Ok(result) => return result,
+                // Nothing was begun, and the same may be tried in another way.
+                Err(Refused) => self.ring = None,
+            }
+        }
+        match op {
+            Op::Read => pread(file, part, at),
+            Op::Write => pwrite(file, part, at),
+        }
+    }
+}
+
+/// The kernel took no request from the ring, and will not.
+struct Refused;
+
+/// A ring for one request, with a file and a buffer.
+struct Ring {
+    uring: IoUring,
+    /// Whether the buffer is registered. It is not where so much memory must not be locked (`ulimit -l`).
+    fixed: bool,
+}
+
+impl Ring {
+    fn new(file: &File, buffer: &mut Buffer) -> io::Result<Ring> {
+        let uring = build()?;
+        uring.submitter().register_files(&[file.as_raw_fd()])?;
+        let part = buffer.part(0..LANE_BYTES);
+        let part = libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        };
+        // SAFETY: the kernel wants memory that stays mapped while it is registered. The buffer is never reallocated,
+        // and the lane that owns both drops the ring, which gives the registration up, before the buffer.
+        let fixed = unsafe { uring.submitter().register_buffers(&[part]) }.is_ok();
+        Ok(Ring { uring, fixed })
+    }
+
+    /// Makes a request and waits until it has ended; what the kernel made of it is the inner result.
+    fn request(
+        &mut self,
+        op: Op,
+        at: u64,
+        part: &mut [u8],
+    ) -> Result<Result<usize, Errno>, Refused> {
+        let entry = self.entry(op, at, part);
+        // SAFETY: the memory that the entry names must be valid until the request has ended. It is `part`, borrowed
+        // for as long as this function runs, and the function returns only when the request has ended or when the
+        // kernel has taken none (then the ring is dropped with the entry in it). Nothing in it unwinds in between. The
+        // file is registered, so the ring itself keeps it open.
+        let pushed = unsafe { self.uring.submission().push(&entry) };
+        pushed.map_err(|_| Refused)?;
+        let mut tries = 0;
+        loop {
+            if let Some(end) = self.uring.completion().next() {
+                let result = end.result();
+                return Ok(usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result)));
+            }
+            match self.uring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Taken: its end comes whether or not it can be waited for.
+                Err(_) if self.uring.submission().is_empty() => std::thread::sleep(LOOK_AGAIN),
+                Err(_) if tries == TRIES_MAX => return Err(Refused),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    fn entry(&self, op: Op, at: u64, part: &mut [u8]) -> squeue::Entry {
+        let start = part.as_mut_ptr();
+        // A request is never longer than a lane.
+        let bytes = u32::try_from(part.len()).unwrap_or(0);
+        match (op, self.fixed) {
+            (Op::Read, true) => opcode::ReadFixed::new(FILE, start, bytes, BUFFER)
+                .offset(at)
+                .build(),
+            (Op::Write, true) => opcode::WriteFixed::new(FILE, start, bytes, BUFFER)
+                .offset(at)
+                .build(),
+            (Op::Read, false) => opcode::Read::new(FILE, start, bytes).offset(at).build(),
+            (Op::Write, false) => opcode::Write::new(FILE, start, bytes).offset(at).build(),
+        }
+    }
+}
+
+/// The file is given back before the ring goes: the kernel takes a ring apart in its own time, and until then nobody
+/// else could lock the file, open the device or unmount the file system.
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let _ = self.uring.submitter().unregister_files();
+    }
+}
+
+/// The smallest ring. The thread that waits for a request is the one that made it, so nobody need be interrupted for
+/// its end.
+fn build() -> io::Result<IoUring> {
+    IoUring::builder().setup_coop_taskrun().build(ENTRIES)
+}
+
+/// Whether this process may have rings.
+pub(super) fn rings_are_permitted() -> bool {
+    build().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::area_file::tests::Scratch;
+
+    /// A file of two lanes' length and a lane that has this ring.
+    fn lane(
+        scratch: &Scratch,
+        ring: impl FnOnce(&File, &mut Buffer) -> Option<Ring>,
+    ) -> (File, Lane) {
+        let path = scratch.file("file", &vec![0; 2 * LANE_BYTES]);
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let mut buffer = Buffer::new();
+        let ring = ring(&file, &mut buffer);
+        (file, Lane { ring, buffer })
+    }
+
+    /// Writes a part of the buffer and reads it into another.
+    fn check(file: &File, lane: &mut Lane) {
+        lane.buffer.part(4096..12_288).fill(7);
+        assert_eq!(
+            lane.request(file, (Op::Write, Way::Ring), 20_480, 4096..12_288),
+            Ok(8192)
+        );
+        assert_eq!(
+            lane.request(file, (Op::Read, Way::Ring), 16_384, 65_536..81_920),
+            Ok(16_384)
+        );
+        let read = lane.buffer.part(65_536..81_920);
+        assert!(
+            read[..4096]
+                .iter()
+                .chain(&read[12_288..])
+                .all(|byte| *byte == 0)
+        );
+        assert!(read[4096..12_288].iter().all(|byte| *byte == 7));
+        let past = 2 * LANE_BYTES as u64;
+        assert_eq!(
+            lane.request(file, (Op::Read, Way::Ring), past, 0..4096),
+            Ok(0)
+        );
+    }
+
+    #[test]
+    fn buffers_begin_where_pages_do() {
+        let mut buffer = Buffer::new();
+        let part = buffer.part(0..LANE_BYTES);
+        assert!(part.as_ptr().addr().is_multiple_of(PAGE_BYTES));
+        assert_eq!(part.len(), LANE_BYTES);
+    }
+
+    #[test]
+    fn every_way_moves_the_same_bytes() {
+        let scratch = Scratch::new();
+        let (file, mut plain) = lane(&scratch, |_, _| None);
+        check(&file, &mut plain);
+        if !rings_are_permitted() {
+            return eprintln!("SKIP: io_uring is not permitted");
+        }
+        for fixed in [true, false] {
+            let (file, mut ringed) = lane(&scratch, |file, buffer| {
+                let mut ring = Ring::new(file, buffer).unwrap();
+                ring.fixed &= fixed;
+                Some(ring)
+            });
+            check(&file, &mut ringed);
+            assert!(ringed.ring.is_some());
+        }
+    }
+
+    #[test]
+    fn a_ring_that_takes_nothing_is_left() {
+        let scratch = Scratch::new();
+        // One that was never enabled.
+        let Ok(uring) = IoUring::builder().setup_r_disabled().build(ENTRIES) else {
+            return eprintln!("SKIP: io_uring is not permitted");
+        };
+        let ring = Ring {
+            uring,
+            fixed: false,
+        };
+        let (file, mut lane) = lane(&scratch, |_, _| Some(ring));
+        check(&file, &mut lane);
+        assert!(lane.ring.is_none());
+    }
+}

@@ -1,0 +1,113 @@
+//! Making a [`Disk`] of what is open. For one thread.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, ioctl_blksszget};
+use rustix::process::{Resource, getrlimit};
+
+use super::lane::{Way, rings_are_permitted};
+use super::lanes::Lanes;
+use super::{Disk, PAGE_BYTES, Place, PrivateError, calls, private};
+use crate::area_file::{AreaError, AreaFile, Held, Kind, cannot};
+
+/// What a disk is allowed to use. The default is everything: the less is for tests and comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// io_uring, where this process is permitted to use it.
+    pub io_uring: bool,
+    /// Direct I/O, where the file system can.
+    pub direct: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            io_uring: true,
+            direct: true,
+        }
+    }
+}
+
+impl Disk {
+    /// The storage of an area that exists. Its header is the caller's to read ([`AreaFile::ends`]) and to believe.
+    ///
+    /// # Errors
+    /// `Holes`, `LargeBlocks`, `FileLimit`, `Io`.
+    pub fn of_area(area: AreaFile, options: Options) -> Result<Disk, AreaError> {
+        let bytes = area.bytes();
+        if area.has_holes() {
+            return Err(AreaError::Holes { bytes });
+        }
+        let place = match area.kind() {
+            Kind::RegularFile => {
+                check_file_limit(bytes)
+                    .map_err(|limit_bytes| AreaError::FileLimit { bytes, limit_bytes })?;
+                Place::AreaFile
+            }
+            Kind::BlockDevice => {
+                check_blocks(&area.file)?;
+                Place::Device
+            }
+        };
+        // What was read to look at the area is not needed in memory any more.
+        let _ = fadvise(&*area.file, 0, None, Advice::DontNeed);
+        Disk::new(area.file, place, bytes, options).map_err(cannot("looked at"))
+    }
+
+    /// A file without a name that grows with what is written, up to `bytes`, and is gone with this. `path` is the
+    /// directory to make it in, or names a file that does not exist and lends its directory.
+    ///
+    /// # Errors
+    /// [`PrivateError`].
+    pub fn private(path: &Path, bytes: u64, options: Options) -> Result<Disk, PrivateError> {
+        check_file_limit(bytes)
+            .map_err(|limit_bytes| PrivateError::FileLimit { bytes, limit_bytes })?;
+        let file = private::make(path, bytes)?;
+        Disk::new(Held(file), Place::Private, bytes, options).map_err(PrivateError::Io)
+    }
+
+    fn new(file: Held, place: Place, bytes: u64, options: Options) -> io::Result<Disk> {
+        let rotating = calls::is_rotating(&file.metadata()?);
+        // Set now and not when the file was opened: one that cannot is then open all the same.
+        let direct = options.direct
+            && fcntl_getfl(&*file)
+                .is_ok_and(|flags| fcntl_setfl(&*file, flags | OFlags::DIRECT).is_ok());
+        let way = if options.io_uring && rings_are_permitted() {
+            Way::Ring
+        } else {
+            Way::Call
+        };
+        Ok(Disk {
+            lanes: Lanes::new(way),
+            file,
+            place,
+            bytes,
+            rotating,
+            direct: AtomicBool::new(direct),
+            discards: AtomicBool::new(place != Place::AreaFile),
+            through_cache: Mutex::new(()),
+        })
+    }
+}
+
+/// Refuses a device that takes nothing as small as a page.
+fn check_blocks(device: &File) -> Result<(), AreaError> {
+    let block_bytes = ioctl_blksszget(device).map_err(|errno| cannot("looked at")(errno.into()))?;
+    if block_bytes as usize > PAGE_BYTES {
+        return Err(AreaError::LargeBlocks { block_bytes });
+    }
+    Ok(())
+}
+
+/// Refuses, with the limit, what is longer than this process may write a file: the kernel would end the process
+/// (`SIGXFSZ`) when it got there.
+fn check_file_limit(bytes: u64) -> Result<(), u64> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit_bytes) if limit_bytes < bytes => Err(limit_bytes),
+        _ => Ok(()),
+    }
+}

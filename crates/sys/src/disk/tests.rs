@@ -1,0 +1,113 @@
+//! Tests of disks that need to see the file behind them. What needs the kernel's devices is in `tests/disk`.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::area_file::tests::Scratch;
+
+const PLAIN: Options = Options {
+    io_uring: false,
+    direct: false,
+};
+
+fn pages(disk: &Disk, at: u64, count: usize) -> Result<Vec<PageBytes>, DiskError> {
+    let mut pages = vec![[0xEE; PAGE_BYTES]; count];
+    disk.read(at, &mut pages.iter_mut().collect::<Vec<_>>())?;
+    Ok(pages)
+}
+
+#[test]
+fn what_is_not_there_is_short_before_anything_is_asked() {
+    let scratch = Scratch::new();
+    let disk = Disk::private(&scratch.0, 1 << 20, PLAIN).unwrap();
+    let page = [1; PAGE_BYTES];
+    for at in [
+        1 << 20,
+        (1 << 20) - PAGE_BYTES_64,
+        u64::MAX - PAGE_BYTES_64 + 1,
+    ] {
+        assert_eq!(
+            disk.write(at, &[&page, &page]),
+            Err(DiskError::Short),
+            "{at}"
+        );
+        assert_eq!(pages(&disk, at, 2), Err(DiskError::Short), "{at}");
+    }
+    let refused = Err(explain(Errno::INVAL));
+    assert_eq!(disk.write(100, &[&page]), refused);
+    assert_eq!(disk.discard(100..PAGE_BYTES_64 + 100), refused);
+    assert_eq!(disk.discard(0..100), refused);
+    assert_eq!(disk.discard(0..(2 << 20)), Err(DiskError::Short));
+    assert_eq!(disk.discard(4096..4096), Ok(()));
+    assert_eq!(disk.write(0, &[]), Ok(()));
+    assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn discarding_gives_a_private_files_room_back() {
+    let scratch = Scratch::new();
+    let disk = Disk::private(&scratch.0, 1 << 24, Options::default()).unwrap();
+    let page = [7; PAGE_BYTES];
+    disk.write(0, &vec![&page; 512]).unwrap();
+    disk.file.sync_all().unwrap();
+    let blocks = || disk.file.metadata().unwrap().blocks() * 512;
+    let before = blocks();
+    disk.discard(1 << 20..2 << 20).unwrap();
+    if disk.discards() {
+        assert!(
+            blocks() + (1 << 20) <= before,
+            "{before}, then {}",
+            blocks()
+        );
+        assert!(
+            pages(&disk, 1 << 20, 256)
+                .unwrap()
+                .iter()
+                .flatten()
+                .all(|byte| *byte == 0)
+        );
+    }
+    assert!(
+        pages(&disk, 0, 256)
+            .unwrap()
+            .iter()
+            .flatten()
+            .all(|byte| *byte == 7)
+    );
+}
+
+#[test]
+fn what_cannot_be_direct_goes_through_the_page_cache() {
+    let scratch = Scratch::new();
+    let disk = Disk::private(&scratch.0, 1 << 20, Options::default()).unwrap();
+    let page = [9; PAGE_BYTES];
+    disk.use_cache().unwrap();
+    disk.use_cache().unwrap();
+    assert!(!disk.is_direct());
+    assert!(!fcntl_getfl(&*disk.file).unwrap().contains(OFlags::DIRECT));
+    disk.write(8192, &[&page; 3]).unwrap();
+    assert_eq!(pages(&disk, 8192, 3), Ok(vec![page; 3]));
+}
+
+#[test]
+fn the_systems_errors_are_told_apart() {
+    for (errno, error) in [
+        (Errno::NOSPC, DiskError::Full),
+        (Errno::DQUOT, DiskError::Full),
+        (Errno::NXIO, DiskError::Short),
+        (Errno::NODEV, DiskError::Short),
+        (Errno::IO, DiskError::Failed { errno: 5 }),
+    ] {
+        assert_eq!(explain(errno), error);
+    }
+}
+
+#[test]
+fn requests_begin_where_the_last_one_ended() {
+    let starts: Vec<u64> = request_starts(8192).take(3).collect();
+    assert_eq!(starts, [8192, 8192 + (256 << 10), 8192 + (512 << 10)]);
+    assert_eq!(
+        request_starts(u64::MAX - 4095).next(),
+        Some(u64::MAX - 4095)
+    );
+}
