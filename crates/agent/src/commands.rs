@@ -7,7 +7,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::die::die;
 use crate::filter;
-use crate::kernel::{self, Descriptor, EAGAIN, EEXIST, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call};
+use crate::kernel::{
+    self, Descriptor, EAGAIN, EEXIST, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call,
+};
 use crate::raw;
 use crate::reservation::Reservation;
 use crate::ring::{ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, Ring, Run, STAGING_PAGES, op};

@@ -1,15 +1,15 @@
-//! An area: slots in clusters, and how they are allocated. The virtual area, where every page goes first, has no size
-//! and grows and shrinks by clusters; a physical one has as many slots as its storage, of which some may be bad.
-//!
-//! Each CPU allocates from a current cluster of its own, so that pages evicted together get neighbouring slots and CPUs
-//! meet on no lock. There is no cache of slots: a slot is taken when it is used. When the current cluster is full the
-//! CPU looks for another: one with many free slots, then a new one, and only if there is none or no memory for it one
-//! with few free slots, or another CPU's. The CPU number is a hint: several threads may allocate with the same one.
+//! An area: slots in clusters. The virtual area, where every page goes first, has no size and grows and shrinks by
+//! clusters; a physical one has as many slots as its storage, of which some may be bad. `alloc.rs` says from which
+//! cluster slots are taken.
 //!
 //! A cluster moves: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back to current. It
-//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster. One
-//! with bad slots never becomes free. Before an emptied one is free its storage may have to be told (`discard.rs`).
-//! What an area costs is what was in it at its peak, not what it could hold.
+//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster of
+//! order 0; one of a higher order leaves it when it has no free run or is empty. One with bad slots never becomes free,
+//! and so is always of order 0. Before an emptied one is free its storage may have to be told (`discard.rs`). What an
+//! area costs is what was in it at its peak, not what it could hold.
+//!
+//! Counters are kept per cluster under the lock that a change takes anyway, so the hot path shares nothing between
+//! CPUs. Who wants an area's figures adds its clusters up.
 
 mod close;
 mod discard;
@@ -24,34 +24,9 @@ use crate::cluster::{Cluster, ClusterGuard, NO_CLUSTER, Place, SLOTS_PER_CLUSTER
 use crate::directory::Directory;
 use crate::entry::{AreaId, Entry, SLOTS_MAX};
 use crate::lists::Lists;
+use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
-use crate::sync::{AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
-use crate::table::Word;
-
-/// Free slots from which a cluster counts as nonfull. A search of such a cluster looks at 8 words for each slot found;
-/// what waits in fuller clusters is at most an eighth of the table memory.
-const NONFULL_FREE_MIN: usize = if SLOTS_PER_CLUSTER >= 16 {
-    SLOTS_PER_CLUSTER / 8
-} else {
-    2
-};
-
-/// How many clusters of a list are tried before going on to the next step: a busy one means that another thread is just
-/// putting slots there, and more than a few busy ones are not to be expected.
-const LIST_TRIES_MAX: usize = 8;
-
-/// Why no slot could be allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AllocError {
-    /// No memory for another cluster's tables, and no free slot in the clusters there are.
-    #[error(
-        "no memory for the swap tables of another {SLOTS_PER_CLUSTER} pages: raise the limit, or let entries be freed"
-    )]
-    NoMemory,
-    /// Every slot is taken.
-    #[error("all slots of the area are in use: let entries be freed, or add an area")]
-    Full,
-}
+use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 
 /// Figures of the area, summed over its clusters.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,26 +37,26 @@ pub(crate) struct AreaStats {
     pub(crate) table_bytes: u64,
 }
 
-#[derive(Debug)]
-struct Current(AtomicU32);
+/// The cluster that a CPU allocates from, for each order.
+type Currents = [AtomicU32; Order::COUNT];
 
 /// An area.
 pub(crate) struct Area {
-    id: AreaId,
+    pub(crate) id: AreaId,
     /// Slots that the area has, bad ones included.
-    slots: u64,
+    pub(crate) slots: u64,
     /// Slots that are never to be used, in ascending order.
     bad: Box<[u64]>,
-    directory: Directory,
-    /// The cluster each CPU allocates from. Written under the lists' lock, so that a cluster that is `Place::Current`
-    /// is always some CPU's.
-    currents: Box<[CachePadded<Current>]>,
+    pub(crate) directory: Directory,
+    /// The clusters each CPU allocates from. Written under the lists' lock, so that a cluster that is `Place::Current`
+    /// or `Place::Stolen` is always some CPU's.
+    currents: Box<[CachePadded<Currents>]>,
     /// After any cluster's lock, before nothing.
-    lists: Lock<Lists>,
+    pub(crate) lists: Lock<Lists>,
     /// Emptied clusters wait until their storage was told.
     discards: AtomicBool,
     rejected: AtomicU64,
-    pages: Arc<dyn PageSource>,
+    pub(crate) pages: Arc<dyn PageSource>,
 }
 
 impl Area {
@@ -99,7 +74,7 @@ impl Area {
         pages: Arc<dyn PageSource>,
     ) -> Option<Area> {
         debug_assert!(slots <= SLOTS_MAX && bad.is_sorted());
-        let none = || CachePadded::new(Current(AtomicU32::new(NO_CLUSTER)));
+        let none = || CachePadded::new(std::array::from_fn(|_| AtomicU32::new(NO_CLUSTER)));
         Some(Area {
             id,
             slots,
@@ -123,161 +98,30 @@ impl Area {
         Some((self.directory.get(id)?, slot))
     }
 
-    /// Takes a free slot and gives it `word`.
     #[inline]
-    pub(crate) fn allocate(&self, cpu: usize, word: Word) -> Result<Entry, AllocError> {
-        let current = self.current(cpu);
-        loop {
-            let id = current.load(Ordering::Acquire);
-            if let Some(entry) = self.take_from(id, word) {
-                return Ok(entry);
-            }
-            // Each way round somebody has taken the last slot of a cluster since our look, so this ends.
-            if let Err(error) = self.refill(current, id) {
-                // Relaxed: a figure for people.
-                self.rejected.fetch_add(1, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
+    pub(crate) fn current(&self, cpu: usize, order: Order) -> &AtomicU32 {
+        &self.currents[cpu % self.currents.len()][order.index()]
     }
 
-    /// Takes a free slot of the CPU's current cluster; `None` if that has none left.
-    #[inline]
-    pub(crate) fn allocate_near(&self, cpu: usize, word: Word) -> Option<Entry> {
-        self.take_from(self.current(cpu).load(Ordering::Acquire), word)
-    }
-
-    #[inline]
-    fn current(&self, cpu: usize) -> &AtomicU32 {
-        &self.currents[cpu % self.currents.len()].0
-    }
-
-    /// Takes a free slot of cluster `id` if it is somebody's current one: the CPU's cluster may have filled up, even
-    /// have been emptied and be another CPU's by now.
-    #[inline]
-    fn take_from(&self, id: u32, word: Word) -> Option<Entry> {
-        let record = self.directory.get(id)?;
-        let mut cluster = record.lock()?;
-        if record.place() != Place::Current {
-            return None;
-        }
-        let slot = self.take_slot(&mut cluster, id, word)?;
-        Some(Entry::of(self.id, id, slot))
-    }
-
-    #[inline]
-    fn take_slot(&self, cluster: &mut ClusterGuard<'_>, id: u32, word: Word) -> Option<usize> {
-        let slot = cluster.take_slot(word)?;
-        if cluster.state.cursor == 0 || usize::from(cluster.state.used) == SLOTS_PER_CLUSTER {
-            self.retire_if_crowded(cluster, id);
-        }
-        Some(slot)
-    }
-
-    /// The cluster is full or the search came round: one with few slots left is put away, one with many is gone through
-    /// again.
-    #[cold]
-    fn retire_if_crowded(&self, cluster: &mut ClusterGuard<'_>, id: u32) {
-        let place = place_of(usize::from(cluster.state.used));
-        if matches!(place, Place::Full | Place::Frag) {
-            self.relocate(cluster, id, place);
-        }
-    }
-
-    /// Finds the CPU another cluster than `stale`. Does nothing if another thread has done so.
-    #[cold]
-    fn refill(&self, current: &AtomicU32, stale: u32) -> Result<(), AllocError> {
-        let mut lists = self.lists.lock();
-        if lists.is_closed {
-            return Err(AllocError::Full);
-        }
-        let now = current.load(Ordering::Relaxed);
-        let is_current = |record: &Cluster| record.place() == Place::Current;
-        // Compared by place too: the stale cluster may have been emptied and become this CPU's again.
-        if now != stale || self.directory.get(now).is_some_and(is_current) {
-            return Ok(());
-        }
-        let id = match self.take_listed(&mut lists, Place::Nonfull) {
-            Some(id) => id,
-            None => match self.take_new(&mut lists) {
-                Ok(id) => id,
-                Err(error) => self
-                    .take_listed(&mut lists, Place::Frag)
-                    .or_else(|| self.any_current())
-                    .ok_or(error)?,
-            },
-        };
-        // Release pairs with the Acquire in `allocate`: the directory leads to the record.
-        current.store(id, Ordering::Release);
-        Ok(())
-    }
-
-    /// A cluster that another CPU allocates from; it has a free slot, or would be current no more. Last resort of an
-    /// area with fewer clusters than CPUs.
-    fn any_current(&self) -> Option<u32> {
-        let mut ids = self.currents.iter().map(|c| c.0.load(Ordering::Relaxed));
-        let is_current = |id: &u32| {
-            let record = self.directory.get(*id);
-            record.is_some_and(|record| record.place() == Place::Current)
-        };
-        ids.find(is_current)
-    }
-
-    /// Takes a cluster off a list and makes it somebody's current one.
-    fn take_listed(&self, lists: &mut LockGuard<'_, Lists>, place: Place) -> Option<u32> {
-        let mut id = lists.head(place);
-        for _ in 0..LIST_TRIES_MAX {
-            let record = self.directory.get(id)?;
-            // Against the lock order, so only if nobody holds it.
-            if let Some(_cluster) = record.try_lock() {
-                lists.remove(&self.directory, place, record);
-                record.set_place(Place::Current);
-                return Some(id);
-            }
-            id = Lists::after(record);
-        }
-        None
-    }
-
-    /// Takes an emptied cluster, else one that never was.
-    fn take_new(&self, lists: &mut LockGuard<'_, Lists>) -> Result<u32, AllocError> {
-        if let Some(id) = self.take_listed(lists, Place::Free) {
-            return Ok(id);
-        }
-        while self.slots_of(lists.end).start < self.slots {
-            let id = lists.end;
-            let record = self.directory.ensure(id).ok_or(AllocError::NoMemory)?;
-            if !record.ensure_tables(self.has_backing(), &*self.pages) {
-                return Err(AllocError::NoMemory);
-            }
-            // Entries of this cluster were never handed out; only an operation on a made-up one could hold its lock.
-            let mut cluster = record.try_lock().ok_or(AllocError::NoMemory)?;
-            for slot in self.bad_in(id) {
-                cluster.mark_bad(slot);
-            }
-            lists.end = id + 1;
-            let is_full = usize::from(cluster.state.used) == SLOTS_PER_CLUSTER;
-            record.set_place(if is_full { Place::Full } else { Place::Current });
-            if !is_full {
-                return Ok(id);
-            }
-        }
-        Err(AllocError::Full)
+    /// Every CPU's current cluster for `order`.
+    pub(crate) fn currents_of(&self, order: Order) -> impl Iterator<Item = u32> + '_ {
+        let currents = self.currents.iter();
+        currents.map(move |currents| currents[order.index()].load(Ordering::Relaxed))
     }
 
     /// The virtual area's clusters have a second table.
-    fn has_backing(&self) -> bool {
+    pub(crate) fn has_backing(&self) -> bool {
         self.id == AreaId::VIRTUAL
     }
 
     /// Slots of cluster `id`, which may reach beyond the end of the area.
-    fn slots_of(&self, id: u32) -> Range<u64> {
+    pub(crate) fn slots_of(&self, id: u32) -> Range<u64> {
         let start = u64::from(id) * SLOTS_PER_CLUSTER as u64;
         start..start + SLOTS_PER_CLUSTER as u64
     }
 
     /// The places in cluster `id` that are never to be used: bad slots, and what would lie behind the area's end.
-    fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
         let slots = self.slots_of(id);
         let from = self.bad.partition_point(|&slot| slot < slots.start);
         let to = self.bad.partition_point(|&slot| slot < slots.end);
@@ -294,14 +138,21 @@ impl Area {
         let (id, slot) = entry.position();
         cluster.release_slot(slot);
         let before = cluster.place();
-        let place = self.place_for(usize::from(cluster.state.used));
-        if before != Place::Current && before != place {
+        let place = self.place_for(cluster);
+        let stays = match before {
+            // A CPU that allocates and frees by turns keeps its cluster.
+            Place::Current if cluster.order().is_slot() => true,
+            // One made for runs may be needed for others when it is empty.
+            Place::Current | Place::Stolen => !matches!(place, Place::Free | Place::Discard),
+            before => before == place,
+        };
+        if !stays {
             self.relocate(cluster, id, place);
         }
     }
 
     #[cold]
-    fn relocate(&self, cluster: &mut ClusterGuard<'_>, id: u32, place: Place) {
+    pub(crate) fn relocate(&self, cluster: &mut ClusterGuard<'_>, id: u32, place: Place) {
         let record = cluster.record();
         if place == Place::Free {
             debug_assert!(cluster.state.extend.is_none());
@@ -340,19 +191,14 @@ impl Area {
         stats
     }
 
+    pub(crate) fn count_rejected(&self) {
+        // Relaxed: a figure for people.
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Allocations that found no slot, since the start.
     pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
-    }
-}
-
-/// Where a cluster that is nobody's current one belongs.
-fn place_of(used: usize) -> Place {
-    match SLOTS_PER_CLUSTER - used {
-        0 => Place::Full,
-        SLOTS_PER_CLUSTER => Place::Free,
-        free if free >= NONFULL_FREE_MIN => Place::Nonfull,
-        _ => Place::Frag,
     }
 }
 
@@ -377,13 +223,65 @@ impl std::fmt::Debug for Area {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod testing {
+    use super::*;
+    use crate::shadow::Shadow;
+    use crate::table::Word;
+
+    /// A word that takes a slot.
+    pub(crate) fn used() -> Word {
+        Word::shadow(Shadow::ABSENT).with_count_field(1)
+    }
+
+    pub(crate) fn free(area: &Area, entry: Entry) {
+        let (cluster, _) = area.locate(entry).expect("allocated");
+        area.release_slot(&mut cluster.lock().expect("used once"), entry);
+    }
+
+    /// Compares counters, runs and places with the words they are derived from, while nobody else is at the area, and
+    /// returns how many slots are in use.
+    pub(crate) fn assert_sound(area: &Area) -> u64 {
+        let end = area.lists.lock().end;
+        let mut in_use = 0;
+        for id in 0..end {
+            let record = area.directory.get(id).expect("below the end");
+            let cluster = record.lock().expect("below the end");
+            let is_free = |slot: &usize| cluster.word(*slot) == Word::NULL;
+            let free = (0..SLOTS_PER_CLUSTER).filter(is_free).count();
+            assert_eq!(cluster.free_slots(), free, "cluster {id}");
+            in_use += (SLOTS_PER_CLUSTER - free - area.bad_in(id).count()) as u64;
+            let order = record.order();
+            if free < SLOTS_PER_CLUSTER && !order.is_slot() {
+                let starts = (0..SLOTS_PER_CLUSTER).step_by(order.slots());
+                let runs =
+                    starts.filter(|&first| (first..first + order.slots()).all(|at| is_free(&at)));
+                assert_eq!(
+                    usize::from(cluster.state.runs),
+                    runs.count(),
+                    "cluster {id}"
+                );
+            }
+            let is_some_cpus = |of: Order| area.currents_of(of).any(|current| current == id);
+            match cluster.place() {
+                Place::Current => assert!(record.serves(order) && is_some_cpus(order)),
+                Place::Stolen => assert!(free > 0 && is_some_cpus(Order::SLOT)),
+                place => assert_eq!(place, area.place_for(&cluster), "cluster {id}"),
+            }
+        }
+        assert_eq!(area.stats().slots_used, in_use);
+        in_use
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::ptr::NonNull;
     use std::sync::atomic::AtomicUsize;
 
+    use super::testing::{assert_sound, free, used};
     use super::*;
+    use crate::alloc::{AllocError, NONFULL_FREE_MIN};
     use crate::pages::HeapPages;
-    use crate::shadow::Shadow;
 
     /// Counts runs that were given back and not taken into use since, and can refuse to give more.
     #[derive(Default)]
@@ -419,15 +317,6 @@ mod tests {
         }
     }
 
-    fn used() -> Word {
-        Word::shadow(Shadow::ABSENT).with_count_field(1)
-    }
-
-    fn free(space: &Area, entry: Entry) {
-        let (cluster, _) = space.locate(entry).expect("allocated");
-        space.release_slot(&mut cluster.lock().expect("used once"), entry);
-    }
-
     fn cluster_of(entry: Entry) -> u32 {
         entry.position().0
     }
@@ -438,7 +327,7 @@ mod tests {
     #[test]
     fn entries_are_distinct_and_neighbours_on_one_cpu() {
         let space = Area::virtual_area(2, Arc::new(HeapPages::new())).expect("memory");
-        let take = |cpu| space.allocate(cpu, used()).expect("room");
+        let take = |cpu| space.allocate(cpu, Order::SLOT, &[used()]).expect("room");
         let mut entries: Vec<_> = (0..SLOTS_PER_CLUSTER * CLUSTERS).map(|_| take(0)).collect();
         assert!(
             entries
@@ -454,6 +343,7 @@ mod tests {
         entries.push(other);
         assert_eq!(space.stats().slots_used, entries.len() as u64);
         assert_eq!(space.stats().clusters, CLUSTERS as u64 + 1);
+        assert_eq!(assert_sound(&space), entries.len() as u64);
     }
 
     #[test]
@@ -464,7 +354,7 @@ mod tests {
         let count = SLOTS_PER_CLUSTER * CLUSTERS;
         for round in 1..=3 {
             let entries: Vec<_> = (0..count)
-                .map(|_| space.allocate(0, used()).expect("room"))
+                .map(|_| space.allocate(0, Order::SLOT, &[used()]).expect("room"))
                 .collect();
             assert_eq!(space.stats().clusters, CLUSTERS as u64);
             for entry in entries {
@@ -491,7 +381,7 @@ mod tests {
         let pages = Arc::new(Counting::default());
         let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
         for _ in 0..3 * SLOTS_PER_CLUSTER {
-            let entry = space.allocate(0, used()).expect("room");
+            let entry = space.allocate(0, Order::SLOT, &[used()]).expect("room");
             free(&space, entry);
         }
         assert_eq!(space.stats().clusters, 1);
@@ -502,7 +392,7 @@ mod tests {
     fn nonfull_comes_before_new_and_new_before_frag() {
         let pages = Arc::new(Counting::default());
         let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
-        let take = || space.allocate(0, used());
+        let take = || space.allocate(0, Order::SLOT, &[used()]);
         let all: Vec<_> = (0..3 * SLOTS_PER_CLUSTER)
             .map(|_| take().expect("room"))
             .collect();

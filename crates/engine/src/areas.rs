@@ -22,6 +22,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::area::Area;
 use crate::entry::{AreaId, Entry, SLOTS_MAX};
+use crate::order::Order;
 use crate::pages::{Page, PageSource};
 use crate::storage::{Storage, StorageError};
 use crate::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
@@ -218,7 +219,7 @@ impl Areas {
         AreaId::physical(index)
             .and_then(|id| self.get(id))
             .filter(|physical| !physical.is_failing())
-            .and_then(|physical| physical.area.allocate_near(cpu, word))
+            .and_then(|physical| physical.area.allocate_near(cpu, Order::SLOT, &[word]))
             .or_else(|| self.next_area(cpu, word, current))
             .or_else(|| self.allocate_discarded(cpu, word, current))
     }
@@ -232,7 +233,7 @@ impl Areas {
             let Some(physical) = self.get(id).filter(|physical| !physical.is_failing()) else {
                 continue;
             };
-            let Ok(entry) = physical.area.allocate(cpu, word) else {
+            let Ok(entry) = physical.area.allocate(cpu, Order::SLOT, &[word]) else {
                 continue;
             };
             let is_equal = |other: &AreaId| self.priority_of(*other) == physical.priority;

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 
 use crate::backing::Backing;
 use crate::count::ExtendTable;
+use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
 use crate::table::Word;
@@ -94,11 +95,13 @@ mod memory {
 pub(crate) enum Place {
     /// Empty, without table memory.
     Free = 0,
-    /// Some CPU allocates from it; on no list.
+    /// Some CPU allocates runs of the cluster's order from it; on no list.
     Current,
-    /// Has many free slots.
+    /// Some CPU takes single slots from it, although it was made for runs; on no list.
+    Stolen,
+    /// Of order 0: has many free slots. Of a higher one: has a free run.
     Nonfull,
-    /// Has few free slots.
+    /// Has free slots, but few of them or no run.
     Frag,
     /// Has none; on no list.
     Full,
@@ -109,9 +112,10 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [Place; 7] = [
+    const ALL: [Place; 8] = [
         Place::Free,
         Place::Current,
+        Place::Stolen,
         Place::Nonfull,
         Place::Frag,
         Place::Full,
@@ -129,6 +133,8 @@ pub(crate) struct ClusterState {
     pub(crate) zero: u16,
     /// Where the next search for a free slot starts.
     pub(crate) cursor: u16,
+    /// Free runs of the cluster's order; not counted in order 0, where they are the free slots.
+    pub(crate) runs: u16,
     /// Counts that do not fit their words; there only while one is.
     pub(crate) extend: Option<Box<ExtendTable>>,
 }
@@ -148,6 +154,8 @@ pub(crate) struct Cluster {
     backing: AtomicPtr<Table>,
     /// A [`Place`]. Written under the cluster's lock and the lists' lock both, so read under either.
     place: AtomicU32,
+    /// The [`Order`] that it got when it was last taken off the free list. Written and read as `place` is.
+    order: AtomicU32,
     /// Neighbours on the area's list, guarded by the lists' lock.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
@@ -164,9 +172,11 @@ impl Cluster {
                 used: 0,
                 zero: 0,
                 cursor: 0,
+                runs: 0,
                 extend: None,
             }),
             place: AtomicU32::new(Place::Free as u32),
+            order: AtomicU32::new(Order::SLOT.raw()),
             words: AtomicPtr::new(std::ptr::null_mut()),
             backing: AtomicPtr::new(std::ptr::null_mut()),
             prev: AtomicU32::new(NO_CLUSTER),
@@ -234,6 +244,23 @@ impl Cluster {
     /// Moves the cluster. Under its lock and the lists' lock both.
     pub(crate) fn set_place(&self, place: Place) {
         self.place.store(place as u32, Ordering::Relaxed);
+    }
+
+    /// Of which runs it is. Under its lock or the lists' lock.
+    #[inline]
+    pub(crate) fn order(&self) -> Order {
+        Order::from_raw(self.order.load(Ordering::Relaxed))
+    }
+
+    /// May runs of `order` be taken from it? Then it is some CPU's, and one is free. Single slots may come from any,
+    /// longer runs only from clusters made for them. Under its lock or the lists' lock.
+    #[inline]
+    pub(crate) fn serves(&self, order: Order) -> bool {
+        match self.place() {
+            Place::Current => order.is_slot() || self.order() == order,
+            Place::Stolen => order.is_slot(),
+            _ => false,
+        }
     }
 
     /// Frees the tables for good.
@@ -337,6 +364,75 @@ impl<'a> ClusterGuard<'a> {
         self.words[slot].store(Word::BAD.raw(), Ordering::Release);
     }
 
+    #[inline]
+    pub(crate) fn order(&self) -> Order {
+        self.record.order()
+    }
+
+    /// Slots that can be taken.
+    #[inline]
+    pub(crate) fn free_slots(&self) -> usize {
+        SLOTS_PER_CLUSTER - usize::from(self.state.used)
+    }
+
+    /// Makes an empty cluster one for runs of `order`. Under the lists' lock, too.
+    pub(crate) fn dedicate(&mut self, order: Order) {
+        debug_assert_eq!(self.state.used, 0);
+        self.record.order.store(order.raw(), Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
+        let runs = (SLOTS_PER_CLUSTER / order.slots()) as u16;
+        self.state.runs = if order.is_slot() { 0 } else { runs };
+    }
+
+    /// Is the run of the cluster's order around `slot` free, apart from the slot itself? Looks at neighbours first, so
+    /// that slots freed one after the other find a used one soon, whichever way they go.
+    fn is_alone_in_run(&self, slot: usize) -> bool {
+        (1..self.order().slots()).all(|distance| self.word(slot ^ distance) == Word::NULL)
+    }
+
+    /// Takes a free run of `order`, which is the cluster's, and gives its first slots `words`, one each. The others
+    /// stay free. `None` if there is no such run.
+    pub(crate) fn take_run(&mut self, order: Order, words: &[Word]) -> Option<usize> {
+        debug_assert!(order == self.order() && !order.is_slot());
+        debug_assert!(!words.is_empty() && words.len() <= order.slots());
+        if self.state.runs == 0 {
+            return None;
+        }
+        let slots = order.slots();
+        let start = usize::from(self.state.cursor).next_multiple_of(slots);
+        let is_free =
+            |first: &usize| self.word(*first) == Word::NULL && self.is_alone_in_run(*first);
+        let after = (start..SLOTS_PER_CLUSTER).step_by(slots);
+        let first = after.chain((0..start).step_by(slots)).find(is_free)?;
+        for (slot, &word) in (first..first + slots).zip(words) {
+            self.put_word(slot, word);
+        }
+        self.state.runs -= 1;
+        self.set_cursor(first + slots);
+        Some(first)
+    }
+
+    /// Gives a free slot its word.
+    #[inline]
+    fn put_word(&mut self, slot: usize, word: Word) {
+        debug_assert_eq!(
+            self.backing(slot),
+            Backing::NONE,
+            "a free slot has nothing behind it"
+        );
+        self.state.used += 1;
+        self.state.zero += u16::from(word.is_zero());
+        // Release pairs with the Acquire in `Cluster::word`.
+        self.words[slot].store(word.raw(), Ordering::Release);
+    }
+
+    #[inline]
+    fn set_cursor(&mut self, after: usize) {
+        #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
+        let cursor = if after == SLOTS_PER_CLUSTER { 0 } else { after } as u16;
+        self.state.cursor = cursor;
+    }
+
     /// Takes the next free slot at or after the cursor, going round, and gives it `word`. `None` if all are used.
     #[inline]
     pub(crate) fn take_slot(&mut self, word: Word) -> Option<usize> {
@@ -348,19 +444,11 @@ impl<'a> ClusterGuard<'a> {
         let slot = (start..SLOTS_PER_CLUSTER)
             .find(is_free)
             .or_else(|| (0..start).find(is_free))?;
-        debug_assert_eq!(
-            self.backing(slot),
-            Backing::NONE,
-            "a free slot has nothing behind it"
-        );
-        self.state.used += 1;
-        self.state.zero += u16::from(word.is_zero());
-        let after = slot + 1;
-        #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
-        let cursor = if after == SLOTS_PER_CLUSTER { 0 } else { after } as u16;
-        self.state.cursor = cursor;
-        // Release pairs with the Acquire in `Cluster::word`.
-        self.words[slot].store(word.raw(), Ordering::Release);
+        if !self.order().is_slot() && self.is_alone_in_run(slot) {
+            self.state.runs -= 1;
+        }
+        self.put_word(slot, word);
+        self.set_cursor(slot + 1);
         Some(slot)
     }
 
@@ -373,6 +461,9 @@ impl<'a> ClusterGuard<'a> {
         self.state.zero -= u16::from(before.is_zero());
         self.state.used -= 1;
         self.words[slot].store(Word::NULL.raw(), Ordering::Release);
+        if !self.order().is_slot() && self.is_alone_in_run(slot) {
+            self.state.runs += 1;
+        }
     }
 
     /// Gives the memory of an empty cluster's tables back.

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::area::{AllocError, Area};
+use crate::alloc::AllocError;
+use crate::area::Area;
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
 use crate::backing::{Backing, Stored};
 use crate::cluster::ClusterGuard;
@@ -15,6 +16,7 @@ use crate::codec::{Codec, Scratch};
 use crate::count::DupError;
 use crate::entry::{AreaId, Entry};
 use crate::frame::{FRAMES_MAX, FrameMut, Frames};
+use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::shadow::Shadow;
 use crate::stats::Stats;
@@ -155,7 +157,7 @@ impl Engine {
     ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
         frame.set_shadow(shadow);
         let word = Word::cached(frame.index()).with_count_field(1);
-        match self.space.allocate(cpu, word) {
+        match self.space.allocate(cpu, Order::SLOT, &[word]) {
             Ok(entry) => {
                 frame.into_cache();
                 Ok(entry)

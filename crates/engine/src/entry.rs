@@ -82,6 +82,13 @@ impl Entry {
         Entry::from_raw(((area.0.get() as u64) << AREA_SHIFT) | offset)
     }
 
+    /// The entry `slots` slots behind this one, in the same cluster.
+    #[cfg(test)]
+    pub(crate) const fn behind(self, slots: usize) -> Entry {
+        let (cluster, slot) = self.position();
+        Entry::of(self.area(), cluster, slot + slots)
+    }
+
     /// The area that the slot is in.
     #[inline]
     pub(crate) const fn area(self) -> AreaId {

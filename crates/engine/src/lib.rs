@@ -12,6 +12,7 @@
 //! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), cluster, the
 //! area's lists; and after releasing the cluster, the pool's locks.
 
+mod alloc;
 mod area;
 mod areas;
 mod backing;
@@ -24,6 +25,7 @@ mod entry;
 mod frame;
 pub mod header;
 mod lists;
+mod order;
 pub mod pages;
 mod runs;
 mod shadow;
@@ -38,7 +40,7 @@ mod testing;
 mod write_out;
 pub mod zpool;
 
-pub use area::AllocError;
+pub use alloc::AllocError;
 pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
 pub use cluster::SLOTS_PER_CLUSTER;
 pub use codec::{Codec, Scratch};

@@ -6,6 +6,7 @@
 
 use crate::cluster::{Cluster, NO_CLUSTER, Place};
 use crate::directory::Directory;
+use crate::order::Order;
 use crate::sync::Ordering;
 
 /// One list: first in, first out.
@@ -19,8 +20,9 @@ struct Ends {
 #[derive(Debug)]
 pub(crate) struct Lists {
     free: Ends,
-    nonfull: Ends,
-    frag: Ends,
+    /// By the order of their clusters.
+    nonfull: [Ends; Order::COUNT],
+    frag: [Ends; Order::COUNT],
     discard: Ends,
     /// Clusters below this number were used once.
     pub(crate) end: u32,
@@ -38,8 +40,8 @@ impl Lists {
         };
         Lists {
             free: empty,
-            nonfull: empty,
-            frag: empty,
+            nonfull: [empty; Order::COUNT],
+            frag: [empty; Order::COUNT],
             discard: empty,
             end: 0,
             is_closed: false,
@@ -47,20 +49,20 @@ impl Lists {
         }
     }
 
-    /// The ends of a place's list; `None` for places that have none.
-    fn ends(&mut self, place: Place) -> Option<&mut Ends> {
+    /// The ends of a place's list; `None` for places that have none. Free clusters are of no order.
+    fn ends(&mut self, place: Place, order: Order) -> Option<&mut Ends> {
         match place {
             Place::Free => Some(&mut self.free),
-            Place::Nonfull => Some(&mut self.nonfull),
-            Place::Frag => Some(&mut self.frag),
+            Place::Nonfull => Some(&mut self.nonfull[order.index()]),
+            Place::Frag => Some(&mut self.frag[order.index()]),
             Place::Discard => Some(&mut self.discard),
-            Place::Current | Place::Full | Place::Discarding => None,
+            Place::Current | Place::Stolen | Place::Full | Place::Discarding => None,
         }
     }
 
     /// The first cluster of a list.
-    pub(crate) fn head(&mut self, place: Place) -> u32 {
-        self.ends(place).map_or(NO_CLUSTER, |ends| ends.head)
+    pub(crate) fn head(&mut self, place: Place, order: Order) -> u32 {
+        self.ends(place, order).map_or(NO_CLUSTER, |ends| ends.head)
     }
 
     /// The one after `cluster` on its list.
@@ -68,9 +70,9 @@ impl Lists {
         cluster.next.load(Ordering::Relaxed)
     }
 
-    /// Puts a cluster that is on no list at the end of one; does nothing for places without a list.
+    /// Puts a cluster that is on no list at the end of one of its order; does nothing for places without a list.
     pub(crate) fn push(&mut self, directory: &Directory, place: Place, id: u32, cluster: &Cluster) {
-        let Some(ends) = self.ends(place) else {
+        let Some(ends) = self.ends(place, cluster.order()) else {
             return;
         };
         cluster.prev.store(ends.tail, Ordering::Relaxed);
@@ -84,7 +86,7 @@ impl Lists {
 
     /// Takes a cluster off the list it is on; does nothing for places without a list.
     pub(crate) fn remove(&mut self, directory: &Directory, place: Place, cluster: &Cluster) {
-        let Some(ends) = self.ends(place) else {
+        let Some(ends) = self.ends(place, cluster.order()) else {
             return;
         };
         let prev = cluster.prev.load(Ordering::Relaxed);

@@ -22,8 +22,8 @@ impl Area {
             let Some(mut cluster) = self.directory.get(id).and_then(Cluster::lock) else {
                 continue;
             };
-            if cluster.place() == Place::Current {
-                let place = self.place_for(usize::from(cluster.state.used));
+            if matches!(cluster.place(), Place::Current | Place::Stolen) {
+                let place = self.place_for(&cluster);
                 self.relocate(&mut cluster, id, place);
             }
         }

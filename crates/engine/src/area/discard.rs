@@ -7,8 +7,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Area, place_of};
-use crate::cluster::{Cluster, Place};
+use super::Area;
+use crate::alloc::place_of;
+use crate::cluster::{Cluster, ClusterGuard, Place};
+use crate::order::Order;
 
 impl Area {
     /// From now on emptied clusters wait for a discard, or no longer do.
@@ -20,9 +22,9 @@ impl Area {
         self.discards.load(Ordering::Relaxed)
     }
 
-    /// Where a cluster with so many used slots belongs that is nobody's current one.
-    pub(super) fn place_for(&self, used: usize) -> Place {
-        match place_of(used) {
+    /// Where a cluster belongs that is nobody's current one.
+    pub(crate) fn place_for(&self, cluster: &ClusterGuard<'_>) -> Place {
+        match place_of(cluster) {
             Place::Free if self.discards() => Place::Discard,
             place => place,
         }
@@ -34,7 +36,7 @@ impl Area {
         if lists.is_closed {
             return None;
         }
-        let id = lists.head(Place::Discard);
+        let id = lists.head(Place::Discard, Order::SLOT);
         let record = self.directory.get(id)?;
         // Against the lock order. Only who looks up an entry that was freed could hold it, and not for long.
         let _cluster = record.try_lock()?;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::area::AllocError;
+use crate::alloc::AllocError;
 use crate::areas::{NewArea, PRIORITY_DEFAULT};
 use crate::storage::Storage;
 use crate::swap_in::SwapIn;
