@@ -8,6 +8,9 @@
 //! gets its number next hangs on it: finding it costs one more step for each that was before, and the number with the
 //! fewest is taken. An area cannot go while a slot of it is in use, so whoever has a slot finds the right one.
 //!
+//! Several pages get a run of slots, the longest that any area of a priority has; a lower priority's longer run is not
+//! preferred to a shorter one.
+//!
 //! Lock order: the order of areas, then a cluster, then its area's lists. No lock is held while storage is read or
 //! written.
 
@@ -128,8 +131,8 @@ pub(crate) struct Areas {
     areas: [OncePtr<Physical>; AREAS_MAX],
     /// Highest priority first; among equals the one whose turn it is.
     order: Lock<Vec<AreaId>>,
-    /// Number of the area from which each CPU takes slots.
-    currents: Box<[CachePadded<AtomicU32>]>,
+    /// Number of the area from which each CPU takes runs of each order.
+    currents: Box<[CachePadded<[AtomicU32; Order::COUNT]>]>,
     pages: Arc<dyn PageSource>,
     /// Bytes of the tables of areas that were swapped off.
     retired_bytes: AtomicU64,
@@ -137,7 +140,7 @@ pub(crate) struct Areas {
 
 impl Areas {
     pub(crate) fn new(cpus: usize, pages: Arc<dyn PageSource>) -> Areas {
-        let none = || CachePadded::new(AtomicU32::new(NO_AREA));
+        let none = || CachePadded::new(std::array::from_fn(|_| AtomicU32::new(NO_AREA)));
         Areas {
             areas: std::array::from_fn(|_| OncePtr::new()),
             order: Lock::new(Vec::new()),
@@ -210,45 +213,79 @@ impl Areas {
         self.areas[0].get().is_none()
     }
 
-    /// Takes a slot for the page of the virtual slot at `offset`; `None` if no area has room for it.
-    pub(crate) fn allocate(&self, cpu: usize, offset: u64) -> Option<Entry> {
-        let word = Word::pointer(offset, false)?;
-        let current = &self.currents[cpu % self.currents.len()];
-        // Acquire pairs with the Release in `next_area`: the area is there.
-        let index = current.load(Ordering::Acquire) as usize;
-        AreaId::physical(index)
-            .and_then(|id| self.get(id))
-            .filter(|physical| !physical.is_failing())
-            .and_then(|physical| physical.area.allocate_near(cpu, Order::SLOT, &[word]))
-            .or_else(|| self.next_area(cpu, word, current))
-            .or_else(|| self.allocate_discarded(cpu, word, current))
+    /// Takes neighbouring slots for pages with these `words`, as many from the first on as it finds room for in one
+    /// place. Returns the first slot and how many; `None` if no area has room for any, or no words are given.
+    pub(crate) fn allocate(&self, cpu: usize, words: &[Word]) -> Option<(Entry, usize)> {
+        let order = Order::for_pages(words.len())?;
+        let index = self.current(cpu, order).load(Ordering::Acquire);
+        self.take_near(cpu, index, order, words)
+            .or_else(|| self.take_in_turn(cpu, order, words))
+            .or_else(|| self.allocate_discarded(cpu, order, words))
     }
 
-    /// The CPU has used up its cluster: takes a slot of the next area in turn, and stays with that one.
+    #[inline]
+    fn current(&self, cpu: usize, order: Order) -> &AtomicU32 {
+        &self.currents[cpu % self.currents.len()][order.index()]
+    }
+
+    /// Takes a run from the CPU's cluster in the area with this index.
+    fn take_near(
+        &self,
+        cpu: usize,
+        index: u32,
+        order: Order,
+        words: &[Word],
+    ) -> Option<(Entry, usize)> {
+        let physical = AreaId::physical(index as usize).and_then(|id| self.get(id))?;
+        let words = up_to(order, words);
+        let first =
+            (!physical.is_failing()).then(|| physical.area.allocate_near(cpu, order, words))?;
+        Some((first?, words.len()))
+    }
+
+    /// The CPU has used up its cluster of this order, or never had one: takes the longest run of the highest priority
+    /// that has any.
     #[cold]
-    fn next_area(&self, cpu: usize, word: Word, current: &AtomicU32) -> Option<Entry> {
-        let mut order = self.order.lock();
-        for at in 0..order.len() {
-            let id = order[at];
-            let Some(physical) = self.get(id).filter(|physical| !physical.is_failing()) else {
-                continue;
-            };
-            let Ok(entry) = physical.area.allocate(cpu, Order::SLOT, &[word]) else {
-                continue;
-            };
-            let is_equal = |other: &AreaId| self.priority_of(*other) == physical.priority;
-            let equals = order[at..]
-                .iter()
-                .take_while(|other| is_equal(other))
-                .count();
-            order[at..at + equals].rotate_left(1);
-            let index = id
-                .physical_index()
-                .and_then(|index| u32::try_from(index).ok());
-            current.store(index.unwrap_or(NO_AREA), Ordering::Release);
-            return Some(entry);
+    fn take_in_turn(&self, cpu: usize, order: Order, words: &[Word]) -> Option<(Entry, usize)> {
+        let mut areas = self.order.lock();
+        let equals = areas.chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
+        for equals in equals {
+            let longest = order
+                .and_below()
+                .find_map(|order| self.take_of_equals(cpu, equals, order, words));
+            if longest.is_some() {
+                return longest;
+            }
         }
         None
+    }
+
+    /// Takes a run from the CPU's area for this order; else from the next in turn, with which the CPU then stays.
+    fn take_of_equals(
+        &self,
+        cpu: usize,
+        equals: &mut [AreaId],
+        order: Order,
+        words: &[Word],
+    ) -> Option<(Entry, usize)> {
+        let current = self.current(cpu, order);
+        let index = current.load(Ordering::Relaxed);
+        if equals.iter().any(|&id| index_of(id) == index)
+            && let Some(taken) = self.take_near(cpu, index, order, words)
+        {
+            return Some(taken);
+        }
+        let words = up_to(order, words);
+        let allocate = |id: &AreaId| {
+            let physical = self.get(*id).filter(|physical| !physical.is_failing())?;
+            physical.area.allocate(cpu, order, words).ok()
+        };
+        let mut in_turn = equals.iter().enumerate();
+        let (at, first) = in_turn.find_map(|(at, id)| Some((at, allocate(id)?)))?;
+        // Release pairs with the Acquire in `allocate`: the area is there.
+        current.store(index_of(equals[at]), Ordering::Release);
+        equals[at..].rotate_left(1);
+        Some((first, words.len()))
     }
 
     /// Frees a slot that held a page: if the area failed for want of room, there is some again.
@@ -324,6 +361,19 @@ impl fmt::Debug for Areas {
     }
 }
 
+/// An area's index as a CPU's current area; [`NO_AREA`] for the virtual one.
+fn index_of(id: AreaId) -> u32 {
+    let index = id.physical_index();
+    index
+        .and_then(|index| u32::try_from(index).ok())
+        .unwrap_or(NO_AREA)
+}
+
+/// The words that a run of `order` has slots for.
+fn up_to(order: Order, words: &[Word]) -> &[Word] {
+    &words[..words.len().min(order.slots())]
+}
+
 const _: () = assert!(AREAS_MAX < NO_AREA as usize);
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -332,6 +382,7 @@ mod tests {
     use crate::cluster::SLOTS_PER_CLUSTER;
     use crate::pages::{HeapPages, PAGE_BYTES};
     use crate::storage::RamStorage;
+    use crate::testing::slot;
 
     const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
 
@@ -350,6 +401,11 @@ mod tests {
         }
     }
 
+    fn pages(count: usize) -> Vec<Word> {
+        let word = |offset| Word::pointer(offset, false).expect("a small offset");
+        (0..count as u64).map(word).collect()
+    }
+
     fn used(areas: &Areas) -> Vec<u64> {
         let bytes = |area: &AreaFigures| area.used_bytes / PAGE_BYTES as u64;
         areas.figures().iter().map(bytes).collect()
@@ -365,15 +421,59 @@ mod tests {
         }
         for clusters in 1..=16 {
             for _ in 0..CLUSTER {
-                areas.allocate(0, 7).expect("room");
+                slot(&areas, 0, 7).expect("room");
             }
             let used = used(&areas);
             assert_eq!(used.iter().sum::<u64>(), clusters * CLUSTER);
             let (most, least) = (used.iter().max(), used.iter().min());
             assert!(most.unwrap() - least.unwrap() <= CLUSTER, "{used:?}");
         }
-        assert_eq!(areas.allocate(0, 7), None);
-        assert_eq!(areas.allocate(1, 7), None);
+        assert_eq!(slot(&areas, 0, 7), None);
+        assert_eq!(slot(&areas, 1, 7), None);
+    }
+
+    #[test]
+    fn equal_areas_take_turns_by_clusters_of_each_order() {
+        let areas = areas();
+        for _ in 0..2 {
+            areas.add(new(9 * CLUSTER, &[], 0)).expect("room");
+        }
+        for order in Order::runs() {
+            let words = pages(order.slots());
+            let before = used(&areas);
+            for _ in 0..2 * SLOTS_PER_CLUSTER / order.slots() {
+                let (_, count) = areas.allocate(0, &words).expect("room");
+                assert_eq!(count, words.len());
+            }
+            let after = used(&areas);
+            assert!(
+                before
+                    .iter()
+                    .zip(&after)
+                    .all(|(before, after)| after - before == CLUSTER)
+            );
+        }
+    }
+
+    #[test]
+    fn priority_comes_before_the_length_of_a_run() {
+        let areas = areas();
+        // One cluster, which serves no runs as its first slot is bad; above one that does.
+        areas.add(new(CLUSTER, &[0], 1)).expect("room");
+        areas.add(new(2 * CLUSTER, &[], 0)).expect("room");
+        let words = pages(SLOTS_PER_CLUSTER);
+        let mut taken = Vec::new();
+        while taken.len() < SLOTS_PER_CLUSTER - 1 {
+            let (entry, count) = areas.allocate(0, &words).expect("room");
+            assert_eq!((entry.area().physical_index(), count), (Some(0), 1));
+            taken.push(entry);
+        }
+        assert!(taken.windows(2).all(|pair| pair[1] == pair[0].behind(1)));
+        let (entry, count) = areas.allocate(0, &words).expect("room");
+        assert_eq!(
+            (entry.area().physical_index(), count),
+            (Some(1), SLOTS_PER_CLUSTER)
+        );
     }
 
     #[test]
@@ -384,15 +484,15 @@ mod tests {
         }
         let mut order = Vec::new();
         for at in 0..4 * CLUSTER {
-            let entry = areas.allocate(0, at).expect("room");
+            let entry = slot(&areas, 0, at).expect("room");
             order.push(entry.area().physical_index().expect("physical"));
         }
         order.dedup();
         assert_eq!(order, [1, 3, 2, 0]);
-        assert_eq!(areas.allocate(0, 0), None);
+        assert_eq!(slot(&areas, 0, 0), None);
         let freed = Entry::of(AreaId::physical(2).expect("a number"), 0, 1);
         areas.free(freed);
-        assert_eq!(areas.allocate(1, 0), Some(freed));
+        assert_eq!(slot(&areas, 1, 0), Some(freed));
     }
 
     #[test]
@@ -402,7 +502,7 @@ mod tests {
         let bad: Vec<u64> = [0, 2 * CLUSTER + 1, 0].into_iter().chain(middle).collect();
         areas.add(new(slots, &bad, 0)).expect("usable slots");
         for round in 0..3 {
-            let mut entries: Vec<Entry> = std::iter::from_fn(|| areas.allocate(0, 1)).collect();
+            let mut entries: Vec<Entry> = std::iter::from_fn(|| slot(&areas, 0, 1)).collect();
             assert_eq!(entries.len() as u64, slots - 2 - CLUSTER, "round {round}");
             assert_eq!(used(&areas), [entries.len() as u64]);
             assert!(entries.iter().all(|entry| !bad.contains(&entry.offset())));
@@ -421,14 +521,14 @@ mod tests {
         areas.add(new(CLUSTER, &[], 1)).expect("room");
         areas.add(new(CLUSTER, &[], 0)).expect("room");
         let page = Page([1; PAGE_BYTES]);
-        let (first, second) = (areas.allocate(0, 1), areas.allocate(0, 2));
+        let (first, second) = (slot(&areas, 0, 1), slot(&areas, 0, 2));
         let (first, second) = (first.expect("room"), second.expect("room"));
         areas.write(first, &[&page]).expect("it takes one");
         // Two pages from the area's last slot on: the second lies behind its end.
         let last = Entry::of(first.area(), 0, SLOTS_PER_CLUSTER - 1);
         assert_eq!(areas.write(last, &[&page, &page]), Err(StorageError::Short));
         areas.give_back(second);
-        let elsewhere = areas.allocate(0, 2).expect("room");
+        let elsewhere = slot(&areas, 0, 2).expect("room");
         assert_ne!(elsewhere.area(), first.area());
         let figures = areas.figures();
         assert_eq!((figures[0].errors, figures[0].pages_written), (1, 1));
@@ -437,7 +537,7 @@ mod tests {
         areas.read(first, &mut [&mut read]).expect("it was written");
         assert!(read.0 == page.0, "what a failing area holds can be read");
         areas.free(first);
-        assert_eq!(areas.allocate(1, 3).map(Entry::area), Some(first.area()));
+        assert_eq!(slot(&areas, 1, 3).map(Entry::area), Some(first.area()));
     }
 
     #[test]

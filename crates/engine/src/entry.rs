@@ -83,7 +83,6 @@ impl Entry {
     }
 
     /// The entry `slots` slots behind this one, in the same cluster.
-    #[cfg(test)]
     pub(crate) const fn behind(self, slots: usize) -> Entry {
         let (cluster, slot) = self.position();
         Entry::of(self.area(), cluster, slot + slots)

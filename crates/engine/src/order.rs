@@ -9,6 +9,10 @@ use crate::cluster::SLOTS_PER_CLUSTER;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order(u32);
 
+/// The part of a run that may stay free behind its pages, 1 in so many. A run cut off like this is one request where
+/// the runs that fit would be several; what stays free of it is taken slot by slot when nothing else is left.
+const TAIL_PART_MAX: usize = 4;
+
 const LARGEST: u32 = {
     assert!(SLOTS_PER_CLUSTER.is_power_of_two() && SLOTS_PER_CLUSTER <= 512);
     SLOTS_PER_CLUSTER.trailing_zeros()
@@ -50,6 +54,16 @@ impl Order {
         self.0 == 0
     }
 
+    /// The order in which to look for slots for so many pages: that of the longest run which they fill, or of one that
+    /// takes them all and has little left. `None` for no pages.
+    pub(crate) fn for_pages(pages: usize) -> Option<Order> {
+        let filled = Order::from_raw(pages.checked_ilog2()?);
+        let covering = Order::from_raw(filled.raw() + 1);
+        let tail = covering.slots().saturating_sub(pages);
+        let has_short_tail = pages < covering.slots() && tail * TAIL_PART_MAX <= covering.slots();
+        Some(if has_short_tail { covering } else { filled })
+    }
+
     /// All orders, the smallest first.
     pub(crate) fn all() -> impl DoubleEndedIterator<Item = Order> {
         (0..=LARGEST).map(Order)
@@ -58,6 +72,11 @@ impl Order {
     /// All orders but that of single slots, the smallest first.
     pub(crate) fn runs() -> impl DoubleEndedIterator<Item = Order> {
         (1..=LARGEST).map(Order)
+    }
+
+    /// This order and all below it, the largest first.
+    pub(crate) fn and_below(self) -> impl Iterator<Item = Order> {
+        (0..=self.0).rev().map(Order)
     }
 }
 
@@ -74,7 +93,38 @@ mod tests {
             assert_eq!(order.is_slot(), at == 0);
         }
         assert_eq!(Order::all().count(), Order::COUNT);
-        assert_eq!(Order::from_raw(u32::MAX).slots(), SLOTS_PER_CLUSTER);
-        assert_eq!(Order::runs().count(), Order::COUNT - 1);
+        let largest = Order::from_raw(u32::MAX);
+        assert_eq!(largest.slots(), SLOTS_PER_CLUSTER);
+        assert!(largest.and_below().eq(Order::all().rev()));
+    }
+
+    #[test]
+    fn pages_get_the_longest_run_they_fill_or_one_they_nearly_fill() {
+        assert_eq!(Order::for_pages(0), None);
+        for (pages, slots) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
+            assert_eq!(Order::for_pages(pages).map(Order::slots), Some(slots));
+        }
+        for pages in 1..=3 * SLOTS_PER_CLUSTER {
+            let run = Order::for_pages(pages).expect("some pages").slots();
+            let tail = run.saturating_sub(pages);
+            assert!(tail * TAIL_PART_MAX <= run, "{pages} pages, run of {run}");
+            assert!(run * 2 > pages || run == SLOTS_PER_CLUSTER);
+        }
+    }
+
+    #[test]
+    #[cfg(not(any(miri, feature = "tests-small")))]
+    fn a_window_of_pages_gets_few_runs() {
+        for (pages, slots) in [
+            (5, 4),
+            (6, 8),
+            (24, 32),
+            (33, 32),
+            (47, 32),
+            (48, 64),
+            (63, 64),
+        ] {
+            assert_eq!(Order::for_pages(pages).map(Order::slots), Some(slots));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::areas::{Discard, NewArea, PRIORITY_DEFAULT};
+use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
 use crate::entry::Entry;
@@ -12,6 +12,7 @@ use crate::pages::{HeapPages, PAGE_BYTES, Page};
 use crate::shadow::Shadow;
 use crate::storage::{RamStorage, Storage, StorageError};
 use crate::swap_in::{SwapIn, SwapInError};
+use crate::table::Word;
 use crate::zpool::testing::{Kind, page_bytes};
 
 /// What broken storage says.
@@ -176,4 +177,10 @@ pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64,
     let (from, page) = read(engine, entry).expect("not lost");
     assert_eq!(from, expected);
     assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
+}
+
+/// A slot of an area for the page of the virtual slot at `offset`.
+pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
+    let word = Word::pointer(offset, false)?;
+    Some(areas.allocate(cpu, &[word])?.0)
 }

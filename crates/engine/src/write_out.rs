@@ -4,8 +4,9 @@
 //! the page is compressed or written. A put that reaches count 0 in between leaves the slot to the writer, who looks at
 //! the count when it gives the claim back. Readers are not held up: they find the frame until the word says otherwise.
 //!
-//! Pages are written out several at a time: those that go to an area get neighbouring slots there, and one request
-//! writes them all.
+//! Pages are written out several at a time: those that go to an area get a run of neighbouring slots there, and one
+//! request writes them all. Where no run is long enough, several shorter ones take them; those that happen to be
+//! neighbours are written with one request as well.
 
 use std::ops::Deref;
 
@@ -17,6 +18,7 @@ use crate::frame::FrameRef;
 use crate::pages::Page;
 use crate::runs::are_neighbours;
 use crate::storage::StorageError;
+use crate::table::Word;
 
 /// What [`Engine::write_out`] made of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Gives the pages that have no place yet slots in the areas, and writes each run of neighbours at once. What finds
+    /// Gives the pages that have no place yet slots in the areas, and writes each row of neighbours at once. What finds
     /// no slot there and was not offered to the pool goes to the pool as it is.
     pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>])
     where
@@ -155,14 +157,7 @@ impl Engine {
             .iter_mut()
             .filter(|page| matches!(page.to, Destination::None { .. }))
             .collect();
-        let mut slots = Vec::with_capacity(homeless.len());
-        while slots.len() < homeless.len()
-            && let Some(slot) = self
-                .areas
-                .allocate(cpu, homeless[slots.len()].entry.offset())
-        {
-            slots.push(slot);
-        }
+        let slots = self.slots_for(cpu, &homeless);
         let (mut placed, without) = homeless.split_at_mut(slots.len());
         for run in slots.chunk_by(|&a, &b| are_neighbours(a, b)) {
             let (pages, rest) = placed.split_at_mut(run.len());
@@ -177,6 +172,20 @@ impl Engine {
                 other => other,
             };
         }
+    }
+
+    /// Slots in the areas for the first of `pages`, for all of them if there is room.
+    fn slots_for<P>(&self, cpu: usize, pages: &[&mut Leaving<P>]) -> Vec<Entry> {
+        let offsets = pages.iter().map(|page| page.entry.offset());
+        // No entry's offset is too wide for a word; were one, its page would stay in its frame.
+        let words: Vec<Word> = offsets
+            .map_while(|offset| Word::pointer(offset, false))
+            .collect();
+        let mut slots = Vec::with_capacity(words.len());
+        while let Some((first, count)) = self.areas.allocate(cpu, &words[slots.len()..]) {
+            slots.extend((0..count).map(|at| first.behind(at)));
+        }
+        slots
     }
 
     /// Writes pages to the neighbouring slots of `run`, which are given back if that fails.
@@ -260,15 +269,28 @@ impl Engine {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::areas::NewArea;
+    use crate::cluster::SLOTS_PER_CLUSTER;
+    use crate::order::Order;
     use crate::swap_in::{SwapIn, SwapInError};
-    use crate::testing::{BROKEN, Probe, assert_holds, engine_with_areas, out, read};
+    use crate::testing::{BROKEN, Probe, area_on, assert_holds, engine_with_areas, out, read};
     use crate::zpool::testing::Kind;
 
     const SLOTS: u64 = 24;
 
     fn engine(pool_limit_bytes: u64) -> (Engine, Probe) {
-        let (engine, mut probes) = engine_with_areas(16, pool_limit_bytes, &[SLOTS]);
-        (engine, probes.remove(0))
+        engine_with_area(pool_limit_bytes, SLOTS, vec![0])
+    }
+
+    fn engine_with_area(pool_limit_bytes: u64, slots: u64, bad: Vec<u64>) -> (Engine, Probe) {
+        let (engine, _) = engine_with_areas(16, pool_limit_bytes, &[]);
+        let probe = Probe::new(slots);
+        let area = NewArea {
+            bad,
+            ..area_on(&probe, slots)
+        };
+        engine.swap_on(area).expect("a good area");
+        (engine, probe)
     }
 
     fn write_all(engine: &Engine, entries: &[Entry]) -> Vec<Result<Written, WriteOutError>> {
@@ -295,6 +317,116 @@ mod tests {
         );
         entries.into_iter().for_each(|entry| engine.put(entry));
         assert_eq!((engine.stats().physical, engine.stats().slots_used), (0, 0));
+    }
+
+    /// Pages in an area, written in batches, with the seeds of their content.
+    struct Batches {
+        engine: Engine,
+        probe: Probe,
+        written: Vec<Vec<(Entry, u64)>>,
+        seed: u64,
+    }
+
+    impl Batches {
+        fn new(clusters: usize) -> Batches {
+            let slots = (clusters * SLOTS_PER_CLUSTER) as u64;
+            let (engine, probe) = engine_with_area(0, slots, Vec::new());
+            Batches {
+                engine,
+                probe,
+                written: Vec::new(),
+                seed: 0,
+            }
+        }
+
+        /// Writes a batch and returns how many requests that took.
+        fn write(&mut self, pages: usize) -> u64 {
+            let before = self.probe.writes();
+            let mut batch = Vec::new();
+            for _ in 0..pages {
+                self.seed += 1;
+                batch.push((out(&self.engine, Kind::Text, self.seed), self.seed));
+            }
+            let entries: Vec<Entry> = batch.iter().map(|(entry, _)| *entry).collect();
+            let results = write_all(&self.engine, &entries);
+            assert!(
+                results
+                    .iter()
+                    .all(|&result| result == Ok(Written::Physical))
+            );
+            self.written.push(batch);
+            self.probe.writes() - before
+        }
+
+        fn put(&mut self, at: usize) {
+            for (entry, _) in self.written[at].drain(..) {
+                self.engine.put(entry);
+            }
+        }
+
+        fn verify(&self) {
+            for &(entry, seed) in self.written.iter().flatten() {
+                assert_holds(&self.engine, entry, Kind::Text, seed, SwapIn::Physical);
+            }
+            let pages = self.written.iter().flatten().count() as u64;
+            assert_eq!(self.engine.stats().physical, pages);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_one_request_beside_pages_that_come_and_go() {
+        let mut area = Batches::new(4 + Order::COUNT);
+        for _ in 0..2 * SLOTS_PER_CLUSTER {
+            assert_eq!(area.write(1), 1);
+        }
+        (0..2 * SLOTS_PER_CLUSTER)
+            .step_by(2)
+            .for_each(|at| area.put(at));
+        let fits =
+            |pages: &usize| Order::for_pages(*pages).is_some_and(|run| run.slots() >= *pages);
+        for pages in (1..=12).filter(fits).chain([16].into_iter().filter(fits)) {
+            assert_eq!(area.write(pages), 1, "{pages} pages");
+        }
+        area.verify();
+    }
+
+    #[test]
+    fn where_only_short_runs_are_left_a_batch_is_written_with_those() {
+        const RUN: usize = 4;
+        let mut area = Batches::new(2);
+        let runs = 2 * SLOTS_PER_CLUSTER / RUN;
+        for _ in 0..runs {
+            assert_eq!(area.write(RUN), 1);
+        }
+        (0..runs).step_by(2).for_each(|at| area.put(at));
+        assert_eq!(area.write(RUN), 1);
+        // Small clusters have but one run.
+        if SLOTS_PER_CLUSTER > RUN {
+            assert_eq!(area.write(2 * RUN), 2, "no two runs are neighbours");
+        }
+        area.verify();
+    }
+
+    #[test]
+    fn in_the_last_holes_a_batch_still_finds_room() {
+        let mut area = Batches::new(2);
+        let slots = 2 * SLOTS_PER_CLUSTER;
+        while area.written.iter().flatten().count() + 4 <= slots {
+            area.write(4);
+        }
+        let holes = slots / 4;
+        for batch in &mut area.written {
+            let (entry, _) = batch.swap_remove(1);
+            area.engine.put(entry);
+        }
+        let mut requests = 0;
+        let mut left = holes;
+        while left > 0 {
+            requests += area.write(left.min(8));
+            left -= left.min(8);
+        }
+        assert_eq!(requests, holes as u64, "no two holes are neighbours");
+        area.verify();
     }
 
     #[test]

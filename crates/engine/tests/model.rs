@@ -19,8 +19,9 @@ use vswap_engine::{
 const FRAMES: usize = 6;
 const POOL_LIMIT_BYTES: u64 = 12 * PAGE_BYTES as u64;
 /// Slots of each area, one of which is bad.
-const AREAS: [u64; 2] = [9, 6];
+const AREAS: [u64; 2] = [13, 10];
 const AREAS_AT_ONCE_MAX: usize = 3;
+const BAD: u64 = 3;
 const OPERATIONS_MAX: usize = if cfg!(miri) { 30 } else { 400 };
 const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 
@@ -29,6 +30,7 @@ const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 enum Operation {
     SwapOut { content: Content, cpu: usize },
     WriteOut(usize),
+    WriteOutAll { at: usize, pages: usize },
     SwapIn(usize),
     SwapInAll { at: usize, count: usize },
     Dup { at: usize, times: u8 },
@@ -160,7 +162,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let at = 0..1000usize;
     prop_oneof![
         8 => (content(), 0..5usize).prop_map(|(content, cpu)| Operation::SwapOut { content, cpu }),
-        8 => at.clone().prop_map(Operation::WriteOut),
+        6 => at.clone().prop_map(Operation::WriteOut),
+        2 => (at.clone(), 2..=FRAMES).prop_map(|(at, pages)| Operation::WriteOutAll { at, pages }),
         4 => at.clone().prop_map(Operation::SwapIn),
         2 => (at.clone(), 0..12usize)
             .prop_map(|(at, count)| Operation::SwapInAll { at, count }),
@@ -223,7 +226,7 @@ impl Run {
         };
         let area = NewArea {
             slots,
-            bad: if slots > 3 { vec![3] } else { vec![] },
+            bad: if slots > BAD { vec![BAD] } else { vec![] },
             priority,
             discard: if slots.is_multiple_of(3) {
                 Discard::Pages
@@ -288,6 +291,7 @@ impl Run {
                     self.write_out(entry);
                 }
             }
+            Operation::WriteOutAll { at, pages } => self.write_out_all(at, pages),
             Operation::SwapIn(at) => {
                 if let Some(entry) = self.choose(at) {
                     self.verify(entry);
@@ -362,8 +366,40 @@ impl Run {
     }
 
     fn write_out(&mut self, entry: Entry) {
-        let page = self.model.get_mut(&entry).expect("alive");
         let result = self.engine.write_out(entry, &mut self.scratch);
+        self.expect_written(entry, result);
+    }
+
+    /// The pages in frames from the one at `at` on, so that they are written together.
+    fn write_out_all(&mut self, at: usize, pages: usize) {
+        let start = at % self.alive.len().max(1);
+        let in_turn = self.alive[start..].iter().chain(&self.alive[..start]);
+        let cached = in_turn.filter(|entry| self.model[entry].place == Where::Cached);
+        let entries: Vec<Entry> = cached.copied().take(pages).collect();
+        let mut results = Vec::new();
+        let done = |entry, result| results.push((entry, result));
+        self.engine
+            .write_out_all(at % 3, &entries, &mut self.scratch, done);
+        assert_eq!(results.len(), entries.len());
+        for (entry, result) in results {
+            self.expect_written(entry, result);
+        }
+    }
+
+    /// No page is refused as long as some area has a slot for it.
+    fn expect_full(&self) {
+        let mut areas = self.engine.areas().into_iter();
+        assert!(
+            areas.all(|area| area.failing || area.used_bytes == area.size_bytes),
+            "a page was refused though there was room"
+        );
+    }
+
+    fn expect_written(&mut self, entry: Entry, result: Result<Written, WriteOutError>) {
+        if result == Err(WriteOutError::Full) {
+            self.expect_full();
+        }
+        let page = self.model.get_mut(&entry).expect("alive");
         match (page.place, page.content, result) {
             (Where::Cached, Content::Zero, Ok(Written::Zero)) => page.place = Where::Zero,
             (Where::Cached, Content::Dense(_), Ok(Written::Compressed { bytes })) => {

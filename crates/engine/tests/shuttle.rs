@@ -26,3 +26,4 @@ fn check(race: fn()) {
 }
 
 each_race!(check);
+each_large_race!(check);

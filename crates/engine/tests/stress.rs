@@ -21,6 +21,8 @@ const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
 const PLACES: usize = 96;
 const FRAMES: usize = 24;
 const OPERATIONS: u64 = if cfg!(miri) { 12 } else { 60_000 };
+/// Pages that are written out together.
+const BATCH_MAX: usize = 5;
 /// Small enough to be full now and then.
 const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
 /// Slots of each of two areas: together with the pool too few for all places.
@@ -126,14 +128,19 @@ impl<'a> Worker<'a> {
     }
 
     fn write_out(&mut self) {
-        if let Some((entry, _)) = self.peek() {
-            match self.engine.write_out(entry, &mut self.scratch) {
-                Ok(Written::Physical) => self.written += 1,
+        let wanted = 1 + self.pick(BATCH_MAX);
+        let entries: Vec<Entry> = (0..wanted).filter_map(|_| Some(self.peek()?.0)).collect();
+        let cpu = self.pick(64);
+        let (mut refused, mut written) = (0, 0);
+        self.engine
+            .write_out_all(cpu, &entries, &mut self.scratch, |_, result| match result {
+                Ok(Written::Physical) => written += 1,
                 Ok(_) | Err(WriteOutError::Busy | WriteOutError::NotCached) => {}
-                Err(WriteOutError::Full) => self.drop_one(),
+                Err(WriteOutError::Full) => refused += 1,
                 Err(error @ WriteOutError::Unwritable(_)) => panic!("{error}"),
-            }
-        }
+            });
+        self.written += written;
+        (0..refused).for_each(|_| self.drop_one());
     }
 
     fn swap_in(&mut self) {

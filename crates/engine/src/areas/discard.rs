@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::physical::Physical;
 use super::{Areas, NewArea};
 use crate::entry::Entry;
+use crate::order::Order;
 use crate::storage::StorageError;
-use crate::sync::AtomicU32;
 use crate::table::Word;
 
 /// When the storage of an area is told what it need not keep.
@@ -41,14 +41,14 @@ impl Areas {
     pub(super) fn allocate_discarded(
         &self,
         cpu: usize,
-        word: Word,
-        current: &AtomicU32,
-    ) -> Option<Entry> {
+        order: Order,
+        words: &[Word],
+    ) -> Option<(Entry, usize)> {
         // Others may be quicker than we are with what we have freed. It ends because there are less of them each time.
         while self.discard(1) > 0 {
-            let entry = self.next_area(cpu, word, current);
-            if entry.is_some() {
-                return entry;
+            let taken = self.take_in_turn(cpu, order, words);
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -97,7 +97,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::entry::AreaId;
     use crate::swap_in::SwapIn;
-    use crate::testing::{BROKEN, Probe, area_on, assert_holds, engine_with_areas, out};
+    use crate::testing::{BROKEN, Probe, area_on, assert_holds, engine_with_areas, out, slot};
     use crate::write_out::Written;
     use crate::zpool::testing::Kind;
 
@@ -118,7 +118,7 @@ mod tests {
 
     /// As many slots as are given out without a discard.
     fn fill(engine: &Engine) -> Vec<Entry> {
-        std::iter::from_fn(|| engine.areas.allocate(0, 1)).collect()
+        std::iter::from_fn(|| slot(&engine.areas, 0, 1)).collect()
     }
 
     fn free_first_two(engine: &Engine, entries: &[Entry]) {
@@ -152,7 +152,7 @@ mod tests {
         let (engine, probe) = areas(Discard::Pages);
         let entries = fill(&engine);
         free_first_two(&engine, &entries);
-        let entry = engine.areas.allocate(1, 1).expect("after a discard");
+        let entry = slot(&engine.areas, 1, 1).expect("after a discard");
         assert_eq!(probe.discarded().len(), 1, "one is enough");
         assert!(probe.discarded()[0].contains(&entry.offset()));
         assert_eq!(fill(&engine).len() as u64, 2 * CLUSTER - 1);

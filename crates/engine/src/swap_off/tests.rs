@@ -7,7 +7,7 @@ use crate::alloc::AllocError;
 use crate::areas::{NewArea, PRIORITY_DEFAULT};
 use crate::storage::Storage;
 use crate::swap_in::SwapIn;
-use crate::testing::{Probe, area_on, assert_holds, engine_with_areas, out, read};
+use crate::testing::{self, Probe, area_on, assert_holds, engine_with_areas, out, read};
 use crate::write_out::Written;
 use crate::zpool::testing::{Kind, page_bytes};
 
@@ -213,11 +213,11 @@ fn a_closed_area_gives_out_nothing_and_is_waited_for() {
     let (engine, probes) = engine_with_areas(16, 0, &[24]);
     // A writer has taken a slot and has not said so to the virtual slot yet.
     let page = out(&engine, Kind::Text, 0);
-    let slot = engine.areas.allocate(0, page.offset()).expect("room");
+    let slot = testing::slot(&engine.areas, 0, page.offset()).expect("room");
     let asked = Cell::new(0);
     let writer = || {
-        assert_eq!(engine.areas.allocate(0, 1), None);
-        assert_eq!(engine.areas.allocate(1, 1), None);
+        assert_eq!(testing::slot(&engine.areas, 0, 1), None);
+        assert_eq!(testing::slot(&engine.areas, 1, 1), None);
         asked.set(asked.get() + 1);
         if asked.get() == 5 {
             engine.areas.give_back(slot);
@@ -229,7 +229,7 @@ fn a_closed_area_gives_out_nothing_and_is_waited_for() {
     assert!(asked.get() > 5);
     assert!(probes[0].is_closed());
     assert_holds(&engine, page, Kind::Text, 0, SwapIn::Cached);
-    let refused = engine.areas.allocate(0, 1);
+    let refused = testing::slot(&engine.areas, 0, 1);
     assert_eq!(refused, None, "{}", AllocError::Full);
 }
 
@@ -272,7 +272,7 @@ fn the_word_of_a_slot_is_not_believed() {
     let entries = written(&engine, 0..2);
     engine.set_pool_limit(POOL_BYTES);
     // A slot that is about to be freed: its virtual slot is another page's by now.
-    let stale = engine.areas.allocate(0, entries[0].offset()).expect("room");
+    let stale = testing::slot(&engine.areas, 0, entries[0].offset()).expect("room");
     assert!(engine.pin_behind(stale, entries[0].offset()).is_none());
     let asked = Cell::new(0);
     let late = || {
