@@ -97,19 +97,23 @@ impl Pool {
         let mut state_now = lock(state);
         let (row, entry) = self.entries.take(&mut state_now.rows)?;
         loop {
-            if let Some(taken) = state_now.take(class, &self.spans, row) {
+            let mut taken = state_now.take(class, &self.spans, row);
+            if taken.is_none() {
+                drop(state_now);
+                let added = self.new_span(class);
+                state_now = lock(state);
+                if let Some(id) = added {
+                    state_now.add_span(id, class, &self.spans);
+                    // From this one, even if another has room by now: an empty span would stay on the lists.
+                    taken = state_now.take_from(id, class, &self.spans, row);
+                } else if !state_now.has_room() {
+                    self.entries.give(&mut state_now.rows, row);
+                    return None;
+                }
+            }
+            if let Some(taken) = taken {
                 state_now.payload_bytes += payload_bytes;
                 return Some((row, entry, taken));
-            }
-            // Meanwhile another thread may add a span as well; then both get used.
-            drop(state_now);
-            let added = self.new_span(class);
-            state_now = lock(state);
-            if let Some(id) = added {
-                state_now.add_span(id, class, &self.spans);
-            } else if !state_now.has_room() {
-                self.entries.give(&mut state_now.rows, row);
-                return None;
             }
         }
     }
