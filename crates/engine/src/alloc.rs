@@ -14,7 +14,8 @@
 //! at all. A run is refused much earlier: then the caller asks for shorter ones. Runs are not looked for as in step 3,
 //! because a cluster of a higher order that has a free run is always nonfull.
 //!
-//! The CPU number is a hint: several threads may allocate with the same one.
+//! The CPU number is a hint: several threads may allocate with the same one. An area on a rotating device is used as if
+//! there were one CPU, so that what all of them write lies together.
 //!
 //! Locks: the lists' for a search, the cluster's for taking; a busy cluster on a list is passed over.
 

@@ -55,6 +55,9 @@ pub struct NewArea {
     pub priority: i16,
     /// When its storage is told what it need not keep.
     pub discard: Discard,
+    /// Its device takes long to go to another place, as a disk that turns does: all CPUs allocate from the same
+    /// clusters, so that what they write lies together.
+    pub rotating: bool,
     /// Its bytes.
     pub storage: Box<dyn Storage>,
 }
@@ -189,7 +192,8 @@ impl Areas {
 
     fn open(&self, id: AreaId, new: NewArea) -> Result<Physical, SwapOnError> {
         let bad = new.bad.clone().into_boxed_slice();
-        let (cpus, pages) = (self.currents.len(), Arc::clone(&self.pages));
+        let cpus = if new.rotating { 1 } else { self.currents.len() };
+        let pages = Arc::clone(&self.pages);
         let area = Area::new(id, new.slots, bad, cpus, pages).ok_or(SwapOnError::NoMemory)?;
         area.set_discards(new.discard == Discard::Pages);
         Ok(Physical::new(area, new))
@@ -397,6 +401,7 @@ mod tests {
             bad: bad.to_vec(),
             priority,
             discard: Discard::None,
+            rotating: false,
             storage: Box::new(storage),
         }
     }
@@ -452,6 +457,31 @@ mod tests {
                     .zip(&after)
                     .all(|(before, after)| after - before == CLUSTER)
             );
+        }
+    }
+
+    #[test]
+    fn on_a_rotating_device_all_cpus_write_one_after_the_other() {
+        for rotating in [true, false] {
+            let areas = areas();
+            let area = NewArea {
+                rotating,
+                ..new(8 * CLUSTER, &[], 0)
+            };
+            areas.add(area).expect("room");
+            for order in Order::all() {
+                let words = pages(order.slots());
+                let runs = SLOTS_PER_CLUSTER / order.slots();
+                let taken: Vec<Entry> = (0..runs)
+                    .map(|at| areas.allocate(at % 2, &words).expect("room").0)
+                    .collect();
+                let follows = |pair: &[Entry]| pair[1].raw() == pair[0].raw() + words.len() as u64;
+                let in_a_row = taken.windows(2).all(follows);
+                assert_eq!(in_a_row, rotating || runs == 1, "{order:?}");
+                for first in taken {
+                    (0..words.len()).for_each(|at| areas.free(first.behind(at)));
+                }
+            }
         }
     }
 

@@ -129,6 +129,7 @@ pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
         discard: Discard::None,
+        rotating: false,
         storage: Box::new(probe.clone()),
     }
 }

@@ -233,6 +233,7 @@ impl Run {
             } else {
                 Discard::Once
             },
+            rotating: slots.is_multiple_of(2),
             storage: Box::new(storage),
         };
         let id = self.engine.swap_on(area).expect("a good area");

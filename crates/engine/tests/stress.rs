@@ -205,6 +205,7 @@ fn new_area() -> NewArea {
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
         discard: Discard::Pages,
+        rotating: false,
         storage: Box::new(RamStorage::new(AREA_SLOTS)),
     }
 }

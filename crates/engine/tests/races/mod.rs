@@ -93,6 +93,7 @@ fn engine_with_area(frames: usize, slots: usize) -> Shared {
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
         discard: Discard::Pages,
+        rotating: false,
         storage: Box::new(RamStorage::new(slots)),
     };
     engine.swap_on(area).expect("a good area");
