@@ -17,6 +17,13 @@
 //! The CPU number is a hint: several threads may allocate with the same one. An area on a rotating device is used as if
 //! there were one CPU, so that what all of them write lies together.
 //!
+//! Unlike the kernel's, this search frees no slots whose page is in memory as well ("cache-only"), as there are none.
+//! A physical slot gets its backing word in the same critical section in which the frame leaves the slot word
+//! (`write_out.rs`), and a page that comes back is copied out of its slot, not cached beside it (`swap_in.rs`). When a
+//! count falls to 0, what is behind the slot is freed at once, or by the thread that is just at it. So no word with a
+//! frame has a physical slot, and the reverse map's cache-only bit (`table.rs`) is never set: it is kept for a swap-in
+//! that leaves both.
+//!
 //! Locks: the lists' for a search, the cluster's for taking; a busy cluster on a list is passed over.
 
 use crate::area::Area;
