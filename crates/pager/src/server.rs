@@ -10,16 +10,14 @@ use vswap_sys::memory::RingMap;
 use vswap_sys::pagemap::{Pagemap, PagemapError};
 use vswap_sys::process;
 use vswap_sys::procfs::Statm;
-use vswap_sys::ring::{
-    ACK, Hello, INHERITED, NOTHING_INHERITED, RING_MAGIC, STAGING_PAGES, TURNED_AWAY, hello,
-};
+use vswap_sys::ring::{ACK, Hello, NOTHING_INHERITED, TURNED_AWAY, hello};
 use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
 use vswap_sys::uffd::feature;
 
 use crate::agent::Agent;
 use crate::core::Core;
+use crate::hello::{Greeting, own_pages};
 use crate::lifecycle;
-use crate::run::{PAGE_BYTES, PageRun};
 use crate::space::{Process, Space};
 use crate::{fork, threads};
 
@@ -148,27 +146,21 @@ fn try_greet(core: &Arc<Core>, connection: Stream) -> Result<Option<Arc<Space>>,
     wait_readable(&connection, HELLO_PATIENCE)?;
     let (hello, descriptors) = connection.recv::<Hello>(Wait::No)?;
     let peer = connection.peer()?;
-    if hello.magic != RING_MAGIC {
-        return Err(HelloError::Protocol);
-    }
+    let greeting = Greeting::of(&hello).ok_or(HelloError::Protocol)?;
     let own_uid = process::effective_uid();
     if own_uid != 0 && peer.uid != own_uid {
         return Err(HelloError::Foreign(peer.pid));
     }
-    match hello.kind {
-        hello::FORK_BEGIN => {
+    match greeting {
+        Greeting::ForkBegin => {
             match core.space_of(peer.pid) {
                 Some(space) => fork::window(core, space, hello.fork, connection),
                 None => acknowledge(&connection),
             }
             Ok(None)
         }
-        hello::EXEC => begin(core, &hello, descriptors, connection, peer.pid).map(Some),
-        hello::FORKED if hello.flags & INHERITED == 0 => {
-            begin(core, &hello, descriptors, connection, peer.pid).map(Some)
-        }
-        hello::FORKED => join(core, &hello, descriptors, connection, peer.pid),
-        _ => Err(HelloError::Protocol),
+        Greeting::Begin => begin(core, &hello, descriptors, connection, peer.pid).map(Some),
+        Greeting::Join => join(core, &hello, descriptors, connection, peer.pid),
     }
 }
 
@@ -245,15 +237,7 @@ fn open_process<E>(
     pid: u32,
 ) -> Result<Process, HelloError> {
     let ring = ring.map_err(|_| HelloError::Descriptors)?;
-    let own_pages = PageRun {
-        first: hello.agent_base / PAGE_BYTES,
-        pages: hello.agent_bytes.div_ceil(PAGE_BYTES),
-    };
-    let staging = hello.staging / PAGE_BYTES;
-    let inside = own_pages.range();
-    if !inside.contains(&staging) || inside.end - staging < STAGING_PAGES as u64 {
-        return Err(HelloError::Protocol);
-    }
+    let own_pages = own_pages(hello).ok_or(HelloError::Protocol)?;
     let agent = Agent::new(ring, connection, hello.agent_tid, own_pages, hello.staging);
     let pagemap = Pagemap::open(pid).map_err(|error| match error {
         PagemapError::Gone => HelloError::Gone,
