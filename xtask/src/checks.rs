@@ -112,6 +112,8 @@ fn property(root: &Path, limit: Duration) -> Result<Report, String> {
         "model",
         "--test",
         "stress",
+        "--test",
+        "kernel_bugs",
         "--features",
         "tests-small",
     ];

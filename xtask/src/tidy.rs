@@ -3,6 +3,7 @@
 //! It reads the files of the tree as they lie there and knows nothing of commits, so it says the same in a
 //! clone, in a copy and before a commit. Findings are collected and shown all at once.
 
+mod bugs;
 mod deps;
 mod links;
 mod text;
@@ -75,6 +76,7 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
         text::check(file, &mut findings);
         links::check(root, file, &mut findings);
     }
+    bugs::check(&tree, &mut findings);
     unsafe_count::check(&tree, &mut findings);
     deps::check_into(root, &mut findings)?;
     conclude(&findings, tree.len())

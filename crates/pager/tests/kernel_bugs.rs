@@ -1,0 +1,68 @@
+//! Mistakes that the kernel's swap has made, each by its number in `docs/kernel-bugs.md`, tried on a space's layout.
+
+use vswap_engine::Entry;
+use vswap_pager::layout::{Direction, Layout};
+use vswap_pager::words::{PageState, PageWord};
+
+/// What raw entries of the virtual area begin with.
+const AREA: u64 = 1 << 48;
+
+fn entry(slot: u64) -> Entry {
+    Entry::from_raw(AREA + slot).expect("a slot of the virtual area")
+}
+
+fn layout() -> Layout {
+    let mut layout = Layout::default();
+    layout.register(0..4, &mut |_| panic!("nothing to put"));
+    for page in 0..4 {
+        layout.words.set(page, PageWord::swapped(entry(page)));
+    }
+    layout
+}
+
+/// The mistake: some references of a process that is copied are taken, one cannot be, and the half-made copy is used.
+#[test]
+fn bug_27_a_copy_that_lacks_one_reference_is_none() {
+    let parent = layout();
+    for refused in 0..4 {
+        let mut taken = 0;
+        let child = parent.fork(&mut |word| {
+            let can = word.entry() != Some(entry(refused));
+            taken += u64::from(can);
+            can
+        });
+        assert!(child.is_none(), "reference {refused}");
+        assert_eq!(taken, refused, "none after the one that failed");
+    }
+}
+
+/// The mistake: the entry is given up before the page is in place, so that each further fault reads it once more. Until
+/// the claim has ended the word says both: where the content is, and that somebody is bringing it.
+#[test]
+fn bug_28_an_entry_is_kept_until_its_page_is_in_place() {
+    let mut it = layout();
+    let ticket = it.claim(1, Direction::In);
+    let word = it.words.get(1);
+    assert!(word.is_claimed(), "the next fault waits");
+    assert_eq!(word.state(), PageState::Swapped(entry(1)));
+    assert_eq!(it.finish(ticket), Some(1));
+    assert_eq!(
+        it.words.get(1),
+        PageWord::swapped(entry(1)),
+        "ours to write"
+    );
+}
+
+/// The mistake: a look-up is tried again with a key that the first try has changed. A page on its way out that a
+/// mapping carries elsewhere is finished where it is now, under the ticket that it began with.
+#[test]
+fn bug_15_a_page_under_way_keeps_its_name() {
+    let mut it = layout();
+    it.words.set(2, PageWord::PLAIN);
+    let ticket = it.claim(2, Direction::Out);
+    it.remap(0, 10, 4, &mut |_| panic!("nothing is lost"));
+    it.remap(10, 20, 4, &mut |_| panic!("nothing is lost"));
+    assert_eq!(it.finish(ticket), Some(22));
+    assert_eq!(it.finish(ticket), None, "once");
+    assert_eq!(it.words.get(23), PageWord::swapped(entry(3)));
+}
