@@ -5,10 +5,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::command::{self, TestCounts};
+use crate::nightly;
 use crate::rules;
 use crate::soak;
 use crate::step::{Check, Report, Step};
@@ -16,8 +17,6 @@ use crate::tidy;
 
 /// Cases per property in the optimised run; the run with debug assertions takes the library's own number.
 const PROPERTY_CASES: &str = "2000";
-/// Cases per property under the interpreter, which is some hundred times slower.
-const MIRI_PROPERTY_CASES: &str = "4";
 
 type CheckFn = fn(&Path, Duration) -> Result<Report, String>;
 
@@ -31,7 +30,8 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("property", property, 15),
     ("loom", loom, 15),
     ("shuttle", shuttle, 15),
-    ("miri", miri, 20),
+    ("miri", nightly::miri, 20),
+    ("tsan", nightly::tsan, 15),
     ("victims", victims, 15),
     ("rules", rules::check, 15),
     ("e2e", e2e, 30),
@@ -147,61 +147,6 @@ fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String>
     tests(command, limit)
 }
 
-/// Miri lives in the nightly toolchain alone. Where it is not installed the step says so and is skipped.
-fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
-    let interpreter = |words: &[&str]| {
-        let mut command = Command::new("rustup");
-        command
-            .args(["run", "nightly", "cargo", "miri"])
-            .args(words)
-            .current_dir(root);
-        // The toolchain that runs us must not decide for the one asked for.
-        command
-            .env_remove("CARGO")
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env_remove("RUSTC");
-        command
-    };
-    let probe = interpreter(&["--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !probe.is_ok_and(|status| status.success()) {
-        let install =
-            "rustup toolchain install nightly --profile minimal --component miri,rust-src";
-        return Ok(Report {
-            skipped: Some(format!("no miri here; to have it: {install}")),
-            ..Report::default()
-        });
-    }
-    // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too. The
-    // header's are long as well, and of code without anything unsafe.
-    let words = [
-        "test",
-        "--package",
-        "vswap-engine",
-        "--lib",
-        "--test",
-        "model",
-        "--test",
-        "stress",
-        "--",
-        "--skip",
-        "zpool",
-        "--skip",
-        "codec",
-        "--skip",
-        "header",
-    ];
-    let mut command = interpreter(&words);
-    command
-        // The property tests look for a file of old failures.
-        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-        .env("PROPTEST_CASES", MIRI_PROPERTY_CASES)
-        .env("CARGO_TARGET_DIR", own_target(root, "nightly"));
-    tests(command, limit)
-}
-
 /// Every victim for a few seconds while everything is evicted again and again.
 fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
     soak::run(root, "victims", VICTIMS_TIME)
@@ -239,7 +184,8 @@ pub fn build_release(root: &Path, limit: Duration) -> Result<(), String> {
     command::run(&mut cargo(root, &words), limit).map(|_| ())
 }
 
-fn own_target(root: &Path, name: &str) -> OsString {
+/// A directory below `target` for builds with other flags.
+pub fn own_target(root: &Path, name: &str) -> OsString {
     root.join("target").join(name).into_os_string()
 }
 
@@ -247,7 +193,11 @@ fn plain(mut command: Command, limit: Duration) -> Result<Report, String> {
     command::run(&mut command, limit).map(|_| Report::default())
 }
 
-fn tests(mut command: Command, limit: Duration) -> Result<Report, String> {
+/// Runs a command that runs tests, of which at least one must run.
+///
+/// # Errors
+/// It failed, or ran none.
+pub fn tests(mut command: Command, limit: Duration) -> Result<Report, String> {
     let tests = command::run(&mut command, limit)?;
     some_ran(&tests, &command::shell_words(&command))?;
     Ok(Report {

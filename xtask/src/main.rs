@@ -9,6 +9,7 @@
 
 mod checks;
 mod command;
+mod nightly;
 mod rules;
 mod soak;
 mod source;
@@ -49,6 +50,10 @@ const VERBS: &[(&str, &str)] = &[
     (
         "miri",
         "the engine's tests under an interpreter that finds undefined behaviour",
+    ),
+    (
+        "tsan",
+        "the engine's threads under ThreadSanitizer, with tiny clusters",
     ),
     (
         "e2e",

@@ -123,7 +123,7 @@ impl Codec {
     }
 }
 
-#[cfg(not(miri))]
+#[cfg(not(any(miri, tsan)))]
 mod backend {
     //! The C codecs, with contexts that are made once and used again.
 
@@ -276,7 +276,7 @@ mod backend {
     }
 }
 
-#[cfg(miri)]
+#[cfg(any(miri, tsan))]
 mod backend {
     //! A codec in Rust alone stands in for both: the interpreter cannot run C.
 
