@@ -9,6 +9,7 @@
 
 mod checks;
 mod command;
+mod fuzz;
 mod nightly;
 mod rules;
 mod soak;
@@ -54,6 +55,10 @@ const VERBS: &[(&str, &str)] = &[
     (
         "tsan",
         "the engine's threads under ThreadSanitizer, with tiny clusters",
+    ),
+    (
+        "fuzz",
+        "the fuzzers, ten seconds each; --seconds N [TARGET] for longer or for one",
     ),
     (
         "e2e",
@@ -107,6 +112,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     let steps = match verb.as_str() {
         "ci" => no_options(checks::ci())?,
         "soak" => soak::steps(soak::minutes(rest)?),
+        "fuzz" => vec![fuzz::step(fuzz::search(rest)?)],
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
             Some(step) => no_options(vec![step])?,

@@ -1,4 +1,4 @@
-//! Checks that the nightly toolchain alone can make: the interpreter and ThreadSanitizer.
+//! Checks that the nightly toolchain alone can make: the interpreter and ThreadSanitizer (and the fuzzers, in `fuzz`).
 //!
 //! Where the toolchain or a part of it is not installed a check says so, with what installs it, and is skipped.
 

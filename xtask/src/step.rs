@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::command::TestCounts;
+use crate::fuzz::Search;
 
 /// Longest time that all steps may take together where limits hold: more than this nobody waits for.
 const TOTAL_LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -28,6 +29,8 @@ pub enum Check {
     Plain(fn(&Path, Duration) -> Result<Report, String>),
     /// A part of the soak: its name and how long it goes on.
     Soak(&'static str, Duration),
+    /// Fuzzers, and how long they search.
+    Fuzz(Search),
 }
 
 /// What a step that did not fail has to say.
@@ -77,6 +80,7 @@ pub fn run_all(root: &Path, steps: &[Step]) -> bool {
                     .min(TOTAL_LIMIT.saturating_sub(first_begun.elapsed())),
             ),
             Check::Soak(part, time) => crate::soak::run(root, part, *time),
+            Check::Fuzz(search) => crate::fuzz::run(root, *search),
         };
         let time = begun.elapsed();
         let outcome = match result {

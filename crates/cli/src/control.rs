@@ -70,7 +70,8 @@ impl Server {
     }
 }
 
-fn answer(mut stream: &UnixStream, report: impl Fn() -> String) -> io::Result<()> {
+/// Answers one connection. What is no request is answered with nothing.
+pub fn answer(mut stream: &UnixStream, report: impl Fn() -> String) -> io::Result<()> {
     let peer = socket_peercred(stream)?;
     if !peer.uid.is_root() && peer.uid != geteuid() {
         return Ok(());

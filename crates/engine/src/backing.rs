@@ -35,10 +35,10 @@ const ABANDONED_SHIFT: u32 = PINS_SHIFT + PINS_BITS;
 const ABANDONED_FLAG: u64 = 1 << ABANDONED_SHIFT;
 
 /// What one reader adds to the word.
-pub(crate) const ONE_PIN: u64 = 1 << PINS_SHIFT;
+pub const ONE_PIN: u64 = 1 << PINS_SHIFT;
 /// How many threads can read one slot's bytes at the same moment; one more waits. Readers of one page are as many as
 /// processes that share it and fault on it in the same microsecond.
-pub(crate) const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
+pub const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
 
 const _: () = assert!(ABANDONED_SHIFT + 1 == u64::BITS);
 const _: () = assert!(Entry::BITS == NAME_BITS);
@@ -47,7 +47,7 @@ const _: () = assert!(TAG_NONE == 0, "an untouched virtual table reads as NONE")
 
 /// Where stored bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     /// In the compressed pool.
     Pool(Handle),
     /// In a slot of a physical area.
@@ -56,22 +56,27 @@ pub(crate) enum Stored {
 
 /// One virtual slot's backing word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backing(u64);
+pub struct Backing(u64);
 
 impl Backing {
     /// Nothing behind the slot: it is free, cached or zero.
-    pub(crate) const NONE: Backing = Backing(TAG_NONE);
+    pub const NONE: Backing = Backing(TAG_NONE);
 
-    pub(crate) const fn from_raw(raw: u64) -> Backing {
+    /// A word as loaded; any value is accepted and judged by [`Backing::stored`].
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Backing {
         Backing(raw)
     }
 
-    pub(crate) const fn raw(self) -> u64 {
+    /// The word as stored.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
         self.0
     }
 
     /// The bytes are at `stored`.
-    pub(crate) fn of(stored: Stored) -> Backing {
+    #[must_use]
+    pub fn of(stored: Stored) -> Backing {
         let (name, tag) = match stored {
             Stored::Pool(handle) => (handle.raw(), TAG_COMPRESSED),
             Stored::Physical(entry) => (entry.raw(), TAG_PHYSICAL),
@@ -82,7 +87,8 @@ impl Backing {
     }
 
     /// Where the bytes are, if they are stored.
-    pub(crate) fn stored(self) -> Option<Stored> {
+    #[must_use]
+    pub fn stored(self) -> Option<Stored> {
         let name = (self.0 & NAME_MASK) >> TAG_BITS;
         match self.0 & TAG_MASK {
             TAG_COMPRESSED => Handle::from_raw(name).map(Stored::Pool),
@@ -92,20 +98,26 @@ impl Backing {
     }
 
     /// How many readers are at the bytes.
-    pub(crate) const fn pins(self) -> u64 {
+    #[must_use]
+    pub const fn pins(self) -> u64 {
         (self.0 & PINS_MASK) >> PINS_SHIFT
     }
 
     /// True once the slot's count is 0 and the last reader is to free it.
-    pub(crate) const fn is_abandoned(self) -> bool {
+    #[must_use]
+    pub const fn is_abandoned(self) -> bool {
         self.0 & ABANDONED_FLAG != 0
     }
 
-    pub(crate) const fn abandoned(self) -> Backing {
+    /// The same word, the slot's count being 0.
+    #[must_use]
+    pub const fn abandoned(self) -> Backing {
         Backing(self.0 | ABANDONED_FLAG)
     }
 
-    pub(crate) const fn pinned(self) -> Backing {
+    /// The same word with one reader more, of fewer than [`PINS_MAX`].
+    #[must_use]
+    pub const fn pinned(self) -> Backing {
         Backing(self.0 + ONE_PIN)
     }
 }

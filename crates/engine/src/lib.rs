@@ -15,7 +15,7 @@
 mod alloc;
 mod area;
 mod areas;
-mod backing;
+pub mod backing;
 mod cluster;
 pub mod codec;
 mod count;

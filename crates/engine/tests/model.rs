@@ -1,6 +1,8 @@
 //! Random operations against a naive model: a map from entry to content and count. The pool and the areas behind it are
 //! small enough to fill up, areas come and go, and their storage breaks down now and then, at once or in the middle of
 //! something.
+//!
+//! The fuzz target `engine` drives the same model, with operations that a fuzzer has chosen.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -27,7 +29,7 @@ const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
 
 /// One step; the indexes choose among the entries that are alive.
 #[derive(Debug, Clone)]
-enum Operation {
+pub(crate) enum Operation {
     SwapOut { content: Content, cpu: usize },
     WriteOut(usize),
     WriteOutAll { at: usize, pages: usize },
@@ -85,8 +87,9 @@ impl Storage for Fragile {
     }
 }
 
+/// What a page is filled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+pub(crate) enum Content {
     Zero,
     /// Packs well: one byte over and over, with a few others.
     Dense(u8),
@@ -522,6 +525,17 @@ impl Run {
     }
 }
 
+/// Takes the steps, looks at everything after each, and lets go of everything at the end.
+pub(crate) fn follow(operations: &[Operation], codec: Codec) {
+    let pages = Arc::new(HeapPages::new());
+    let mut run = Run::new(&pages, codec);
+    for operation in operations {
+        run.step(operation);
+    }
+    run.end();
+    assert_eq!(pages.pages_out(), 0);
+}
+
 fn configuration() -> ProptestConfig {
     let mut configuration = ProptestConfig::with_cases(CASES);
     // Miri has no files; the seeds of failures are printed anyway.
@@ -537,12 +551,6 @@ proptest! {
         operations in prop::collection::vec(operation(), 1..OPERATIONS_MAX),
         zstd in any::<bool>(),
     ) {
-        let pages = Arc::new(HeapPages::new());
-        let mut run = Run::new(&pages, if zstd { Codec::Zstd } else { Codec::Lz4 });
-        for operation in &operations {
-            run.step(operation);
-        }
-        run.end();
-        prop_assert_eq!(pages.pages_out(), 0);
+        follow(&operations, if zstd { Codec::Zstd } else { Codec::Lz4 });
     }
 }

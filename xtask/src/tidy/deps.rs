@@ -64,6 +64,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-fuzz-targets",
+        may_use: &["vswap-engine", "vswap-sys", "vswap-pager"],
+        // It speaks to sockets and pipes as an agent or the kernel would.
+        may_call_kernel: true,
+    },
+    Rule {
         name: "xtask",
         may_use: &[],
         may_call_kernel: false,

@@ -1,0 +1,5 @@
+//! The target `messages` under libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vswap_fuzz_targets::messages(data));

@@ -1,0 +1,90 @@
+//! Sequences of operations on a whole engine, against the model that the engine's own tests use.
+
+use vswap_engine::Codec;
+
+use crate::bytes::Bytes;
+use crate::model::{Content, Operation, follow};
+
+/// Most operations of one input: enough to fill pool and areas some times, few enough for a hundred inputs a second.
+const OPERATIONS_MAX: usize = 400;
+/// CPUs that are named, of which the model's engine has fewer.
+const CPUS: u8 = 5;
+/// Most references that are taken or given back at once: beyond what a word counts itself.
+const TIMES_MAX: u8 = 20;
+/// Pages that the pool may be limited to: none, too few, enough.
+const LIMIT_PAGES: u8 = 24;
+
+/// Requests after which storage breaks, at the most.
+const REQUESTS: u8 = 16;
+/// Pages that are written or read together, and clusters that are discarded.
+const PAGES_AT_ONCE: u8 = 9;
+/// Slots of a new area.
+const SLOTS: u8 = 20;
+
+/// The first byte chooses the codec, the rest are operations.
+pub fn engine(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let codec = match bytes.below(3) {
+        0 => Codec::Lz4,
+        _ => Codec::Zstd,
+    };
+    let mut operations = Vec::new();
+    while !bytes.is_empty() && operations.len() < OPERATIONS_MAX {
+        operations.push(operation(&mut bytes));
+    }
+    follow(&operations, codec);
+}
+
+fn operation(bytes: &mut Bytes<'_>) -> Operation {
+    // What fills and empties comes up as often as in the engine's own tests.
+    match bytes.below(40) {
+        0..8 => Operation::SwapOut {
+            content: content(bytes),
+            cpu: bytes.below(CPUS).into(),
+        },
+        8..16 => Operation::WriteOut(bytes.u8().into()),
+        16..20 => Operation::SwapIn(bytes.u8().into()),
+        20..23 => Operation::Dup {
+            at: bytes.u8().into(),
+            times: 1 + bytes.below(TIMES_MAX),
+        },
+        23..29 => Operation::Put {
+            at: bytes.u8().into(),
+            times: 1 + bytes.below(TIMES_MAX),
+        },
+        29 => Operation::Compact,
+        30 => Operation::Limit {
+            pages: bytes.below(LIMIT_PAGES).into(),
+        },
+        31 => Operation::Break {
+            after: bytes.below(REQUESTS).into(),
+        },
+        32 => Operation::Mend,
+        33 => Operation::WriteOutAll {
+            at: bytes.u8().into(),
+            pages: bytes.below(PAGES_AT_ONCE).into(),
+        },
+        34..36 => Operation::SwapInAll {
+            at: bytes.u8().into(),
+            count: bytes.below(PAGES_AT_ONCE).into(),
+        },
+        36 => Operation::Discard {
+            budget: bytes.below(PAGES_AT_ONCE).into(),
+        },
+        37 => Operation::SwapOn {
+            slots: 1 + u64::from(bytes.below(SLOTS)),
+            priority: i16::from(bytes.below(4)) - 1,
+        },
+        _ => Operation::SwapOff {
+            at: bytes.u8().into(),
+        },
+    }
+}
+
+fn content(bytes: &mut Bytes<'_>) -> Content {
+    match bytes.below(8) {
+        0..2 => Content::Zero,
+        2..6 => Content::Dense(bytes.u8().max(1)),
+        _ => Content::Random(bytes.u16().into()),
+    }
+}

@@ -1,0 +1,333 @@
+//! The layout of a space, page words and claims, against a naive model: one row a page.
+//!
+//! Every reference to an entry is followed: it is put exactly once, and never while a page still needs it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use vswap_engine::Entry;
+use vswap_pager::layout::{Direction, Layout, Ticket};
+use vswap_pager::words::{PageState, PageWord};
+
+use crate::bytes::Bytes;
+
+/// Pages of the space: few, so that ranges meet.
+const PAGES: u8 = 24;
+/// Most pages of one range.
+const RANGE_MAX: u8 = 8;
+/// What raw entries of the virtual area begin with.
+const AREA: u64 = 1 << 48;
+
+/// A page as it should be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Page {
+    state: State,
+    is_stale: bool,
+    is_registered: bool,
+    /// UNMAP events that are still to come and mean nothing.
+    owed: u32,
+    claim: Option<(Ticket, Direction)>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Plain,
+    Swapped(u64),
+    Kept(u64),
+}
+
+impl State {
+    fn entry(self) -> Option<u64> {
+        match self {
+            State::Plain => None,
+            State::Swapped(raw) | State::Kept(raw) => Some(raw),
+        }
+    }
+}
+
+/// Both, and the entries that are referenced.
+struct Run {
+    layout: Layout,
+    pages: Vec<Page>,
+    /// Claims that have begun and not been finished, cancelled ones included.
+    tickets: Vec<Ticket>,
+    entries_made: u64,
+}
+
+/// Steps until the bytes end, then everything is given up.
+pub fn layout(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let mut run = Run {
+        layout: Layout::default(),
+        pages: vec![Page::default(); usize::from(PAGES)],
+        tickets: Vec::new(),
+        entries_made: 0,
+    };
+    while !bytes.is_empty() {
+        run.step(&mut bytes);
+        run.compare();
+    }
+    run.end();
+}
+
+fn range(bytes: &mut Bytes<'_>) -> Range<usize> {
+    let start = usize::from(bytes.below(PAGES));
+    let pages = usize::from(bytes.below(RANGE_MAX)) + 1;
+    start..(start + pages).min(usize::from(PAGES))
+}
+
+fn numbers(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
+}
+
+impl Run {
+    fn step(&mut self, bytes: &mut Bytes<'_>) {
+        match bytes.below(12) {
+            0 => self.register(&range(bytes)),
+            1 => self.adopt(&range(bytes)),
+            2 => self.unmap(&range(bytes)),
+            3 => self.remove(&range(bytes), bytes.u8()),
+            4 => self.remap(bytes),
+            5 => {
+                self.layout.all_events_read();
+                self.pages.iter_mut().for_each(|page| page.owed = 0);
+            }
+            6..9 => self.claim(usize::from(bytes.below(PAGES))),
+            9..11 => self.finish(bytes),
+            _ if bytes.bool() => self.shed_kept(),
+            _ => self.fork(),
+        }
+    }
+
+    /// Compares what was put with what had to be.
+    fn expect_put(mut put: Vec<u64>, mut expected: Vec<u64>) {
+        put.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(put, expected, "references put");
+    }
+
+    /// The model's rows lose what they had, and say what had to be put.
+    fn forget(&mut self, pages: impl Iterator<Item = usize>) -> Vec<u64> {
+        let mut put = Vec::new();
+        for page in pages {
+            let page = &mut self.pages[page];
+            put.extend(page.state.entry());
+            page.state = State::Plain;
+            page.is_stale = false;
+            page.claim = None;
+        }
+        put
+    }
+
+    fn register(&mut self, range: &Range<usize>) {
+        let mut put = Vec::new();
+        self.layout
+            .register(numbers(range), &mut |word| put.extend(raw(word)));
+        let fresh: Vec<usize> = range
+            .clone()
+            .filter(|&page| !self.pages[page].is_registered)
+            .collect();
+        let stale: Vec<bool> = fresh.iter().map(|&p| self.pages[p].is_stale).collect();
+        let expected = self.forget(fresh.iter().copied());
+        for (&page, is_stale) in fresh.iter().zip(stale) {
+            self.pages[page].is_stale = is_stale;
+        }
+        self.set_registered(range, true);
+        Self::expect_put(put, expected);
+    }
+
+    fn adopt(&mut self, range: &Range<usize>) {
+        let mut put = Vec::new();
+        self.layout
+            .adopt(numbers(range), &mut |word| put.extend(raw(word)));
+        let expected = self.forget(range.clone());
+        self.set_registered(range, true);
+        Self::expect_put(put, expected);
+    }
+
+    fn unmap(&mut self, range: &Range<usize>) {
+        let mut put = Vec::new();
+        self.layout
+            .unmap(numbers(range), &mut |word| put.extend(raw(word)));
+        let mut expected = Vec::new();
+        for page in range.clone() {
+            if self.pages[page].owed > 0 {
+                self.pages[page].owed -= 1;
+                continue;
+            }
+            expected.extend(self.forget(page..page + 1));
+            self.pages[page].is_registered = false;
+        }
+        Self::expect_put(put, expected);
+    }
+
+    /// `present` says which pages of the range are in memory, a bit each.
+    fn remove(&mut self, range: &Range<usize>, present: u8) {
+        let is_present = |page: &usize| present >> (page - range.start) & 1 == 1;
+        let present: Vec<usize> = range.clone().filter(is_present).collect();
+        let mut put = Vec::new();
+        let named = present.iter().map(|&page| page as u64);
+        self.layout
+            .remove(numbers(range), named, &mut |word| put.extend(raw(word)));
+        let expected = self.forget(range.clone());
+        for page in present {
+            self.pages[page].is_stale = true;
+        }
+        Self::expect_put(put, expected);
+    }
+
+    /// The kernel refuses to move a mapping onto itself.
+    fn remap(&mut self, bytes: &mut Bytes<'_>) {
+        let source = range(bytes);
+        let to = usize::from(bytes.below(PAGES));
+        let target = to..to + source.len();
+        let overlap = source.start < target.end && target.start < source.end;
+        if overlap || target.end > usize::from(PAGES) {
+            return;
+        }
+        let mut put = Vec::new();
+        self.layout.remap(
+            source.start as u64,
+            to as u64,
+            source.len() as u64,
+            &mut |word| put.extend(raw(word)),
+        );
+        let expected = self.forget(target.clone());
+        for (from, to) in source.clone().zip(target) {
+            let owed = self.pages[to].owed + u32::from(self.pages[to].is_registered);
+            let source_owed = self.pages[from].owed;
+            self.pages[to] = std::mem::take(&mut self.pages[from]);
+            self.pages[from].owed = source_owed;
+            // What comes in is read for the old place, what goes out is carried along.
+            let claim = &mut self.pages[to].claim;
+            *claim = claim.filter(|(_, direction)| *direction == Direction::Out);
+            self.pages[to].owed = owed;
+            self.pages[to].is_registered = true;
+        }
+        Self::expect_put(put, expected);
+    }
+
+    fn set_registered(&mut self, range: &Range<usize>, is_registered: bool) {
+        for page in range.clone() {
+            self.pages[page].is_registered = is_registered;
+        }
+    }
+
+    /// In if the page is out; out if it is here and its content is its own.
+    fn claim(&mut self, page: usize) {
+        let row = &mut self.pages[page];
+        if row.claim.is_some() || row.is_stale {
+            return;
+        }
+        let direction = match row.state {
+            State::Swapped(_) => Direction::In,
+            State::Plain | State::Kept(_) => Direction::Out,
+        };
+        let ticket = self.layout.claim(page as u64, direction);
+        row.claim = Some((ticket, direction));
+        self.tickets.push(ticket);
+    }
+
+    fn finish(&mut self, bytes: &mut Bytes<'_>) {
+        if self.tickets.is_empty() {
+            return;
+        }
+        let index = usize::from(bytes.u8()) % self.tickets.len();
+        let ticket = self.tickets.swap_remove(index);
+        let holds = |page: &Page| page.claim.is_some_and(|(other, _)| other == ticket);
+        let expected = self.pages.iter().position(holds);
+        let found = self.layout.finish(ticket);
+        assert_eq!(found, expected.map(|page| page as u64));
+        let Some(page) = expected else {
+            return;
+        };
+        let row = &mut self.pages[page];
+        row.claim = None;
+        row.state = match row.state {
+            State::Plain => {
+                self.entries_made += 1;
+                State::Swapped(AREA + self.entries_made)
+            }
+            State::Kept(raw) => State::Swapped(raw),
+            State::Swapped(raw) => State::Kept(raw),
+        };
+        let word = match row.state {
+            State::Kept(raw) => PageWord::kept(entry(raw)),
+            State::Swapped(raw) => PageWord::swapped(entry(raw)),
+            State::Plain => PageWord::PLAIN,
+        };
+        self.layout.words.set(page as u64, word);
+    }
+
+    fn shed_kept(&mut self) {
+        let mut put = Vec::new();
+        self.layout.shed_kept(&mut |word| put.extend(raw(word)));
+        let mut expected = Vec::new();
+        for page in &mut self.pages {
+            if page.claim.is_none() && matches!(page.state, State::Kept(_)) {
+                expected.extend(page.state.entry());
+                page.state = State::Plain;
+                page.is_stale = false;
+            }
+        }
+        Self::expect_put(put, expected);
+    }
+
+    /// A child has every word of its parent, without claims, and gives it up again.
+    fn fork(&mut self) {
+        let goes_out =
+            |page: &Page| matches!(page.claim, Some((_, direction)) if direction == Direction::Out);
+        let any_out = self.pages.iter().any(goes_out);
+        assert_eq!(self.layout.has_pages_going_out(), any_out);
+        if any_out {
+            return;
+        }
+        let mut taken = Vec::new();
+        let child = self.layout.fork(&mut |word| {
+            taken.extend(raw(word));
+            true
+        });
+        let mut child = child.expect("every reference was given");
+        assert!(child.words.iter_all().all(|(_, word)| !word.is_claimed()));
+        let mut put = Vec::new();
+        child.clear(&mut |word| put.extend(raw(word)));
+        Self::expect_put(taken.clone(), put);
+        let all = self.pages.iter().filter_map(|page| page.state.entry());
+        Self::expect_put(taken, all.collect());
+    }
+
+    fn compare(&self) {
+        for (number, page) in (0..).zip(&self.pages) {
+            let word = self.layout.words.get(number);
+            let state = match word.state() {
+                PageState::Plain => State::Plain,
+                PageState::Swapped(entry) => State::Swapped(entry.raw()),
+                PageState::Kept(entry) => State::Kept(entry.raw()),
+            };
+            assert_eq!(state, page.state, "page {number}");
+            assert_eq!(word.is_claimed(), page.claim.is_some(), "page {number}");
+            assert_eq!(word.is_stale(), page.is_stale, "page {number}");
+            let is_registered = self.layout.registered.contains(number);
+            assert_eq!(is_registered, page.is_registered, "page {number}");
+        }
+    }
+
+    /// Everything is given up: each entry that is left is put once.
+    fn end(mut self) {
+        let mut put = Vec::new();
+        self.layout.clear(&mut |word| put.extend(raw(word)));
+        let distinct: BTreeSet<u64> = put.iter().copied().collect();
+        assert_eq!(distinct.len(), put.len(), "an entry in two places");
+        let left = self.pages.iter().filter_map(|page| page.state.entry());
+        Self::expect_put(put, left.collect());
+    }
+}
+
+fn raw(word: PageWord) -> Option<u64> {
+    word.entry().map(Entry::raw)
+}
+
+fn entry(raw: u64) -> Entry {
+    Entry::from_raw(raw).expect("a slot of the virtual area")
+}

@@ -1,0 +1,35 @@
+//! What the fuzzers do with their bytes: one plain function a target, which panics when something is wrong.
+//!
+//! libFuzzer calls them from `fuzz/fuzz_targets`, and `tests/smoke.rs` calls them on stable with the corpus and with
+//! what a few mutations make of it. A target must take any bytes, keep nothing between calls, and end.
+
+mod bytes;
+#[allow(dead_code, reason = "shared with the command, which uses the rest")]
+#[path = "../../../crates/cli/src/control.rs"]
+mod control;
+mod engine;
+mod header;
+mod layout;
+mod messages;
+#[allow(dead_code, reason = "shared with the engine's test")]
+#[path = "../../../crates/engine/tests/model.rs"]
+mod model;
+mod words;
+
+pub use engine::engine;
+pub use header::header;
+pub use layout::layout;
+pub use messages::messages;
+pub use words::words;
+
+/// A target: its name, which is also that of its corpus, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 5] = [
+    ("header", header),
+    ("messages", messages),
+    ("words", words),
+    ("layout", layout),
+    ("engine", engine),
+];
