@@ -75,6 +75,18 @@ impl Latencies {
         self.0.saturating_record(ticks().wrapping_sub(start).max(1));
         result
     }
+
+    /// Adds what another thread recorded.
+    pub fn merge(&mut self, other: &Latencies) {
+        // Bounds are equal, so nothing is out of range.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// Ticks that the part `quantile` of all accesses took at most.
+    #[must_use]
+    pub fn quantile_ticks(&self, quantile: f64) -> u64 {
+        self.0.value_at_quantile(quantile)
+    }
 }
 
 /// The figures of one phase, as they are printed.
@@ -190,10 +202,7 @@ impl Stage {
             wall = begun.elapsed();
             for part in parts {
                 match part {
-                    Ok(latencies) => {
-                        // Bounds are equal, so nothing is out of range.
-                        let _ = all.0.add(&latencies?.0);
-                    }
+                    Ok(latencies) => all.merge(&latencies?),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use vswap_bench::command::Ended;
+use vswap_bench::spread::Spread;
 
 /// Figures of a phase that are compared.
 const METRICS: [&str; 3] = ["us_per_op", "p50_us", "p99_us"];
@@ -107,39 +108,6 @@ impl Table {
     }
 }
 
-/// Median and range of a row of samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    min: f64,
-    median: f64,
-    max: f64,
-}
-
-impl Spread {
-    fn of(samples: &[f64]) -> Option<Self> {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        let median = match sorted.len() {
-            0 => return None,
-            len if len % 2 == 1 => sorted[middle],
-            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        };
-        Some(Self {
-            min: sorted[0],
-            median,
-            max: *sorted.last()?,
-        })
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.2} ({:.2}..{:.2})", self.median, self.min, self.max);
-        f.pad(&text)
-    }
-}
-
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sides = [Side::Native, Side::Kernel, Side::Vswap];
@@ -176,14 +144,6 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_of_odd_and_even_counts() {
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
-        let even = Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap();
-        assert_eq!((even.min, even.median, even.max), (1.0, 2.5, 4.0));
-    }
 
     #[test]
     fn ratios_come_from_medians_and_missing_sides_are_dashes() {

@@ -1,0 +1,151 @@
+//! What is measured, as it is kept in a file: samples of single rounds, from which tables and plots are made.
+
+use serde::{Deserialize, Serialize};
+use vswap_bench::spread::Spread;
+
+use crate::cell::{Cell, cpus};
+
+/// A whole run.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Results {
+    pub(crate) about: About,
+    /// Operations and ablations.
+    pub(crate) samples: Vec<Sample>,
+    /// Four areas side by side and one after the other.
+    pub(crate) areas: Vec<AreaSample>,
+    /// What tables cost.
+    pub(crate) metadata: Vec<Weight>,
+}
+
+/// Under which circumstances.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct About {
+    pub(crate) quick: bool,
+    pub(crate) processors: usize,
+    /// Processes that wanted to run, on average of the last minute, when the run began.
+    pub(crate) load_average: f64,
+}
+
+impl About {
+    pub(crate) fn now(quick: bool) -> About {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let first = load
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok());
+        About {
+            quick,
+            processors: cpus(),
+            load_average: first.unwrap_or(f64::NAN),
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Sample {
+    /// What was done: an operation of the engine, or the load that all variants had.
+    pub(crate) load: String,
+    /// Who did it.
+    pub(crate) variant: String,
+    pub(crate) threads: usize,
+    pub(crate) ops: u64,
+    pub(crate) wall_s: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
+    /// Bytes of tables at the end, by the variant's own account.
+    pub(crate) table_bytes: u64,
+}
+
+impl Sample {
+    pub(crate) fn new(load: &str, variant: &str, threads: usize, cell: &Cell) -> Sample {
+        Sample {
+            load: load.to_owned(),
+            variant: variant.to_owned(),
+            threads,
+            ops: cell.ops,
+            wall_s: cell.wall_s,
+            cpu_s: cell.cpu_s,
+            p50_ns: cell.p50_ns,
+            p99_ns: cell.p99_ns,
+            table_bytes: 0,
+        }
+    }
+
+    /// Millions of operations a second, all threads together.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of a second are far below 2^53"
+    )]
+    pub(crate) fn mops(&self) -> f64 {
+        self.ops as f64 / self.wall_s / 1e6
+    }
+
+    /// CPU time of one operation.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of a second are far below 2^53"
+    )]
+    pub(crate) fn cpu_ns(&self) -> f64 {
+        self.cpu_s * 1e9 / self.ops.max(1) as f64
+    }
+}
+
+/// Pages written out to four areas.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct AreaSample {
+    /// Which storage the areas had.
+    pub(crate) storage: String,
+    /// How the areas were chosen.
+    pub(crate) policy: String,
+    pub(crate) threads: usize,
+    pub(crate) out_mb_per_s: f64,
+    /// The slowest thread's share.
+    pub(crate) thread_mb_per_s: f64,
+    pub(crate) cpu_s: f64,
+    /// Time to free everything.
+    pub(crate) free_us: f64,
+    /// Use of each area when all pages were out, in percent.
+    pub(crate) used_percent: Vec<f64>,
+}
+
+/// What the tables of an area cost.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Weight {
+    pub(crate) what: String,
+    /// Slots of the area.
+    pub(crate) slots: u64,
+    pub(crate) slots_used: u64,
+    /// By the engine's figures.
+    pub(crate) table_bytes: u64,
+    /// What the page source gave out.
+    pub(crate) source_bytes: u64,
+    /// By how much the process grew.
+    pub(crate) resident_bytes: u64,
+    /// Seconds that it took to fill.
+    pub(crate) fill_s: f64,
+}
+
+/// The spread of a figure over the rounds.
+pub(crate) fn spread<'a, T: 'a>(
+    rounds: impl IntoIterator<Item = &'a T>,
+    figure: impl Fn(&T) -> f64,
+) -> Option<Spread> {
+    let figures: Vec<f64> = rounds.into_iter().map(figure).collect();
+    Spread::of(&figures)
+}
+
+/// Values in the order in which they first come.
+pub(crate) fn distinct<'a, T>(of: impl Iterator<Item = &'a T>) -> Vec<&'a T>
+where
+    T: PartialEq + ?Sized,
+{
+    let mut seen = Vec::new();
+    for value in of {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}

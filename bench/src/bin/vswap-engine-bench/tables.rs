@@ -1,0 +1,236 @@
+//! Results as tables in Markdown: what is printed is what the documentation shows.
+
+use std::fmt::{self, Display, Formatter};
+
+use vswap_bench::spread::Spread;
+
+use crate::metadata::{KERNEL, TIB_SLOTS};
+use crate::plan::THREADS;
+use crate::record::{AreaSample, Results, Sample, Weight, distinct, spread};
+
+const MIB: f64 = (1 << 20) as f64;
+/// Beyond so many threads a small machine has fewer processors; the last column's ratio is taken to it.
+const FEW_THREADS: usize = 2;
+
+impl Display for Results {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let about = &self.about;
+        writeln!(
+            f,
+            "{} processors, load average {:.2} before{}; median (min..max) of the rounds\n",
+            about.processors,
+            about.load_average,
+            if about.quick { ", QUICK RUN" } else { "" }
+        )?;
+        let (ablation, operations): (Vec<_>, Vec<_>) = self
+            .samples
+            .iter()
+            .partition(|sample| sample.load.starts_with("ablation"));
+        if !operations.is_empty() {
+            throughput(f, &operations, "operation", |sample| &sample.load)?;
+        }
+        for load in distinct(ablation.iter().map(|sample| sample.load.as_str())) {
+            let of_load: Vec<&Sample> = ablation
+                .iter()
+                .copied()
+                .filter(|sample| sample.load == load)
+                .collect();
+            throughput(f, &of_load, load, |sample| &sample.variant)?;
+        }
+        if !self.areas.is_empty() {
+            areas(f, &self.areas)?;
+        }
+        if !self.metadata.is_empty() {
+            metadata(f, &self.metadata)?;
+        }
+        Ok(())
+    }
+}
+
+/// A spread, or a dash.
+fn cell(spread: Option<Spread>, decimals: usize) -> String {
+    spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.decimals$}"))
+}
+
+fn line(f: &mut Formatter<'_>, cells: &[String]) -> fmt::Result {
+    writeln!(f, "| {} |", cells.join(" | "))
+}
+
+fn head(f: &mut Formatter<'_>, cells: &[String]) -> fmt::Result {
+    line(f, cells)?;
+    writeln!(f, "|{}", "---|".repeat(cells.len()))
+}
+
+/// A row for each name: throughput by threads, how well it holds beyond the processors, CPU time and memory.
+fn throughput(
+    f: &mut Formatter<'_>,
+    samples: &[&Sample],
+    title: &str,
+    name: impl Fn(&Sample) -> &String,
+) -> fmt::Result {
+    let most = THREADS[THREADS.len() - 1];
+    let alone = ["p50 alone, ns", "p99 alone, ns"].map(str::to_owned);
+    let mut heads = vec![title.to_owned()];
+    heads.extend(alone);
+    heads.extend(THREADS.map(|threads| format!("Mop/s, {threads} threads")));
+    heads.push(format!("{most} : {FEW_THREADS}"));
+    heads.extend([FEW_THREADS, most].map(|threads| format!("CPU ns/op, {threads} threads")));
+    heads.push("tables, MiB".to_owned());
+    head(f, &heads)?;
+    for row in distinct(samples.iter().map(|sample| name(sample).as_str())) {
+        let of = |threads, figure: fn(&Sample) -> f64| {
+            let with = samples.iter().copied();
+            spread(
+                with.filter(|s| name(s) == row && s.threads == threads),
+                figure,
+            )
+        };
+        let mut cells = vec![row.to_owned()];
+        cells.push(cell(of(1, |sample| sample.p50_ns), 1));
+        cells.push(cell(of(1, |sample| sample.p99_ns), 1));
+        cells.extend(THREADS.map(|threads| cell(of(threads, Sample::mops), 2)));
+        let ratio = of(most, Sample::mops).zip(of(FEW_THREADS, Sample::mops));
+        cells.push(ratio.map_or("-".into(), |(a, b)| format!("{:.2}", a.median / b.median)));
+        cells.push(cell(of(FEW_THREADS, Sample::cpu_ns), 0));
+        cells.push(cell(of(most, Sample::cpu_ns), 0));
+        cells.push(of(most, table_mib).map_or("-".into(), |mib| format!("{:.2}", mib.median)));
+        line(f, &cells)?;
+    }
+    writeln!(f)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+fn table_mib(sample: &Sample) -> f64 {
+    sample.table_bytes as f64 / MIB
+}
+
+fn areas(f: &mut Formatter<'_>, samples: &[AreaSample]) -> fmt::Result {
+    let heads = [
+        "four areas on",
+        "chosen by",
+        "threads",
+        "out, MB/s",
+        "slowest thread, MB/s",
+        "CPU, s",
+        "free, ms",
+        "used, %",
+    ];
+    head(f, &heads.map(str::to_owned))?;
+    for storage in distinct(samples.iter().map(|sample| sample.storage.as_str())) {
+        for threads in distinct(samples.iter().map(|sample| &sample.threads)) {
+            for policy in distinct(samples.iter().map(|sample| sample.policy.as_str())) {
+                let rounds: Vec<&AreaSample> = samples
+                    .iter()
+                    .filter(|s| s.storage == storage && s.policy == policy && s.threads == *threads)
+                    .collect();
+                let of = |figure: fn(&AreaSample) -> f64, decimals| {
+                    cell(spread(rounds.iter().copied(), figure), decimals)
+                };
+                let used = rounds
+                    .last()
+                    .map(|sample| &sample.used_percent[..])
+                    .unwrap_or_default();
+                let used: Vec<String> = used.iter().map(|part| format!("{part:.0}")).collect();
+                let cells = [
+                    storage.to_owned(),
+                    policy.to_owned(),
+                    threads.to_string(),
+                    of(|sample| sample.out_mb_per_s, 0),
+                    of(|sample| sample.thread_mb_per_s, 0),
+                    of(|sample| sample.cpu_s, 3),
+                    of(|sample| sample.free_us / 1e3, 1),
+                    used.join(" "),
+                ];
+                line(f, &cells)?;
+            }
+        }
+    }
+    writeln!(f)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
+    let heads = [
+        "tables, measured",
+        "slots in use",
+        "by its figures",
+        "page source",
+        "resident",
+        "bytes a slot in use",
+    ];
+    head(f, &heads.map(str::to_owned))?;
+    let size = |bytes: u64| match bytes {
+        0 => "-".to_owned(),
+        bytes if (bytes as f64) < MIB => format!("{:.0} KiB", bytes as f64 / 1024.0),
+        bytes => format!("{:.1} MiB", bytes as f64 / MIB),
+    };
+    for weight in weights {
+        let per_slot = weight.table_bytes as f64 / weight.slots_used as f64;
+        let cells = [
+            weight.what.clone(),
+            weight.slots_used.to_string(),
+            size(weight.table_bytes),
+            size(weight.source_bytes),
+            size(weight.resident_bytes),
+            if per_slot.is_finite() {
+                format!("{per_slot:.2}")
+            } else {
+                "-".to_owned()
+            },
+        ];
+        line(f, &cells)?;
+    }
+    writeln!(f)?;
+    let heads = [
+        "an area of 1 TiB, by arithmetic",
+        "idle, MiB",
+        "full, MiB",
+        "bytes a slot when full",
+    ];
+    head(f, &heads.map(str::to_owned))?;
+    for phase in KERNEL {
+        let full = phase.idle_per_slot + phase.used_per_slot;
+        let mib = |per_slot: f64| format!("{:.0}", per_slot * TIB_SLOTS as f64 / MIB);
+        let cells = [
+            phase.name.to_owned(),
+            mib(phase.idle_per_slot),
+            mib(full),
+            format!("{full:.2}"),
+        ];
+        line(f, &cells)?;
+    }
+    writeln!(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Cell;
+
+    #[test]
+    fn rounds_become_a_median_and_a_spread() {
+        let mut results = Results::default();
+        for (threads, ops) in [(1, 1), (1, 2), (1, 3), (2, 4), (32, 3)] {
+            let cell = Cell {
+                ops: ops * 1_000_000,
+                wall_s: 1.0,
+                cpu_s: 1.0,
+                p50_ns: 10.0,
+                p99_ns: 20.0,
+            };
+            results
+                .samples
+                .push(Sample::new("lookup", "engine", threads, &cell));
+        }
+        let text = results.to_string();
+        assert!(
+            text.contains("| lookup | 10.0 (10.0..10.0) | 20.0 (20.0..20.0) | 2.00 (1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("2.00 (1.00..3.00) | 4.00 (4.00..4.00) | - |"),
+            "{text}"
+        );
+        assert!(text.contains("| 0.75 |"), "{text}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Before phase III: counts in a static map beside the table, a byte for every slot of the area, used or not. Each
+//! change of a slot is two.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::frames::Frames;
+use super::slots::Slots;
+use super::table::lookup_by_word;
+use super::{FRAMES, SLOTS, Variant, Word};
+
+/// Frames in the words, counts in a map.
+#[derive(Debug)]
+pub(crate) struct CountMap {
+    slots: Slots,
+    frames: Frames,
+    /// Written under the lock of the slot's cluster.
+    counts: Box<[AtomicU8]>,
+}
+
+impl CountMap {
+    pub(crate) fn new(cpus: usize) -> CountMap {
+        CountMap {
+            slots: Slots::new(SLOTS, cpus),
+            frames: Frames::new(FRAMES),
+            counts: (0..SLOTS).map(|_| AtomicU8::new(0)).collect(),
+        }
+    }
+
+    fn count(&self, slot: u64) -> Option<&AtomicU8> {
+        self.counts.get(usize::try_from(slot).ok()?)
+    }
+}
+
+impl Variant for CountMap {
+    fn alloc(&self, cpu: usize) -> Option<u64> {
+        let frame = self.frames.pop()?;
+        let Some(slot) = self.slots.take(cpu, Word::new(frame, 0).0) else {
+            self.frames.release(frame);
+            return None;
+        };
+        // Outside the cluster's lock, which is kind to this variant: nobody else knows the slot yet.
+        self.count(slot)?.store(1, Ordering::Release);
+        Some(slot)
+    }
+
+    fn lookup(&self, slot: u64) -> bool {
+        lookup_by_word(&self.slots, &self.frames, slot)
+    }
+
+    fn dup(&self, slot: u64) {
+        if let (Some(_locked), Some(count)) = (self.slots.lock(slot), self.count(slot)) {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn put(&self, slot: u64) {
+        let (Some(locked), Some(count)) = (self.slots.lock(slot), self.count(slot)) else {
+            return;
+        };
+        let left = count.load(Ordering::Relaxed).saturating_sub(1);
+        count.store(left, Ordering::Relaxed);
+        if left > 0 {
+            return;
+        }
+        let frame = Word(locked.word()).frame();
+        self.slots.free(slot, locked);
+        self.frames.release(frame);
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.slots.bytes() + self.frames.bytes() + self.counts.len() as u64
+    }
+
+    #[cfg(test)]
+    fn used(&self) -> (usize, usize) {
+        (self.slots.used(), self.frames.used())
+    }
+}
