@@ -38,7 +38,10 @@ fn is_verbatim(path: &Path) -> bool {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or("");
-    name.ends_with(".lock") || name.starts_with("LICENSE") || path.starts_with("fuzz/corpus")
+    name.ends_with(".lock")
+        || name.ends_with(".svg")
+        || name.starts_with("LICENSE")
+        || path.starts_with("fuzz/corpus")
 }
 
 /// Every rule on one file.
@@ -162,6 +165,7 @@ mod tests {
         assert!(wrong("a.md", &format!("| {long} |\n")).is_empty());
         assert!(wrong("a.md", &format!("https://{long}\n")).is_empty());
         assert!(wrong("Cargo.lock", &format!("{long}\n")).is_empty());
+        assert!(wrong("plot.svg", &format!("{long} \n")).is_empty());
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Medium {
     const fn name(self) -> &'static str {
         match self {
             Medium::Memory => "memory",
-            Medium::Device => "a device, 50 us a request",
+            Medium::Device => "device, 50 us a request",
         }
     }
 

@@ -1,4 +1,4 @@
-//! Results as line charts: throughput by number of threads, with the range of the rounds as whiskers.
+//! Results as line charts: throughput and CPU time by number of threads, with the range of the rounds as whiskers.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use vswap_bench::spread::Spread;
 
 use crate::Failure;
 use crate::plan::THREADS;
-use crate::record::{Results, distinct, spread};
+use crate::record::{AreaSample, Results, Sample, distinct, spread};
 
-/// Size of a chart in pixels: as wide as a page of documentation shows it.
-const SIZE: (u32, u32) = (760, 440);
+/// Size of one panel in pixels: two beside each other are as wide as a page of documentation shows them.
+const PANEL: (u32, u32) = (560, 440);
 /// Room above the highest point, for the legend.
 const HEADROOM: f64 = 1.6;
 /// Height of letters in pixels: of the caption, and of all others.
@@ -28,12 +28,43 @@ const COLORS: [RGBColor; 6] = [
     RGBColor(90, 90, 90),
 ];
 
-/// A chart with a point for each number of threads.
+/// One file.
 struct Chart {
-    file: String,
     title: String,
+    panels: Vec<Panel>,
+}
+
+/// Lines with a point for each number of threads.
+struct Panel {
     unit: &'static str,
     lines: Vec<(String, Vec<Option<Spread>>)>,
+}
+
+impl Panel {
+    /// A line for each name that `name` gives, through the medians of `figure`.
+    fn of<T>(
+        unit: &'static str,
+        samples: &[&T],
+        name: impl Fn(&T) -> &str,
+        threads: impl Fn(&T) -> usize,
+        figure: impl Fn(&T) -> f64,
+    ) -> Panel {
+        let line = |of: &str| {
+            let at = |count| {
+                let rounds = samples.iter().copied();
+                spread(
+                    rounds.filter(|s| name(s) == of && threads(s) == count),
+                    &figure,
+                )
+            };
+            (of.to_owned(), THREADS.map(at).to_vec())
+        };
+        let names = distinct(samples.iter().map(|sample| name(sample)));
+        Panel {
+            unit,
+            lines: names.into_iter().map(line).collect(),
+        }
+    }
 }
 
 /// Writes a chart for each load and each kind of area to `out`, and says which files it made.
@@ -45,7 +76,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>, Failu
     let charts = ablations(results).into_iter().chain(areas(results));
     let mut files = Vec::new();
     for chart in charts {
-        let file = out.join(&chart.file);
+        let file = out.join(file_name(&chart.title));
         draw(&chart, &file)
             .map_err(|error| Failure::new(format!("cannot draw {}: {error}", file.display())))?;
         files.push(file);
@@ -61,20 +92,16 @@ fn ablations(results: &Results) -> Vec<Chart> {
             .filter(|s| s.load.starts_with("ablation"))
     };
     let chart = |load: &str| {
-        let of_load = || samples().filter(move |sample| sample.load == load);
-        let line = |variant: &str| {
-            let point = |threads| {
-                let rounds = of_load().filter(|s| s.variant == variant && s.threads == threads);
-                spread(rounds, |sample| sample.mops())
-            };
-            (variant.to_owned(), THREADS.map(point).to_vec())
+        let of_load: Vec<&Sample> = samples().filter(|sample| sample.load == load).collect();
+        let panel = |unit, figure: fn(&Sample) -> f64| {
+            Panel::of(unit, &of_load, |s| &s.variant, |s| s.threads, figure)
         };
-        let variants = distinct(of_load().map(|sample| sample.variant.as_str()));
         Chart {
-            file: file_name(load),
             title: load.to_owned(),
-            unit: "million operations a second",
-            lines: variants.into_iter().map(line).collect(),
+            panels: vec![
+                panel("million operations a second", Sample::mops),
+                panel("ns of CPU time an operation", Sample::cpu_ns),
+            ],
         }
     };
     distinct(samples().map(|sample| sample.load.as_str()))
@@ -84,28 +111,25 @@ fn ablations(results: &Results) -> Vec<Chart> {
 }
 
 fn areas(results: &Results) -> Vec<Chart> {
-    let samples = || results.areas.iter();
     let chart = |storage: &str| {
-        let line = |policy: &str| {
-            let point = |threads| {
-                let rounds = samples()
-                    .filter(|s| s.storage == storage && s.policy == policy && s.threads == threads);
-                spread(rounds, |sample| sample.out_mb_per_s)
-            };
-            (policy.to_owned(), THREADS.map(point).to_vec())
+        let of_storage: Vec<&AreaSample> = results
+            .areas
+            .iter()
+            .filter(|sample| sample.storage == storage)
+            .collect();
+        let panel = |unit, figure: fn(&AreaSample) -> f64| {
+            Panel::of(unit, &of_storage, |s| &s.policy, |s| s.threads, figure)
         };
-        let policies = distinct(samples().map(|sample| sample.policy.as_str()));
         Chart {
-            file: file_name(&format!("areas {storage}")),
             title: format!("four areas: {storage}"),
-            unit: "MB written out a second",
-            lines: policies.into_iter().map(line).collect(),
+            panels: vec![
+                panel("MB written out a second", |sample| sample.out_mb_per_s),
+                panel("s of CPU time in all", |sample| sample.cpu_s),
+            ],
         }
     };
-    distinct(samples().map(|sample| sample.storage.as_str()))
-        .into_iter()
-        .map(chart)
-        .collect()
+    let media = distinct(results.areas.iter().map(|sample| sample.storage.as_str()));
+    media.into_iter().map(chart).collect()
 }
 
 /// `title` in lower case, with a dash for all that is neither letter nor digit.
@@ -118,21 +142,34 @@ fn file_name(title: &str) -> String {
 type DrawError = Box<dyn std::error::Error>;
 
 fn draw(chart: &Chart, file: &Path) -> Result<(), DrawError> {
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    let width = PANEL.0 * u32::try_from(chart.panels.len())?;
+    let root = SVGBackend::new(file, (width, PANEL.1)).into_drawing_area();
     root.fill(&WHITE)?;
-    let points = chart
+    let titled = root.titled(&chart.title, ("sans-serif", CAPTION_PX))?;
+    let areas = titled.split_evenly((1, chart.panels.len()));
+    for (panel, area) in chart.panels.iter().zip(&areas) {
+        draw_panel(panel, area)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn draw_panel(
+    panel: &Panel,
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+) -> Result<(), DrawError> {
+    let points = panel
         .lines
         .iter()
         .flat_map(|(_, points)| points.iter().flatten());
     let highest = points.fold(0.0_f64, |highest, point| highest.max(point.max));
-    let last = THREADS.len() - 1;
-    let mut axes = ChartBuilder::on(&root)
-        .caption(&chart.title, ("sans-serif", CAPTION_PX))
+    let last = at(THREADS.len() - 1);
+    let mut axes = ChartBuilder::on(area)
         .margin(10)
         .x_label_area_size(45)
         .y_label_area_size(70)
         .build_cartesian_2d(
-            -0.2..at(last) + 0.2,
+            -0.2..last + 0.2,
             0.0..(highest * HEADROOM).max(f64::MIN_POSITIVE),
         )?;
     axes.configure_mesh()
@@ -140,13 +177,13 @@ fn draw(chart: &Chart, file: &Path) -> Result<(), DrawError> {
         .x_labels(THREADS.len())
         .x_label_formatter(&|x| threads_at(*x))
         .x_desc("threads")
-        .y_desc(chart.unit)
+        .y_desc(panel.unit)
         .label_style(("sans-serif", LABEL_PX))
         .axis_desc_style(("sans-serif", LABEL_PX))
         .draw()?;
-    for (index, (name, points)) in chart.lines.iter().enumerate() {
+    for (index, (name, points)) in panel.lines.iter().enumerate() {
         let color = COLORS[index % COLORS.len()];
-        let beside = (at(index) - at(chart.lines.len() - 1) / 2.0) * BESIDE;
+        let beside = (at(index) - at(panel.lines.len() - 1) / 2.0) * BESIDE;
         let known = || {
             let placed = points.iter().enumerate();
             placed.filter_map(|(x, point)| Some((at(x) + beside, (*point)?)))
@@ -167,7 +204,6 @@ fn draw(chart: &Chart, file: &Path) -> Result<(), DrawError> {
         .background_style(WHITE.mix(0.8))
         .border_style(RGBColor(180, 180, 180))
         .draw()?;
-    root.present()?;
     Ok(())
 }
 
@@ -185,7 +221,6 @@ fn threads_at(x: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::AreaSample;
 
     #[test]
     fn every_kind_of_area_gets_a_chart_that_names_its_lines() {
@@ -211,7 +246,7 @@ mod tests {
         let svg = std::fs::read_to_string(&files[0]).unwrap();
         std::fs::remove_dir_all(&out).unwrap();
         assert_eq!(files.len(), 1);
-        assert!(files[0].ends_with("engine-areas-memory.svg"));
+        assert!(files[0].ends_with("engine-four-areas-memory.svg"));
         assert!(
             svg.contains("turns") && svg.contains("one") && svg.contains("32"),
             "{svg}"

@@ -22,8 +22,8 @@ pub(crate) struct Results {
 pub(crate) struct About {
     pub(crate) quick: bool,
     pub(crate) processors: usize,
-    /// Processes that wanted to run, on average of the last minute, when the run began.
-    pub(crate) load_average: f64,
+    /// Processes that wanted to run, on average of the last minute, when the run began; `None` if nobody says.
+    pub(crate) load_average: Option<f64>,
 }
 
 impl About {
@@ -36,7 +36,7 @@ impl About {
         About {
             quick,
             processors: cpus(),
-            load_average: first.unwrap_or(f64::NAN),
+            load_average: first,
         }
     }
 }
@@ -148,4 +148,34 @@ where
         }
     }
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_can_be_read_again() {
+        let cell = Cell {
+            ops: 5_000_000,
+            wall_s: 0.5,
+            cpu_s: 1.0,
+            p50_ns: 3.0,
+            p99_ns: 4.0,
+        };
+        let results = Results {
+            samples: vec![Sample::new("lookup", "engine", 2, &cell)],
+            ..Results::default()
+        };
+        let text = serde_json::to_string(&results).unwrap();
+        let again: Results = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.samples[0].mops(), 10.0);
+        assert_eq!(again.samples[0].cpu_ns(), 200.0);
+        assert_eq!(again.to_string(), results.to_string());
+    }
+
+    #[test]
+    fn values_keep_the_order_in_which_they_came() {
+        assert_eq!(distinct(["b", "a", "b"].into_iter()), ["b", "a"]);
+    }
 }

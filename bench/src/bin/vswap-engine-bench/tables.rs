@@ -17,9 +17,11 @@ impl Display for Results {
         let about = &self.about;
         writeln!(
             f,
-            "{} processors, load average {:.2} before{}; median (min..max) of the rounds\n",
+            "{} processors, load average {} before{}; median (min..max) of the rounds\n",
             about.processors,
-            about.load_average,
+            about
+                .load_average
+                .map_or("?".to_owned(), |load| format!("{load:.2}")),
             if about.quick { ", QUICK RUN" } else { "" }
         )?;
         let (ablation, operations): (Vec<_>, Vec<_>) = self
