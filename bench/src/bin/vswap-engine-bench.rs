@@ -4,6 +4,8 @@
 //! repeated in rounds that take all variants in turn, and shown as median and range. `--json` keeps all samples;
 //! `plot` draws them.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -140,6 +142,8 @@ fn run(command: &Command) -> Result<(), Failure> {
 fn measure(command: &Command, options: &Measure) -> Result<(), Failure> {
     let plan = plan(options);
     let wants = |part: fn(&Command) -> bool| matches!(command, Command::All(_)) || part(command);
+    // Opened first: a name that cannot be written to is not worth five minutes.
+    let kept = options.json.as_deref().map(create).transpose()?;
     let mut results = Results {
         about: About::now(plan.quick),
         ..Results::default()
@@ -161,10 +165,10 @@ fn measure(command: &Command, options: &Measure) -> Result<(), Failure> {
         eprintln!("areas ...");
         results.areas = areas::run(&plan)?;
     }
-    if let Some(file) = &options.json {
+    if let Some((name, mut file)) = kept {
         let text = serde_json::to_string(&results).map_err(Failure::of("cannot write JSON"))?;
-        std::fs::write(file, text)
-            .map_err(Failure::of(&format!("cannot write {}", file.display())))?;
+        file.write_all(text.as_bytes())
+            .map_err(Failure::of(&format!("cannot write {}", name.display())))?;
     }
     print!("{results}");
     Ok(())
@@ -182,6 +186,14 @@ fn plan(options: &Measure) -> Plan {
         plan.filled_slots = (bytes / vswap_engine::PAGE_BYTES).max(1) as u64;
     }
     plan
+}
+
+fn create(name: &Path) -> Result<(&Path, File), Failure> {
+    let file = File::create(name);
+    Ok((
+        name,
+        file.map_err(Failure::of(&format!("cannot write {}", name.display())))?,
+    ))
 }
 
 fn read(file: &Path) -> Result<Results, Failure> {
