@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use vswap_bench::random::Random;
 use vswap_engine::{
-    Codec, Config, Engine, Entry, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch,
-    Shadow, Storage, StorageError, Written,
+    Codec, Config, Discard, Engine, Entry, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage,
+    Scratch, Shadow, Storage, StorageError, Written,
 };
 
 use crate::Failure;
@@ -106,8 +106,8 @@ impl Device {
 }
 
 impl Storage for Device {
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
-        self.request(|| self.ram.read(slot, page))
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        self.request(|| self.ram.read(slot, pages))
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
@@ -151,6 +151,8 @@ fn engine(medium: Medium, policy: Policy) -> Result<Engine, Failure> {
             slots: AREA_SLOTS as u64,
             bad: Vec::new(),
             priority: policy.priority(index),
+            discard: Discard::None,
+            rotating: false,
             storage: medium.storage()?,
         });
         area.map_err(Failure::of("cannot use an area"))?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, NewArea, PRIORITY_DEFAULT, Page, Shadow, Storage, StorageError,
-    Written,
+    Codec, Config, Discard, Engine, Entry, NewArea, PRIORITY_DEFAULT, Page, Shadow, Storage,
+    StorageError, Written,
 };
 
 use crate::Failure;
@@ -24,7 +24,7 @@ const FRAMES: usize = 64;
 struct Nowhere;
 
 impl Storage for Nowhere {
-    fn read(&self, _slot: u64, _page: &mut Page) -> Result<(), StorageError> {
+    fn read(&self, _slot: u64, _pages: &mut [&mut Page]) -> Result<(), StorageError> {
         Err(StorageError::Short)
     }
 
@@ -118,6 +118,8 @@ fn swap_on(engine: &Engine, slots: u64) -> Result<(), Failure> {
         slots,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
+        discard: Discard::None,
+        rotating: false,
         storage: Box::new(Nowhere),
     });
     area.map(|_| ()).map_err(Failure::of("cannot use an area"))
