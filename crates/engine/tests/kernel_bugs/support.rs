@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, HeapPages, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
+    Codec, Config, Discard, Engine, Entry, HeapPages, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
     PageSource, RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError,
 };
 
@@ -55,6 +55,8 @@ pub fn engine_with_area(frames: usize, slots: u64, bad: &[u64]) -> (Arc<Engine>,
         slots,
         bad: bad.to_vec(),
         priority: PRIORITY_DEFAULT,
+        discard: Discard::None,
+        rotating: false,
         storage: Box::new(probe.clone()),
     };
     engine.swap_on(area).expect("a good area");
@@ -147,9 +149,9 @@ impl fmt::Debug for Probe {
 }
 
 impl Storage for Probe {
-    fn read(&self, slot: u64, page: &mut Page) -> Result<(), StorageError> {
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         self.begin(slot, &self.0.on_read)?;
-        self.0.ram.read(slot, page)
+        self.0.ram.read(slot, pages)
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {

@@ -3,8 +3,8 @@
 use vswap_engine::header::{HEAD_BYTES, HeaderError, Kind, Medium, decode};
 use vswap_engine::table::{COUNT_INLINE_MAX, COUNT_OVERFLOW, Kind as WordKind, POINTER_MAX, Word};
 use vswap_engine::{
-    Entry, NewArea, PAGE_BYTES, RamStorage, SLOTS_PER_CLUSTER, Shadow, SwapOnError, WriteOutError,
-    Written,
+    Discard, Entry, NewArea, PAGE_BYTES, RamStorage, SLOTS_PER_CLUSTER, Shadow, SwapOnError,
+    WriteOutError, Written,
 };
 
 use crate::support::{assert_empty, engine, engine_with_area, out, read};
@@ -107,6 +107,8 @@ fn bug_20_bad_pages_are_checked_against_the_final_size() {
         slots,
         bad: bad.to_vec(),
         priority: 0,
+        discard: Discard::None,
+        rotating: false,
         storage: Box::new(RamStorage::new(0)),
     };
     let refused = engine(1, 0).swap_on(area(8, &[8])).expect_err("beyond");
