@@ -8,6 +8,7 @@
 //! runs the programs without vswap, `VSWAP_E2E_NO_SKIP=1` turns every skip into a failure.
 
 pub mod context;
+pub mod device;
 pub mod ended;
 pub mod failure;
 pub mod job;
@@ -27,7 +28,7 @@ pub use ended::Ended;
 pub use failure::{Failure, Outcome};
 pub use job::Job;
 pub use launch::{Launcher, Running};
-pub use need::require_program;
+pub use need::{require_program, require_root, workload_binary};
 pub use suite::{Test, run_suite};
 
 /// Bytes in a MiB.

@@ -22,6 +22,14 @@ pub fn require_program(name: &str, provided_by: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::Skip(format!("no program {name}; install {provided_by}")))
 }
 
+/// The workloads of `bench/`, which verify every byte they wrote.
+pub fn workload_binary() -> Outcome<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/vswap-workload");
+    let help = "build it with `cargo build --release -p vswap-bench`";
+    std::fs::canonicalize(&built)
+        .map_err(|error| Failure::wrong(format!("no {}: {error}; {help}", built.display())))
+}
+
 /// Skips the test unless this file is there.
 pub fn require_file(path: &str, provided_by: &str) -> Outcome {
     if Path::new(path).exists() {

@@ -9,13 +9,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 use uuid::Uuid;
 use vswap_engine::header::Label;
 
-use crate::size::{RamSize, parse_area_size, parse_duration};
+use crate::size::{PoolSize, RamSize, parse_area_size, parse_duration};
+use crate::swap_spec::SwapSpec;
 
 const EXAMPLES: &str = "\
 Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 50% -- make -j2
   vswap run --ram auto --summary run.json -- python3 job.py
+  vswap run --ram 256M --swap /var/tmp:8G -- ./simulation
   vswap status
   vswap mkswap swapfile --size 2G
   vswap doctor";
@@ -26,13 +28,36 @@ lower case are fine (1.5g).
   50%   is a share of the machine's RAM, or of the container's limit where that is smaller.
   auto  is the container's limit (or the machine's RAM) less what the kernel itself needs for the run.
 
+Swap areas: what the compressed pool has no room for goes to them, the highest prio first, equals in turn.
+  --swap FILE|DEV      an area that `vswap mkswap` or mkswap has made
+  --swap DIR[:SIZE]    a private file in DIR that nobody sees, grows as it is needed and is gone at the end
+  --swap PATH:SIZE     the same for a PATH that does not exist
+  ,prio=N              0 to 32767; without it an area comes after all that have one
+  ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
+
 Exit status: that of the program, also when a signal ended it; 125 for vswap's own errors, 126 for a program that
 cannot be run, or cannot be run under vswap; 127 for one that is not found.
 
 Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
-  vswap run --ram auto --quiet --summary run.json -- python3 job.py";
+  vswap run --ram auto --quiet --summary run.json -- python3 job.py
+  vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation";
+
+const SWAPON_EXAMPLES: &str = "\
+Areas are described as after --swap of `vswap run`; see `vswap run --help`.
+
+Examples:
+  vswap swapon /var/tmp:8G
+  vswap swapon /dev/vdb2,prio=5 --run 4711";
+
+const SWAPOFF_EXAMPLES: &str = "\
+The program goes on running. Each page of the area comes back to the pool or goes to another area; if they have no
+room for it, the area stays in use. Ctrl-C gives up, and the area stays in use as well.
+
+Examples:
+  vswap swapoff /dev/vdb2
+  vswap swapoff --all --run 4711";
 
 const MKSWAP_EXAMPLES: &str = "\
 The header is the one of util-linux: blkid, swaplabel and file read it. What is in use by the kernel, mounted or
@@ -60,6 +85,12 @@ pub enum Command {
     Run(RunArgs),
     /// List your runs that are alive, with current figures.
     Status(StatusArgs),
+    /// Have a run that is alive use more swap areas.
+    #[command(after_help = SWAPON_EXAMPLES)]
+    Swapon(SwapOnArgs),
+    /// Have a run that is alive give swap areas up.
+    #[command(after_help = SWAPOFF_EXAMPLES)]
+    Swapoff(SwapOffArgs),
     /// Make a swap area in a file or block device.
     #[command(after_help = MKSWAP_EXAMPLES)]
     Mkswap(MkswapArgs),
@@ -76,6 +107,12 @@ pub struct RunArgs {
     /// How pages are compressed: lz4 is fast, zstd dense, none keeps them as they are.
     #[arg(long, value_enum, default_value = "lz4")]
     pub codec: Codec,
+    /// Use a swap area behind the compressed pool; may be given again and again.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
+    pub swap: Vec<SwapSpec>,
+    /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
+    #[arg(long, value_name = "SIZE")]
+    pub pool: Option<PoolSize>,
     /// Write the figures of the run to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -103,6 +140,36 @@ pub struct StatusArgs {
     /// Everything known of each run, as a JSON array.
     #[arg(long)]
     pub json: bool,
+    /// The swap areas of each run instead of its figures.
+    #[arg(long)]
+    pub areas: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SwapOnArgs {
+    /// The areas, as after --swap.
+    #[arg(required = true, value_name = "PATH[:SIZE][,prio=N]")]
+    pub areas: Vec<SwapSpec>,
+    /// The process id of the run, where there are several.
+    #[arg(long, value_name = "PID")]
+    pub run: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SwapOffArgs {
+    /// The areas, as `vswap status --areas` names them.
+    #[arg(
+        required_unless_present = "all",
+        conflicts_with = "all",
+        value_name = "PATH"
+    )]
+    pub areas: Vec<PathBuf>,
+    /// All areas of the run.
+    #[arg(long, short)]
+    pub all: bool,
+    /// The process id of the run, where there are several.
+    #[arg(long, value_name = "PID")]
+    pub run: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -26,6 +26,11 @@ impl Failure {
         }
     }
 
+    /// One of vswap's own errors, in the words of another one.
+    pub fn of(error: impl fmt::Display) -> Failure {
+        Failure::own(error.to_string())
+    }
+
     /// The program is there and cannot be run under vswap.
     pub fn cannot_execute(message: impl Into<String>) -> Failure {
         Failure {

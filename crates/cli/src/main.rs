@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod areas;
 mod args;
 mod control;
 mod doctor;
@@ -18,6 +19,8 @@ mod run_dir;
 mod size;
 mod status;
 mod supervise;
+mod swap;
+mod swap_spec;
 
 use std::process::ExitCode;
 
@@ -35,6 +38,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Status(args),
         }) => status::status(&args),
+        Ok(Args {
+            command: Command::Swapon(args),
+        }) => swap::swap_on(&args),
+        Ok(Args {
+            command: Command::Swapoff(args),
+        }) => swap::swap_off(&args),
         Ok(Args {
             command: Command::Mkswap(args),
         }) => mkswap::mkswap(&args),

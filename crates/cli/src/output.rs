@@ -108,6 +108,19 @@ pub fn summary_line(status: &Status) -> String {
     if status.pages_out_zero > 0 {
         line += &format!(", {} pages of zeros", count(status.pages_out_zero));
     }
+    let (written, read) = status.areas.iter().fold((0, 0), |(written, read), area| {
+        (written + area.written_bytes, read + area.read_bytes)
+    });
+    if written > 0 {
+        line += &format!(
+            "; {} written to areas, {} read",
+            bytes(written),
+            bytes(read)
+        );
+    }
+    if status.pages_lost > 0 {
+        line += &format!("; {} pages lost", count(status.pages_lost));
+    }
     line += &format!("; faults {}", count(status.faults));
     if status.fault_us_max > 0.0 {
         line += &format!(
@@ -129,21 +142,54 @@ const COMMAND_CHARS_MAX: usize = 32;
 
 /// The table of `vswap status`. Figures that a run of another version does not give are shown as `-`.
 pub fn status_table(reports: &[Value]) -> String {
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
-    rows.extend(reports.iter().map(status_row));
-    let widths: Vec<usize> = (0..HEADINGS.len())
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    table(&HEADINGS, &TEXT_COLUMNS, reports.iter().map(status_row))
+}
+
+const AREA_HEADINGS: [&str; 6] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "RUN"];
+const AREA_TEXT_COLUMNS: [usize; 2] = [0, 1];
+
+/// The table of `vswap status --areas`, with the columns of `swapon --show` and the run.
+pub fn areas_table(reports: &[Value]) -> String {
+    let rows = reports.iter().flat_map(|report| {
+        let areas = report["areas"].as_array().into_iter().flatten();
+        areas.map(|area| area_row(area, &report["pid"]))
+    });
+    table(&AREA_HEADINGS, &AREA_TEXT_COLUMNS, rows)
+}
+
+fn area_row(area: &Value, pid: &Value) -> [String; 6] {
+    let text = |name: &str| area[name].as_str().unwrap_or("-").to_owned();
+    let size = |name: &str| area[name].as_u64().map_or_else(|| "-".to_owned(), bytes);
+    let failing = area["failing"].as_bool().unwrap_or_default();
+    [
+        printable(&text("name")),
+        text("type"),
+        size("size_bytes"),
+        size("used_bytes") + if failing { " (failing)" } else { "" },
+        area["priority"]
+            .as_i64()
+            .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+        pid.to_string(),
+    ]
+}
+
+/// Lines up rows under their headings: the columns named in `text` to the left, figures to the right.
+fn table<const COLUMNS: usize>(
+    headings: &[&str; COLUMNS],
+    text: &[usize],
+    content: impl Iterator<Item = [String; COLUMNS]>,
+) -> String {
+    let mut rows = vec![headings.map(str::to_owned)];
+    rows.extend(content);
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    });
     let mut table = String::new();
     for row in &rows {
         let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if TEXT_COLUMNS.contains(&column) {
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if text.contains(&column) {
                 line += &format!("{cell:<width$}  ");
             } else {
                 line += &format!("{cell:>width$}  ");
@@ -153,6 +199,13 @@ pub fn status_table(reports: &[Value]) -> String {
         table.push('\n');
     }
     table
+}
+
+/// Text with nothing in it that a terminal would act on.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 fn status_row(report: &Value) -> [String; 10] {
@@ -183,11 +236,7 @@ fn command_cell(command: &Value) -> String {
         .filter_map(Value::as_str)
         .collect();
     let line = words.join(" ");
-    let mut shown: String = line
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .take(COMMAND_CHARS_MAX)
-        .collect();
+    let mut shown: String = printable(&line).chars().take(COMMAND_CHARS_MAX).collect();
     if line.chars().count() > COMMAND_CHARS_MAX {
         shown.truncate(
             shown
@@ -300,5 +349,20 @@ mod tests {
         );
         assert!(!table.contains('\u{1b}'));
         assert_eq!(status_table(&[]).lines().count(), 1);
+    }
+
+    #[test]
+    fn areas_are_shown_as_swapon_shows_them() {
+        let area = json!({"name": "/dev/vdb2", "type": "partition", "size_bytes": 8_u64 << 30, "used_bytes": 4096,
+                          "priority": -1, "failing": false});
+        let table = areas_table(&[json!({"pid": 7, "areas": [area]}), json!({"pid": 8})]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME       TYPE        SIZE   USED  PRIO  RUN",
+                "/dev/vdb2  partition  8 GiB  4 KiB    -1    7"
+            ]
+        );
     }
 }

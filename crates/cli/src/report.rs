@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use serde::Serialize;
+use serde_json::Value;
 use vswap_pager::Status;
 
 /// How the main program ended.
@@ -61,8 +62,8 @@ impl Identity {
         }
     }
 
-    /// The report as one JSON object with a newline at its end.
-    pub fn to_json(&self, status: &Status, ending: Option<Ending>, pretty: bool) -> String {
+    /// The report as one JSON object.
+    pub fn report(&self, status: &Status, ending: Option<Ending>) -> Value {
         let report = Report {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -76,13 +77,8 @@ impl Identity {
             },
             status,
         };
-        let json = if pretty {
-            serde_json::to_string_pretty(&report)
-        } else {
-            serde_json::to_string(&report)
-        };
         // Strings, numbers and flags only: there is nothing in a report that JSON has no form for.
-        json.unwrap_or_default() + "\n"
+        serde_json::to_value(&report).unwrap_or_default()
     }
 }
 
@@ -98,8 +94,7 @@ mod tests {
             pages_out: 7,
             ..Status::default()
         };
-        let text = identity.to_json(&status, Some(Ending::Signaled(9)), true);
-        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let value = identity.report(&status, Some(Ending::Signaled(9)));
         assert_eq!(value["command"], serde_json::json!(["sort", "-S"]));
         assert_eq!(value["program_pid"], 42);
         assert_eq!(value["limit_bytes"], 1_u64 << 30);
@@ -108,8 +103,7 @@ mod tests {
         assert_eq!(value["exit_signal"], 9);
         assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
 
-        let alive = identity.to_json(&status, None, false);
-        assert_eq!(alive.lines().count(), 1);
-        assert!(!alive.contains("exit_status"));
+        let alive = identity.report(&status, None);
+        assert!(alive.get("exit_status").is_none());
     }
 }

@@ -12,14 +12,16 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
+use serde_json::Value;
 use vswap_pager::{Config, Pager, Status};
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::signals;
 use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::{cgroup, procfs};
 
+use crate::areas;
 use crate::args::RunArgs;
-use crate::control::Server;
+use crate::control::{Asker, Request, Server};
 use crate::doctor;
 use crate::failure::Failure;
 use crate::output::{bytes, notice, summary_line};
@@ -54,6 +56,7 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     let pager = Pager::start(Config {
         limit_bytes,
         codec: args.codec.into(),
+        pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
         run_dir: run_dir.path().to_owned(),
         checksums: args.debug_checksums,
         evict_all_every: args.debug_evict_every,
@@ -61,6 +64,9 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     })
     .map_err(|error| Failure::own(error.to_string()))?;
 
+    for spec in &args.swap {
+        areas::swap_on(&pager, spec)?;
+    }
     let server = Server::bind(run_dir.path()).map_err(|error| {
         Failure::own(format!("cannot make the socket for vswap status: {error}"))
     })?;
@@ -76,7 +82,7 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     let identity = Identity::new(&args.command, program_pid, started);
     let supervisor = Supervisor::new(&signals, &pager, program_pid, args.quiet);
     let ending = std::thread::scope(|scope| {
-        scope.spawn(|| server.serve(|| identity.to_json(&pager.status(), None, false)));
+        scope.spawn(|| server.serve(|request, asker| answer(&pager, &identity, &request, asker)));
         let ending = supervisor.supervise();
         server.stop();
         ending
@@ -89,6 +95,28 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
         signals::die_by(signal);
     }
     Ok(ExitCode::from(ending.exit_status()))
+}
+
+/// Does what another command asks of this run.
+fn answer(
+    pager: &Pager,
+    identity: &Identity,
+    request: &Request,
+    asker: &Asker<'_>,
+) -> Result<Value, String> {
+    match request {
+        Request::Status => Ok(identity.report(&pager.status(), None)),
+        Request::SwapOn(spec) => {
+            let done = areas::swap_on(pager, &spec.parse()?);
+            done.map_err(|failure| failure.to_string())?;
+            Ok(Value::Null)
+        }
+        Request::SwapOff(name) => {
+            let done = pager.swap_off(name, &|| asker.has_gone());
+            done.map_err(|error| format!("{name}: {error}"))?;
+            Ok(Value::Null)
+        }
+    }
 }
 
 /// Each process of the run costs vswap some descriptors. Raised only once the program has its own limit.
@@ -215,8 +243,8 @@ fn report(
         notice(&summary_line(status));
     }
     if let Some((path, mut file)) = summary {
-        let json = identity.to_json(status, Some(ending), true);
-        if let Err(error) = file.write_all(json.as_bytes()) {
+        let report = identity.report(status, Some(ending));
+        if let Err(error) = writeln!(file, "{report:#}") {
             notice(&format!(
                 "cannot write the summary to {}: {error}",
                 path.display()

@@ -51,6 +51,16 @@ pub enum RamSize {
     Auto,
 }
 
+/// What `--pool` was given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PoolSize {
+    /// No pool: pages go straight to the areas.
+    Off,
+    Bytes(u64),
+    /// Of what `--ram` came to.
+    Percent(f64),
+}
+
 /// RAM of the machine, and what the container may use of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Available {
@@ -197,6 +207,46 @@ impl RamSize {
     }
 }
 
+impl FromStr for PoolSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PoolSize, String> {
+        const EXAMPLES: &str = "for example: 128M, 25%, off";
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(PoolSize::Off);
+        }
+        let (number, unit) = split_unit(text);
+        let value: f64 = number
+            .parse()
+            .map_err(|_| format!("expected a size, a share of --ram, or off; {EXAMPLES}"))?;
+        match (unit, factor(unit)) {
+            _ if value == 0.0 => Ok(PoolSize::Off),
+            ("%", _) if value <= 100.0 => Ok(PoolSize::Percent(value)),
+            ("%", _) => Err(format!("{text} is more than all of --ram; {EXAMPLES}")),
+            (_, Some(factor)) => scaled(value, factor)
+                .map(PoolSize::Bytes)
+                .ok_or_else(|| format!("{text} is more than any machine has; {EXAMPLES}")),
+            (_, None) => Err(format!(
+                "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ... or %); {EXAMPLES}"
+            )),
+        }
+    }
+}
+
+impl PoolSize {
+    /// The limit in bytes.
+    pub fn resolve(self, ram_bytes: u64) -> u64 {
+        match self {
+            PoolSize::Off => 0,
+            PoolSize::Bytes(size) => size,
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            // at most `ram_bytes`
+            PoolSize::Percent(share) => (ram_bytes as f64 * share / 100.0) as u64,
+        }
+    }
+}
+
 impl Available {
     /// What there is to share: the container's limit, or the machine's RAM.
     pub fn whole(self) -> u64 {
@@ -226,6 +276,31 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn pools_are_sizes_shares_or_nothing() {
+        for (text, expected) in [
+            ("off", 0),
+            ("0", 0),
+            ("0%", 0),
+            ("25%", GIB / 4),
+            ("100%", GIB),
+            ("128M", 128 * MIB),
+            ("1.5g", GIB + GIB / 2),
+        ] {
+            let pool: PoolSize = text.parse().expect(text);
+            assert_eq!(pool.resolve(GIB), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("", "expected a size"),
+            ("-1", "expected a size"),
+            ("101%", "more than all of --ram"),
+            ("1Q", "no unit"),
+        ] {
+            let error = text.parse::<PoolSize>().expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
 
     fn parse(text: &str) -> Result<RamSize, String> {
         text.parse()

@@ -5,27 +5,35 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::args::StatusArgs;
-use crate::control;
+use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::output::{print, status_table};
+use crate::output::{areas_table, print, status_table};
 use crate::run_dir;
 
 /// Prints the table, or the JSON array, of the runs that are alive.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let mut reports: Vec<Value> = run_dir::living()
-        .into_iter()
-        .map(|(pid, dir)| {
-            // A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
-            control::ask(&dir)
-                .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
-        })
-        .collect();
-    reports.sort_by_key(|report| report["pid"].as_u64());
+    let reports = reports();
     if args.json {
         print(&format!("{:#}\n", Value::Array(reports)))
     } else if reports.is_empty() {
         print("no runs\n")
+    } else if args.areas {
+        print(&areas_table(&reports))
     } else {
         print(&status_table(&reports))
     }
+}
+
+/// What the living runs say of themselves, by process id.
+fn reports() -> Vec<Value> {
+    let mut reports: Vec<Value> = run_dir::living()
+        .into_iter()
+        .map(|(pid, dir)| {
+            // A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
+            control::ask(&dir, &Request::Status)
+                .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
+        })
+        .collect();
+    reports.sort_by_key(|report| report["pid"].as_u64());
+    reports
 }

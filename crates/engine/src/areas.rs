@@ -124,6 +124,8 @@ pub struct AreaFigures {
     pub discard_errors: u64,
     /// It could not take a page the last time.
     pub failing: bool,
+    /// Why it could not take a page the last time that it failed to.
+    pub last_error: Option<StorageError>,
     /// It is being swapped off.
     pub closing: bool,
 }

@@ -15,6 +15,8 @@ pub struct Config {
     pub limit_bytes: u64,
     /// How pages are compressed.
     pub codec: Codec,
+    /// Bytes that the compressed pool may take at the most, if the user said so; 0 is no pool at all.
+    pub pool_limit_bytes: Option<u64>,
     /// Directory of this run, made and removed by the caller; the agent's socket is made in it.
     pub run_dir: PathBuf,
     /// Keep a checksum of every stored page and check it when the page comes back.

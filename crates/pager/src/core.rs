@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use vswap_engine::Engine;
 use vswap_sys::{cpu, maps, process};
 
+use crate::area_reads::AreaReads;
+use crate::areas::Areas;
 use crate::config::Config;
 use crate::fork::Forks;
 use crate::governor::Governor;
@@ -45,6 +47,10 @@ pub struct Core {
     pub stats: Stats,
     /// What is to be compressed.
     pub writeback: Writeback,
+    /// Files and devices behind the pool.
+    pub areas: Areas,
+    /// Swap-ins that wait for them.
+    pub area_reads: AreaReads,
     /// What counts of processes that share pages, and of those without an agent.
     pub shares: Shares,
     /// Forked children that have not said hello.
@@ -71,6 +77,8 @@ impl Core {
             shares: Shares::default(),
             forks: Forks::default(),
             writeback: Writeback::default(),
+            areas: Areas::default(),
+            area_reads: AreaReads::default(),
             spaces: Mutex::new(Row::Innermost, "the list of spaces", Vec::new()),
             next_space: AtomicU64::new(1),
             kept_pages: AtomicI64::new(0),

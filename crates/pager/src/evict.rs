@@ -62,7 +62,7 @@ enum Window {
 
 struct Evictor<'a> {
     core: &'a Core,
-    space: &'a Space,
+    space: &'a Arc<Space>,
     process: &'a Process,
     server: FaultServer<'a>,
     scratch: Scratch,

@@ -1,19 +1,17 @@
-//! Serving faults: first touches, swap-ins, and writes to pages whose entry was kept.
+//! Serving faults: first touches, and writes to pages whose entry was kept. Pages that come back are in `swap_in`.
 //!
-//! Called with the space lock held by the readers and by the evictor (for faults that waited). The lock is released
-//! while entries are read; a claim in the layout keeps the page meanwhile, and a layout event that arrives in
-//! between cancels the claim. Threads whose faults were served are woken only when the lock has been given back
+//! Called with the space lock held by the readers and by the evictor (for faults that waited). Threads whose faults were served are woken only when the lock has been given back
 //! (`release`): the kernel may run a woken thread at once in place of the one that wakes it, and its next fault would
 //! then wait for a lock whose holder does not run.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use vswap_engine::{Entry, Page, Scratch, SwapInError};
+use vswap_engine::{Page, Scratch};
 use vswap_sys::uffd::{UffdError, copy_mode};
 
 use crate::core::Core;
-use crate::layout::{Direction, Ticket};
 use crate::lock::MutexGuard;
 use crate::reader;
 use crate::rules::{self, Rule};
@@ -49,36 +47,53 @@ pub enum Outcome {
     Again,
 }
 
-/// A page being brought in.
-struct Incoming {
-    page: u64,
-    entry: Entry,
-    ticket: Ticket,
+/// What a thread needs to serve faults: made once, used for one space after another.
+pub struct Buffers {
+    pub(crate) scratch: Scratch,
+    /// What is being brought in.
+    pub(crate) pages: Box<[Page]>,
+    pub(crate) recorder: LatencyRecorder,
+}
+
+impl Buffers {
+    /// Buffers of one thread.
+    pub fn new(core: &Core) -> Buffers {
+        Buffers {
+            scratch: core.engine.scratch(),
+            pages: (0..WINDOW_PAGES_MAX).map(|_| Page([0; 4096])).collect(),
+            recorder: core.stats.recorder(),
+        }
+    }
 }
 
 /// Serves faults of one space; one per thread, it owns the buffers.
 pub struct FaultServer<'a> {
-    core: &'a Core,
-    space: &'a Space,
-    scratch: Scratch,
-    pages: Box<[Page]>,
+    pub(crate) core: &'a Core,
+    pub(crate) space: &'a Arc<Space>,
+    pub(crate) buffers: Buffers,
     /// First page and number of pages of what was served and not yet announced to the threads that wait.
-    served: Vec<(u64, u64)>,
-    recorder: LatencyRecorder,
+    pub(crate) served: Vec<(u64, u64)>,
 }
 
 impl<'a> FaultServer<'a> {
     /// A server with buffers of its own.
-    pub fn new(core: &'a Core, space: &'a Space) -> FaultServer<'a> {
-        let pages = (0..WINDOW_PAGES_MAX).map(|_| Page([0; 4096])).collect();
+    pub fn new(core: &'a Core, space: &'a Arc<Space>) -> FaultServer<'a> {
+        FaultServer::with(core, space, Buffers::new(core))
+    }
+
+    /// A server with buffers that another one has used.
+    pub fn with(core: &'a Core, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
-            scratch: core.engine.scratch(),
-            pages,
+            buffers,
             served: Vec::new(),
-            recorder: core.stats.recorder(),
         }
+    }
+
+    /// The buffers, for another server.
+    pub fn into_buffers(self) -> Buffers {
+        self.buffers
     }
 
     /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
@@ -195,7 +210,7 @@ impl<'a> FaultServer<'a> {
     }
 
     /// The thread shall look again.
-    fn wake(&mut self, fault: &Fault) {
+    pub(crate) fn wake(&mut self, fault: &Fault) {
         self.served.push((fault.page, 1));
     }
 
@@ -304,7 +319,7 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    fn took(&self, pages: u64) {
+    pub(crate) fn took(&self, pages: u64) {
         self.core.governor.took_pages(pages);
         self.space.gave(pages.cast_signed());
     }
@@ -330,123 +345,6 @@ impl<'a> FaultServer<'a> {
             .count();
         u64::try_from(wanted).unwrap_or(1).max(1)
     }
-
-    /// Bring a page back, and what follows it when the fault continues a stream.
-    fn swap_in<'g>(
-        &mut self,
-        mut state: MutexGuard<'g, State>,
-        fault: &Fault,
-        entry: Entry,
-    ) -> (MutexGuard<'g, State>, Outcome)
-    where
-        'a: 'g,
-    {
-        let incoming = claim_window(&mut state, fault.page, entry);
-        drop(state);
-        let read = self.read_entries(&incoming);
-        state = self.space.lock();
-        let good = match read {
-            Ok(pages) => pages,
-            Err((pages, error)) => {
-                // The entry may have been given up by a layout event meanwhile; then the claim says so.
-                let failed = &incoming[pages];
-                if state.layout.finish(failed.ticket) == Some(failed.page) {
-                    self.core.fail_closed(self.space, failed.page, &error);
-                }
-                pages
-            }
-        };
-        let outcome = self.install(&mut state, fault, &incoming, good);
-        (state, outcome)
-    }
-
-    /// Read entries into the buffers, one after the other; the number read, or where it failed.
-    fn read_entries(&mut self, incoming: &[Incoming]) -> Result<usize, (usize, SwapInError)> {
-        for (index, (page, buffer)) in incoming.iter().zip(self.pages.iter_mut()).enumerate() {
-            if let Err(error) = self
-                .core
-                .engine
-                .swap_in(page.entry, buffer, &mut self.scratch)
-            {
-                return Err((index, error));
-            }
-        }
-        Ok(incoming.len())
-    }
-
-    /// With the lock held again: give the pages to the process and settle their words.
-    fn install(
-        &mut self,
-        state: &mut State,
-        fault: &Fault,
-        incoming: &[Incoming],
-        good: usize,
-    ) -> Outcome {
-        let mut held = 0;
-        for page in incoming {
-            let still_ours = state.layout.finish(page.ticket) == Some(page.page);
-            if still_ours && held < good && incoming[held].page == page.page {
-                held += 1;
-            }
-        }
-        if held == 0 {
-            return Outcome::Again;
-        }
-        let keep = !fault.write && self.core.may_keep_copies();
-        let modes = copy_mode::DONTWAKE | if keep { copy_mode::WP } else { 0 };
-        let (uffd, source) = (&self.space.uffd, self.pages.as_ptr().cast());
-        let answer = fill(held as u64, |bytes| {
-            uffd.copy(fault.page * PAGE_BYTES, source, bytes, modes)
-        });
-        let done = match answer {
-            Ok(done) => done,
-            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-            Err(error) => return self.not_installed(state, fault, error),
-        };
-        self.served.push((fault.page, done));
-        for page in incoming.iter().take(usize::try_from(done).unwrap_or(0)) {
-            if keep {
-                state
-                    .layout
-                    .words
-                    .set(page.page, PageWord::kept(page.entry));
-                self.core.kept_one();
-            } else {
-                state.layout.words.set(page.page, PageWord::PLAIN);
-                self.core.engine.put(page.entry);
-            }
-        }
-        state.swap_ins.reached(fault.page, done);
-        self.took(done);
-        self.core.stats.pages_in.add(done);
-        self.core.stats.faults.add(1);
-        self.recorder.record(fault.since.elapsed());
-        Outcome::Done
-    }
-
-    /// The kernel refused the page.
-    fn not_installed(&mut self, state: &mut State, fault: &Fault, error: UffdError) -> Outcome {
-        match error {
-            // A page is there that vswap did not put there: what the program sees is the truth.
-            UffdError::Exists { .. } => {
-                if let Some(entry) = state.layout.words.set(fault.page, PageWord::PLAIN).entry() {
-                    self.core.engine.put(entry);
-                }
-                self.wake(fault);
-            }
-            UffdError::Gone => {}
-            // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
-            // mapping is there but no longer registered, waking the thread would show it zeros.
-            error => {
-                if self.core.is_mapped(self.space, fault.page) {
-                    self.core.fail_closed(self.space, fault.page, &error);
-                } else {
-                    self.wake(fault);
-                }
-            }
-        }
-        Outcome::Done
-    }
 }
 
 impl std::fmt::Debug for FaultServer<'_> {
@@ -459,7 +357,10 @@ impl std::fmt::Debug for FaultServer<'_> {
 
 /// Fill `pages` pages with `call`, which takes bytes; the pages done. A window may reach over the end of a mapping
 /// into the next, which one call cannot fill: then only the first page.
-fn fill(pages: u64, call: impl Fn(u64) -> Result<(), UffdError>) -> Result<u64, UffdError> {
+pub(crate) fn fill(
+    pages: u64,
+    call: impl Fn(u64) -> Result<(), UffdError>,
+) -> Result<u64, UffdError> {
     match call(pages * PAGE_BYTES) {
         Ok(()) => Ok(pages),
         Err(error) if error.done_bytes() >= PAGE_BYTES => Ok(error.done_bytes() / PAGE_BYTES),
@@ -468,30 +369,4 @@ fn fill(pages: u64, call: impl Fn(u64) -> Result<(), UffdError>) -> Result<u64, 
         }
         Err(error) => Err(error),
     }
-}
-
-/// Claim the faulting page and the swapped pages behind it that the stream's window reaches.
-fn claim_window(state: &mut State, page: u64, entry: Entry) -> Vec<Incoming> {
-    let window = state.swap_ins.window(page);
-    let mut incoming = vec![Incoming {
-        page,
-        entry,
-        ticket: state.layout.claim(page, Direction::In),
-    }];
-    for next in page + 1..page + window {
-        let word = state.layout.words.get(next);
-        let PageState::Swapped(entry) = word.state() else {
-            break;
-        };
-        if word.is_claimed() || !state.layout.registered.contains(next) {
-            break;
-        }
-        let ticket = state.layout.claim(next, Direction::In);
-        incoming.push(Incoming {
-            page: next,
-            entry,
-            ticket,
-        });
-    }
-    incoming
 }

@@ -42,6 +42,10 @@ const RESCAN_PART: u64 = 64;
 /// the program's own pages.
 const FLOOR_PART: u64 = 12;
 const FLOOR_BYTES_LEAST: u64 = 2 << 20;
+/// With physical areas the pool takes one part in this many of the limit, unless the user says otherwise.
+const POOL_PART_WITH_AREAS: u64 = 2;
+/// How often areas that begin to fail are looked for.
+const AREAS_EVERY: Duration = Duration::from_millis(500);
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
 const UNSURE_PART: u64 = 16;
 /// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
@@ -201,11 +205,19 @@ impl Governor {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// The most the pool may take, so that the program keeps its floor.
-    pub fn pool_limit_bytes(&self, own_bytes: u64) -> u64 {
+    /// The most the pool may take: what the user said, and so that the program keeps its floor. With areas behind it
+    /// the pool need not hold everything, and leaves half of the limit to the program.
+    pub fn pool_limit_bytes(&self, core: &Core) -> u64 {
         let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
-        self.limit_bytes
-            .saturating_sub(floor + own_bytes + self.watermark_bytes)
+        let most = self
+            .limit_bytes
+            .saturating_sub(floor + core.own_fixed_bytes() + self.watermark_bytes);
+        let wanted = match core.config.pool_limit_bytes {
+            Some(bytes) => bytes,
+            None if core.areas.any() => self.limit_bytes / POOL_PART_WITH_AREAS,
+            None => most,
+        };
+        wanted.min(most)
     }
 
     /// Current figures: limit, total, peak, resident, own, peak needed, strangers.
@@ -287,6 +299,7 @@ pub fn run(core: &Arc<Core>) {
         }
     };
     threads::hurry_most();
+    let mut areas_seen = Instant::now();
     while !governor.has_stopped() {
         let spaces = core.spaces();
         lifecycle::reap(core, &spaces);
@@ -304,11 +317,14 @@ pub fn run(core: &Arc<Core>) {
             strangers: strangers.count,
         };
         let total = governor.settle(&sample, core);
-        core.engine
-            .set_pool_limit(governor.pool_limit_bytes(core.own_fixed_bytes()));
+        core.engine.set_pool_limit(governor.pool_limit_bytes(core));
         let growing = spaces.len().min(core.cpus.len()) as u64;
         steer(core, &residents, total, growing);
         compact(core);
+        if areas_seen.elapsed() > AREAS_EVERY {
+            core.areas.report(&core.engine);
+            areas_seen = Instant::now();
+        }
         governor.sleep(governor.pause(total, growing));
     }
 }

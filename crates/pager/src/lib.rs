@@ -2,10 +2,12 @@
 //!
 //! [`Pager`] is one run. Its threads: one that hears agents say hello (`server`), one that samples memory
 //! (`governor`), one that looks how much of it is shared (`shares`), one a CPU that compresses (`writeback`), one a
-//! filter that takes system calls in and one a space that answers them (`notify`), and for each active space a fault
-//! reader a CPU (`reader`) and an evictor (`evict`).
+//! filter that takes system calls in and one a space that answers them (`notify`), for each active space a fault
+//! reader a CPU (`reader`) and an evictor (`evict`), and with physical areas a few that wait for them (`area_reads`).
 
 mod agent;
+mod area_reads;
+pub mod areas;
 pub mod config;
 mod core;
 mod evict;
@@ -30,6 +32,7 @@ mod space;
 mod stats;
 pub mod status;
 mod stream;
+mod swap_in;
 mod threads;
 pub mod words;
 mod writeback;
@@ -38,13 +41,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use vswap_engine::Engine;
+use vswap_engine::{Engine, SwapOnError};
 use vswap_sys::eventfd::EventFd;
 use vswap_sys::memory::MemoryError;
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::sock::SockError;
 use vswap_sys::{cpu, process, procfs};
 
+pub use areas::{AreaStatus, GiveUpError, SwapOn};
 pub use config::Config;
 pub use status::Status;
 
@@ -97,7 +101,7 @@ impl Pager {
             frames: usize::try_from(config.frames()).unwrap_or(usize::MAX),
             cpus: cpu::bound(),
             codec: config.codec,
-            pool_limit_bytes: config.limit_bytes,
+            pool_limit_bytes: config.pool_limit_bytes.unwrap_or(config.limit_bytes),
             checksums: config.checksums,
         };
         let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
@@ -122,6 +126,29 @@ impl Pager {
             ("LD_PRELOAD".into(), preload),
             (SOCKET_ENV.into(), self.socket.clone().into_os_string()),
         ]
+    }
+
+    /// Begin to use a physical area.
+    ///
+    /// # Errors
+    /// [`SwapOnError`]; nothing has changed, and the disk is closed.
+    pub fn swap_on(&self, area: SwapOn) -> Result<(), SwapOnError> {
+        area_reads::start(&self.core);
+        self.core.areas.swap_on(&self.core.engine, area)
+    }
+
+    /// Give a physical area up while the program runs: each of its pages comes back to the pool or goes to another
+    /// area. Returns when it is empty; `cancel` is asked in between.
+    ///
+    /// # Errors
+    /// [`GiveUpError`]; the area is then in use as before, with its old priority.
+    pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
+        self.core.areas.swap_off(&self.core.engine, name, cancel)
+    }
+
+    /// The physical areas, in the order in which they came.
+    pub fn areas(&self) -> Vec<AreaStatus> {
+        self.core.areas.status(&self.core.engine)
     }
 
     /// Living processes of the run, managed or not.
@@ -157,6 +184,9 @@ impl Pager {
             pages_busy: stats.pages_busy.get(),
             moved_unsaid: stats.moved_unsaid.get(),
             retries: stats.retries.get(),
+            areas: self.areas(),
+            physical_pages: engine.physical,
+            pages_lost: core.areas.pages_lost(),
             fault_us_p50: latency.p50_us,
             fault_us_p99: latency.p99_us,
             fault_us_max: latency.max_us,
@@ -182,6 +212,7 @@ impl Pager {
         let status = self.status();
         self.core.governor.stop();
         self.core.writeback.stop();
+        self.core.area_reads.stop();
         // The threads end with the process at the latest.
         let _ = self.stop.signal();
         status

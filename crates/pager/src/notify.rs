@@ -148,7 +148,7 @@ fn start_answering(core: &Arc<Core>, space: &Arc<Space>) -> Sender<Call> {
     calls
 }
 
-fn answer_all(core: &Core, space: &Space, taken: &Receiver<Call>) {
+fn answer_all(core: &Core, space: &Arc<Space>, taken: &Receiver<Call>) {
     let Some(process) = space.process.get() else {
         return;
     };
@@ -164,7 +164,7 @@ fn answer_all(core: &Core, space: &Space, taken: &Receiver<Call>) {
     }
 }
 
-fn answer(core: &Core, space: &Space, process: &Process, call: &Notification) -> Answer {
+fn answer(core: &Core, space: &Arc<Space>, process: &Process, call: &Notification) -> Answer {
     let args = call.args;
     let result = match call.nr {
         MADVISE if args[2] == MADV_WIPEONFORK => {

@@ -6,6 +6,7 @@
 //! event is unread (rule P3), so that a mapping is never taken for the one that lay there before.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -162,7 +163,7 @@ pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
 
 /// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
 /// until that is done; gives up when the process ends.
-pub fn let_go(core: &Core, space: &Space, start: u64, bytes: u64) {
+pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
     let mut server = FaultServer::new(core, space);
     space.lock().layout.foreign.insert(range.clone());

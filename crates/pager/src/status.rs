@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::areas::AreaStatus;
+
 /// Figures of one run at one moment. Bytes unless the name says otherwise.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Status {
@@ -31,6 +33,12 @@ pub struct Status {
     pub compressed_pages: u64,
     /// Of these, pages kept as they are because they do not compress.
     pub raw_pages: u64,
+    /// Of these, pages that lie in physical areas.
+    pub physical_pages: u64,
+    /// Pages that could not be read back from their area.
+    pub pages_lost: u64,
+    /// Physical areas in use.
+    pub areas: Vec<AreaStatus>,
     /// Bytes that the compressed pages take, without the pool's own waste.
     pub payload_bytes: u64,
     /// Pages moved out of the program since the start.

@@ -3,10 +3,12 @@
 //! Any bytes are heard or refused, and what is heard is what was said. Everything goes through the very calls that the
 //! pager and the command use, over real sockets, pipes and memory files.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -22,7 +24,7 @@ use crate::control;
 /// Longer than any message, so that those are tried that are too long; shorter than a pipe holds.
 const MESSAGE_BYTES_MAX: usize = 4096;
 /// The answer of a run without figures.
-const REPORT: &str = "{}\n";
+const REPORT: &str = "figures";
 
 /// The first byte chooses who is spoken to.
 pub fn messages(data: &[u8]) {
@@ -221,17 +223,25 @@ fn same(event: &[u8; EVENT_BYTES], message: &Message) {
     }
 }
 
-/// The control socket answers its one request and nothing else, and always ends.
+/// The control socket answers requests and nothing else, and always ends.
 fn request(said: &[u8]) {
     let (mut client, run) = UnixStream::pair().expect("a socket");
     client.write_all(said).expect("room");
     client.shutdown(Shutdown::Write).expect("open");
-    let answered = control::answer(&run, || REPORT.to_owned());
+    let heard = RefCell::new(None);
+    let answered = control::answer(&run, &AtomicBool::new(false), |request, _| {
+        *heard.borrow_mut() = Some(request);
+        Ok(REPORT.into())
+    });
     drop(run);
     let mut text = String::new();
     let read = client.read_to_string(&mut text);
-    if answered.is_ok() && said.starts_with(b"status\n") {
-        assert_eq!(text, REPORT);
+    if let (Ok(()), Some(request)) = (answered, heard.take()) {
+        assert!(text.contains(REPORT));
+        // What was heard means the same when it is said again.
+        let again = serde_json::to_vec(&request).expect("JSON");
+        let decoded: control::Request = serde_json::from_slice(&again).expect("a request");
+        assert_eq!(decoded, request);
     } else {
         assert_eq!(text, "");
     }

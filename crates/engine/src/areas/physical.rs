@@ -24,6 +24,8 @@ pub(crate) struct Physical {
     usable: u64,
     /// The last write failed: no page is given to it until one has left it.
     failing: AtomicBool,
+    /// Why, for people.
+    last_error: Lock<Option<StorageError>>,
     /// It is being swapped off. Changed by who does that; taken under the lock of the order.
     is_closing: AtomicBool,
     /// It was swapped off: its number can be used again.
@@ -45,6 +47,7 @@ impl Physical {
             storage: Lock::new(Some(Arc::from(new.storage))),
             priority: new.priority,
             failing: AtomicBool::new(false),
+            last_error: Lock::new(None),
             is_closing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             next: OncePtr::new(),
@@ -96,8 +99,9 @@ impl Physical {
     pub(super) fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
         let storage = self.storage();
         let written = storage.and_then(|storage| storage.write(slot, pages));
-        if written.is_err() {
+        if let Err(error) = written {
             self.set_failing(true);
+            *self.last_error.lock() = Some(error);
         }
         self.count(&self.pages_written, pages.len(), written)
     }
@@ -144,6 +148,7 @@ impl Physical {
             pages_discarded: self.pages_discarded.load(Ordering::Relaxed),
             discard_errors: self.discard_errors.load(Ordering::Relaxed),
             failing: self.is_failing(),
+            last_error: *self.last_error.lock(),
             closing: self.is_closing.load(Ordering::Relaxed),
         }
     }

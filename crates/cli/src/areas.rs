@@ -1,0 +1,113 @@
+//! Opening what the user names as a swap area: one that was made before, or a private file that is made now.
+//!
+//! Everything that `swapon` refuses is refused here, before the area is used, with what to do about it.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use vswap_engine::Discard;
+use vswap_engine::header::{self, Medium, PAGES_MAX};
+use vswap_pager::{Pager, SwapOn};
+use vswap_sys::area_file::{self, AreaError, AreaFile};
+use vswap_sys::disk::{Disk, Options};
+
+use crate::failure::Failure;
+use crate::output::notice;
+use crate::swap_spec::SwapSpec;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// Opens an area and has the run use it.
+pub fn swap_on(pager: &Pager, spec: &SwapSpec) -> Result<(), Failure> {
+    let refused = |why: String| Failure::own(format!("{}: {why}", spec.path.display()));
+    let area = open(spec).map_err(refused)?;
+    pager
+        .swap_on(area)
+        .map_err(|error| refused(error.to_string()))
+}
+
+fn open(spec: &SwapSpec) -> Result<SwapOn, String> {
+    let is_directory = spec.path.is_dir();
+    if is_directory || (spec.size.is_some() && !spec.path.exists()) {
+        private(spec)
+    } else if spec.size.is_some() {
+        Err(
+            "it exists, and a size is for private files that do not: leave the size out to use the area in it, or \
+             name a directory"
+                .to_owned(),
+        )
+    } else {
+        made_before(spec)
+    }
+}
+
+/// A private file that grows up to its size, or to that of its file system.
+fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
+    let bytes = match spec.size {
+        Some(bytes) => bytes,
+        None => file_system_bytes(&spec.path).map_err(|error| error.to_string())?,
+    };
+    let slots = (bytes / PAGE_BYTES).min(PAGES_MAX);
+    let disk = Disk::private(&spec.path, slots * PAGE_BYTES, Options::default())
+        .map_err(|error| error.to_string())?;
+    Ok(SwapOn {
+        name: name(spec)?,
+        disk,
+        slots,
+        bad: Vec::new(),
+        priority: spec.priority,
+        // What is free again is given back to the file system.
+        discard: spec.discard.unwrap_or(Discard::Pages),
+    })
+}
+
+fn file_system_bytes(directory: &Path) -> std::io::Result<u64> {
+    let found = statvfs(directory)?;
+    Ok(found.f_blocks.saturating_mul(found.f_frsize))
+}
+
+/// An area with a header.
+fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
+    let file = AreaFile::open(&spec.path).map_err(|error| match error {
+        AreaError::Missing => format!(
+            "{error}: make an area with vswap mkswap, name a directory, or give a size for a private file ({}:8G)",
+            spec.path.display()
+        ),
+        error => error.to_string(),
+    })?;
+    let medium = Medium {
+        kind: match file.kind() {
+            area_file::Kind::RegularFile => header::Kind::RegularFile,
+            area_file::Kind::BlockDevice => header::Kind::BlockDevice,
+        },
+        bytes: file.bytes(),
+    };
+    let ends = file.ends().map_err(|error| error.to_string())?;
+    let header = header::decode(&ends.head, medium).map_err(|error| error.to_string())?;
+    if header.dropped_pages > 0 {
+        notice(&format!(
+            "{}: {} of its pages lie beyond what an area can have, and are not used",
+            spec.path.display(),
+            header.dropped_pages
+        ));
+    }
+    let disk = Disk::of_area(file, Options::default()).map_err(|error| error.to_string())?;
+    Ok(SwapOn {
+        name: name(spec)?,
+        disk,
+        slots: header.pages,
+        // The header lies in the first page.
+        bad: std::iter::once(0)
+            .chain(header.bad_pages.iter().copied().map(u64::from))
+            .collect(),
+        priority: spec.priority,
+        discard: spec.discard.unwrap_or(Discard::None),
+    })
+}
+
+/// An area is called by its absolute path.
+fn name(spec: &SwapSpec) -> Result<String, String> {
+    let absolute = std::path::absolute(&spec.path).map_err(|error| error.to_string())?;
+    Ok(absolute.display().to_string())
+}

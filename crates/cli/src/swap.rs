@@ -1,0 +1,106 @@
+//! `vswap swapon` and `vswap swapoff`: areas of a run that is alive. The run does the work; see `areas`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::args::{SwapOffArgs, SwapOnArgs};
+use crate::control::{self, Request};
+use crate::failure::Failure;
+use crate::run_dir;
+
+/// A living run and its directory.
+type Living = (u32, PathBuf);
+
+/// Has a run begin to use areas, one after the other.
+pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
+    let (_, dir) = only(run_dir::living(), args.run)?;
+    for spec in &args.areas {
+        let absolute = spec
+            .absolute()
+            .map_err(|error| Failure::own(format!("{spec}: {error}")))?;
+        ask(&dir, &Request::SwapOn(absolute.to_string()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a run give areas up, one after the other.
+pub fn swap_off(args: &SwapOffArgs) -> Result<ExitCode, Failure> {
+    let (_, dir) = only(run_dir::living(), args.run)?;
+    let names = if args.all {
+        names(&control::ask(&dir, &Request::Status).map_err(Failure::of)?)
+    } else {
+        args.areas.iter().map(|path| name_of(path)).collect()
+    };
+    for name in names {
+        ask(&dir, &Request::SwapOff(name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(dir: &Path, request: &Request) -> Result<(), Failure> {
+    control::ask(dir, request).map(drop).map_err(Failure::of)
+}
+
+/// The run that is meant: the one with this process id, or the only one there is.
+fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
+    let count = living.len();
+    let mut meant = living
+        .into_iter()
+        .filter(|(living, _)| pid.is_none_or(|pid| pid == *living));
+    match (meant.next(), meant.next()) {
+        (Some(run), None) => Ok(run),
+        (Some(_), Some(_)) => Err(Failure::own(format!(
+            "{count} runs are alive: say which one with --run PID (`vswap status` lists them)"
+        ))),
+        (None, _) => Err(Failure::own(match pid {
+            Some(pid) => {
+                format!("no run of yours has the process id {pid}: `vswap status` lists them")
+            }
+            None => "no run is alive: start one with `vswap run`, which takes areas with --swap"
+                .to_owned(),
+        })),
+    }
+}
+
+/// An area's name is its absolute path.
+fn name_of(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.display().to_string()
+}
+
+/// The names of all areas in a run's report.
+fn names(report: &Value) -> Vec<String> {
+    let areas = report["areas"].as_array();
+    let name = |area: &Value| area["name"].as_str().map(str::to_owned);
+    areas.into_iter().flatten().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_run_is_the_one_that_is_named_or_the_only_one() {
+        let run = |pid| (pid, PathBuf::from(format!("/run-{pid}")));
+        assert_eq!(only(vec![run(7)], None).expect("one"), run(7));
+        assert_eq!(only(vec![run(7), run(8)], Some(8)).expect("named"), run(8));
+        for (living, pid, expected) in [
+            (vec![], None, "no run is alive"),
+            (vec![run(7), run(8)], None, "2 runs are alive"),
+            (vec![run(7)], Some(9), "process id 9"),
+        ] {
+            let error = only(living, pid).expect_err(expected);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_areas_of_a_report_are_named() {
+        let report = json!({"areas": [{"name": "/a"}, {"name": "/b"}]});
+        assert_eq!(names(&report), ["/a", "/b"]);
+        assert!(names(&json!({})).is_empty());
+    }
+}

@@ -1,0 +1,163 @@
+//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use vswap_engine::{Discard, PRIORITY_DEFAULT};
+
+use crate::size::parse_area_size;
+
+/// One area as the user describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapSpec {
+    /// As it was typed, for messages and for the run that is to open it.
+    text: String,
+    /// A file, a block device or a directory.
+    pub path: PathBuf,
+    /// Size of a private file that does not exist yet.
+    pub size: Option<u64>,
+    /// 0 to 32767, or the default below all of these.
+    pub priority: i16,
+    /// When the device is told what is free; for a private file, which shrinks so, it is on unless told otherwise.
+    pub discard: Option<Discard>,
+}
+
+impl SwapSpec {
+    /// The same with an absolute path, for a process that was started elsewhere.
+    pub fn absolute(&self) -> std::io::Result<SwapSpec> {
+        let relative = self.path.display().to_string();
+        let path = std::path::absolute(&self.path)?;
+        let rest = self.text.strip_prefix(&relative).unwrap_or_default();
+        Ok(SwapSpec {
+            text: format!("{}{rest}", path.display()),
+            path,
+            ..self.clone()
+        })
+    }
+}
+
+impl fmt::Display for SwapSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for SwapSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SwapSpec, String> {
+        let mut parts = text.split(',');
+        let (path, size) = path_and_size(parts.next().unwrap_or_default())?;
+        let mut spec = SwapSpec {
+            text: text.to_owned(),
+            path,
+            size,
+            priority: PRIORITY_DEFAULT,
+            discard: None,
+        };
+        for option in parts {
+            spec.set(option)?;
+        }
+        Ok(spec)
+    }
+}
+
+impl SwapSpec {
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        match option.split_once('=').unwrap_or((option, "")) {
+            ("prio", number) => {
+                let priority = number.parse().ok().filter(|number: &i16| *number >= 0);
+                self.priority = priority.ok_or_else(|| {
+                    format!("prio={number} is no priority: expected 0 to 32767, the highest is used first")
+                })?;
+            }
+            ("discard", "once") => self.discard = Some(Discard::Once),
+            ("discard", "pages") => self.discard = Some(Discard::Pages),
+            ("discard", other) => {
+                return Err(format!(
+                    "discard={other} is unknown: expected discard=once or discard=pages"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "the option \"{option}\" is unknown: expected prio=N or discard=once|pages"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What follows the last colon is a size if it is a number with a unit; names of devices may have colons too.
+fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
+    let (path, size) = match text.rsplit_once(':') {
+        Some((path, size))
+            if size.starts_with(|first: char| first.is_ascii_digit())
+                && size.ends_with(|last: char| last.is_ascii_alphabetic()) =>
+        {
+            (path, Some(parse_area_size(size)?))
+        }
+        _ => (text, None),
+    };
+    if path.is_empty() {
+        return Err(
+            "no path: expected a file, a block device or a directory, for example: \
+                    /var/tmp:8G"
+                .to_owned(),
+        );
+    }
+    Ok((PathBuf::from(path), size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> SwapSpec {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn paths_sizes_and_options() {
+        let plain = parsed("/dev/vdb");
+        assert_eq!(
+            (plain.path, plain.size, plain.priority, plain.discard),
+            ("/dev/vdb".into(), None, PRIORITY_DEFAULT, None)
+        );
+        let full = parsed("/var/tmp/x:8G,prio=5,discard=pages");
+        assert_eq!(
+            (full.path, full.size, full.priority, full.discard),
+            ("/var/tmp/x".into(), Some(8 << 30), 5, Some(Discard::Pages))
+        );
+        let colon = parsed("/dev/disk/by-path/pci-0000:00:05.0");
+        assert_eq!(colon.size, None, "not a size: {colon:?}");
+        assert_eq!(parsed("a,discard=once").discard, Some(Discard::Once));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_was_expected() {
+        for (text, expected) in [
+            ("", "no path"),
+            (":8G", "no path"),
+            ("x,prio=-1", "0 to 32767"),
+            ("x,prio=32768", "0 to 32767"),
+            ("x,prio=", "0 to 32767"),
+            ("x,pri=5", "\"pri=5\" is unknown"),
+            ("x,discard=now", "discard=once or discard=pages"),
+            ("x:8Q", "no unit"),
+            ("x:4K", "at least"),
+        ] {
+            let error = text.parse::<SwapSpec>().expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_one_keeps_what_follows_the_path() {
+        let spec = parsed("x:1G,prio=3").absolute().expect("a directory");
+        let again = parsed(&spec.to_string());
+        assert!(again.path.is_absolute() && again.path.ends_with("x"));
+        assert_eq!((again.size, again.priority), (Some(1 << 30), 3));
+    }
+}

@@ -1,0 +1,140 @@
+//! Swap-ins that have to wait for an area: a few threads read, so that many reads are under way at once and the
+//! readers of faults go on.
+//!
+//! When there is nothing to read, the first of them discards what has become free on the areas.
+//!
+//! A job is a fault whose pages are claimed: nobody else touches them until it is done. The threads are started with
+//! the first area. The queue's lock is innermost.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::fault::{Buffers, Fault, FaultServer, Outcome};
+use crate::lock::{Mutex, MutexGuard, Row};
+use crate::space::Space;
+use crate::swap_in::Incoming;
+use crate::threads;
+
+/// Threads that read: as many as an area has lanes, so that none of them waits for another.
+const THREADS: usize = 8;
+
+/// Pause when the kernel wants layout events read first (rule P6).
+const RETRY_PACE: Duration = Duration::from_micros(50);
+
+/// One thread, when nobody waits for it, tells areas this often what they need not keep: 32 MiB a second at most.
+const DISCARD_EVERY: Duration = Duration::from_millis(500);
+const DISCARD_CLUSTERS: usize = 8;
+
+/// A fault whose pages are claimed and to be read.
+#[derive(Debug)]
+struct Job {
+    space: Arc<Space>,
+    fault: Fault,
+    incoming: Vec<Incoming>,
+}
+
+/// What a thread does next.
+enum Next {
+    Job(Job),
+    Nothing,
+    End,
+}
+
+/// Faults that wait for an area.
+#[derive(Debug)]
+pub struct AreaReads {
+    queue: Mutex<VecDeque<Job>>,
+    filled: Condvar,
+    stop: AtomicBool,
+    started: AtomicBool,
+}
+
+impl Default for AreaReads {
+    fn default() -> AreaReads {
+        AreaReads {
+            queue: Mutex::new(Row::Innermost, "the queue of reads", VecDeque::new()),
+            filled: Condvar::new(),
+            stop: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+        }
+    }
+}
+
+impl AreaReads {
+    /// Queue a fault. Called with the space lock held.
+    pub fn push(&self, space: &Arc<Space>, fault: Fault, incoming: Vec<Incoming>) {
+        let space = Arc::clone(space);
+        self.lock().push_back(Job {
+            space,
+            fault,
+            incoming,
+        });
+        self.filled.notify_one();
+    }
+
+    /// End the threads.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.filled.notify_all();
+    }
+
+    /// Wait for a job, `patience` at most.
+    fn next(&self, patience: Duration) -> Next {
+        let stops = || self.stop.load(Ordering::Relaxed);
+        let idle = |queue: &mut VecDeque<Job>| queue.is_empty() && !stops();
+        let mut queue = self.lock().wait_timeout_while(&self.filled, patience, idle);
+        match queue.pop_front() {
+            Some(job) => Next::Job(job),
+            None if stops() => Next::End,
+            None => Next::Nothing,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.queue.lock()
+    }
+}
+
+/// Start the threads, once. Before the first area is used.
+pub fn start(core: &Arc<Core>) {
+    if core.area_reads.started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for number in 0..THREADS {
+        let core = Arc::clone(core);
+        threads::spawn(&format!("swap-in-{number}"), move || {
+            threads::hurry();
+            let mut buffers = Buffers::new(&core);
+            let patience = if number == 0 {
+                DISCARD_EVERY
+            } else {
+                Duration::MAX
+            };
+            loop {
+                match core.area_reads.next(patience) {
+                    Next::Job(job) => buffers = serve(&core, &job, buffers),
+                    Next::Nothing => drop(core.engine.discard(DISCARD_CLUSTERS)),
+                    Next::End => return,
+                }
+            }
+        });
+    }
+}
+
+/// Read a job's pages and serve its fault.
+fn serve(core: &Arc<Core>, job: &Job, buffers: Buffers) -> Buffers {
+    let mut server = FaultServer::with(core, &job.space, buffers);
+    let (mut state, outcome) = server.fetch(&job.fault, &job.incoming);
+    if outcome == Outcome::Again {
+        state.deferred.push(job.fault);
+        job.space.evictor.ask(|wanted| wanted.deferred = true);
+    }
+    server.release(state);
+    if outcome == Outcome::Again {
+        std::thread::sleep(RETRY_PACE);
+    }
+    server.into_buffers()
+}

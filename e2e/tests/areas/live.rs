@@ -1,0 +1,128 @@
+//! Areas of a run that is alive: begun, given up with the program verifying meanwhile, refused and interrupted.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use vswap_e2e::device::LoopDevice;
+use vswap_e2e::failure::During;
+use vswap_e2e::launch::signal_pid;
+use vswap_e2e::{Context, Job, Launcher, MIB, Outcome, Running, ensure, workload_binary};
+
+use crate::used::{list, with_areas};
+
+const LIMIT_BYTES: u64 = 96 * MIB;
+/// How often an area is given up and taken into use again.
+const ROUNDS: usize = 3;
+
+/// A program that rewrites and verifies its memory round and round, and pages that go straight to the areas.
+fn hog(size: &str, seconds: &str) -> Outcome<Job> {
+    let job = Job::new(workload_binary()?).args(["memhog", size, "--seconds", seconds]);
+    Ok(job.vswap_options(["--pool", "off"]))
+}
+
+fn directory(context: &Context, name: &str) -> Outcome<String> {
+    let place = context.place().join(name);
+    fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
+    Ok(place.display().to_string())
+}
+
+/// Starts the job and waits until an area holds at least some MiB.
+fn start(context: &Context, launcher: &Launcher, job: &Job) -> Outcome<Running> {
+    let running = launcher.start(job)?;
+    wait_for_use(context, &running)?;
+    Ok(running)
+}
+
+fn wait_for_use(context: &Context, running: &Running) -> Outcome {
+    running.until("all areas to hold something", || {
+        let areas = list(context, running.pid())?;
+        let mut lines = areas.lines().peekable();
+        let is_used = lines.peek().is_some() && lines.all(|line| !line.contains(" 0 B "));
+        Ok(is_used.then_some(()))
+    })
+}
+
+/// A device is given up again and again while the program verifies what lay on it.
+pub fn swapoff_in_the_middle(context: &Context) -> Outcome {
+    let device = LoopDevice::new(context, "device.image", 512 * MIB)?;
+    let path = device.path().display().to_string();
+    let made = context.vswap(&["mkswap", &path])?;
+    ensure!(made.status.success(), "mkswap: {made:?}");
+    let place = directory(context, "private")?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let job = with_areas(hog("320M", "25")?, &[place, path.clone()]);
+    let running = start(context, &launcher, &job)?;
+    let run = running.pid().to_string();
+    for round in 0..ROUNDS {
+        let off = context.vswap(&["swapoff", &path, "--run", &run])?;
+        ensure!(off.status.success(), "swapoff, round {round}: {off:?}");
+        ensure!(
+            !list(context, running.pid())?.contains(&path),
+            "it is listed after swapoff"
+        );
+        let on = context.vswap(&["swapon", &format!("{path},prio=5"), "--run", &run])?;
+        ensure!(on.status.success(), "swapon, round {round}: {on:?}");
+        wait_for_use(context, &running)?;
+    }
+    let off = context.vswap(&["swapoff", &path, "--run", &run])?;
+    ensure!(off.status.success(), "the last swapoff: {off:?}");
+    device.detach()?;
+    launcher.finish(running)?;
+    Ok(())
+}
+
+/// Nothing else has room: the area stays, with what is on it and with its priority.
+pub fn swapoff_without_room(context: &Context) -> Outcome {
+    let place = directory(context, "private")?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let job = with_areas(hog("320M", "10")?, &[format!("{place},prio=7")]);
+    let running = start(context, &launcher, &job)?;
+    let run = running.pid().to_string();
+    let off = context.vswap(&["swapoff", &place, "--run", &run])?;
+    let said = String::from_utf8_lossy(&off.stderr).into_owned();
+    ensure!(
+        !off.status.success(),
+        "swapoff had nowhere to put the pages: {off:?}"
+    );
+    ensure!(said.contains("room"), "swapoff says {said}");
+    let areas = list(context, running.pid())?;
+    ensure!(
+        areas
+            .lines()
+            .any(|line| line.contains(&place) && line.contains(" 7 ")),
+        "it is not what it was: {areas}"
+    );
+    launcher.finish(running)?;
+    Ok(())
+}
+
+/// Who asked goes away: the area stays in use.
+pub fn swapoff_interrupted(context: &Context) -> Outcome {
+    let (first, second) = (directory(context, "first")?, directory(context, "second")?);
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let job = with_areas(hog("400M", "12")?, &[first.clone(), second]);
+    let running = start(context, &launcher, &job)?;
+    let run = running.pid().to_string();
+    let vswap = context.require_vswap()?;
+    let mut asker = Command::new(vswap)
+        .args(["swapoff", &first, "--run", &run])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .during(|| "run vswap swapoff".to_owned())?;
+    thread::sleep(Duration::from_millis(20));
+    signal_pid(asker.id(), Signal::INT)?;
+    let status = asker.wait().during(|| "wait for swapoff".to_owned())?;
+    // It may have been done by then.
+    if !status.success() {
+        running.until("the area to be back", || {
+            Ok(list(context, running.pid())?.contains(&first).then_some(()))
+        })?;
+    }
+    context.say(format!("swapoff ended with {status}"));
+    launcher.finish(running)?;
+    Ok(())
+}

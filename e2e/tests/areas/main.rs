@@ -1,0 +1,29 @@
+//! Physical areas: files and devices behind the pool, begun and ended while the program runs, full, broken and refused.
+
+use std::process::ExitCode;
+
+use vswap_e2e::run_suite;
+use vswap_e2e::suite::Test;
+
+mod breaks;
+mod live;
+mod refused;
+mod used;
+
+const TESTS: &[Test] = &[
+    Test::new("pool_and_areas", 180, used::pool_and_areas),
+    Test::new("areas_without_a_pool", 180, used::areas_without_a_pool),
+    Test::new("private_file", 120, used::private_file),
+    Test::new("priorities", 120, used::priorities),
+    Test::new("swapoff_in_the_middle", 180, live::swapoff_in_the_middle),
+    Test::new("swapoff_without_room", 120, live::swapoff_without_room),
+    Test::new("swapoff_interrupted", 120, live::swapoff_interrupted),
+    Test::new("full_file_system", 120, breaks::full_file_system),
+    Test::new("unreadable_page", 120, breaks::unreadable_page),
+    Test::new("refused", 60, refused::refused),
+    Test::new("held_by_another_run", 60, refused::held_by_another_run),
+];
+
+fn main() -> ExitCode {
+    run_suite(TESTS)
+}
