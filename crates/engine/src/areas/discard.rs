@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn a_page_keeps_its_content_when_its_neighbours_are_discarded() {
         let (engine, probe) = areas(Discard::Pages);
-        let pages = 2 * CLUSTER.min(16) + 1;
+        // More than two of the small clusters.
+        let pages = 9;
         let write = |seed| {
             let entry = out(&engine, Kind::Text, seed);
             let written = engine.write_out(entry, &mut engine.scratch());

@@ -65,6 +65,7 @@ fn pages_go_to_the_pool_and_the_storage_is_closed() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn without_a_pool_pages_go_to_another_area_in_runs() {
     let (engine, probes) = engine_with_areas(16, 0, &[24, 24]);
     let entries = written(&engine, 0..12);
@@ -98,6 +99,7 @@ fn a_page_of_zeros_becomes_a_flag_and_one_that_does_not_compress_stays_whole() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes more areas than the interpreter has time for")]
 fn a_number_is_used_again_and_priorities_stay() {
     let (engine, _) = engine_with_areas(4, 0, &[]);
     let swap_on = |priority| {
@@ -138,6 +140,7 @@ fn a_number_is_used_again_and_priorities_stay() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn without_room_the_area_is_back_in_its_place() {
     let (engine, probes) = engine_with_areas(16, 0, &[16, 8]);
     let mut entries = written(&engine, 0..10);
@@ -159,6 +162,7 @@ fn without_room_the_area_is_back_in_its_place() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn a_page_that_cannot_be_read_stays_and_is_reported() {
     let (engine, probes) = engine_with_areas(16, 0, &[24]);
     let entries = written(&engine, 0..10);
@@ -181,6 +185,7 @@ fn a_page_that_cannot_be_read_stays_and_is_reported() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn areas_that_refuse_pages_are_no_room_and_lose_none() {
     let (engine, probes) = engine_with_areas(16, 0, &[24, 24]);
     let entries = written(&engine, 0..10);
