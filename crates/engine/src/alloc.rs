@@ -297,6 +297,7 @@ pub(crate) fn place_of(cluster: &ClusterGuard<'_>) -> Place {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::area::testing::{assert_sound, free, used};
@@ -466,5 +467,96 @@ mod tests {
             taken += 1;
         }
         assert_eq!((taken, assert_sound(&area)), (CLUSTER * 2 - 2, taken));
+    }
+
+    /// What threads have done to an area, counted before and after each step.
+    #[derive(Default)]
+    struct Done {
+        taking: AtomicU64,
+        taken: AtomicU64,
+        freeing: AtomicU64,
+        freed: AtomicU64,
+    }
+
+    fn add(counter: &AtomicU64, slots: usize) {
+        counter.fetch_add(slots as u64, Ordering::SeqCst);
+    }
+
+    /// Takes and frees runs of random orders, which fill the area now and then, and frees all in the end.
+    fn churn(area: &Area, done: &Done, cpu: usize) {
+        const STEPS: usize = if cfg!(miri) { 20 } else { 20_000 };
+        let mut state = 0x9e37_79b9_7f4a_7c15 + cpu;
+        let mut runs: Vec<(Entry, usize)> = Vec::new();
+        for _ in 0..STEPS {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let random = state >> 33;
+            if random % 5 < 3 || runs.is_empty() {
+                // Mostly single slots, and some runs with a tail.
+                let order = Order::all().nth((random / 8).trailing_zeros() as usize);
+                let order = order.unwrap_or(Order::SLOT);
+                let slots = order.slots() - usize::from(random % 2 == 1 && order.slots() > 2);
+                add(&done.taking, slots);
+                if let Ok(first) = area.allocate(cpu, order, &vec![used(); slots]) {
+                    add(&done.taken, slots);
+                    runs.push((first, slots));
+                    continue;
+                }
+                // It took nothing: as if it had been freed at once. In this order, so that neither bound is missed.
+                add(&done.freeing, slots);
+                add(&done.freed, slots);
+                add(&done.taken, slots);
+            }
+            if !runs.is_empty() {
+                let (first, slots) = runs.swap_remove(random % runs.len());
+                add(&done.freeing, slots);
+                free_run(area, first, slots);
+                add(&done.freed, slots);
+            }
+        }
+        for (first, slots) in runs {
+            add(&done.freeing, slots);
+            free_run(area, first, slots);
+            add(&done.freed, slots);
+        }
+    }
+
+    #[test]
+    fn counters_are_exact_when_quiet_and_bounded_by_what_was_done_meanwhile() {
+        const CPUS: usize = 3;
+        const ROUNDS: usize = if cfg!(miri) { 1 } else { 3 };
+        let area = area(CLUSTER * 6 + 2, &[0, 1, CLUSTER * 4], CPUS - 1);
+        let capacity = CLUSTER * 6 - 1;
+        let done = Done::default();
+        let load = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        for _ in 0..ROUNDS {
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..CPUS)
+                    .map(|cpu| {
+                        let (area, done) = (&area, &done);
+                        scope.spawn(move || churn(area, done, cpu))
+                    })
+                    .collect();
+                while workers.iter().any(|worker| !worker.is_finished()) {
+                    let (freed, taken) = (load(&done.freed), load(&done.taken));
+                    let read = area.stats().slots_used;
+                    let (taking, freeing) = (load(&done.taking), load(&done.freeing));
+                    assert!(
+                        read <= (taking - freed).min(capacity),
+                        "{read} of {taking} - {freed}"
+                    );
+                    assert!(read + freeing >= taken, "{read} of {taken} - {freeing}");
+                }
+            });
+            // Each thread frees what it took; now fill the area to the last slot and compare again.
+            assert_eq!(assert_sound(&area), 0);
+            let all: Vec<Entry> = std::iter::from_fn(|| single(&area, 0).ok()).collect();
+            assert_eq!(
+                (all.len() as u64, assert_sound(&area)),
+                (capacity, capacity)
+            );
+            all.into_iter().for_each(|entry| free(&area, entry));
+        }
     }
 }
