@@ -211,6 +211,12 @@ impl Frames {
         Shadow::truncated(value)
     }
 
+    pub(crate) fn set_shadow(&self, index: u32, shadow: Shadow) {
+        if let Some(frame) = self.states.get(index as usize) {
+            frame.shadow.store(shadow.value(), Ordering::Relaxed);
+        }
+    }
+
     /// How many frames are in use now. Looks at all of them.
     pub(crate) fn used(&self) -> usize {
         self.states
@@ -264,9 +270,7 @@ impl<'a> FrameMut<'a> {
     }
 
     pub(crate) fn set_shadow(&mut self, shadow: Shadow) {
-        if let Some(frame) = self.frames.states.get(self.index as usize) {
-            frame.shadow.store(shadow.value(), Ordering::Relaxed);
-        }
+        self.frames.set_shadow(self.index, shadow);
     }
 
     /// Hands the reference over to the swap cache: the frame is no longer given back on drop.

@@ -1,5 +1,9 @@
 //! What a slot word keeps of the age of a page that left memory.
 
+use crate::engine::Engine;
+use crate::entry::Entry;
+use crate::table::Kind;
+
 /// The age of an evicted page, as its pager wants to remember it: opaque to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Shadow(u64);
@@ -22,5 +26,23 @@ impl Shadow {
     #[must_use]
     pub const fn value(self) -> u64 {
         self.0
+    }
+}
+
+impl Engine {
+    /// Gives an entry another shadow: its page was in memory again and has left once more, unchanged. Takes the
+    /// cluster's lock.
+    pub fn set_shadow(&self, entry: Entry, shadow: Shadow) {
+        let located = self.space.locate(entry);
+        let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
+        else {
+            return;
+        };
+        let word = cluster.word(slot);
+        match word.kind() {
+            Kind::Shadow(_) => cluster.set_word(slot, word.into_shadow(shadow)),
+            Kind::Cached(frame) => self.frames.set_shadow(frame, shadow),
+            _ => {}
+        }
     }
 }

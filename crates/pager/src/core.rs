@@ -19,6 +19,7 @@ use crate::shares::Shares;
 use crate::space::Space;
 use crate::stats::Stats;
 use crate::words::{PageState, PageWord};
+use crate::working_set::WorkingSet;
 use crate::writeback::Writeback;
 
 /// Kept copies may take one part in this many of the limit: they save a compression each, and cost pool memory.
@@ -47,6 +48,8 @@ pub struct Core {
     pub stats: Stats,
     /// What is to be compressed.
     pub writeback: Writeback,
+    /// Which pages went out too early.
+    pub working_set: WorkingSet,
     /// Files and devices behind the pool.
     pub areas: Areas,
     /// Swap-ins that wait for them.
@@ -77,6 +80,7 @@ impl Core {
             shares: Shares::default(),
             forks: Forks::default(),
             writeback: Writeback::default(),
+            working_set: WorkingSet::default(),
             areas: Areas::default(),
             area_reads: AreaReads::default(),
             spaces: Mutex::new(Row::Innermost, "the list of spaces", Vec::new()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vswap_engine::{Entry, FrameMut, Page, Scratch, Shadow};
+use vswap_engine::{Entry, FrameMut, Page, Scratch};
 use vswap_sys::process::{self, LocalSpan, RemoteSpan};
 use vswap_sys::ring::op;
 
@@ -243,7 +243,7 @@ impl<'a> Evictor<'a> {
         let space = self.space;
         let mut state = space.lock_thawed();
         let mut pages = if proposals.is_empty() {
-            self.hand.pick(&mut state, most)
+            self.hand.pick(self.core, &mut state, most)
         } else {
             self.choose(&mut state, proposals)
         };
@@ -271,6 +271,8 @@ impl<'a> Evictor<'a> {
                 (0, PageState::Kept(entry)) => {
                     state.layout.finish(ticket);
                     state.layout.words.set(page, PageWord::swapped(entry));
+                    let shadow = self.core.working_set.leave(word.is_early());
+                    self.core.engine.set_shadow(entry, shadow);
                     self.core.kept_went_out();
                     clean += 1;
                 }
@@ -278,6 +280,7 @@ impl<'a> Evictor<'a> {
                     page,
                     ticket,
                     staged,
+                    early: word.is_early(),
                 }),
                 (errno, _) => {
                     state.layout.finish(ticket);
@@ -391,7 +394,8 @@ impl<'a> Evictor<'a> {
                 });
                 continue;
             }
-            match self.core.engine.swap_out(0, frame, Shadow::default()) {
+            let shadow = self.core.working_set.leave(moved.early);
+            match self.core.engine.swap_out(0, frame, shadow) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
                 Err((_, error)) => {
                     self.core.fail_closed(self.space, moved.page, &error);

@@ -240,7 +240,9 @@ impl<'a> FaultServer<'a> {
             // Unmapped meanwhile; the UNMAP event follows.
             return Outcome::Done;
         }
-        let word = state.layout.words.set(fault.page, PageWord::PLAIN);
+        let words = &mut state.layout.words;
+        let word = words.get(fault.page);
+        words.set(fault.page, word.written());
         self.core.put_word(word);
         self.core.kept_was_written();
         self.core.stats.faults.add(1);

@@ -153,6 +153,11 @@ impl Governor {
         self.headroom.fetch_sub(signed(bytes), Ordering::Relaxed);
     }
 
+    /// Pages of the run's processes that are in memory, as of the last sample.
+    pub fn resident_pages(&self) -> u64 {
+        self.resident_bytes.load(Ordering::Relaxed) / PAGE_BYTES
+    }
+
     /// What one kept copy costs: the average of what the pool holds, or `first` while it holds nothing.
     pub fn kept_copy_bytes(&self, first: u64) -> u64 {
         match self.copy_bytes.load(Ordering::Relaxed) {

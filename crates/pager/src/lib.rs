@@ -35,6 +35,7 @@ mod stream;
 mod swap_in;
 mod threads;
 pub mod words;
+pub mod working_set;
 mod writeback;
 
 use std::ffi::OsString;
@@ -173,6 +174,8 @@ impl Pager {
             metadata_bytes: engine.table_bytes,
             pages_out: stats.pages_out.get(),
             pages_in: stats.pages_in.get(),
+            pages_early: stats.pages_early.get(),
+            pages_spared: stats.pages_spared.get(),
             pages_dropped_clean: stats.pages_dropped_clean.get(),
             pages_out_zero: stats.pages_out_zero.get(),
             compressed_in_bytes: stats.compressed_pages.get() * run::PAGE_BYTES,

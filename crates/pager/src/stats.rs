@@ -39,6 +39,10 @@ pub struct Stats {
     pub pages_out: Counter,
     /// Pages brought back.
     pub pages_in: Counter,
+    /// Pages that came back so soon that they had gone too early.
+    pub pages_early: Counter,
+    /// Pages that a sweep has passed over because of that.
+    pub pages_spared: Counter,
     /// Pages moved out whose entry was still kept: nothing to compress.
     pub pages_dropped_clean: Counter,
     /// Pages that went out as zeros.

@@ -45,6 +45,10 @@ pub struct Status {
     pub pages_out: u64,
     /// Pages brought back since the start.
     pub pages_in: u64,
+    /// Of these, pages that came back so soon that they had gone too early (refault distance).
+    pub pages_early: u64,
+    /// Pages that a sweep has passed over because they came back early again and again.
+    pub pages_spared: u64,
     /// Pages dropped again without compression because their copy was still kept.
     pub pages_dropped_clean: u64,
     /// Pages that went out as zeros since the start.

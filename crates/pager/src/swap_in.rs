@@ -13,6 +13,7 @@ use crate::lock::MutexGuard;
 use crate::run::PAGE_BYTES;
 use crate::space::State;
 use crate::words::{PageState, PageWord};
+use crate::working_set::Return;
 
 /// A page being brought in.
 #[derive(Debug)]
@@ -175,7 +176,10 @@ impl<'a> FaultServer<'a> {
             Err(error) => return self.not_installed(state, fault, error),
         };
         self.served.push((fault.page, done));
+        let resident_pages = self.core.governor.resident_pages();
         for page in incoming.iter().take(usize::try_from(done).unwrap_or(0)) {
+            let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
+            let how = self.core.working_set.come_back(shadow, resident_pages);
             let word = if keep {
                 self.core.kept_one();
                 PageWord::kept(page.entry)
@@ -183,7 +187,11 @@ impl<'a> FaultServer<'a> {
                 self.core.engine.put(page.entry);
                 PageWord::PLAIN
             };
-            state.layout.words.set(page.page, word);
+            state.layout.words.set(page.page, word.returned(how));
+            self.core
+                .stats
+                .pages_early
+                .add(u64::from(how != Return::Late));
         }
         state.swap_ins.reached(fault.page, done);
         self.took(done);

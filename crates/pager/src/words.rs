@@ -3,16 +3,18 @@
 //! This is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
 //!
 //! ```text
-//!   63        62       61     60..56   55 ..................... 0
-//!  +---------+--------+------+--------+--------------------------+
-//!  | CLAIMED | STALE? | KEPT |   0    | entry, 0 = none          |
-//!  +---------+--------+------+--------+--------------------------+
+//!   63        62       61     60      59       58..56  55 ..................... 0
+//!  +---------+--------+------+-------+--------+-------+--------------------------+
+//!  | CLAIMED | STALE? | KEPT | EARLY | SPARED |   0   | entry, 0 = none          |
+//!  +---------+--------+------+-------+--------+-------+--------------------------+
 //!   word 0           plain: present, or never touched; the kernel's page table knows
 //!   entry            swapped: a hole in the page table, the content is behind the entry
 //!   entry + KEPT     resident and write-protected, and the entry still holds the same content
 //!   CLAIMED          somebody carries the page in or out at this moment (see layout::Claim)
 //!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
 //!                    so it may not be evicted until it was seen missing (rule P1)
+//!   EARLY            resident, and came back soon after it had gone (see working_set)
+//!   SPARED           the next sweep passes it over
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,13 +22,17 @@ use std::ops::Range;
 
 use vswap_engine::Entry;
 
+use crate::working_set::Return;
+
 const CLAIMED: u64 = 1 << 63;
 const STALE: u64 = 1 << 62;
 const KEPT: u64 = 1 << 61;
+const EARLY: u64 = 1 << 60;
+const SPARED: u64 = 1 << 59;
 const ENTRY_BITS: u32 = 56;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
-const _: () = assert!((CLAIMED | STALE | KEPT) & ENTRY_MASK == 0);
+const _: () = assert!((CLAIMED | STALE | KEPT | EARLY | SPARED) & ENTRY_MASK == 0);
 
 /// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
 const CHUNK_PAGES: u64 = 512;
@@ -85,6 +91,35 @@ impl PageWord {
     /// May the kernel still discard the present page?
     pub fn is_stale(self) -> bool {
         self.0 & STALE != 0
+    }
+
+    /// Did the page come back soon after it had gone?
+    pub fn is_early(self) -> bool {
+        self.0 & EARLY != 0
+    }
+
+    /// Does the next sweep pass it over?
+    pub fn is_spared(self) -> bool {
+        self.0 & SPARED != 0
+    }
+
+    /// The word of a resident page with what its return has told.
+    pub fn returned(self, how: Return) -> PageWord {
+        PageWord(match how {
+            Return::Late => self.0,
+            Return::Early => self.0 | EARLY,
+            Return::EarlyAgain => self.0 | EARLY | SPARED,
+        })
+    }
+
+    /// The same word after a sweep has passed it over.
+    pub fn swept(self) -> PageWord {
+        PageWord(self.0 & !SPARED)
+    }
+
+    /// The word of a kept page when it is written to: plain, and as early as it was.
+    pub fn written(self) -> PageWord {
+        PageWord(self.0 & (EARLY | SPARED))
     }
 
     /// The same word with the claim set or lifted.
@@ -193,6 +228,23 @@ mod tests {
 
     fn entry(slot: u64) -> Entry {
         Entry::from_raw(AREA + slot).expect("a slot of the virtual area")
+    }
+
+    #[test]
+    fn how_a_page_came_back_is_known_while_it_is_resident() {
+        let word = PageWord::PLAIN.returned(Return::EarlyAgain);
+        assert_eq!(word.state(), PageState::Plain);
+        assert!(word.is_early() && word.is_spared());
+        assert!(word.swept().is_early() && !word.swept().is_spared());
+        assert!(!PageWord::PLAIN.returned(Return::Early).is_spared());
+        let entry = entry(77);
+        let kept = PageWord::kept(entry).returned(Return::Early);
+        assert_eq!(kept.state(), PageState::Kept(entry));
+        assert_eq!(
+            (kept.written().entry(), kept.written().is_early()),
+            (None, true)
+        );
+        assert_eq!(PageWord::kept(entry).written(), PageWord::PLAIN);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Moving {
     pub ticket: Ticket,
     /// Its place in staging.
     pub staged: usize,
+    /// It had come back early.
+    pub early: bool,
 }
 
 /// A page's content in swap: in a frame of its own, or behind an entry that kin share.

@@ -6,6 +6,7 @@
 use vswap_sys::pagemap::{Query, Region};
 
 use super::WINDOW_PAGES;
+use crate::core::Core;
 use crate::run::{PAGE_BYTES, runs_of};
 use crate::space::{Process, State};
 
@@ -23,6 +24,8 @@ pub struct Hand<'a> {
     /// First of the pages that were busy at the last try: after a fork they can be made movable, pages pinned for I/O
     /// cannot.
     tried_busy: Option<u64>,
+    /// Pages passed over since this was last counted.
+    spared: u64,
     pins_seen: u32,
 }
 
@@ -34,13 +37,25 @@ impl<'a> Hand<'a> {
             at: 0,
             wrapped: true,
             tried_busy: None,
+            spared: 0,
             pins_seen: 0,
         }
     }
 
-    /// Up to `most` evictable pages from the hand on, in address order, once around at most.
-    pub fn pick(&mut self, state: &mut State, most: usize) -> Vec<u64> {
+    /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
+    /// passed over, and not the next time; twice around if they are all there is.
+    pub fn pick(&mut self, core: &Core, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
+        let pages = self.lap(state, most);
+        let spared = std::mem::take(&mut self.spared);
+        core.stats.pages_spared.add(spared);
+        if pages.is_empty() && spared > 0 {
+            return self.lap(state, most);
+        }
+        pages
+    }
+
+    fn lap(&mut self, state: &mut State, most: usize) -> Vec<u64> {
         let mut pages = Vec::with_capacity(most);
         let hand = self.at;
         let ahead = state
@@ -48,14 +63,17 @@ impl<'a> Hand<'a> {
             .registered
             .overlaps(hand..u64::MAX / PAGE_BYTES);
         let behind = state.layout.registered.overlaps(0..hand);
-        for range in ahead.chain(behind) {
+        let ranges: Vec<_> = ahead.chain(behind).collect();
+        for range in ranges {
             if range.start < hand {
                 self.wrapped = true;
                 self.tried_busy = None;
             }
             let mut from = range.start;
             while from < range.end && pages.len() < most {
+                let before = pages.len();
                 from = self.scan(state, from, range.end, most, &mut pages);
+                self.spare(state, &mut pages, before);
             }
             if pages.len() >= most {
                 self.at = from;
@@ -65,6 +83,23 @@ impl<'a> Hand<'a> {
         self.wrapped = true;
         self.at = pages.last().map_or(0, |page| page + 1);
         pages
+    }
+
+    /// Leave out those of `pages` from `from` on that are spared, for this once.
+    fn spare(&mut self, state: &mut State, pages: &mut Vec<u64>, from: usize) {
+        let words = &mut state.layout.words;
+        let mut kept = from;
+        for at in from..pages.len() {
+            let word = words.get(pages[at]);
+            if word.is_spared() {
+                words.set(pages[at], word.swept());
+                self.spared += 1;
+            } else {
+                pages[kept] = pages[at];
+                kept += 1;
+            }
+        }
+        pages.truncate(kept);
     }
 
     /// Those of `pages`, which ascend, that can be evicted.
