@@ -124,6 +124,9 @@ impl Engine {
     {
         let to = if page.is_zero() {
             Destination::Zero
+        } else if self.pool.is_off() {
+            // Nothing would take what was compressed.
+            Destination::None { packs: true }
         } else {
             match self.codec.compress(&page, scratch) {
                 Ok(packed) => {

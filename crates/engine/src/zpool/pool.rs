@@ -115,6 +115,11 @@ impl Pool {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// May it take nothing at all?
+    pub fn is_off(&self) -> bool {
+        self.limit_bytes.load(Ordering::Relaxed) == 0
+    }
+
     /// Stores a copy of `payload`, at most a page, for `owner`.
     ///
     /// Locks: the class's, for bookkeeping only. May call the page source.
