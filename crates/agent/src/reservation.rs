@@ -152,8 +152,8 @@ impl Reservation {
         self.0.wrapping_add(STAGING_B)
     }
 
-    /// Puts staging A under the main userfaultfd. Missing pages must not wait for an answer, here and in staging B: they
-    /// are touched when the program locks all its memory, and then nobody may be reading.
+    /// Puts staging A under the main userfaultfd. Missing pages must not wait for an answer, here and in staging B:
+    /// they are touched when the program locks all its memory, and then nobody may be reading.
     pub fn register_staging(self, main: Descriptor) -> Result<(), Errno> {
         uffd::register(main, self.staging(), STAGING_BYTES, mode::WP)
     }

@@ -4,7 +4,7 @@
 //! gone since are its refault distance. Had memory been larger by that distance it would have stayed; so if that is no
 //! more than what the run has in memory, it was thrown out too early, and colder pages lie in its place. One early
 //! return may be chance: the first is remembered, in the page's word and then in its next shadow, and from the second
-//! in a row on the page is passed over for one sweep. The idea, and the measure, are those of the kernel's workingset.c.
+//! in a row on the page is passed over for one sweep. Idea and measure are those of the kernel's workingset.c.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
