@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::pages::PAGE_BYTES;
     use crate::swap_in::{SwapIn, SwapInError};
-    use crate::testing::{BROKEN, engine_with_areas, out};
+    use crate::testing::{BROKEN, engine_with_areas, out, slot_of};
     use crate::zpool::testing::{Kind, page_bytes};
 
     type Outcome = Result<SwapIn, SwapInError>;
@@ -128,8 +128,7 @@ mod tests {
     fn a_bad_place_costs_the_page_that_is_in_it() {
         let (engine, probes) = engine_with_areas(8, 0, &[16]);
         let entries = eight_in_an_area(&engine);
-        // Slot 0 is the header's.
-        probes[0].unreadable(&[3]);
+        probes[0].unreadable(&[slot_of(&engine, entries[2])]);
         let seeds: Vec<u64> = (0..8).collect();
         let outcomes = swap_in_all(&engine, &entries, &seeds);
         let raw = entries[2].raw();

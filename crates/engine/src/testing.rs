@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
+use crate::backing::Stored;
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
 use crate::entry::Entry;
@@ -184,4 +185,13 @@ pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64,
 pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
     let word = Word::pointer(offset, false)?;
     Some(areas.allocate(cpu, &[word])?.0)
+}
+
+/// The slot of its area in which an entry's page lies.
+pub(crate) fn slot_of(engine: &Engine, entry: Entry) -> u64 {
+    let (cluster, slot) = engine.space.locate(entry).expect("of the virtual area");
+    match cluster.lock().expect("used").backing(slot).stored() {
+        Some(Stored::Physical(physical)) => physical.offset(),
+        other => panic!("it lies elsewhere: {other:?}"),
+    }
 }

@@ -167,12 +167,13 @@ fn a_page_that_cannot_be_read_stays_and_is_reported() {
     let (engine, probes) = engine_with_areas(16, 0, &[24]);
     let entries = written(&engine, 0..10);
     engine.set_pool_limit(POOL_BYTES);
-    probes[0].unreadable(&[3, 5]);
+    let bad = [2, 4].map(|at: usize| testing::slot_of(&engine, entries[at]));
+    probes[0].unreadable(&bad);
     let result = swap_off(&engine, 0);
     assert_eq!(result, Err(SwapOffError::Unreadable { pages: 2 }));
     assert_eq!(engine.stats().physical, 2);
     assert!(engine.is_physical(entries[2]) && engine.is_physical(entries[4]));
-    probes[0].unreadable(&[3]);
+    probes[0].unreadable(&bad[..1]);
     let result = swap_off(&engine, 0);
     assert_eq!(result, Err(SwapOffError::Unreadable { pages: 1 }));
     engine.put(entries[2]);
