@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::command::{self, TestCounts};
-use crate::fuzz;
 use crate::nightly;
 use crate::rules;
 use crate::soak;
@@ -33,7 +32,6 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("shuttle", shuttle, 15),
     ("miri", nightly::miri, 20),
     ("tsan", nightly::tsan, 15),
-    ("fuzz", fuzz::smoke, 15),
     ("victims", victims, 15),
     ("rules", rules::check, 15),
     ("e2e", e2e, 30),

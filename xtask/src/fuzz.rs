@@ -1,4 +1,5 @@
-//! The fuzzers: libFuzzer on the targets of `fuzz/targets`, for seconds in `ci` and for as long as one likes by hand.
+//! The fuzzers: libFuzzer on the targets of `fuzz/targets`, for as long as one likes. Not in `ci`, where building them
+//! takes longer than their time: `test` gives the targets their corpus and mutations of it.
 //!
 //! They are built as `cargo fuzz` does it, which need not be installed. What a search finds of interest stays below
 //! `target/fuzz` and is where the next one begins; the corpus of the tree is only read.
@@ -72,18 +73,6 @@ pub fn step(search: Search) -> Step {
         check: Check::Fuzz(search),
         limit: BUILD_LIMIT,
     }
-}
-
-/// The step of `ci`: each of them for a moment.
-///
-/// # Errors
-/// As for [`run`].
-pub fn smoke(root: &Path, _limit: Duration) -> Result<Report, String> {
-    let search = Search {
-        seconds: SECONDS,
-        target: None,
-    };
-    run(root, search)
 }
 
 /// Builds the fuzzers and runs those that are wanted, one after the other.

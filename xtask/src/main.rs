@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn every_listed_verb_is_known() {
         for (verb, _) in VERBS {
-            let known = matches!(*verb, "ci" | "soak" | "unsafe-counts");
+            let known = matches!(*verb, "ci" | "soak" | "fuzz" | "unsafe-counts");
             assert!(
                 known || checks::by_name(verb).is_some(),
                 "{verb} is listed and not known"
