@@ -76,6 +76,12 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
         ),
         error => error.to_string(),
     })?;
+    if let Some(mode) = file.mode_for_others() {
+        notice(&format!(
+            "{}: others may use it (mode {mode:04o}), and memory will be in it; do: chmod 600",
+            spec.path.display()
+        ));
+    }
     let medium = Medium {
         kind: match file.kind() {
             area_file::Kind::RegularFile => header::Kind::RegularFile,

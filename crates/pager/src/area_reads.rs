@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::fault::{Buffers, Fault, FaultServer, Outcome};
 use crate::lock::{Mutex, MutexGuard, Row};
-use crate::space::Space;
+use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 use crate::swap_in::Incoming;
 use crate::threads;
 
@@ -107,7 +107,7 @@ pub fn start(core: &Arc<Core>) {
         let core = Arc::clone(core);
         threads::spawn(&format!("swap-in-{number}"), move || {
             threads::hurry();
-            let mut buffers = Buffers::new(&core);
+            let mut buffers = Buffers::new(&core, AREA_WINDOW_PAGES_MAX);
             let patience = if number == 0 {
                 DISCARD_EVERY
             } else {
@@ -128,12 +128,13 @@ pub fn start(core: &Arc<Core>) {
 fn serve(core: &Arc<Core>, job: &Job, buffers: Buffers) -> Buffers {
     let mut server = FaultServer::with(core, &job.space, buffers);
     let (mut state, outcome) = server.fetch(&job.fault, &job.incoming);
-    if outcome == Outcome::Again {
+    let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
+    if is_wanted {
         state.deferred.push(job.fault);
         job.space.evictor.ask(|wanted| wanted.deferred = true);
     }
     server.release(state);
-    if outcome == Outcome::Again {
+    if is_wanted {
         std::thread::sleep(RETRY_PACE);
     }
     server.into_buffers()

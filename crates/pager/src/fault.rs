@@ -34,6 +34,8 @@ pub struct Fault {
     pub protected: bool,
     /// Served whatever the limit says: eviction may be waiting for it.
     pub urgent: bool,
+    /// No fault yet: pages that a stream will touch next, which nobody waits for.
+    pub ahead: bool,
     /// When it was read.
     pub since: Instant,
 }
@@ -56,11 +58,11 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers of one thread.
-    pub fn new(core: &Core) -> Buffers {
+    /// Buffers of one thread, for so many pages.
+    pub fn new(core: &Core, pages: u64) -> Buffers {
         Buffers {
             scratch: core.engine.scratch(),
-            pages: (0..WINDOW_PAGES_MAX).map(|_| Page([0; 4096])).collect(),
+            pages: (0..pages).map(|_| Page([0; 4096])).collect(),
             recorder: core.stats.recorder(),
         }
     }
@@ -78,7 +80,7 @@ pub struct FaultServer<'a> {
 impl<'a> FaultServer<'a> {
     /// A server with buffers of its own.
     pub fn new(core: &'a Core, space: &'a Arc<Space>) -> FaultServer<'a> {
-        FaultServer::with(core, space, Buffers::new(core))
+        FaultServer::with(core, space, Buffers::new(core, WINDOW_PAGES_MAX))
     }
 
     /// A server with buffers that another one has used.

@@ -115,6 +115,7 @@ impl<'a> Reader<'a> {
                         write,
                         protected: wp,
                         urgent: process.is_some_and(|p| p.agent.tid.cast_unsigned() == tid),
+                        ahead: false,
                         since: Instant::now(),
                     };
                     self.serve(state, fault)

@@ -190,6 +190,7 @@ pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
             write: true,
             protected,
             urgent: true,
+            ahead: false,
             since: Instant::now(),
         };
         let (state, outcome) = server.serve(state, &fault);

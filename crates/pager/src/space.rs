@@ -29,6 +29,8 @@ const FIRST_TOUCH_PAGES: (u64, u64) = (4, 64);
 const SWAP_IN_PAGES: (u64, u64) = (1, WINDOW_PAGES_MAX);
 /// Most pages one fault swaps in: 16 pages decompress in about 20 us, what the faulting thread can wait.
 pub const WINDOW_PAGES_MAX: u64 = 16;
+/// The same for what lies in an area: one request, which costs a device little more than a shorter one.
+pub const AREA_WINDOW_PAGES_MAX: u64 = 64;
 
 /// What the space lock protects.
 #[derive(Debug)]

@@ -37,11 +37,16 @@ impl Streams {
 
     /// How many pages a fault at `page` may reach for, itself included.
     pub fn window(&mut self, page: u64) -> u64 {
+        self.window_up_to(page, self.most_pages)
+    }
+
+    /// The same with another bound, for a fault whose pages lie elsewhere than usual.
+    pub fn window_up_to(&mut self, page: u64, most_pages: u64) -> u64 {
         self.clock += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == page) {
             stream.window = (stream.window * 2)
-                .clamp(2, self.most_pages.max(2))
-                .min(self.most_pages);
+                .clamp(2, most_pages.max(2))
+                .min(most_pages);
             stream.next = page + stream.window;
             stream.last_used = self.clock;
             return stream.window;
@@ -59,6 +64,15 @@ impl Streams {
             };
         }
         self.first_pages
+    }
+
+    /// `pages` pages behind the window of the fault at `page` are on their way too: the stream goes on behind them.
+    pub fn ahead(&mut self, page: u64, pages: u64) {
+        let newest = self.clock;
+        let followed = self.streams.iter_mut();
+        for stream in followed.filter(|stream| stream.last_used == newest && stream.next > page) {
+            stream.next += pages;
+        }
     }
 
     /// The fault at `page` reached only `pages` pages: the stream goes on behind them.
@@ -101,6 +115,27 @@ mod tests {
             b += streams.window(b);
         }
         assert_eq!((a, b), (1015, 9015));
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_what_is_on_its_way() {
+        let mut streams = Streams::new(1, 4);
+        assert_eq!((streams.window(10), streams.window(11)), (1, 2));
+        streams.ahead(11, 6);
+        assert_eq!(streams.window(19), 4);
+        assert_eq!(streams.window(13), 1);
+    }
+
+    #[test]
+    fn a_stream_has_the_bound_of_each_fault() {
+        let mut streams = Streams::new(1, 4);
+        let mut page = 100;
+        let windows = [64, 64, 64, 64, 4, 64].map(|most| {
+            let window = streams.window_up_to(page, most);
+            page += window;
+            window
+        });
+        assert_eq!(windows, [1, 2, 4, 8, 4, 8]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::fault::{Buffers, Fault, FaultServer, Outcome, fill};
 use crate::layout::{Direction, Ticket};
 use crate::lock::MutexGuard;
 use crate::run::PAGE_BYTES;
-use crate::space::State;
+use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::words::{PageState, PageWord};
 use crate::working_set::Return;
 
@@ -34,17 +34,46 @@ impl<'a> FaultServer<'a> {
     where
         'a: 'g,
     {
-        let incoming = claim_window(&mut state, fault.page, entry);
-        if self.core.areas.any()
-            && incoming
-                .iter()
-                .any(|page| self.core.engine.is_physical(page.entry))
-        {
+        let is_in_area =
+            |entry: Entry| self.core.areas.any() && self.core.engine.is_physical(entry);
+        let begins_there = is_in_area(entry);
+        let most = if begins_there {
+            AREA_WINDOW_PAGES_MAX
+        } else {
+            WINDOW_PAGES_MAX
+        };
+        let incoming = claim_window(&mut state, fault.page, entry, most);
+        // Asked once of the first page: it may move while we look, and the window was chosen by the answer.
+        if begins_there || incoming.iter().any(|page| is_in_area(page.entry)) {
+            let reached = incoming.len() as u64;
             self.core.area_reads.push(self.space, *fault, incoming);
+            if reached == AREA_WINDOW_PAGES_MAX {
+                self.read_ahead(&mut state, fault, reached);
+            }
             return (state, Outcome::Done);
         }
         drop(state);
         self.fetch(fault, &incoming)
+    }
+
+    /// The fault goes on with a long stream: have its next window read at the same time, so that the area works while
+    /// the program does.
+    fn read_ahead(&self, state: &mut State, fault: &Fault, reached: u64) {
+        let room = 2 * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
+        if !self.core.governor.has_room(room) {
+            return;
+        }
+        let next = Fault {
+            page: fault.page + reached,
+            write: false,
+            ahead: true,
+            ..*fault
+        };
+        let incoming = claim_run(state, next.page, AREA_WINDOW_PAGES_MAX);
+        if !incoming.is_empty() {
+            state.swap_ins.ahead(fault.page, incoming.len() as u64);
+            self.core.area_reads.push(self.space, next, incoming);
+        }
     }
 
     /// Read what was claimed, without the lock, and give it to the process, with it.
@@ -61,6 +90,8 @@ impl<'a> FaultServer<'a> {
         let mut state = space.lock();
         let good = match read {
             Ok(pages) => pages,
+            // Whoever touches it hears of it.
+            Err((0, _)) if fault.ahead => 0,
             Err((0, error)) => {
                 let lost = self.lose(&mut state, fault, &incoming[0], &error);
                 incoming[1..].iter().for_each(|page| {
@@ -196,8 +227,10 @@ impl<'a> FaultServer<'a> {
         state.swap_ins.reached(fault.page, done);
         self.took(done);
         self.core.stats.pages_in.add(done);
-        self.core.stats.faults.add(1);
-        self.buffers.recorder.record(fault.since.elapsed());
+        if !fault.ahead {
+            self.core.stats.faults.add(1);
+            self.buffers.recorder.record(fault.since.elapsed());
+        }
         Outcome::Done
     }
 
@@ -226,25 +259,32 @@ impl<'a> FaultServer<'a> {
     }
 }
 
-/// Claim the faulting page and the swapped pages behind it that the stream's window reaches.
-fn claim_window(state: &mut State, page: u64, entry: Entry) -> Vec<Incoming> {
-    let window = state.swap_ins.window(page);
+/// Claim the faulting page and the swapped pages behind it that the stream's window reaches, `most` at the most.
+fn claim_window(state: &mut State, page: u64, entry: Entry, most: u64) -> Vec<Incoming> {
+    let window = state.swap_ins.window_up_to(page, most);
     let mut incoming = vec![Incoming {
         page,
         entry,
         ticket: state.layout.claim(page, Direction::In),
     }];
-    for next in page + 1..page + window {
-        let word = state.layout.words.get(next);
+    incoming.extend(claim_run(state, page + 1, window - 1));
+    incoming
+}
+
+/// Claim the swapped pages from `first` on, up to the first that is none, `most` at the most.
+fn claim_run(state: &mut State, first: u64, most: u64) -> Vec<Incoming> {
+    let mut incoming = Vec::new();
+    for page in first..first + most {
+        let word = state.layout.words.get(page);
         let PageState::Swapped(entry) = word.state() else {
             break;
         };
-        if word.is_claimed() || !state.layout.registered.contains(next) {
+        if word.is_claimed() || !state.layout.registered.contains(page) {
             break;
         }
-        let ticket = state.layout.claim(next, Direction::In);
+        let ticket = state.layout.claim(page, Direction::In);
         incoming.push(Incoming {
-            page: next,
+            page,
             entry,
             ticket,
         });
