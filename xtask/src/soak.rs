@@ -16,6 +16,19 @@ const MINUTES: u64 = 10;
 /// Eviction of everything, with a pause that is short against any program's own rhythm. The limit is generous, for it
 /// is not what evicts here.
 const EVICT_ALL: [&str; 4] = ["--ram", "1G", "--debug-evict-every", "5ms"];
+/// The same without a pool: everything goes to an area, a private file on disk.
+const EVICT_TO_AREA: [&str; 8] = [
+    "--ram",
+    "1G",
+    "--debug-evict-every",
+    "5ms",
+    "--pool",
+    "off",
+    "--swap",
+    "/var/tmp:8G",
+];
+/// Victims that use an area too, by what they do: everything, and I/O into memory that comes back from a disk.
+const AREA_VICTIMS: [&str; 2] = ["chaos", "uring"];
 /// A limit that makes faults wait for memory, and a victim that takes three times as much and compresses well.
 const TIGHT: [&str; 2] = ["--ram", "64M"];
 const TIGHT_VICTIM: [&str; 3] = ["allocate", "--megabytes", "200"];
@@ -51,8 +64,9 @@ pub fn steps(total: Duration) -> Vec<Step> {
     };
     vec![
         part("victims", total / 2),
-        part("memhog", total / 4),
-        part("stress-ng", total / 4),
+        part("memhog", total / 6),
+        part("areas", total / 6),
+        part("stress-ng", total / 6),
     ]
 }
 
@@ -65,6 +79,7 @@ pub fn run(root: &Path, part: &str, time: Duration) -> Result<Report, String> {
     match part {
         "victims" => victims(root, time),
         "memhog" => once(root, time, &EVICT_ALL, &memhog(root, time)),
+        "areas" => once(root, time, &EVICT_TO_AREA, &memhog(root, time)),
         _ => once(root, time, &EVICT_ALL, &stress(time)),
     }
 }
@@ -121,8 +136,10 @@ fn victims(root: &Path, time: Duration) -> Result<Report, String> {
         .flat_map(|name| {
             ["1", "4"].map(|threads| (&EVICT_ALL[..], vec![*name, "--threads", threads]))
         })
+        .chain(AREA_VICTIMS.map(|name| (&EVICT_TO_AREA[..], vec![name, "--threads", "4"])))
         .chain([(&TIGHT[..], TIGHT_VICTIM.to_vec())]);
-    let each = (time / u32::try_from(names.len() * 2 + 1).unwrap_or(u32::MAX)).max(ROUND);
+    let count = names.len() * 2 + AREA_VICTIMS.len() + 1;
+    let each = (time / u32::try_from(count).unwrap_or(u32::MAX)).max(ROUND);
     let seconds = each.as_secs().to_string();
     let mut tests = TestCounts::default();
     let mut failed = Vec::new();
