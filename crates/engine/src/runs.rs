@@ -146,6 +146,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn every_kind_of_place_and_one_page_more_often_than_it_can_be_pinned() {
         let (engine, _) = engine_with_areas(8, 0, &[16]);
         let mut entries = eight_in_an_area(&engine);
