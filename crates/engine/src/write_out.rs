@@ -377,6 +377,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn a_batch_is_one_request_beside_pages_that_come_and_go() {
         let mut area = Batches::new(4 + Order::COUNT);
         for _ in 0..2 * SLOTS_PER_CLUSTER {
@@ -394,6 +395,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn where_only_short_runs_are_left_a_batch_is_written_with_those() {
         const RUN: usize = 4;
         let mut area = Batches::new(2);
@@ -411,6 +413,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn in_the_last_holes_a_batch_still_finds_room() {
         let mut area = Batches::new(2);
         let slots = 2 * SLOTS_PER_CLUSTER;

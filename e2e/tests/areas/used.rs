@@ -14,10 +14,13 @@ const LIMIT_BYTES: u64 = 96 * MIB;
 /// More than the limit's pool holds at the content's ratio.
 const CONTENT: &str = "448M";
 const AREA_BYTES: u64 = 512 * MIB;
+/// Random accesses of each phase: one costs a request to a disk.
+const RANDOM: &str = "10000";
 
 /// A workload that fills, reads and writes in order and at random, and verifies every byte.
 pub fn workload(size: &str) -> Outcome<Job> {
-    Ok(Job::new(workload_binary()?).args(["fill-read-write", size, "--threads", "2"]))
+    let words = ["fill-read-write", size, "--threads", "2", "--count", RANDOM];
+    Ok(Job::new(workload_binary()?).args(words))
 }
 
 /// `--swap` for each of these.
