@@ -54,7 +54,8 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         return Ok(skipped("miri", "miri,rust-src"));
     }
     // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too. The
-    // header's are long as well, and of code without anything unsafe.
+    // header's are long as well, and of code without anything unsafe, as are those of allocation, discards, reading of
+    // runs and swapping off, which model and stress go through.
     let words = [
         "cargo",
         "miri",
@@ -73,6 +74,14 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         "codec",
         "--skip",
         "header",
+        "--skip",
+        "alloc::",
+        "--skip",
+        "discard",
+        "--skip",
+        "runs::",
+        "--skip",
+        "swap_off",
     ];
     let mut command = nightly(root, &words);
     command
