@@ -447,6 +447,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn with_the_area_full_the_rest_goes_to_the_pool_or_stays() {
         let (engine, _) = engine(1 << 20);
         let usable = usize::try_from(SLOTS - 1).expect("few");
