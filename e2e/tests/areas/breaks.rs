@@ -84,7 +84,12 @@ pub fn unreadable_page(context: &Context) -> Outcome {
     ensure!(made.status.success(), "mkswap: {made:?}");
     let (filled, cut) = (context.place().join("filled"), context.place().join("cut"));
     let job = Job::new(python).args(["-c", LOOKS]).arg(&filled).arg(&cut);
-    let job = with_areas(job, std::slice::from_ref(&area)).vswap_options(["--pool", "off"]);
+    // What the broken area does not take any more goes to another one.
+    let areas = [
+        format!("{area},prio=5"),
+        format!("{}:1G,prio=1", context.place().display()),
+    ];
+    let job = with_areas(job, &areas).vswap_options(["--pool", "off"]);
     let launcher = context.limited(64 * MIB)?;
     let running = launcher.start(&job)?;
     running.until("memory to be filled", || Ok(filled.exists().then_some(())))?;
