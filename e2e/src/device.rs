@@ -3,9 +3,14 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::failure::During;
 use crate::{Context, Failure, Outcome, ensure, require_program, require_root};
+
+/// How often and with which pause a file system is asked to go that is still in use.
+const UMOUNT_TRIES: u32 = 100;
+const UMOUNT_PACE: Duration = Duration::from_millis(50);
 
 /// A loop device on a file of its own.
 #[derive(Debug)]
@@ -92,9 +97,16 @@ impl Mounted {
     }
 }
 
+/// The kernel lets go of what a process had in a ring a moment after the process has ended.
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = run(&self.umount, &[], &self.at);
+        for _ in 0..UMOUNT_TRIES {
+            let unmounted = run(&self.umount, &["--quiet"], &self.at);
+            if unmounted.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(UMOUNT_PACE);
+        }
     }
 }
 
