@@ -1,8 +1,9 @@
 //! Where pages lie on disk: a swap area in a file or device, or a private file that grows.
 //!
 //! A call takes a lane (`disk/lane.rs`), copies pages through its buffer and waits for its requests: one for up to
-//! [`LANE_PAGES`] neighbouring pages. Any number of threads may call at once; more than [`LANES_MAX`] wait for a lane.
-//! Nobody may read a page that is being written, or the content is mixed.
+//! [`LANE_PAGES`] neighbouring pages, or several at once for runs of pages that lie apart. Any number of threads may
+//! call at once; more than [`LANES_MAX`] wait for a lane. Nobody may read a page that is being written, or the content
+//! is mixed.
 //!
 //! The page cache is left out (`O_DIRECT`): a page that went out to be cached here again would have freed nothing.
 //! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
@@ -30,7 +31,7 @@ pub use open::Options;
 pub use private::PrivateError;
 
 use crate::area_file::{Held, Kind, device_bytes};
-use lane::{Lane, Op, Way};
+use lane::{AT_ONCE_MAX, Lane, Op, Request, Way};
 use lanes::Lanes;
 
 /// Bytes of a page.
@@ -42,6 +43,23 @@ const TRIES_MAX: u32 = 100;
 
 /// The bytes of a page.
 pub type PageBytes = [u8; PAGE_BYTES];
+
+/// Neighbouring pages to be read, one of several such runs.
+#[derive(Debug)]
+pub struct ReadRun<'a> {
+    /// Byte where they begin, a multiple of the page size.
+    pub at: u64,
+    /// Where they are read to.
+    pub pages: Vec<&'a mut PageBytes>,
+    /// How it went.
+    pub outcome: Result<(), DiskError>,
+}
+
+impl ReadRun<'_> {
+    fn bytes(&self) -> usize {
+        self.pages.len() * PAGE_BYTES
+    }
+}
 
 /// Why a disk did not do what it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +164,7 @@ impl Disk {
         self.lanes.with(&self.file, |lane| {
             for (pages, at) in pages.chunks_mut(LANE_PAGES).zip(request_starts(at)) {
                 let bytes = pages.len() * PAGE_BYTES;
-                self.request(lane, Op::Read, at, bytes)?;
+                self.request(lane, Op::Read, at, 0..bytes)?;
                 for (page, read) in pages.iter_mut().zip(lane.pages()) {
                     **page = *read;
                 }
@@ -154,6 +172,48 @@ impl Disk {
             }
             Ok(())
         })
+    }
+
+    /// Reads several runs of neighbouring pages, many of them at the same time where io_uring is permitted. Each run
+    /// has its outcome afterwards; pages of one that failed may have been written to.
+    pub fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
+        let mut rest = runs;
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at_mut(batch_len(rest));
+            match batch {
+                [one] => one.outcome = self.read(one.at, &mut one.pages),
+                _ => self
+                    .lanes
+                    .with(&self.file, |lane| self.read_batch(lane, batch)),
+            }
+            rest = later;
+        }
+    }
+
+    /// Reads runs that fit a lane together.
+    fn read_batch(&self, lane: &mut Lane, runs: &mut [ReadRun<'_>]) {
+        let mut end = 0;
+        let mut requests: Vec<Request> = Vec::with_capacity(runs.len());
+        for run in runs.iter_mut() {
+            run.outcome = self.check(run.at, run.pages.len());
+            let bytes = if run.outcome.is_ok() { run.bytes() } else { 0 };
+            requests.push(Request::new(run.at, end..end + bytes));
+            end += bytes;
+        }
+        lane.request_all(&self.file, (Op::Read, self.way(Op::Read)), &mut requests);
+        for (run, request) in runs.iter_mut().zip(requests) {
+            let Ok(()) = run.outcome else { continue };
+            let moved = request.moved.and_then(Result::ok).unwrap_or(0);
+            let moved = moved - moved % PAGE_BYTES;
+            // What is left is asked for again: then it is there, or it is known why not.
+            let left = request.range.start + moved..request.range.end;
+            run.outcome = self.request(lane, Op::Read, run.at + moved as u64, left);
+            let read = lane.pages().skip(request.range.start / PAGE_BYTES);
+            for (page, read) in run.pages.iter_mut().zip(read) {
+                **page = *read;
+            }
+            self.forget_cached(run.at, run.bytes());
+        }
     }
 
     /// Writes neighbouring pages from byte `at` on, which is a multiple of the page size.
@@ -184,7 +244,7 @@ impl Disk {
                 .unwrap_or_else(PoisonError::into_inner)
         };
         let _turn = (!self.is_direct()).then(lock);
-        self.request(lane, Op::Write, at, bytes)?;
+        self.request(lane, Op::Write, at, 0..bytes)?;
         if !self.is_direct() {
             calls::write_back(&self.file, at, bytes).map_err(explain)?;
             self.forget_cached(at, bytes);
@@ -266,16 +326,24 @@ impl Disk {
         }
     }
 
-    /// Makes requests until the first `bytes` of a lane's buffer are read from byte `at` on, or written there.
-    fn request(&self, lane: &mut Lane, op: Op, at: u64, bytes: usize) -> Result<(), DiskError> {
+    /// Makes requests until a range of a lane's buffer is read from byte `at` on, or written there.
+    fn request(
+        &self,
+        lane: &mut Lane,
+        op: Op,
+        mut at: u64,
+        mut range: Range<usize>,
+    ) -> Result<(), DiskError> {
         let way = self.way(op);
-        let (mut done, mut tries) = (0, 0);
-        while done < bytes {
+        let mut tries = 0;
+        while !range.is_empty() {
             let direct = self.is_direct();
-            match lane.request(&self.file, (op, way), at + done as u64, done..bytes) {
+            match lane.request(&self.file, (op, way), at, range.clone()) {
                 // Goes on where a page begins: past the page cache nothing else is allowed.
                 Ok(moved) if moved >= PAGE_BYTES => {
-                    done += moved - moved % PAGE_BYTES;
+                    let moved = moved - moved % PAGE_BYTES;
+                    range.start += moved;
+                    at += moved as u64;
                     tries = 0;
                     continue;
                 }
@@ -320,6 +388,17 @@ impl Disk {
             );
         }
     }
+}
+
+/// How many of the first runs are read at once: they fit a lane together, or are one. At least one.
+fn batch_len(runs: &[ReadRun<'_>]) -> usize {
+    let mut pages = 0;
+    let fits = |run: &&ReadRun<'_>| {
+        pages += run.pages.len();
+        pages <= LANE_PAGES
+    };
+    let count = runs.iter().take(AT_ONCE_MAX).take_while(fits).count();
+    count.max(1)
 }
 
 /// Where the requests begin that a call from byte `at` on is made of.

@@ -1,4 +1,4 @@
-//! One request at a time: a buffer, and a ring of its own where io_uring is permitted.
+//! Requests out of one buffer, with a ring of its own where io_uring is permitted: one, or several at once.
 //!
 //! The buffer lies as direct I/O demands whatever the pages of a caller do. It and the file are registered with the
 //! ring, so that the kernel does not look them up and pin them for every request. The kernel may write to the buffer
@@ -21,8 +21,11 @@ use super::{PAGE_BYTES, PageBytes, TRIES_MAX};
 pub const LANE_PAGES: usize = 64;
 /// Bytes of a lane's buffer.
 const LANE_BYTES: usize = LANE_PAGES * PAGE_BYTES;
-/// Entries of a lane's ring: one request.
-const ENTRIES: u32 = 1;
+/// Requests that a lane makes at once: what disks of today have under way without making any of them wait for long.
+pub(super) const AT_ONCE_MAX: usize = 32;
+/// Entries of a lane's ring.
+const ENTRIES: u32 = 32;
+const _: () = assert!(ENTRIES as usize == AT_ONCE_MAX);
 /// Numbers of the file and the buffer among those that are registered.
 const FILE: types::Fixed = types::Fixed(0);
 const BUFFER: u16 = 0;
@@ -45,7 +48,28 @@ pub(super) enum Op {
     Write,
 }
 
-/// Room for the pages of one request.
+/// One request, and what became of it.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// Byte of the file.
+    pub(super) at: u64,
+    /// Part of the buffer.
+    pub(super) range: Range<usize>,
+    /// How many bytes were moved; none while it was not made.
+    pub(super) moved: Option<Result<usize, Errno>>,
+}
+
+impl Request {
+    pub(super) fn new(at: u64, range: Range<usize>) -> Request {
+        Request {
+            at,
+            range,
+            moved: None,
+        }
+    }
+}
+
+/// Room for the pages of a lane's requests.
 struct Buffer {
     /// One page longer than its use, for it begins where a page does.
     bytes: Vec<u8>,
@@ -94,29 +118,46 @@ impl Lane {
     pub(super) fn request(
         &mut self,
         file: &File,
-        (op, way): (Op, Way),
+        how: (Op, Way),
         at: u64,
         range: Range<usize>,
     ) -> Result<usize, Errno> {
-        let part = self.buffer.part(range);
-        if let (Some(ring), Way::Ring) = (&mut self.ring, way) {
-            match ring.request(op, at, part) {
-                Ok(result) => return result,
-                // Nothing was begun, and the same may be tried in another way.
-                Err(Refused) => self.ring = None,
-            }
+        let mut one = [Request::new(at, range)];
+        self.request_all(file, how, &mut one);
+        let [one] = one;
+        one.moved.unwrap_or(Ok(0))
+    }
+
+    /// Makes requests for ranges of the buffer that do not overlap, [`AT_ONCE_MAX`] at the most: all at once if
+    /// possible that way, else one after the other.
+    pub(super) fn request_all(
+        &mut self,
+        file: &File,
+        (op, way): (Op, Way),
+        requests: &mut [Request],
+    ) {
+        if let (Some(ring), Way::Ring) = (&mut self.ring, way)
+            && ring
+                .request_all(op, requests, self.buffer.part(0..LANE_BYTES))
+                .is_err()
+        {
+            self.ring = None;
         }
-        match op {
-            Op::Read => pread(file, part, at),
-            Op::Write => pwrite(file, part, at),
+        // What the ring did not take was not begun, and the same may be tried in another way.
+        for request in requests.iter_mut().filter(|one| one.moved.is_none()) {
+            let part = self.buffer.part(request.range.clone());
+            request.moved = Some(match op {
+                Op::Read => pread(file, part, request.at),
+                Op::Write => pwrite(file, part, request.at),
+            });
         }
     }
 }
 
-/// The kernel took no request from the ring, and will not.
+/// The kernel took not all requests from the ring, and will not.
 struct Refused;
 
-/// A ring for one request, with a file and a buffer.
+/// A ring with a file and a buffer.
 struct Ring {
     uring: IoUring,
     /// Whether the buffer is registered. It is not where so much memory must not be locked (`ulimit -l`).
@@ -138,31 +179,44 @@ impl Ring {
         Ok(Ring { uring, fixed })
     }
 
-    /// Makes a request and waits until it has ended; what the kernel made of it is the inner result.
-    fn request(
+    /// Makes requests and waits until all of them have ended. After a refusal those that the kernel has taken have
+    /// ended as well, and the ring is not to be used again.
+    fn request_all(
         &mut self,
         op: Op,
-        at: u64,
-        part: &mut [u8],
-    ) -> Result<Result<usize, Errno>, Refused> {
-        let entry = self.entry(op, at, part);
-        // SAFETY: the memory that the entry names must be valid until the request has ended. It is `part`, borrowed
-        // for as long as this function runs, and the function returns only when the request has ended or when the
-        // kernel has taken none (then the ring is dropped with the entry in it). Nothing in it unwinds in between. The
-        // file is registered, so the ring itself keeps it open.
-        let pushed = unsafe { self.uring.submission().push(&entry) };
-        pushed.map_err(|_| Refused)?;
-        let mut tries = 0;
+        requests: &mut [Request],
+        buffer: &mut [u8],
+    ) -> Result<(), Refused> {
+        for (number, request) in requests.iter().enumerate() {
+            let part = &mut buffer[request.range.clone()];
+            let entry = self.entry(op, request.at, part).user_data(number as u64);
+            // SAFETY: the memory that the entry names must be valid until the request has ended. It is part of
+            // `buffer`, borrowed for as long as this function runs, and the function returns only when each request
+            // has ended or was not taken by the kernel (then the ring is dropped with the entry in it). Nothing in it
+            // unwinds from here on. The file is registered, so the ring itself keeps it open.
+            let pushed = unsafe { self.uring.submission().push(&entry) };
+            pushed.map_err(|_| Refused)?;
+        }
+        let (mut ended, mut tries) = (0, 0);
         loop {
-            if let Some(end) = self.uring.completion().next() {
-                let result = end.result();
-                return Ok(usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result)));
+            for end in self.uring.completion() {
+                ended += 1;
+                let number = usize::try_from(end.user_data()).unwrap_or(usize::MAX);
+                if let Some(request) = requests.get_mut(number) {
+                    let result = end.result();
+                    let moved = usize::try_from(result);
+                    request.moved = Some(moved.map_err(|_| Errno::from_raw_os_error(-result)));
+                }
             }
-            match self.uring.submit_and_wait(1) {
+            if ended == requests.len() {
+                return Ok(());
+            }
+            let is_under_way = ended + self.uring.submission().len() < requests.len();
+            match self.uring.submit_and_wait(requests.len() - ended) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Taken: its end comes whether or not it can be waited for.
-                Err(_) if self.uring.submission().is_empty() => std::thread::sleep(LOOK_AGAIN),
+                Err(_) if is_under_way => std::thread::sleep(LOOK_AGAIN),
                 Err(_) if tries == TRIES_MAX => return Err(Refused),
                 Err(_) => tries += 1,
             }

@@ -111,3 +111,64 @@ fn requests_begin_where_the_last_one_ended() {
         Some(u64::MAX - 4095)
     );
 }
+
+/// Has the kernel refuse a system call to this thread from here on, as the filters of container runtimes do.
+fn refuse(call: libc::c_long) {
+    /// Its number is what the kernel tells a filter first.
+    const NR: u32 = 0;
+    const _: () = assert!(std::mem::offset_of!(libc::seccomp_data, nr) == 0);
+    fn step(code: u32, k: u32) -> libc::sock_filter {
+        libc::sock_filter {
+            code: u16::try_from(code).unwrap(),
+            jt: 0,
+            jf: 0,
+            k,
+        }
+    }
+    let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NR);
+    let is_it = libc::sock_filter {
+        jf: 1,
+        ..step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            u32::try_from(call).unwrap(),
+        )
+    };
+    let answer = |value| step(libc::BPF_RET | libc::BPF_K, value);
+    let permission = Errno::PERM.raw_os_error().cast_unsigned();
+    let mut steps = [
+        load,
+        is_it,
+        answer(libc::SECCOMP_RET_ERRNO | permission),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the program is valid during the call, which copies it. It takes one call away from this thread alone.
+    let installed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                0,
+                &program,
+            ) == 0
+    };
+    assert!(installed, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn where_io_uring_is_refused_calls_do_the_same() {
+    let filtered = std::thread::spawn(|| {
+        refuse(libc::SYS_io_uring_setup);
+        let scratch = Scratch::new();
+        let disk = Disk::private(&scratch.0, 1 << 20, Options::default()).unwrap();
+        assert_eq!(disk.engine(), "pread");
+        let written: Vec<PageBytes> = (0..100).map(|byte| [byte; PAGE_BYTES]).collect();
+        let refs: Vec<&PageBytes> = written.iter().collect();
+        disk.write(PAGE_BYTES_64, &refs).unwrap();
+        assert!(pages(&disk, PAGE_BYTES_64, 100).unwrap() == written);
+    });
+    filtered.join().unwrap();
+}

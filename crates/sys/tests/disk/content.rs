@@ -1,6 +1,6 @@
 //! Pages that say where they belong: content under a seed, written and verified by many threads at once.
 
-use vswap_sys::disk::{Disk, DiskError, PageBytes};
+use vswap_sys::disk::{Disk, DiskError, PageBytes, ReadRun};
 
 pub const PAGE: u64 = 4096;
 /// Threads of the test with random places and lengths, and pages that each has for itself.
@@ -9,6 +9,8 @@ const THREAD_PAGES: u64 = 96;
 /// Longest run: longer than a lane.
 const RUN_PAGES_MAX: u64 = 80;
 const ROUNDS: u32 = 60;
+/// Most runs that are read with one call: more than are under way at once, most of them short.
+const RUNS_MAX: u64 = 50;
 /// Bytes that a disk must have for [`storm`].
 pub const STORM_BYTES: u64 = THREADS * THREAD_PAGES * PAGE;
 
@@ -55,6 +57,29 @@ pub fn read(disk: &Disk, first: u64, count: u64) -> Result<Vec<PageBytes>, DiskE
     Ok(pages)
 }
 
+/// Reads runs of pages with one call, each given by its first page and their number.
+pub fn read_runs(disk: &Disk, runs: &[(u64, u64)]) -> Vec<Result<Vec<PageBytes>, DiskError>> {
+    let count = |run: &(u64, u64)| usize::try_from(run.1).unwrap();
+    let mut read: Vec<_> = runs
+        .iter()
+        .map(|run| vec![[0xEE; 4096]; count(run)])
+        .collect();
+    let mut asked: Vec<ReadRun<'_>> = runs
+        .iter()
+        .zip(&mut read)
+        .map(|(run, pages)| ReadRun {
+            at: run.0 * PAGE,
+            pages: pages.iter_mut().collect(),
+            outcome: Ok(()),
+        })
+        .collect();
+    disk.read_runs(&mut asked);
+    let outcomes: Vec<_> = asked.into_iter().map(|run| run.outcome).collect();
+    let read = outcomes.into_iter().zip(read);
+    read.map(|(outcome, pages)| outcome.map(|()| pages))
+        .collect()
+}
+
 /// Whether pages hold what was written to them, as read with one call.
 pub fn verify(disk: &Disk, first: u64, count: u64, version: u64) {
     let pages = read(disk, first, count).unwrap();
@@ -72,21 +97,32 @@ pub fn storm(disk: &Disk, seed: u64) {
     });
 }
 
+/// A run of a thread's pages: the first, and how many, `most` of them at the most.
+fn run(random: &mut Random, most: u64) -> (u64, u64) {
+    let first = random.below(THREAD_PAGES);
+    (first, 1 + random.below(most.min(THREAD_PAGES - first)))
+}
+
 fn thread_of_storm(disk: &Disk, thread: u64, seed: u64) {
     let mut random = Random::new(seed ^ thread << 32);
     let start = thread * THREAD_PAGES;
     let mut versions = vec![0; usize::try_from(THREAD_PAGES).unwrap()];
     write(disk, start, THREAD_PAGES, 0).unwrap();
     for round in 1..=ROUNDS {
-        let first = random.below(THREAD_PAGES);
-        let count = 1 + random.below(RUN_PAGES_MAX.min(THREAD_PAGES - first));
-        let run = usize::try_from(first).unwrap()..usize::try_from(first + count).unwrap();
+        let (first, count) = run(&mut random, RUN_PAGES_MAX);
         if random.below(2) == 0 {
             write(disk, start + first, count, round.into()).unwrap();
+            let run = usize::try_from(first).unwrap()..usize::try_from(first + count).unwrap();
             versions[run].fill(round.into());
-        } else {
-            let pages = read(disk, start + first, count).unwrap();
-            for ((index, version), read) in (start + first..).zip(&versions[run]).zip(&pages) {
+            continue;
+        }
+        let short = RUN_PAGES_MAX >> random.below(7);
+        let mut runs = vec![(first, count)];
+        runs.extend((0..random.below(RUNS_MAX)).map(|_| run(&mut random, short)));
+        let absolute: Vec<_> = runs.iter().map(|run| (start + run.0, run.1)).collect();
+        for ((first, _), read) in runs.into_iter().zip(read_runs(disk, &absolute)) {
+            let versions = versions[usize::try_from(first).unwrap()..].iter();
+            for ((index, version), read) in (start + first..).zip(versions).zip(&read.unwrap()) {
                 assert!(*read == page(index, *version), "page {index} of {disk:?}");
             }
         }

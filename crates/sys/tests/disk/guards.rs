@@ -8,9 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use vswap_sys::area_file::AreaFile;
 use vswap_sys::disk::{Disk, Options};
+
+/// How often, and how long apart, it is tried to unmount a file system: five seconds in all.
+const UMOUNT_TRIES: u32 = 50;
+const UMOUNT_PACE: Duration = Duration::from_millis(100);
 
 /// Says why a test does nothing, or not all.
 pub fn skip(reason: &str) {
@@ -195,9 +200,18 @@ impl Mounted {
         })
     }
 
-    /// Unmounts it, which must be possible.
+    /// Unmounts it, which must be possible: at once, or as soon as the kernel has let go of what a ring or a loop
+    /// device had, a moment after it was closed.
     pub fn unmount(self) {
-        assert!(told(&["umount", text(&self.point)]).is_some());
+        let unmounts = |_| {
+            let output = run(&["umount", text(&self.point)]).unwrap();
+            let is_gone = output.status.success();
+            if !is_gone {
+                std::thread::sleep(UMOUNT_PACE);
+            }
+            is_gone
+        };
+        assert!((0..UMOUNT_TRIES).any(unmounts), "it stays busy");
     }
 }
 

@@ -8,7 +8,7 @@ mod guards;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-use content::{PAGE, STORM_BYTES, page, read, storm, verify, write};
+use content::{PAGE, STORM_BYTES, page, read, read_runs, storm, verify, write};
 use guards::{Loop, Mounted, Open, Scratch, skip, told};
 use vswap_sys::area_file::{AreaError, AreaFile, Kind};
 use vswap_sys::disk::{Disk, DiskError, LANE_PAGES, Options, PrivateError};
@@ -111,6 +111,53 @@ fn a_device_keeps_its_content_and_has_one_user() {
             storm(&disk, 4);
             assert!(matches!(AreaFile::open(&device.0), Err(AreaError::Busy)));
         }
+    }
+}
+
+#[test]
+fn of_several_runs_each_has_its_own_end() {
+    const PAGES: u64 = 64;
+    let scratch = Scratch::new();
+    for (name, options) in ["one", "other"].into_iter().zip(ENGINES) {
+        let path = scratch.file(name, usize::try_from(PAGES * PAGE).unwrap());
+        let disk = Open::area(&path, options);
+        write(&disk, 0, PAGES, 5).unwrap();
+        let asked = [
+            (40, 3),
+            (PAGES - 1, 2),
+            (7, 1),
+            (63, 1),
+            (u64::MAX >> 12, 1),
+        ];
+        let read = read_runs(&disk, &asked);
+        for (run, (first, count)) in read.into_iter().zip(asked) {
+            let expected: Vec<_> = (first..first.saturating_add(count))
+                .map(|at| page(at, 5))
+                .collect();
+            let is_there = first + count <= PAGES;
+            assert!(
+                run == if is_there {
+                    Ok(expected)
+                } else {
+                    Err(DiskError::Short)
+                }
+            );
+        }
+        // Cut under the disk: what is left is read, and what is gone is short.
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(32 * PAGE)
+            .unwrap();
+        let read = read_runs(&disk, &[(31, 1), (31, 2), (32, 1), (0, 4)]);
+        assert!(
+            read[0] == Ok(vec![page(31, 5)]) && read[3].as_ref().is_ok_and(|run| run.len() == 4)
+        );
+        assert_eq!(
+            (&read[1], &read[2]),
+            (&Err(DiskError::Short), &Err(DiskError::Short))
+        );
     }
 }
 
