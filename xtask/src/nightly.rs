@@ -55,7 +55,7 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
     }
     // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too. The
     // header's are long as well, and of code without anything unsafe, as are those of allocation, discards, reading of
-    // runs and swapping off, which model and stress go through.
+    // runs, swapping off and writing back, which model and stress go through.
     let words = [
         "cargo",
         "miri",
@@ -82,6 +82,8 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         "runs::",
         "--skip",
         "swap_off",
+        "--skip",
+        "write_back",
     ];
     let mut command = nightly(root, &words);
     command

@@ -30,6 +30,8 @@ mod plan;
 mod plot;
 #[path = "vswap-engine-bench/record.rs"]
 mod record;
+#[path = "vswap-engine-bench/setup.rs"]
+mod setup;
 #[path = "vswap-engine-bench/tables.rs"]
 mod tables;
 #[path = "vswap-engine-bench/variants/mod.rs"]

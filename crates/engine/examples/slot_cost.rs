@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, HeapPages, Lookup, PAGE_BYTES, Page, SLOTS_PER_CLUSTER, Shadow,
+    Codec, Config, Engine, Entry, GroupId, HeapPages, Lookup, PAGE_BYTES, Page, SLOTS_PER_CLUSTER,
+    Shadow,
 };
 
 const BATCHES: usize = 400;
@@ -91,7 +92,7 @@ fn swap_out(engine: &Engine, seed: u64) -> Entry {
         frame.0.fill(0);
     }
     engine
-        .swap_out(0, frame, Shadow::truncated(seed))
+        .swap_out(0, frame, Shadow::truncated(seed), GroupId::ROOT)
         .expect("a slot")
 }
 
@@ -142,7 +143,9 @@ fn main() {
     let frames = cost(|_| drop(black_box(small.frame())));
     let both = cost(|_| {
         let frame = small.frame().expect("a free frame");
-        let entry = small.swap_out(0, frame, Shadow::ABSENT).expect("a slot");
+        let entry = small
+            .swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT)
+            .expect("a slot");
         small.put(black_box(entry));
     });
     report("frame: take and give back", frames);

@@ -115,7 +115,9 @@ fn fill(
     let mut scratch = codec.scratch();
     let mut handles: Vec<Handle> = Vec::with_capacity(pages);
     for _round in ["warm", "measured"] {
-        handles.drain(..).for_each(|handle| pool.free(handle));
+        for handle in handles.drain(..) {
+            pool.free(handle);
+        }
         compress.samples.clear();
         store.samples.clear();
         for at in 0..pages {

@@ -17,18 +17,19 @@
 //! The CPU number is a hint: several threads may allocate with the same one. An area on a rotating device is used as if
 //! there were one CPU, so that what all of them write lies together.
 //!
-//! Unlike the kernel's, this search frees no slots whose page is in memory as well ("cache-only"), as there are none.
-//! A physical slot gets its backing word in the same critical section in which the frame leaves the slot word
-//! (`write_out.rs`), and a page that comes back is copied out of its slot, not cached beside it (`swap_in.rs`). When a
-//! count falls to 0, what is behind the slot is freed at once, or by the thread that is just at it. So no word with a
-//! frame has a physical slot, and the reverse map's cache-only bit (`table.rs`) is never set: it is kept for a swap-in
-//! that leaves both.
+//! Unlike the kernel's, this search frees no slots whose page is in memory as well ("cache-only"). There such a slot
+//! has count 0 and is held by the swap cache alone. Here a count that falls to 0 frees the slot at once, whatever frame
+//! holds a copy of its page, or has it freed by the thread that is just at it. What was read ahead (`read_ahead.rs`)
+//! still has references, so its slot cannot go. And a page that is resident while its entry is kept has the reference
+//! of whoever keeps it: the pager puts those when no area has room. So the reverse map's cache-only bit (`table.rs`) is
+//! never set.
 //!
 //! Locks: the lists' for a search, the cluster's for taking; a busy cluster on a list is passed over.
 
 use crate::area::Area;
 use crate::cluster::{Cluster, ClusterGuard, Place, SLOTS_PER_CLUSTER};
 use crate::entry::Entry;
+use crate::groups::{GroupId, GroupIndex, Groups};
 use crate::lists::Lists;
 use crate::order::Order;
 use crate::sync::{AtomicU32, LockGuard, Ordering};
@@ -53,6 +54,29 @@ pub enum AllocError {
     /// Every slot is taken.
     #[error("all slots of the area are in use: let entries be freed, or add an area")]
     Full,
+    /// The group that the slot was to be of does not exist.
+    #[error("the group of this page was removed: name one that exists")]
+    NoGroup,
+}
+
+/// Whose a slot is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) groups: &'a Groups,
+    pub(crate) id: GroupId,
+}
+
+impl Owner<'_> {
+    /// The number to put down in a cluster, which has room for it then.
+    #[inline]
+    fn index(self, cluster: &mut ClusterGuard<'_>) -> Result<GroupIndex, AllocError> {
+        let group = self.groups.index_for_slot(self.id)?;
+        if cluster.ensure_groups(group) {
+            Ok(group)
+        } else {
+            Err(AllocError::NoMemory)
+        }
+    }
 }
 
 impl Area {
@@ -66,10 +90,35 @@ impl Area {
         order: Order,
         words: &[Word],
     ) -> Result<Entry, AllocError> {
+        self.allocate_for(cpu, order, words, None)
+    }
+
+    /// Takes a single slot and gives it `word` and an owner; without one it is the root group's.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing was taken.
+    #[inline]
+    pub(crate) fn allocate_owned(
+        &self,
+        cpu: usize,
+        word: Word,
+        owner: Option<Owner<'_>>,
+    ) -> Result<Entry, AllocError> {
+        self.allocate_for(cpu, Order::SLOT, &[word], owner)
+    }
+
+    #[inline]
+    fn allocate_for(
+        &self,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Result<Entry, AllocError> {
         let current = self.current(cpu, order);
         loop {
             let id = current.load(Ordering::Acquire);
-            if let Some(entry) = self.take_from(id, order, words) {
+            if let Some(entry) = self.take_from(id, order, words, owner)? {
                 return Ok(entry);
             }
             // Each way round somebody has taken the last run of a cluster since our look, so this ends.
@@ -86,27 +135,46 @@ impl Area {
     #[inline]
     pub(crate) fn allocate_near(&self, cpu: usize, order: Order, words: &[Word]) -> Option<Entry> {
         let id = self.current(cpu, order).load(Ordering::Acquire);
-        self.take_from(id, order, words)
+        self.take_from(id, order, words, None).ok().flatten()
     }
 
     /// Takes a run from cluster `id` if it is somebody's current one: the CPU's cluster may have filled up, even have
-    /// been emptied and be another CPU's or of another order by now.
+    /// been emptied and be another CPU's or of another order by now. Slots without an owner are the root group's.
     #[inline]
-    fn take_from(&self, id: u32, order: Order, words: &[Word]) -> Option<Entry> {
-        let record = self.directory.get(id)?;
-        let mut cluster = record.lock()?;
-        if !record.serves(order) {
-            return None;
-        }
-        let slot = if order.is_slot() {
-            cluster.take_slot(*words.first()?)?
-        } else {
-            cluster.take_run(order, words)?
+    fn take_from(
+        &self,
+        id: u32,
+        order: Order,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Result<Option<Entry>, AllocError> {
+        let record = self.directory.get(id);
+        let Some(mut cluster) = record.and_then(Cluster::lock) else {
+            return Ok(None);
         };
+        let record = cluster.record();
+        if !record.serves(order) {
+            return Ok(None);
+        }
+        let group = match owner {
+            None => GroupIndex::ROOT,
+            Some(owner) => owner.index(&mut cluster)?,
+        };
+        let slot = if order.is_slot() {
+            words.first().and_then(|&word| cluster.take_slot(word))
+        } else {
+            cluster.take_run(order, words)
+        };
+        let Some(slot) = slot else {
+            return Ok(None);
+        };
+        if owner.is_some() {
+            cluster.set_group(slot, group);
+        }
         if cluster.state.cursor == 0 || cluster.free_slots() == 0 || !record.order().is_slot() {
             self.retire_if_spent(&mut cluster, id);
         }
-        Some(Entry::of(self.id, id, slot))
+        Ok(Some(Entry::of(self.id, id, slot)))
     }
 
     /// Puts a current cluster away that has no run left for whom it serves, or few slots after the search came round.
@@ -196,7 +264,7 @@ impl<'a> Search<'a> {
     fn take_listed(&mut self, from: Place, order: Order, to: Place) -> Option<u32> {
         let mut id = self.lists.head(from, order);
         for _ in 0..LIST_TRIES_MAX {
-            let record = self.area.directory.get(id)?;
+            let record = self.area.directory.linked(id)?;
             // Against the lock order, so only if nobody holds it.
             if let Some(mut cluster) = record.try_lock() {
                 self.lists.remove(&self.area.directory, from, record);

@@ -12,6 +12,8 @@ use std::ptr::NonNull;
 
 use crate::backing::Backing;
 use crate::count::ExtendTable;
+use crate::directory::CLUSTERS_MAX;
+use crate::groups::{GroupIndex, GroupTable};
 use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
@@ -27,8 +29,8 @@ pub const SLOTS_PER_CLUSTER: usize = if cfg!(any(loom, shuttle, feature = "tests
     512
 };
 
-/// A list holds no cluster, or a cluster has no neighbour.
-pub(crate) const NO_CLUSTER: u32 = u32::MAX;
+/// A list holds no cluster, a cluster has no neighbour, a CPU has none to allocate from: the number behind the last.
+pub(crate) const NO_CLUSTER: u32 = CLUSTERS_MAX;
 
 /// One page of a cluster's words: its swap table, or its virtual table. All zeros is an empty cluster's.
 pub(crate) type Table = [AtomicU64; SLOTS_PER_CLUSTER];
@@ -137,6 +139,8 @@ pub(crate) struct ClusterState {
     pub(crate) runs: u16,
     /// Counts that do not fit their words; there only while one is.
     pub(crate) extend: Option<Box<ExtendTable>>,
+    /// Whose the slots are; there only where they are not all the root group's.
+    pub(crate) groups: Option<Box<GroupTable>>,
 }
 
 const _: () = assert!(SLOTS_PER_CLUSTER <= u16::MAX as usize);
@@ -145,7 +149,8 @@ const _: () = assert!(SLOTS_PER_CLUSTER <= u16::MAX as usize);
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Cluster {
-    /// Guards [`ClusterState`] and all writes to slot words, and to backing words except pins. Does not guard the
+    /// Guards [`ClusterState`] and all writes to slot words, and to backing words except pins, generations and marks of
+    /// damage. Does not guard the
     /// neighbours below, which belong to the area's lists.
     state: Lock<ClusterState>,
     /// The swap table. Set once, under the lists' lock.
@@ -174,6 +179,7 @@ impl Cluster {
                 cursor: 0,
                 runs: 0,
                 extend: None,
+                groups: None,
             }),
             place: AtomicU32::new(Place::Free as u32),
             order: AtomicU32::new(Order::SLOT.raw()),
@@ -458,6 +464,7 @@ impl<'a> ClusterGuard<'a> {
         let before = self.word(slot);
         debug_assert!(before != Word::NULL && before != Word::BAD);
         debug_assert_eq!(self.backing(slot), Backing::NONE);
+        self.set_group(slot, GroupIndex::ROOT);
         self.state.zero -= u16::from(before.is_zero());
         self.state.used -= 1;
         self.words[slot].store(Word::NULL.raw(), Ordering::Release);
@@ -469,6 +476,7 @@ impl<'a> ClusterGuard<'a> {
     /// Gives the memory of an empty cluster's tables back.
     pub(crate) fn discard(&mut self, source: &dyn PageSource) {
         debug_assert_eq!(self.state.used, 0);
+        self.state.groups = None;
         // The pointer as the source gave it: a reference to the table would not stand for the rest of the run's pages.
         for table in [&self.record.words, &self.record.backing] {
             if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {

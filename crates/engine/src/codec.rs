@@ -37,10 +37,12 @@ pub struct Corrupt {
     pub payload_bytes: usize,
 }
 
-/// One thread's compression contexts and output buffer. Made once, by [`Codec::scratch`] or [`Scratch::new`].
+/// One thread's compression contexts and buffers. Made once, by [`Codec::scratch`] or [`Scratch::new`].
 pub struct Scratch {
     out: Box<[u8; PACKED_BYTES_MAX]>,
     contexts: backend::Contexts,
+    /// Pages that are written back together; none before the thread does so.
+    pub(crate) unpacked: Vec<Page>,
 }
 
 impl Scratch {
@@ -50,6 +52,7 @@ impl Scratch {
         Scratch {
             out: Box::new([0; PACKED_BYTES_MAX]),
             contexts: backend::Contexts::new(),
+            unpacked: Vec::new(),
         }
     }
 }
@@ -84,7 +87,7 @@ impl Codec {
         page: &Page,
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], Incompressible> {
-        let Scratch { out, contexts } = scratch;
+        let Scratch { out, contexts, .. } = scratch;
         let packed = match self {
             Codec::Lz4 => contexts.lz4_compress(page, &mut out[..]),
             Codec::Zstd => contexts.zstd_compress(page, &mut out[..]),

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::alloc::AllocError;
+use crate::alloc::{AllocError, Owner};
 use crate::area::Area;
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
 use crate::backing::{Backing, Stored};
@@ -16,13 +16,15 @@ use crate::codec::{Codec, Scratch};
 use crate::count::DupError;
 use crate::entry::{AreaId, Entry};
 use crate::frame::{FRAMES_MAX, FrameMut, Frames};
-use crate::order::Order;
-use crate::pages::{PAGE_BYTES, PageSource};
+use crate::groups::{GroupError, GroupFigures, GroupId, GroupLimits, GroupName, Groups};
+use crate::pages::{PAGE_BYTES, Page, PageSource};
+use crate::read_ahead::ReadAhead;
 use crate::shadow::Shadow;
 use crate::stats::Stats;
 use crate::sync::{ModelPoint, Ordering};
 use crate::table::Word;
-use crate::zpool::Pool;
+use crate::write_back::Aging;
+use crate::zpool::{Pool, PoolFill};
 
 /// What an engine is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +73,12 @@ pub struct Engine {
     /// The physical ones.
     pub(crate) areas: Areas,
     pub(crate) frames: Frames,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) pool: Pool,
+    /// Whose the pages are.
+    pub(crate) groups: Groups,
+    /// How long pages have been in the pool.
+    pub(crate) aging: Aging,
     /// Passed before the pool is used, whose own atomics are not modelled.
     pub(crate) at_pool: ModelPoint,
     /// The same before storage is used.
@@ -97,7 +104,10 @@ impl Engine {
             space: Area::virtual_area(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
             areas: Areas::new(config.cpus, Arc::clone(&pages)),
             frames: Frames::new(frames, Arc::clone(&pages)).ok_or(no_memory)?,
+            read_ahead: ReadAhead::new(frames),
             pool: Pool::new(pages, config.pool_limit_bytes).with_checksums(config.checksums),
+            groups: Groups::new(),
+            aging: Aging::new(),
             at_pool: ModelPoint::new(),
             at_storage: ModelPoint::new(),
             codec: config.codec,
@@ -113,6 +123,18 @@ impl Engine {
     /// Changes the memory that the pool may take. What is stored above a smaller limit stays.
     pub fn set_pool_limit(&self, bytes: u64) {
         self.pool.set_limit(bytes);
+    }
+
+    /// Whether the pool takes less than a page for this content. Compresses it to see.
+    #[must_use]
+    pub fn packs(&self, page: &Page, scratch: &mut Scratch) -> bool {
+        self.codec.compress(page, scratch).is_ok()
+    }
+
+    /// How full the pool is. Takes the locks of the pool's classes, one after the other: some 2 us.
+    #[must_use]
+    pub fn pool_fill(&self) -> PoolFill {
+        self.pool.fill()
     }
 
     /// Begins to use a physical area: pages that the pool has no room for or that do not compress go there. One of a
@@ -139,25 +161,74 @@ impl Engine {
         self.areas.figures()
     }
 
-    /// An exclusive free frame to fill; `None` when all are in use: write some out.
+    /// Makes a group, which is in the one that its name says. Pages are of it if [`Engine::swap_out`] is told so.
+    ///
+    /// # Errors
+    /// [`GroupError`]; nothing has changed.
+    pub fn add_group(&self, name: &GroupName, limits: GroupLimits) -> Result<GroupId, GroupError> {
+        self.groups.add(name, limits)
+    }
+
+    /// The group of this name.
+    #[must_use]
+    pub fn find_group(&self, name: &GroupName) -> Option<GroupId> {
+        self.groups.find(name)
+    }
+
+    /// Changes a group's limits. What it has above smaller ones stays.
+    ///
+    /// # Errors
+    /// [`GroupError`]; nothing has changed.
+    pub fn set_group_limits(&self, id: GroupId, limits: GroupLimits) -> Result<(), GroupError> {
+        self.groups.set_limits(id, limits)
+    }
+
+    /// Removes a group without pages in swap. Looks through all clusters, taking the lock of each for a moment.
+    /// Swap-outs to the group may go on meanwhile: one that comes before the end keeps the group.
+    ///
+    /// # Errors
+    /// [`GroupError`]; nothing has changed.
+    pub fn remove_group(&self, id: GroupId) -> Result<(), GroupError> {
+        self.groups.remove(id, &self.space)
+    }
+
+    /// Figures of all groups but the root, by their names. The root's are [`Stats::physical`] and
+    /// [`Stats::payload_bytes`], and nothing is refused to it.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupFigures> {
+        self.groups.figures()
+    }
+
+    /// May another page of the group go to an area, as far as its limits are concerned? A hint.
+    #[must_use]
+    pub fn has_swap_room(&self, group: GroupId) -> bool {
+        self.groups.has_swap_room(group)
+    }
+
+    /// An exclusive free frame to fill; `None` when all are in use: write some out. Pages that were read ahead give
+    /// theirs up.
     pub fn frame(&self) -> Option<FrameMut<'_>> {
-        self.frames.pop()
+        self.frames.pop().or_else(|| self.frame_of_clean())
     }
 
     /// First half of a swap-out: takes a slot whose cached content is `frame`, with count 1. From here on the entry can
-    /// be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from.
+    /// be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is of `group`
+    /// until its last reference is put; that alone charges the group nothing.
     ///
     /// # Errors
-    /// The frame comes back with [`AllocError`] if there is no slot.
+    /// The frame comes back with [`AllocError`] if there is no slot, or no such group.
     pub fn swap_out<'a>(
         &'a self,
         cpu: usize,
         mut frame: FrameMut<'a>,
         shadow: Shadow,
+        group: GroupId,
     ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
         frame.set_shadow(shadow);
         let word = Word::cached(frame.index()).with_count_field(1);
-        match self.space.allocate(cpu, Order::SLOT, &[word]) {
+        let groups = &self.groups;
+        let owner = (group != GroupId::ROOT).then_some(Owner { groups, id: group });
+        match self.space.allocate_owned(cpu, word, owner) {
             Ok(entry) => {
                 frame.into_cache();
                 Ok(entry)
@@ -171,17 +242,14 @@ impl Engine {
     /// # Errors
     /// [`DupError`]; the count is as it was.
     pub fn dup(&self, entry: Entry) -> Result<(), DupError> {
-        let (cluster, slot) = self.space.locate(entry).ok_or(DupError::Gone)?;
-        cluster.lock().ok_or(DupError::Gone)?.dup(slot)
+        let (mut cluster, slot) = self.space.lock(entry).ok_or(DupError::Gone)?;
+        cluster.dup(slot)
     }
 
     /// Takes a reference away. With the last one everything behind the entry is freed, at once or by the thread that is
     /// just writing it out or reading it. An entry that is free is left alone.
     pub fn put(&self, entry: Entry) {
-        let Some((cluster, slot)) = self.space.locate(entry) else {
-            return;
-        };
-        let Some(mut cluster) = cluster.lock() else {
+        let Some((mut cluster, slot)) = self.space.lock(entry) else {
             return;
         };
         if cluster.put(slot) == Some(0) {
@@ -192,45 +260,40 @@ impl Engine {
     /// Frees a slot whose count is 0, unless somebody is at its content and will.
     #[inline]
     fn free(&self, mut cluster: ClusterGuard<'_>, entry: Entry, slot: usize) {
-        if let Some(index) = cluster.word(slot).frame() {
-            if self.frames.is_claimed(index) {
-                // The writer finds count 0 when it gives the claim back, which it does under this lock.
-                return;
-            }
-            self.space.release_slot(&mut cluster, entry);
-            drop(cluster);
-            self.frames.release(index);
+        let word = cluster.word(slot);
+        let frame = word.frame();
+        if frame.is_some_and(|index| self.frames.is_claimed(index)) {
+            // The writer finds count 0 when it gives the claim back, which it does under this lock.
             return;
         }
+        let group = cluster.group(slot);
         let stored = match take_backing(&cluster, slot) {
-            Left::ToReaders => return,
-            Left::Here(stored) => stored,
-        };
-        self.space.release_slot(&mut cluster, entry);
-        drop(cluster);
-        if let Some(stored) = stored {
-            self.free_stored(stored);
-        }
-    }
-
-    /// Frees bytes that nothing names any longer.
-    pub(crate) fn free_stored(&self, stored: Stored) {
-        match stored {
-            Stored::Pool(handle) => {
-                self.at_pool.pass();
-                self.pool.free(handle);
+            Left::ToReaders => {
+                // They free the slot; a clean copy of its content is ours to free.
+                if frame.is_some() {
+                    cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
+                }
+                None
             }
-            Stored::Physical(entry) => self.areas.free(entry),
+            Left::Here(stored) => {
+                self.space.release_slot(&mut cluster, entry);
+                stored
+            }
+        };
+        drop(cluster);
+        if let Some(index) = frame {
+            self.frames.release(index);
+        }
+        if let Some(stored) = stored {
+            self.lose(group, stored);
         }
     }
 
     /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
     #[must_use]
     pub fn count(&self, entry: Entry) -> u32 {
-        let located = self.space.locate(entry);
-        located
-            .and_then(|(cluster, slot)| Some(cluster.lock()?.count(slot)))
-            .unwrap_or(0)
+        let locked = self.space.lock(entry);
+        locked.map_or(0, |(cluster, slot)| cluster.count(slot))
     }
 
     /// Moves stored payloads together, looking at `budget_pages` at most, and returns how many pages were given back.
@@ -241,7 +304,9 @@ impl Engine {
     /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::gather(&self.space, &self.areas, &self.frames, &self.pool)
+        let mut stats = Stats::gather(&self.space, &self.areas, &self.frames, &self.pool);
+        stats.table_bytes += self.groups.table_bytes() as u64;
+        stats
     }
 }
 
@@ -283,9 +348,10 @@ fn take_backing(cluster: &ClusterGuard<'_>, slot: usize) -> Left {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::pages::{HeapPages, Page};
+    use crate::directory::CLUSTERS_MAX;
+    use crate::pages::HeapPages;
     use crate::swap_in::{Lookup, Pin, SwapIn, SwapInError};
-    use crate::write_out::{Destination, Leaving, WriteOutError, Written};
+    use crate::write_out::{Destination, WriteOutError, Written};
 
     const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
 
@@ -311,7 +377,9 @@ mod tests {
         for (at, byte) in frame.0.iter_mut().enumerate() {
             *byte = fill(at);
         }
-        engine.swap_out(0, frame, AGE).expect("a slot")
+        engine
+            .swap_out(0, frame, AGE, GroupId::ROOT)
+            .expect("a slot")
     }
 
     fn back(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
@@ -437,6 +505,8 @@ mod tests {
     fn an_incompressible_page_is_kept_as_it_is() {
         let (engine, _) = engine(1, 1 << 20);
         let content = crate::zpool::testing::page_bytes(crate::zpool::testing::Kind::Random, 1);
+        assert!(!engine.packs(&Page(*content), &mut engine.scratch()));
+        assert!(engine.packs(&Page([7; PAGE_BYTES]), &mut engine.scratch()));
         let entry = out(&engine, |at| content[at]);
         assert_eq!(
             engine.write_out(entry, &mut engine.scratch()),
@@ -450,7 +520,7 @@ mod tests {
     fn a_writer_excludes_writers_and_frees_what_was_put_meanwhile() {
         let (engine, _) = engine(1, 1 << 20);
         let entry = out(&engine, |_| 3);
-        let frame = engine.claim(entry).expect("cached");
+        let mut leaving = engine.claim(entry).expect("cached");
         assert_eq!(
             engine.write_out(entry, &mut engine.scratch()),
             Err(WriteOutError::Busy)
@@ -458,12 +528,9 @@ mod tests {
         engine.put(entry);
         assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
         assert_eq!(engine.stats().slots_used, 1, "left to the writer");
-        let finished = engine.finish(&Leaving {
-            entry,
-            page: frame,
-            to: Destination::Zero,
-        });
-        assert_eq!(finished, Ok(Written::Freed));
+        leaving.to = Destination::Zero;
+        assert_eq!(engine.finish(&leaving), Ok(Written::Freed));
+        drop(leaving);
         let stats = engine.stats();
         assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
     }
@@ -518,7 +585,7 @@ mod tests {
     fn entries_of_clusters_that_never_were_are_harmless() {
         let (engine, _) = engine(1, 1 << 20);
         let far = |cluster| Entry::of(AreaId::VIRTUAL, cluster, 1);
-        for entry in [far(0), far(1), far(1 << 20), far(u32::MAX - 1)] {
+        for entry in [0, 1, CLUSTERS_MAX / 2, CLUSTERS_MAX - 1].map(far) {
             assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
             engine.put(entry);
             assert_eq!((engine.count(entry), engine.shadow(entry)), (0, None));

@@ -3,19 +3,21 @@
 use std::num::{NonZeroU8, NonZeroU64};
 
 use crate::cluster::SLOTS_PER_CLUSTER;
+use crate::directory::CLUSTERS_MAX;
+use crate::table::POINTER_MAX;
 
 const AREA_SHIFT: u32 = 48;
 const AREA_BITS: u32 = 8;
 const OFFSET_MASK: u64 = (1 << AREA_SHIFT) - 1;
 
-/// How many clusters an area can have: every `u32` but the one that says "none".
-pub(crate) const CLUSTERS_MAX: u32 = u32::MAX;
-/// How many slots an area can have.
-pub(crate) const SLOTS_MAX: u64 = CLUSTERS_MAX as u64 * SLOTS_PER_CLUSTER as u64;
+/// How many slots an area can have: 8 PiB of pages, less 2 MiB. Fewer in builds for tests with small clusters.
+pub const SLOTS_MAX: u64 = CLUSTERS_MAX as u64 * SLOTS_PER_CLUSTER as u64;
 
 const _: () = assert!(AREA_SHIFT + AREA_BITS == Entry::BITS);
 // The offset of the last slot fits. Computed in u64: a cluster number times its slots does not fit u32.
 const _: () = assert!(SLOTS_MAX <= OFFSET_MASK);
+// A physical slot's word can name it.
+const _: () = assert!(SLOTS_MAX - 1 <= POINTER_MAX);
 const _: () = assert!(AREA_BITS == u8::BITS);
 
 /// The number of an area. 0 is none, so that no entry is 0.
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn extremes_come_back_whole() {
         for area in areas() {
-            for cluster in [0, 1, u32::MAX / 2, CLUSTERS_MAX - 1] {
+            for cluster in [0, 1, CLUSTERS_MAX / 2, CLUSTERS_MAX - 1] {
                 for slot in [0, SLOTS_PER_CLUSTER - 1] {
                     let entry = Entry::of(area, cluster, slot);
                     assert_eq!((entry.area(), entry.position()), (area, (cluster, slot)));

@@ -1,6 +1,7 @@
 //! The frame table: a fixed number of frames, their reference counts and their claim bits.
 //!
-//! A frame's state is one word: `[31]` the claim, `[30:0]` references. Free frames have none and are linked into a
+//! A frame's state is one word: `[31]` the claim, `[30]` that it was read ahead and nobody has asked for it yet,
+//! `[29:0]` references. Free frames have none and are linked into a
 //! lock-free stack. A [`FrameMut`] holds the only reference and may write; once its index stands in a slot word the
 //! swap cache holds a reference and the content never changes again, so readers that took a reference of their own
 //! ([`Frames::try_get`]) copy from it without a lock. Nobody takes a reference on a frame that has none.
@@ -18,7 +19,8 @@ use crate::shadow::Shadow;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const CLAIM: u32 = 1 << 31;
-const REFS_MASK: u32 = CLAIM - 1;
+const AHEAD: u32 = 1 << 30;
+const REFS_MASK: u32 = AHEAD - 1;
 
 /// End of the stack of free frames.
 const NO_FRAME: u32 = u32::MAX;
@@ -230,6 +232,21 @@ impl Frames {
         size_of_val(&*self.states)
     }
 
+    fn mark_ahead(&self, index: u32) {
+        if let Some(frame) = self.states.get(index as usize) {
+            // Relaxed: a hint. `pop` has cleared it.
+            frame.state.fetch_or(AHEAD, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the mark away; true if it was there.
+    fn unmark_ahead(&self, index: u32) -> bool {
+        self.states.get(index as usize).is_some_and(|frame| {
+            let is_marked = frame.state.load(Ordering::Relaxed) & AHEAD != 0;
+            is_marked && frame.state.fetch_and(!AHEAD, Ordering::Relaxed) & AHEAD != 0
+        })
+    }
+
     fn page(&self, index: u32) -> NonNull<Page> {
         // SAFETY: Every index in a FrameMut or FrameRef was checked against `states`, and the run has a page for each.
         unsafe { self.memory.cast::<Page>().add(index as usize) }
@@ -271,6 +288,11 @@ impl<'a> FrameMut<'a> {
 
     pub(crate) fn set_shadow(&mut self, shadow: Shadow) {
         self.frames.set_shadow(self.index, shadow);
+    }
+
+    /// Notes that its page was read ahead.
+    pub(crate) fn mark_read_ahead(&mut self) {
+        self.frames.mark_ahead(self.index);
     }
 
     /// Hands the reference over to the swap cache: the frame is no longer given back on drop.
@@ -321,6 +343,12 @@ pub struct FrameRef<'a> {
 impl FrameRef<'_> {
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Whether its page was read ahead and nobody has asked so far. True once.
+    #[inline]
+    pub(crate) fn is_first_use(&self) -> bool {
+        self.frames.unmark_ahead(self.index)
     }
 }
 

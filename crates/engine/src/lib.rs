@@ -2,31 +2,39 @@
 //! compressed pool.
 //!
 //! A page is swapped out in two halves: [`Engine::swap_out`] gives a filled frame a slot, [`Engine::write_out`] finds
-//! the content a place and frees the frame. [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`]
+//! the content a place and frees the frame; [`Engine::write_back`] moves what is cold in the pool on to an area.
+//! [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`]
 //! and [`Engine::put`] count the page-table references; the last put frees everything.
 //!
 //! Nothing here makes a system call or knows a process, an address or a descriptor. Memory comes from a [`PageSource`],
 //! and what physical areas keep goes to their [`Storage`].
+//! Each page is of a [group](GroupId), which can be limited.
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
-//! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), cluster, the
-//! area's lists; and after releasing the cluster, the pool's locks.
+//! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), tree of
+//! groups, cluster, the area's lists; and after releasing the cluster, the pool's locks.
 
 mod alloc;
 mod area;
 mod areas;
 pub mod backing;
+mod charge;
 mod cluster;
 pub mod codec;
 mod count;
 mod directory;
 mod engine;
 mod entry;
+mod exchange;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod far_end;
 mod frame;
+mod groups;
 pub mod header;
 mod lists;
 mod order;
 pub mod pages;
+mod read_ahead;
 mod runs;
 mod shadow;
 mod stats;
@@ -37,6 +45,7 @@ mod sync;
 pub mod table;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod testing;
+mod write_back;
 mod write_out;
 pub mod zpool;
 
@@ -46,12 +55,19 @@ pub use cluster::SLOTS_PER_CLUSTER;
 pub use codec::{Codec, Scratch};
 pub use count::DupError;
 pub use engine::{Config, ConfigError, Engine};
-pub use entry::{AreaId, Entry};
+pub use entry::{AreaId, Entry, SLOTS_MAX};
 pub use frame::{FrameMut, FrameRef};
+pub use groups::{
+    GROUPS_MAX, GroupError, GroupEvents, GroupFigures, GroupId, GroupLimits, GroupName,
+    GroupNameError,
+};
 pub use pages::{HeapPages, PAGE_BYTES, Page, PageSource};
+pub use read_ahead::READ_AROUND_MAX;
 pub use shadow::Shadow;
 pub use stats::Stats;
-pub use storage::{RamStorage, Storage, StorageError};
+pub use storage::{RamStorage, ReadRun, Storage, StorageError};
 pub use swap_in::{Lookup, SwapIn, SwapInError};
 pub use swap_off::SwapOffError;
+pub use write_back::WriteBack;
 pub use write_out::{WriteOutError, Written};
+pub use zpool::PoolFill;

@@ -77,7 +77,7 @@ impl Lists {
         };
         cluster.prev.store(ends.tail, Ordering::Relaxed);
         cluster.next.store(NO_CLUSTER, Ordering::Relaxed);
-        match directory.get(ends.tail) {
+        match directory.linked(ends.tail) {
             Some(tail) => tail.next.store(id, Ordering::Relaxed),
             None => ends.head = id,
         }
@@ -91,11 +91,11 @@ impl Lists {
         };
         let prev = cluster.prev.load(Ordering::Relaxed);
         let next = cluster.next.load(Ordering::Relaxed);
-        match directory.get(prev) {
+        match directory.linked(prev) {
             Some(prev) => prev.next.store(next, Ordering::Relaxed),
             None => ends.head = next,
         }
-        match directory.get(next) {
+        match directory.linked(next) {
             Some(next) => next.prev.store(prev, Ordering::Relaxed),
             None => ends.tail = prev,
         }

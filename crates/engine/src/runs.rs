@@ -1,12 +1,12 @@
-//! Reading pages from physical areas: neighbours in one request, and if that fails one at a time, so that a bad place
-//! costs only the page that is in it.
+//! Reading pages from physical areas: neighbours in one request, runs of them at the same time; and if one fails its
+//! pages one at a time, so that a bad place costs only the page that is in it.
 //!
 //! Who wants pages has pinned what is behind their virtual slots, so that the slots stay theirs while they are read.
 
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::pages::Page;
-use crate::storage::StorageError;
+use crate::storage::{ReadRun, StorageError};
 
 /// A page to be read.
 pub(crate) struct Wanted<'a> {
@@ -44,28 +44,47 @@ pub(crate) fn sort(wanted: &mut [Wanted<'_>]) {
 }
 
 impl Engine {
-    /// Reads all, each run of neighbours at once.
+    /// Reads all. Neighbours stand next to each other.
     pub(crate) fn read_runs(&self, wanted: &mut [Wanted<'_>]) {
-        for run in wanted.chunk_by_mut(|a, b| are_neighbours(a.physical, b.physical)) {
-            if run.len() == 1 || self.read_run(run).is_err() {
-                run.iter_mut().for_each(|one| self.read_one(one));
+        let areas = |a: &Wanted<'_>, b: &Wanted<'_>| a.physical.area() == b.physical.area();
+        for of_area in wanted.chunk_by_mut(areas) {
+            let outcomes = self.read_area(of_area);
+            for (run, outcome) in runs_of(of_area).zip(outcomes) {
+                match run {
+                    [one] => one.read = outcome,
+                    _ if outcome.is_err() => run.iter_mut().for_each(|one| self.read_one(one)),
+                    _ => {}
+                }
             }
         }
     }
 
-    fn read_run(&self, run: &mut [Wanted<'_>]) -> Result<(), StorageError> {
-        let Some(first) = run.first().map(|one| one.physical) else {
-            return Ok(());
+    /// Reads what is wanted of one area, and says how it went for each run.
+    fn read_area(&self, wanted: &mut [Wanted<'_>]) -> Vec<Result<(), StorageError>> {
+        let Some(area) = wanted.first().map(|one| one.physical.area()) else {
+            return Vec::new();
         };
-        let mut pages: Vec<&mut Page> = run.iter_mut().map(|one| &mut *one.page).collect();
+        let mut runs: Vec<ReadRun<'_>> = runs_of(wanted)
+            .map(|run| ReadRun {
+                slot: run[0].physical.offset(),
+                pages: run.iter_mut().map(|one| &mut *one.page).collect(),
+                outcome: Ok(()),
+            })
+            .collect();
         self.at_storage.pass();
-        self.areas.read(first, &mut pages)
+        self.areas.read_runs(area, &mut runs);
+        runs.into_iter().map(|run| run.outcome).collect()
     }
 
     fn read_one(&self, one: &mut Wanted<'_>) {
-        self.at_storage.pass();
-        one.read = self.areas.read(one.physical, &mut [&mut *one.page]);
+        let outcomes = self.read_area(std::slice::from_mut(one));
+        one.read = outcomes.first().copied().unwrap_or(Ok(()));
     }
+}
+
+/// Rows of neighbours, none of them empty.
+fn runs_of<'w, 'a>(wanted: &'w mut [Wanted<'a>]) -> impl Iterator<Item = &'w mut [Wanted<'a>]> {
+    wanted.chunk_by_mut(|a, b| are_neighbours(a.physical, b.physical))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

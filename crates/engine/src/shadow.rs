@@ -33,9 +33,7 @@ impl Engine {
     /// Gives an entry another shadow: its page was in memory again and has left once more, unchanged. Takes the
     /// cluster's lock.
     pub fn set_shadow(&self, entry: Entry, shadow: Shadow) {
-        let located = self.space.locate(entry);
-        let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
-        else {
+        let Some((mut cluster, slot)) = self.space.lock(entry) else {
             return;
         };
         let word = cluster.word(slot);

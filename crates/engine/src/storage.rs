@@ -30,6 +30,17 @@ pub enum StorageError {
     },
 }
 
+/// Neighbouring slots to be read, one of several such runs.
+#[derive(Debug)]
+pub struct ReadRun<'a> {
+    /// The first of them.
+    pub slot: u64,
+    /// Where they are read to, one each.
+    pub pages: Vec<&'a mut Page>,
+    /// How it went.
+    pub outcome: Result<(), StorageError>,
+}
+
 /// The bytes of an area. Reads and writes of different slots may come from many threads at once; nobody reads a slot
 /// that is being written.
 pub trait Storage: Send + Sync + fmt::Debug {
@@ -40,11 +51,25 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// [`StorageError`]; the pages may have been written to.
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError>;
 
+    /// Reads several runs of neighbouring slots, each as [`Storage::read`] does. Storage that can be at more than one
+    /// place does so at the same time. May block.
+    fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
+        for run in runs {
+            run.outcome = self.read(run.slot, &mut run.pages);
+        }
+    }
+
     /// Writes neighbouring slots from `slot` on, one a page, with as few requests as it can. May block.
     ///
     /// # Errors
     /// [`StorageError`]; the slots then hold anything.
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError>;
+
+    /// Whether a page is there at once, as from memory: then reading more than is asked for does not pay. The kernel
+    /// says `SWP_SYNCHRONOUS_IO`.
+    fn is_quick(&self) -> bool {
+        false
+    }
 
     /// Forgets what slots hold, so that what is behind them can be used for something else. Nobody reads one of them
     /// before it is written again. May block. Storage that cannot do this does nothing.
@@ -112,6 +137,10 @@ impl Storage for RamStorage {
             }
         }
         Ok(())
+    }
+
+    fn is_quick(&self) -> bool {
+        true
     }
 
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {

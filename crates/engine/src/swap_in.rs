@@ -25,6 +25,8 @@ pub enum SwapIn {
     Zero,
     /// In the frame it was swapped out in.
     Cached,
+    /// In the frame it was read ahead into, and this is the first time that somebody asks for it.
+    ReadAhead,
     /// In the pool.
     Compressed,
     /// In a physical area.
@@ -85,7 +87,7 @@ pub(crate) enum Pin {
 }
 
 /// How far a swap-in has come without reading an area.
-enum Begun {
+pub(crate) enum Begun {
     /// The content is copied.
     Done(SwapIn),
     /// It is to be read from this physical slot, and pinned.
@@ -135,11 +137,14 @@ impl Engine {
         let Some((cluster, slot)) = self.space.locate(entry) else {
             return false;
         };
-        // While a page is in a frame or a flag, nothing is behind its slot. Relaxed: nothing is read through it.
-        cluster.backing(slot).is_some_and(|word| {
-            let stored = Backing::from_raw(word.load(Ordering::Relaxed)).stored();
-            matches!(stored, Some(Stored::Physical(_)))
-        })
+        // One that was read ahead is in a frame as well.
+        let is_away = matches!(cluster.word(slot).kind(), Kind::Shadow(_));
+        // Relaxed: nothing is read through it.
+        is_away
+            && cluster.backing(slot).is_some_and(|word| {
+                let stored = Backing::from_raw(word.load(Ordering::Relaxed)).stored();
+                matches!(stored, Some(Stored::Physical(_)))
+            })
     }
 
     /// Copies the entry's content to `dst`. The count stays. Takes no lock; blocks while an area is read.
@@ -152,18 +157,8 @@ impl Engine {
         dst: &mut Page,
         scratch: &mut Scratch,
     ) -> Result<SwapIn, SwapInError> {
-        loop {
-            match self.begin(entry, dst, scratch)? {
-                Begun::Done(from) => return Ok(from),
-                Begun::Pinned(physical) => {
-                    let mut one = [Wanted::new(0, entry, physical, dst)];
-                    self.read_runs(&mut one);
-                    let [one] = one;
-                    return self.end(&one);
-                }
-                Begun::Crowded => yield_now(),
-            }
-        }
+        let (from, _) = self.swap_in_around(entry, 1, dst, scratch)?;
+        Ok(from)
     }
 
     /// Copies the content of each entry to the page at the same place in `pages`, as [`Engine::swap_in`] does; what
@@ -210,12 +205,12 @@ impl Engine {
         runs::sort(pinned);
         self.read_runs(pinned);
         for one in pinned.drain(..) {
-            done(one.at, self.end(&one));
+            done(one.at, self.end(one.entry, one.read));
         }
     }
 
     /// Copies the content if that needs no area; else pins it there.
-    fn begin(
+    pub(crate) fn begin(
         &self,
         entry: Entry,
         dst: &mut Page,
@@ -229,7 +224,12 @@ impl Engine {
                 Lookup::Gone => return Err(SwapInError::Gone),
                 Lookup::Cached(frame) => {
                     dst.0.copy_from_slice(&frame.0);
-                    return Ok(Begun::Done(SwapIn::Cached));
+                    let from = if frame.is_first_use() {
+                        SwapIn::ReadAhead
+                    } else {
+                        SwapIn::Cached
+                    };
+                    return Ok(Begun::Done(from));
                 }
                 Lookup::Zero => {
                     dst.0.fill(0);
@@ -258,30 +258,40 @@ impl Engine {
     }
 
     /// Unpins what `begin` pinned, after it was read.
-    fn end(&self, one: &Wanted<'_>) -> Result<SwapIn, SwapInError> {
-        self.unpin_entry(one.entry);
-        let raw = one.entry.raw();
-        match one.read {
+    pub(crate) fn end(
+        &self,
+        entry: Entry,
+        read: Result<(), StorageError>,
+    ) -> Result<SwapIn, SwapInError> {
+        self.unpin_entry(entry);
+        let raw = entry.raw();
+        match read {
             Ok(()) => Ok(SwapIn::Physical),
             Err(error) => Err(SwapInError::Unreadable { raw, error }),
         }
     }
 
-    /// Pins a slot's stored bytes.
+    /// Pins a slot's stored bytes to read them: in the pool they are young from now on.
     pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Pin {
         self.pin_if(cluster, slot, |_| true)
     }
 
+    /// Pins what is behind the virtual slot `entry` if it is this physical slot.
+    pub(crate) fn pin_behind(&self, physical: Entry, entry: Entry) -> Pin {
+        let is_ours = |stored| stored == Stored::Physical(physical);
+        self.space
+            .locate(entry)
+            .map_or(Pin::Nothing, |(cluster, slot)| {
+                self.pin_if(cluster, slot, is_ours)
+            })
+    }
+
     /// As `pin`, of what is `wanted`; anything else is as nothing.
-    pub(crate) fn pin_if(
-        &self,
-        cluster: &Cluster,
-        slot: usize,
-        wanted: impl Fn(Stored) -> bool,
-    ) -> Pin {
+    fn pin_if(&self, cluster: &Cluster, slot: usize, wanted: impl Fn(Stored) -> bool) -> Pin {
         let Some(word) = cluster.backing(slot) else {
             return Pin::Nothing;
         };
+        let youngest = self.aging.youngest();
         let mut raw = word.load(Ordering::Acquire);
         loop {
             let backing = Backing::from_raw(raw);
@@ -295,7 +305,7 @@ impl Engine {
             // Acquire pairs with the Release in `set_backing`: the pool's bytes are there.
             match word.compare_exchange_weak(
                 raw,
-                backing.pinned().raw(),
+                backing.pinned().touched(youngest).raw(),
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
@@ -316,12 +326,15 @@ impl Engine {
             return;
         }
         // Nobody pins an abandoned word, so it is ours alone now.
-        if let Some(mut cluster) = cluster.lock() {
-            cluster.set_backing(slot, Backing::NONE);
-            self.space.release_slot(&mut cluster, entry);
-        }
+        let Some(mut cluster) = cluster.lock() else {
+            return;
+        };
+        let group = cluster.group(slot);
+        cluster.set_backing(slot, Backing::NONE);
+        self.space.release_slot(&mut cluster, entry);
+        drop(cluster);
         if let Some(stored) = before.stored() {
-            self.free_stored(stored);
+            self.lose(group, stored);
         }
     }
 
@@ -332,7 +345,7 @@ impl Engine {
         }
     }
 
-    fn unpack(
+    pub(crate) fn unpack(
         &self,
         entry: Entry,
         handle: Handle,

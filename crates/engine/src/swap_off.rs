@@ -11,10 +11,9 @@
 //!    slot until we let go. Programs read the page meanwhile; if they put it, freeing is left to the last who has it
 //!    pinned. Neighbours are read at once. A page that cannot be read stays where it is.
 //! 4. *New home.* As for a page that is written out: zero flag, pool, a slot of another area.
-//! 5. *Exchange.* Under the lock of the virtual slot's cluster, which keeps puts away, one compare-exchange turns
-//!    "in the old slot, pinned by us alone" into "in the new place". It fails while others read from the old slot; they
-//!    are waited for, a little. Then the old slot is ours alone and is freed. If the last reference was put meanwhile
-//!    the word says so, and the new home is freed instead and our pin taken away, which frees the rest.
+//! 5. *Exchange* (`exchange.rs`). One compare-exchange turns "in the old slot, pinned by us alone" into "in the new
+//!    place". It fails while others read from the old slot; they are waited for, a little. Then the old slot is ours
+//!    alone and is freed.
 //! 6. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
 //!    else is at the storage. So it is closed, and the area's number is free.
 //!
@@ -25,23 +24,21 @@ mod tests;
 
 use crate::areas::{Areas, Physical};
 use crate::backing::{Backing, Stored};
+use crate::charge::Uncharges;
 use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::entry::{AreaId, Entry};
+use crate::exchange::Settled;
 use crate::pages::Page;
 use crate::runs::Wanted;
 use crate::swap_in::Pin;
-use crate::sync::{Ordering, yield_now};
-use crate::table::{Kind, Word};
-use crate::write_out::{Destination, Leaving};
+use crate::sync::yield_now;
+use crate::table::Word;
+use crate::write_out::{Coming, Leaving};
 
 /// Pages that are read and moved at a time: large enough a request for a disk, and little memory at a time when there
 /// may be none. One under the model checkers, where each is a page of a stack.
 const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 32 };
-
-/// How often a page that others are reading is tried before the next one: they are at it for one request of a device,
-/// and there is enough else to do.
-const EXCHANGE_TRIES_MAX: usize = 8;
 
 /// How many pages other areas may refuse before there counts as being no room. An area that refused is passed over
 /// until a page has left it, so more than a few mean that one does so again and again.
@@ -115,52 +112,6 @@ impl Engine {
         }
         emptied
     }
-
-    /// Pins what is behind the virtual slot at `offset` if it is this physical slot.
-    fn pin_behind(&self, physical: Entry, offset: u64) -> Option<Entry> {
-        let entry = Entry::at(AreaId::VIRTUAL, offset)?;
-        let (cluster, slot) = self.space.locate(entry)?;
-        let is_ours = |stored| stored == Stored::Physical(physical);
-        let pin = self.pin_if(cluster, slot, is_ours);
-        matches!(pin, Pin::Taken(_)).then_some(entry)
-    }
-
-    /// Exchanges what is behind an entry, and what we have pinned, for its new home: `None` is the zero flag. False if
-    /// others read it all the time or the last reference was put; then nothing has changed.
-    fn exchange(&self, entry: Entry, home: Option<Stored>) -> bool {
-        for _ in 0..EXCHANGE_TRIES_MAX {
-            let located = self.space.locate(entry);
-            let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
-            else {
-                return false;
-            };
-            let Some(word) = cluster.backing_word(slot) else {
-                return false;
-            };
-            let raw = word.load(Ordering::Acquire);
-            let before = Backing::from_raw(raw);
-            if before.is_abandoned() {
-                return false;
-            }
-            let after = home.map_or(Backing::NONE, Backing::of).raw();
-            // AcqRel: Release lets whoever reads the word find the bytes; Acquire orders the freeing of the old slot
-            // after the reads of those who have let go of it.
-            let is_alone = before.pins() == 1;
-            let exchange =
-                || word.compare_exchange(raw, after, Ordering::AcqRel, Ordering::Acquire);
-            if is_alone && exchange().is_ok() {
-                if home.is_none() {
-                    // A reader that finds nothing behind the slot looks again under the lock, which we hold.
-                    let zero = cluster.word(slot).with_zero(true);
-                    cluster.set_word(slot, zero);
-                }
-                return true;
-            }
-            drop(cluster);
-            yield_now();
-        }
-        false
-    }
 }
 
 /// What one pass found. Every slot in use is counted once.
@@ -213,8 +164,8 @@ impl Emptying<'_> {
             waiting: u64::from(self.area.area.is_discarding()),
             ..Pass::default()
         };
-        for cluster in 0..self.area.area.clusters_end() {
-            let used = self.area.area.used_in(cluster);
+        for (id, cluster) in self.area.area.clusters() {
+            let used = self.area.area.used_in(id, cluster);
             for batch in used.chunks(BATCH_PAGES) {
                 self.check()?;
                 self.move_batch(batch, &mut pass)?;
@@ -239,14 +190,14 @@ impl Emptying<'_> {
         let engine = self.engine;
         let mut pinned = Vec::with_capacity(batch.len());
         for (&(physical, word), page) in batch.iter().zip(&mut self.pages) {
-            let Kind::Pointer { offset, .. } = word.kind() else {
+            let Some(entry) = word.owner() else {
                 // Damaged: nobody knows whose page it is.
                 pass.unreadable += 1;
                 continue;
             };
-            match engine.pin_behind(physical, offset) {
-                Some(entry) => pinned.push(Wanted::new(0, entry, physical, page)),
-                None => pass.waiting += 1,
+            match engine.pin_behind(physical, entry) {
+                Pin::Taken(_) => pinned.push(Wanted::new(0, entry, physical, page)),
+                Pin::Nothing | Pin::Crowded => pass.waiting += 1,
             }
         }
         engine.read_runs(&mut pinned);
@@ -259,12 +210,19 @@ impl Emptying<'_> {
                 continue;
             }
             old_slots.push(one.physical);
-            leaving.push(engine.pack(one.entry, &*one.page, self.scratch));
+            let group = engine.group_of(one.entry);
+            leaving.push(Leaving::new(one.entry, group, &*one.page));
         }
-        engine.write_to_areas(CPU, &mut leaving);
+        let scratch = &mut *self.scratch;
+        leaving
+            .iter_mut()
+            .for_each(|page| engine.pack(page, scratch));
+        engine.write_to_areas(CPU, &mut leaving, Coming::FromArea);
         let mut is_full = false;
+        let mut uncharges = Uncharges::new(&engine.groups);
         for (old, page) in old_slots.into_iter().zip(&leaving) {
-            match engine.settle(old, page) {
+            let old = Backing::of(Stored::Physical(old));
+            match engine.settle(old, page, &mut uncharges) {
                 Settled::Moved => pass.moved += 1,
                 Settled::Held => pass.waiting += 1,
                 Settled::Refused => {
@@ -279,44 +237,5 @@ impl Emptying<'_> {
             return Err(SwapOffError::NoRoom { pages });
         }
         Ok(())
-    }
-}
-
-/// What became of a page.
-enum Settled {
-    /// It has its new home, and the old slot is free.
-    Moved,
-    /// Others are at it, or its last reference was put.
-    Held,
-    /// An area failed to take it.
-    Refused,
-    NoRoom,
-}
-
-impl Engine {
-    /// Makes the new home of a page known, or lets go of the page where it is.
-    fn settle(&self, old: Entry, page: &Leaving<&Page>) -> Settled {
-        let home = match page.to {
-            Destination::Zero => None,
-            Destination::Stored(stored, _) => Some(stored),
-            Destination::None { .. } | Destination::Refused(_) => {
-                self.unpin_entry(page.entry);
-                let is_refused = matches!(page.to, Destination::Refused(_));
-                return if is_refused {
-                    Settled::Refused
-                } else {
-                    Settled::NoRoom
-                };
-            }
-        };
-        if self.exchange(page.entry, home) {
-            self.areas.give_back(old);
-            return Settled::Moved;
-        }
-        self.unpin_entry(page.entry);
-        if let Some(stored) = home {
-            self.free_stored(stored);
-        }
-        Settled::Held
     }
 }

@@ -21,6 +21,7 @@
 //! cached. A used slot is never null: a slot without a known age has shadow value 0 and the mark. Conversions between
 //! shadow and cached keep count and Z. Words are written under the cluster's lock and read without.
 
+use crate::entry::{AreaId, Entry};
 use crate::shadow::Shadow;
 
 const COUNT_SHIFT: u32 = 60;
@@ -173,6 +174,15 @@ impl Word {
     #[inline]
     pub const fn is_used(self) -> bool {
         self.0 & (SHADOW_MARK | CACHED_MARK) != 0
+    }
+
+    /// The virtual slot that this physical one stands behind, if it does.
+    #[must_use]
+    pub fn owner(self) -> Option<Entry> {
+        match self.kind() {
+            Kind::Pointer { offset, .. } => Entry::at(AreaId::VIRTUAL, offset),
+            _ => None,
+        }
     }
 
     /// The frame that holds the content, if one does.

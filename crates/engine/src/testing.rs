@@ -9,6 +9,7 @@ use crate::backing::Stored;
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
 use crate::entry::Entry;
+use crate::groups::{GroupFigures, GroupId, GroupLimits};
 use crate::pages::{HeapPages, PAGE_BYTES, Page};
 use crate::shadow::Shadow;
 use crate::storage::{RamStorage, Storage, StorageError};
@@ -29,6 +30,8 @@ struct Inner {
     reads: AtomicU64,
     writes: AtomicU64,
     is_broken: AtomicBool,
+    /// After so many further writes they are refused, with this.
+    write_error: Mutex<Option<(u64, StorageError)>>,
     /// Slots that cannot be read.
     unreadable: Mutex<Vec<u64>>,
     discarded: Mutex<Vec<Range<u64>>>,
@@ -43,6 +46,7 @@ impl Probe {
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
+            write_error: Mutex::new(None),
             unreadable: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
             discard_error: Mutex::new(None),
@@ -82,6 +86,23 @@ impl Probe {
         self.0.is_broken.store(is_broken, Ordering::Relaxed);
     }
 
+    /// Refuses writes after so many further ones, or none any longer.
+    pub(crate) fn refuse_writes(&self, after: u64, error: Option<StorageError>) {
+        *self.0.write_error.lock().expect("no panic") = error.map(|error| (after, error));
+    }
+
+    fn check_write(&self) -> Result<(), StorageError> {
+        self.check()?;
+        match &mut *self.0.write_error.lock().expect("no panic") {
+            Some((0, error)) => Err(*error),
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn unreadable(&self, slots: &[u64]) {
         *self.0.unreadable.lock().expect("no panic") = slots.to_vec();
     }
@@ -105,7 +126,7 @@ impl Storage for Probe {
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
-        self.check()?;
+        self.check_write()?;
         self.0.writes.fetch_add(1, Ordering::Relaxed);
         self.0.ram.write(slot, pages)
     }
@@ -162,10 +183,37 @@ pub(crate) fn engine_with_areas(
 
 /// Swaps out the page of this kind and seed, not yet written out.
 pub(crate) fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
+    out_of(engine, GroupId::ROOT, kind, seed)
+}
+
+/// The same of a group's.
+pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Kind, seed: u64) -> Entry {
     let mut frame = engine.frame().expect("a free frame");
     frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
-    let swapped = engine.swap_out(0, frame, Shadow::ABSENT);
+    let swapped = engine.swap_out(0, frame, Shadow::ABSENT, group);
     swapped.expect("a slot")
+}
+
+/// Makes a group that may have so many pages in areas, and no limit otherwise.
+pub(crate) fn group(engine: &Engine, name: &str, swap_max_pages: u64) -> GroupId {
+    let limits = GroupLimits {
+        swap_max_bytes: swap_max_pages * PAGE_BYTES as u64,
+        ..GroupLimits::default()
+    };
+    let name = name.parse().expect("a good name");
+    engine.add_group(&name, limits).expect("a new group")
+}
+
+/// Pages in areas and bytes in the pool that a group is charged for.
+pub(crate) fn charges(engine: &Engine, id: GroupId) -> (u64, u64) {
+    let of_it = figures_of(engine, id);
+    (of_it.swap_bytes / PAGE_BYTES as u64, of_it.pool_bytes)
+}
+
+pub(crate) fn figures_of(engine: &Engine, id: GroupId) -> GroupFigures {
+    let figures = engine.groups();
+    let of_it = figures.into_iter().find(|group| group.id == id);
+    of_it.expect("not removed")
 }
 
 pub(crate) fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {

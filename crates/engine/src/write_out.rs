@@ -7,15 +7,20 @@
 //! Pages are written out several at a time: those that go to an area get a run of neighbouring slots there, and one
 //! request writes them all. Where no run is long enough, several shorter ones take them; those that happen to be
 //! neighbours are written with one request as well.
+//!
+//! A page gets no place that its group may not have (`charge.rs`); then it stays where it was.
 
 use std::ops::Deref;
 
-use crate::backing::{Backing, Stored};
+use crate::backing::Stored;
+use crate::charge::{NotStored, Uncharges};
 use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::frame::FrameRef;
+use crate::groups::GroupIndex;
 use crate::pages::Page;
+use crate::read_ahead::is_clean;
 use crate::runs::are_neighbours;
 use crate::storage::StorageError;
 use crate::table::Word;
@@ -47,6 +52,12 @@ pub enum WriteOutError {
          an area or free entries, and repeat"
     )]
     Full,
+    /// There may be room, but not for the page's group. The page stays in its frame.
+    #[error(
+        "a limit of the page's group, or of one that it is in, leaves no room for it: the page stays in its frame; \
+         raise the limit or free entries of the group, and repeat"
+    )]
+    Limited,
     /// An area could not be written. The page stays in its frame.
     #[error(
         "an area cannot be written: {0}: the page stays in its frame; check the device, and repeat"
@@ -55,18 +66,35 @@ pub enum WriteOutError {
     /// Another thread is writing the entry out.
     #[error("another thread is writing this entry out: let it finish")]
     Busy,
-    /// The entry has no frame: it is free or was written out before.
+    /// The entry has no frame whose content is nowhere else: it is free or was written out before.
     #[error(
-        "the entry holds no frame, expected one that was swapped out and not yet written out: nothing is to be done"
+        "the entry is not waiting to be written out, expected one that was swapped out: nothing is to be done"
     )]
     NotCached,
 }
 
-/// A page on its way to another place: out of its frame, or out of an area that is swapped off.
+/// A page on its way to another place: out of its frame, out of an area that is swapped off, or out of the pool.
 pub(crate) struct Leaving<P> {
     pub(crate) entry: Entry,
+    pub(crate) group: GroupIndex,
     pub(crate) page: P,
     pub(crate) to: Destination,
+}
+
+impl<P> Leaving<P> {
+    pub(crate) fn new(entry: Entry, group: GroupIndex, page: P) -> Leaving<P> {
+        Leaving {
+            entry,
+            group,
+            page,
+            to: Destination::NOWHERE,
+        }
+    }
+
+    /// Did an area fail to take it?
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.to, Destination::Refused(_))
+    }
 }
 
 /// Where a page goes.
@@ -75,11 +103,42 @@ pub(crate) enum Destination {
     /// Nowhere: it is all zeros.
     Zero,
     Stored(Stored, Written),
-    /// The pool was full, or did not want it as it does not compress.
+    /// None yet: the pool did not take it.
     None {
-        packs: bool,
+        /// It did not compress, and the pool was not asked.
+        is_raw: bool,
+        /// Something had room and its group's limits did not.
+        is_limited: bool,
     },
-    Refused(WriteOutError),
+    /// An area failed to take it.
+    Refused(StorageError),
+}
+
+impl Destination {
+    const NOWHERE: Destination = Destination::None {
+        is_raw: false,
+        is_limited: false,
+    };
+
+    /// The same; if it is none, `limited` may be why.
+    fn or_limited(self, limited: bool) -> Destination {
+        match self {
+            Destination::None { is_raw, is_limited } => Destination::None {
+                is_raw,
+                is_limited: is_limited || limited,
+            },
+            other => other,
+        }
+    }
+}
+
+/// What pages that go to areas come out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// Frames or the pool: their groups are charged for the slots.
+    FromMemory,
+    /// Another area: their groups are charged already.
+    FromArea,
 }
 
 impl Engine {
@@ -107,79 +166,125 @@ impl Engine {
         let mut leaving = Vec::with_capacity(entries.len());
         for &entry in entries {
             match self.claim(entry) {
-                Ok(frame) => leaving.push(self.pack(entry, frame, scratch)),
+                Ok(page) => leaving.push(page),
                 Err(error) => done(entry, Err(error)),
             }
         }
-        self.write_to_areas(cpu, &mut leaving);
+        leaving.iter_mut().for_each(|page| self.pack(page, scratch));
+        self.write_to_areas(cpu, &mut leaving, Coming::FromMemory);
         for page in leaving {
             done(page.entry, self.finish(&page));
         }
     }
 
-    /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if there are any.
-    pub(crate) fn pack<P>(&self, entry: Entry, page: P, scratch: &mut Scratch) -> Leaving<P>
+    /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if it may go to one.
+    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, scratch: &mut Scratch)
     where
         P: Deref<Target = Page>,
     {
-        let to = if page.is_zero() {
+        let (entry, group, page) = (leaving.entry, leaving.group, &*leaving.page);
+        leaving.to = if page.is_zero() {
             Destination::Zero
         } else if self.pool.is_off() {
             // Nothing would take what was compressed.
-            Destination::None { packs: true }
+            Destination::NOWHERE
         } else {
-            match self.codec.compress(&page, scratch) {
+            match self.codec.compress(page, scratch) {
                 Ok(packed) => {
                     let bytes = packed.len();
-                    self.store(entry, packed, Written::Compressed { bytes })
+                    self.store(entry, group, packed, Written::Compressed { bytes })
                 }
-                Err(_incompressible) if !self.areas.is_empty() => {
-                    Destination::None { packs: false }
-                }
-                Err(_incompressible) => self.store(entry, &page.0, Written::Raw),
+                Err(_incompressible) if self.may_go_to_areas(group) => Destination::None {
+                    is_raw: true,
+                    is_limited: false,
+                },
+                Err(_incompressible) => self.store(entry, group, &page.0, Written::Raw),
             }
         };
-        Leaving { entry, page, to }
     }
 
-    fn store(&self, entry: Entry, payload: &[u8], written: Written) -> Destination {
-        self.at_pool.pass();
-        match self.pool.store(entry.raw(), payload) {
+    fn may_go_to_areas(&self, group: GroupIndex) -> bool {
+        !self.areas.is_empty() && self.groups.writes_back(group)
+    }
+
+    fn store(
+        &self,
+        entry: Entry,
+        group: GroupIndex,
+        payload: &[u8],
+        written: Written,
+    ) -> Destination {
+        match self.store_charged(group, entry.raw(), payload) {
             Ok(handle) => Destination::Stored(Stored::Pool(handle), written),
-            Err(_full) => Destination::None { packs: true },
+            Err(why) => Destination::None {
+                is_raw: false,
+                is_limited: why == NotStored::Limited,
+            },
         }
     }
 
-    /// Gives the pages that have no place yet slots in the areas, and writes each row of neighbours at once. What finds
+    /// Gives the pages that have no place yet slots in the areas, and writes each row of neighbours at once. What gets
     /// no slot there and was not offered to the pool goes to the pool as it is.
-    pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>])
+    pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>], coming: Coming)
     where
         P: Deref<Target = Page>,
     {
-        let mut homeless: Vec<&mut Leaving<P>> = leaving
-            .iter_mut()
-            .filter(|page| matches!(page.to, Destination::None { .. }))
-            .collect();
-        let slots = self.slots_for(cpu, &homeless);
-        let (mut placed, without) = homeless.split_at_mut(slots.len());
-        for run in slots.chunk_by(|&a, &b| are_neighbours(a, b)) {
-            let (pages, rest) = placed.split_at_mut(run.len());
-            self.write_run(run, pages);
-            placed = rest;
+        if !self.areas.is_empty() {
+            let mut admitted = self.admit(leaving, coming);
+            let slots = self.slots_for(cpu, admitted.iter().map(|page| page.entry));
+            let (placed, without) = admitted.split_at_mut(slots.len());
+            self.write_runs(&slots, placed);
+            if coming == Coming::FromMemory {
+                let mut uncharges = Uncharges::new(&self.groups);
+                let in_vain = without.iter().map(|page| page.group);
+                in_vain.for_each(|group| self.admitted_in_vain(group, &mut uncharges));
+                let refused = placed.iter().filter(|page| page.is_refused());
+                refused.for_each(|page| uncharges.slot(page.group));
+            }
         }
-        for page in without {
-            page.to = match page.to {
-                Destination::None { packs: false } => {
-                    self.store(page.entry, &page.page.0, Written::Raw)
-                }
-                other => other,
+        for page in leaving {
+            let Destination::None {
+                is_raw: true,
+                is_limited,
+            } = page.to
+            else {
+                continue;
             };
+            let to = self.store(page.entry, page.group, &page.page.0, Written::Raw);
+            page.to = to.or_limited(is_limited);
         }
     }
 
-    /// Slots in the areas for the first of `pages`, for all of them if there is room.
-    fn slots_for<P>(&self, cpu: usize, pages: &[&mut Leaving<P>]) -> Vec<Entry> {
-        let offsets = pages.iter().map(|page| page.entry.offset());
+    /// The homeless among `leaving` that may have slots in areas, and are charged for them. The limits are those of
+    /// each group in turn, neighbours of one group at once.
+    fn admit<'a, P>(
+        &self,
+        leaving: &'a mut [Leaving<P>],
+        coming: Coming,
+    ) -> Vec<&'a mut Leaving<P>> {
+        let mut admitted = Vec::with_capacity(leaving.len());
+        for run in leaving.chunk_by_mut(|a, b| a.group == b.group) {
+            let homeless = run
+                .iter_mut()
+                .filter(|page| matches!(page.to, Destination::None { .. }));
+            let mut homeless: Vec<&mut Leaving<P>> = homeless.collect();
+            let count = match (coming, homeless.first()) {
+                (Coming::FromMemory, Some(first)) => {
+                    self.admit_to_areas(first.group, homeless.len())
+                }
+                _ => homeless.len(),
+            };
+            for page in homeless.drain(count..) {
+                page.to = page.to.or_limited(true);
+            }
+            admitted.append(&mut homeless);
+        }
+        admitted
+    }
+
+    /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room.
+    pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
+        let offsets = entries.map(Entry::offset);
         // No entry's offset is too wide for a word; were one, its page would stay in its frame.
         let words: Vec<Word> = offsets
             .map_while(|offset| Word::pointer(offset, false))
@@ -189,6 +294,18 @@ impl Engine {
             slots.extend((0..count).map(|at| first.behind(at)));
         }
         slots
+    }
+
+    /// Writes pages to `slots`, one each, and each row of neighbours at once.
+    pub(crate) fn write_runs<P>(&self, slots: &[Entry], mut pages: &mut [&mut Leaving<P>])
+    where
+        P: Deref<Target = Page>,
+    {
+        for run in slots.chunk_by(|&a, &b| are_neighbours(a, b)) {
+            let (of_run, rest) = pages.split_at_mut(run.len());
+            self.write_run(run, of_run);
+            pages = rest;
+        }
     }
 
     /// Writes pages to the neighbouring slots of `run`, which are given back if that fails.
@@ -206,16 +323,18 @@ impl Engine {
                 Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),
                 Err(error) => {
                     self.areas.give_back(slot);
-                    Destination::Refused(WriteOutError::Unwritable(error))
+                    Destination::Refused(error)
                 }
             };
         }
     }
 
     /// Claims the entry's frame: from here until `finish` a put leaves the slot to us.
-    pub(crate) fn claim(&self, entry: Entry) -> Result<FrameRef<'_>, WriteOutError> {
-        let (cluster, slot) = self.space.locate(entry).ok_or(WriteOutError::NotCached)?;
-        let cluster = cluster.lock().ok_or(WriteOutError::NotCached)?;
+    pub(crate) fn claim(&self, entry: Entry) -> Result<Leaving<FrameRef<'_>>, WriteOutError> {
+        let (cluster, slot) = self.space.lock(entry).ok_or(WriteOutError::NotCached)?;
+        if is_clean(&cluster, slot) {
+            return Err(WriteOutError::NotCached);
+        }
         let word = cluster.word(slot);
         let index = word.frame().ok_or(WriteOutError::NotCached)?;
         // The word names the frame and we hold the cluster, so the cache's reference is there to add ours to.
@@ -223,14 +342,12 @@ impl Engine {
         if word.count_field() == 0 || !self.frames.try_claim(index) {
             return Err(WriteOutError::Busy);
         }
-        Ok(frame)
+        Ok(Leaving::new(entry, cluster.group(slot), frame))
     }
 
     /// Gives the claim back and puts the slot into its new state.
     pub(crate) fn finish(&self, page: &Leaving<FrameRef<'_>>) -> Result<Written, WriteOutError> {
-        let located = self.space.locate(page.entry);
-        let Some((mut cluster, slot)) = located.and_then(|(c, slot)| Some((c.lock()?, slot)))
-        else {
+        let Some((mut cluster, slot)) = self.space.lock(page.entry) else {
             return Err(WriteOutError::NotCached);
         };
         let index = page.page.index();
@@ -244,21 +361,24 @@ impl Engine {
             drop(cluster);
             self.frames.release(index);
             if let Destination::Stored(stored, _) = page.to {
-                self.free_stored(stored);
+                self.lose(page.group, stored);
             }
             return Ok(Written::Freed);
         }
         let word = word.into_shadow(self.frames.shadow(index));
         let written = match page.to {
+            Destination::None { is_limited, .. } if is_limited => {
+                return Err(WriteOutError::Limited);
+            }
             Destination::None { .. } => return Err(WriteOutError::Full),
-            Destination::Refused(error) => return Err(error),
+            Destination::Refused(error) => return Err(WriteOutError::Unwritable(error)),
             Destination::Zero => {
                 cluster.set_word(slot, word.with_zero(true));
                 Written::Zero
             }
             Destination::Stored(stored, written) => {
                 // The backing first: whoever sees the word without a frame finds it.
-                cluster.set_backing(slot, Backing::of(stored));
+                cluster.set_backing(slot, self.backing_of(stored));
                 cluster.set_word(slot, word);
                 written
             }

@@ -3,6 +3,7 @@
 use vswap_engine::Codec;
 
 use crate::bytes::Bytes;
+use crate::model::operation::limits;
 use crate::model::{Content, Operation, follow};
 
 /// Most operations of one input: enough to fill pool and areas some times, few enough for a hundred inputs a second.
@@ -18,6 +19,12 @@ const LIMIT_PAGES: u8 = 24;
 const REQUESTS: u8 = 16;
 /// Pages that are written or read together, and clusters that are discarded.
 const PAGES_AT_ONCE: u8 = 9;
+/// Windows to read around a page are powers of two below this one.
+const WINDOW_ORDERS: u8 = 5;
+/// Groups that pages are of, the root and some that there never were included.
+const GROUPS: u8 = 6;
+/// Pages that a group may have in areas; 0 is as many as it likes.
+const GROUP_PAGES: u8 = 6;
 /// Slots of a new area.
 const SLOTS: u8 = 20;
 
@@ -37,10 +44,11 @@ pub fn engine(data: &[u8]) {
 
 fn operation(bytes: &mut Bytes<'_>) -> Operation {
     // What fills and empties comes up as often as in the engine's own tests.
-    match bytes.below(40) {
+    match bytes.below(46) {
         0..8 => Operation::SwapOut {
             content: content(bytes),
             cpu: bytes.below(CPUS).into(),
+            group: bytes.below(GROUPS).into(),
         },
         8..16 => Operation::WriteOut(bytes.u8().into()),
         16..20 => Operation::SwapIn(bytes.u8().into()),
@@ -75,6 +83,25 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
             slots: 1 + u64::from(bytes.below(SLOTS)),
             priority: i16::from(bytes.below(4)) - 1,
         },
+        38 => Operation::LimitGroup {
+            at: bytes.u8().into(),
+            limits: limits(
+                bytes.below(GROUP_PAGES).into(),
+                bytes.u16().into(),
+                bytes.below(4) > 0,
+            ),
+        },
+        39 => Operation::RemoveGroup {
+            at: bytes.u8().into(),
+        },
+        40 => Operation::SwapInAround {
+            at: bytes.u8().into(),
+            window: 1 << bytes.below(WINDOW_ORDERS),
+        },
+        41..43 => Operation::WriteBack {
+            pages: bytes.below(PAGES_AT_ONCE).into(),
+        },
+        43 => Operation::BeginGeneration,
         _ => Operation::SwapOff {
             at: bytes.u8().into(),
         },

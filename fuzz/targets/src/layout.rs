@@ -262,7 +262,8 @@ impl Run {
 
     fn shed_kept(&mut self) {
         let mut put = Vec::new();
-        self.layout.shed_kept(&mut |word| put.extend(raw(word)));
+        self.layout
+            .shed_kept(&|_| true, &mut |word| put.extend(raw(word)));
         let mut expected = Vec::new();
         for page in &mut self.pages {
             if page.claim.is_none() && matches!(page.state, State::Kept(_)) {

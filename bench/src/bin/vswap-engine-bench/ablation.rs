@@ -7,7 +7,7 @@ use vswap_bench::random::Random;
 use crate::Failure;
 use crate::cell::{BATCH, Cell, Meter, cpu, cpus};
 use crate::plan::{Plan, THREADS, in_order};
-use crate::record::Sample;
+use crate::record::{ABLATION, Sample};
 use crate::variants::{CountMap, GlobalTree, Real, SlotCache, SwapTable, Variant};
 
 /// Slots that all threads together hold: 64 MiB of pages, 32 clusters. The same for any number of threads, so that more
@@ -91,7 +91,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Sample>, Failure> {
         for load in LOADS {
             for threads in THREADS {
                 for who in in_order(&ALL, backwards) {
-                    let name = format!("ablation: {}", load.name());
+                    let name = format!("{ABLATION}{}", load.name());
                     if !plan.wants(&name, who.name()) {
                         continue;
                     }

@@ -4,20 +4,21 @@
 //! each area a priority of its own. Pages do not compress and go straight to the areas. Two storages: memory, where
 //! only the allocator tells the two apart, and memory that serves one request at a time, as a device does.
 
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vswap_bench::random::Random;
 use vswap_engine::{
-    Codec, Config, Discard, Engine, Entry, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage,
-    Scratch, Shadow, Storage, StorageError, Written,
+    Engine, Entry, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch, Storage, StorageError,
+    Written,
 };
 
 use crate::Failure;
-use crate::cell::{cpu, cpus, process_cpu_s};
-use crate::pages::MappedPages;
+use crate::cell::{cpu, together};
+use crate::pages::fill_words;
 use crate::plan::{Plan, THREADS, in_order};
 use crate::record::AreaSample;
+use crate::setup::{self, swap_on, swap_out, without_pool, write_out};
 
 /// As many as in the kernel's comparison.
 const AREAS: usize = 4;
@@ -137,25 +138,10 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<AreaSample>, Failure> {
 
 /// An engine with four empty areas.
 fn engine(medium: Medium, policy: Policy) -> Result<Engine, Failure> {
-    let config = Config {
-        frames: THREADS[THREADS.len() - 1] * WINDOW,
-        cpus: cpus(),
-        codec: Codec::None,
-        pool_limit_bytes: 0,
-        checksums: false,
-    };
-    let engine = Engine::new(&config, Arc::new(MappedPages::new()?));
-    let engine = engine.map_err(Failure::of("cannot make an engine"))?;
+    let (engine, _) = setup::engine(&without_pool(THREADS[THREADS.len() - 1] * WINDOW))?;
     for index in 0..AREAS {
-        let area = engine.swap_on(NewArea {
-            slots: AREA_SLOTS as u64,
-            bad: Vec::new(),
-            priority: policy.priority(index),
-            discard: Discard::None,
-            rotating: false,
-            storage: medium.storage()?,
-        });
-        area.map_err(Failure::of("cannot use an area"))?;
+        let (priority, storage) = (policy.priority(index), medium.storage()?);
+        swap_on(&engine, AREA_SLOTS as u64, priority, storage)?;
     }
     Ok(engine)
 }
@@ -208,35 +194,26 @@ struct Filled {
 }
 
 fn fill(engine: &Engine, windows: usize, threads: usize) -> Result<Filled, Failure> {
-    let ready = &Barrier::new(threads + 1);
-    std::thread::scope(|scope| {
-        let work = move |thread| {
-            let mut worker = Worker::new(engine, thread);
-            ready.wait();
+    let work = |thread| {
+        let mut worker = Worker::new(engine, thread);
+        move || {
             let begun = Instant::now();
             (0..windows).try_for_each(|_| worker.window())?;
             Ok((worker.entries, begun.elapsed()))
-        };
-        let handles: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || work(thread)))
-            .collect();
-        let (begun, cpu_before) = (Instant::now(), process_cpu_s());
-        ready.wait();
-        let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
-        let mut filled = Filled {
-            entries: Vec::new(),
-            wall: begun.elapsed(),
-            slowest: Duration::ZERO,
-            cpu_s: process_cpu_s() - cpu_before,
-        };
-        for part in parts {
-            let part: Result<_, Failure> = part.map_err(|_| Failure::new("a thread panicked"))?;
-            let (entries, took) = part?;
-            filled.entries.extend(entries);
-            filled.slowest = filled.slowest.max(took);
         }
-        Ok(filled)
-    })
+    };
+    let done = together(threads, work)?;
+    let mut filled = Filled {
+        entries: Vec::new(),
+        wall: done.wall,
+        slowest: Duration::ZERO,
+        cpu_s: done.cpu_s,
+    };
+    for (entries, took) in done.parts {
+        filled.entries.extend(entries);
+        filled.slowest = filled.slowest.max(took);
+    }
+    Ok(filled)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
@@ -270,10 +247,7 @@ impl<'a> Worker<'a> {
     fn new(engine: &'a Engine, thread: usize) -> Worker<'a> {
         let mut random = Random::new(thread as u64);
         let mut content = Box::new(Page::zeroed());
-        let (words, _) = content.0.as_chunks_mut::<8>();
-        words
-            .iter_mut()
-            .for_each(|word| *word = random.next().to_le_bytes());
+        fill_words(&mut content, || random.next());
         Worker {
             engine,
             content,
@@ -287,27 +261,17 @@ impl<'a> Worker<'a> {
         let first = self.entries.len();
         let cpu = cpu();
         for _ in 0..WINDOW {
-            let frame = self.engine.frame();
-            let mut frame = frame.ok_or_else(|| Failure::new("frames ran out"))?;
-            frame.0 = self.content.0;
-            let entry = self.engine.swap_out(cpu, frame, Shadow::ABSENT);
-            self.entries
-                .push(entry.map_err(|(_, error)| Failure::new(error.to_string()))?);
+            let entry = swap_out(self.engine, cpu, |frame| frame.0 = self.content.0)?;
+            self.entries.push(entry);
         }
-        let mut failed = None;
-        self.engine.write_out_all(
+        let window = &self.entries[first..];
+        write_out(
+            self.engine,
             cpu,
-            &self.entries[first..],
+            window,
             &mut self.scratch,
-            |_, outcome| {
-                if outcome != Ok(Written::Physical) {
-                    failed = Some(Failure::new(format!(
-                        "a page did not reach an area: {outcome:?}"
-                    )));
-                }
-            },
-        );
-        failed.map_or(Ok(()), Err)
+            Written::Physical,
+        )
     }
 }
 

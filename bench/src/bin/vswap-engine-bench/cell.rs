@@ -34,6 +34,52 @@ pub(crate) struct Cell {
     pub(crate) p99_ns: f64,
 }
 
+/// What threads did at the same time.
+#[derive(Debug)]
+pub(crate) struct Together<T> {
+    /// What each of them came to.
+    pub(crate) parts: Vec<T>,
+    /// Until the last one had ended.
+    pub(crate) wall: Duration,
+    /// CPU time of the process meanwhile.
+    pub(crate) cpu_s: f64,
+}
+
+/// Has each of `threads` threads make its job with `make(thread)`, and all of them begin with it at once.
+pub(crate) fn together<Job, T: Send>(
+    threads: usize,
+    make: impl Fn(usize) -> Job + Sync,
+) -> Result<Together<T>, Failure>
+where
+    Job: FnOnce() -> Result<T, Failure>,
+{
+    let ready = Barrier::new(threads + 1);
+    let (ready, make) = (&ready, &make);
+    std::thread::scope(|scope| {
+        let work = move |thread| {
+            let job = make(thread);
+            ready.wait();
+            job()
+        };
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || work(thread)))
+            .collect();
+        // Before the barrier opens: on few processors the workers run before this thread does again.
+        let (begun, cpu_before) = (Instant::now(), process_cpu_s());
+        ready.wait();
+        let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+        let (wall, cpu_s) = (begun.elapsed(), process_cpu_s() - cpu_before);
+        let parts = parts
+            .into_iter()
+            .map(|part| part.map_err(|_| Failure::new("a thread panicked"))?);
+        Ok(Together {
+            parts: parts.collect::<Result<_, _>>()?,
+            wall,
+            cpu_s,
+        })
+    })
+}
+
 impl Meter {
     /// A meter of measurements that take `time` each.
     pub(crate) fn new(time: Duration) -> Meter {
@@ -53,32 +99,17 @@ impl Meter {
     where
         Step: FnMut() -> Result<(), Failure>,
     {
-        let ready = Barrier::new(threads + 1);
-        let (ready, make) = (&ready, &make);
-        std::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads)
-                .map(|thread| {
-                    scope.spawn(move || {
-                        let step = make(thread);
-                        ready.wait();
-                        self.work(step?)
-                    })
-                })
-                .collect();
-            // Before the barrier opens: on few processors the workers run before this thread does again.
-            let (begun, cpu_before) = (Instant::now(), process_cpu_s());
-            ready.wait();
-            let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
-            let (wall, cpu_s) = (begun.elapsed(), process_cpu_s() - cpu_before);
-            let mut latencies = Latencies::new();
-            let mut batches = 0;
-            for part in parts {
-                let (count, of_one) = part.map_err(|_| Failure::new("a thread panicked"))??;
-                batches += count;
-                latencies.merge(&of_one);
-            }
-            Ok(self.cell(batches, wall, cpu_s, &latencies))
-        })
+        let done = together(threads, |thread| {
+            let step = make(thread);
+            || self.work(step?)
+        })?;
+        let mut latencies = Latencies::new();
+        let mut batches = 0;
+        for (count, of_one) in &done.parts {
+            batches += count;
+            latencies.merge(of_one);
+        }
+        Ok(self.cell(batches, done.wall, done.cpu_s, &latencies))
     }
 
     fn work(
@@ -126,7 +157,7 @@ impl Meter {
     clippy::cast_precision_loss,
     reason = "seconds and nanoseconds of a run fit 53 bits"
 )]
-pub(crate) fn process_cpu_s() -> f64 {
+fn process_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,23 +1,24 @@
 //! What the tables of an area of 1 TiB cost: idle and full, measured, beside the arithmetic for the kernel.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use vswap_engine::{
-    Codec, Config, Discard, Engine, Entry, NewArea, PRIORITY_DEFAULT, Page, Shadow, Storage,
-    StorageError, Written,
+    Engine, Entry, GroupId, GroupLimits, PRIORITY_DEFAULT, Page, Storage, StorageError, Written,
 };
 
 use crate::Failure;
-use crate::cell::cpus;
 use crate::pages::{MappedPages, resident_bytes};
 use crate::plan::Plan;
 use crate::record::Weight;
+use crate::setup::{engine, swap_on, swap_out_of, without_pool, write_out};
 
 /// Slots of 1 TiB.
 pub(crate) const TIB_SLOTS: u64 = 1 << 28;
 /// Frames of the measured engine: enough to write out in windows as the pager does.
 const FRAMES: usize = 64;
+/// Names of the rows from which the tables of one page are told.
+const BOTH: &str = "a full physical area, and the virtual slots before it";
+const AREA_ALONE: &str = "of these, the physical area alone";
 
 /// Storage that keeps nothing: the area's tables are weighed, not its content.
 #[derive(Debug)]
@@ -44,9 +45,9 @@ struct Scales {
 /// Weighs an engine without an area, with an idle one of 1 TiB, and with one of `plan.filled_slots` that is full.
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Weight>, Failure> {
     let before = resident_bytes()?;
-    let (engine, pages) = engine()?;
+    let (engine, pages) = engine(&without_pool(FRAMES))?;
     let bare = weigh(&engine, &pages, before)?;
-    swap_on(&engine, TIB_SLOTS)?;
+    swap_on_nowhere(&engine, TIB_SLOTS)?;
     let idle = weigh(&engine, &pages, before)?;
     let mut weights = vec![row(
         "an engine with 64 frames and no area",
@@ -64,30 +65,41 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Weight>, Failure> {
     ));
     drop(engine);
     weights.push(full_virtual(plan.filled_slots)?);
+    weights.push(full_virtual_of_a_group(plan.filled_slots)?);
     weights.extend(full_physical(plan.filled_slots)?);
     Ok(weights)
 }
 
 /// Zero pages: nothing but the virtual area.
 fn full_virtual(slots: u64) -> Result<Weight, Failure> {
-    let (engine, pages) = engine()?;
-    let filled = fill(&engine, &pages, slots, false)?;
+    let (engine, pages) = engine(&without_pool(FRAMES))?;
+    let filled = fill(&engine, &pages, slots, false, GroupId::ROOT)?;
     Ok(filled.named("virtual slots in use (zero pages)"))
+}
+
+/// The same, where each slot has to say whose it is.
+fn full_virtual_of_a_group(slots: u64) -> Result<Weight, Failure> {
+    let (engine, pages) = engine(&without_pool(FRAMES))?;
+    let name = "bench".parse().map_err(Failure::of("no name"))?;
+    let group = engine.add_group(&name, GroupLimits::default());
+    let group = group.map_err(Failure::of("cannot make a group"))?;
+    let filled = fill(&engine, &pages, slots, false, group)?;
+    Ok(filled.named("the same, of a group"))
 }
 
 /// Pages in a physical area, each behind a virtual slot.
 fn full_physical(slots: u64) -> Result<Vec<Weight>, Failure> {
-    let (engine, pages) = engine()?;
-    swap_on(&engine, slots)?;
-    let both = fill(&engine, &pages, slots, true)?;
+    let (engine, pages) = engine(&without_pool(FRAMES))?;
+    swap_on_nowhere(&engine, slots)?;
+    let both = fill(&engine, &pages, slots, true, GroupId::ROOT)?;
     let area_bytes: u64 = engine.areas().iter().map(|area| area.table_bytes).sum();
     let area_alone = Weight {
         table_bytes: area_bytes,
         source_bytes: 0,
         resident_bytes: 0,
-        ..both.named("of these, the physical area alone")
+        ..both.named(AREA_ALONE)
     };
-    let both = both.named("a full physical area, and the virtual slots before it");
+    let both = both.named(BOTH);
     Ok(vec![both, area_alone])
 }
 
@@ -100,29 +112,8 @@ impl Weight {
     }
 }
 
-fn engine() -> Result<(Engine, Arc<MappedPages>), Failure> {
-    let pages = Arc::new(MappedPages::new()?);
-    let config = Config {
-        frames: FRAMES,
-        cpus: cpus(),
-        codec: Codec::None,
-        pool_limit_bytes: 0,
-        checksums: false,
-    };
-    let engine = Engine::new(&config, Arc::clone(&pages) as _);
-    Ok((engine.map_err(Failure::of("cannot make an engine"))?, pages))
-}
-
-fn swap_on(engine: &Engine, slots: u64) -> Result<(), Failure> {
-    let area = engine.swap_on(NewArea {
-        slots,
-        bad: Vec::new(),
-        priority: PRIORITY_DEFAULT,
-        discard: Discard::None,
-        rotating: false,
-        storage: Box::new(Nowhere),
-    });
-    area.map(|_| ()).map_err(Failure::of("cannot use an area"))
+fn swap_on_nowhere(engine: &Engine, slots: u64) -> Result<(), Failure> {
+    swap_on(engine, slots, PRIORITY_DEFAULT, Box::new(Nowhere))
 }
 
 fn weigh(engine: &Engine, pages: &MappedPages, resident_before: u64) -> Result<Scales, Failure> {
@@ -153,35 +144,27 @@ fn fill(
     pages: &MappedPages,
     slots: u64,
     to_area: bool,
+    group: GroupId,
 ) -> Result<Weight, Failure> {
     let resident_before = resident_bytes()?;
     let before = weigh(engine, pages, resident_before)?;
     let begun = Instant::now();
     let mut scratch = engine.scratch();
     let mut window: Vec<Entry> = Vec::with_capacity(FRAMES);
+    let expected = if to_area {
+        Written::Physical
+    } else {
+        Written::Zero
+    };
     let mut left = slots;
     while left > 0 {
         window.clear();
-        while left > 0
-            && let Some(mut frame) = engine.frame()
-        {
-            frame.0[0] = u8::from(to_area);
-            let entry = engine.swap_out(0, frame, Shadow::ABSENT);
-            window.push(entry.map_err(|(_, error)| Failure::new(error.to_string()))?);
-            left -= 1;
+        for _ in 0..left.min(FRAMES as u64) {
+            let entry = swap_out_of(engine, 0, group, |page| page.0[0] = u8::from(to_area))?;
+            window.push(entry);
         }
-        let expected = if to_area {
-            Written::Physical
-        } else {
-            Written::Zero
-        };
-        let mut failed = None;
-        engine.write_out_all(0, &window, &mut scratch, |_, outcome| {
-            if outcome != Ok(expected) {
-                failed = Some(Failure::new(format!("a page was not taken: {outcome:?}")));
-            }
-        });
-        failed.map_or(Ok(()), Err)?;
+        left -= window.len() as u64;
+        write_out(engine, 0, &window, &mut scratch, expected)?;
     }
     let now = weigh(engine, pages, resident_before)?;
     Ok(Weight {
@@ -202,6 +185,12 @@ pub(crate) struct Phase {
 
 /// A record of a cluster is spread over its slots.
 const KERNEL_SLOTS_PER_CLUSTER: f64 = 512.0;
+/// Word, virtual table's word and group id of a virtual slot, and its part of a record of 80 bytes.
+const KERNEL_VIRTUAL_SLOT: f64 = 8.0 + 8.0 + 2.0 + 80.0 / KERNEL_SLOTS_PER_CLUSTER;
+/// A physical area's part of its records, whether it is used or not.
+const KERNEL_PHASE_IV_IDLE: f64 = 48.0 / KERNEL_SLOTS_PER_CLUSTER;
+/// Word of a physical slot behind a virtual one, which needs no group id.
+const KERNEL_SLOT_BEHIND: f64 = 8.0;
 
 /// Count byte, group id, zero bit and cluster record (32, 32, 40, 48 bytes) stand for every slot; tables of words, and
 /// since phase IV of group ids, for those of clusters in use. Virtual swap adds a table and a record of 80 bytes for
@@ -224,15 +213,46 @@ pub(crate) const KERNEL: [Phase; 5] = [
     },
     Phase {
         name: "kernel, phase IV",
-        idle_per_slot: 48.0 / KERNEL_SLOTS_PER_CLUSTER,
+        idle_per_slot: KERNEL_PHASE_IV_IDLE,
         used_per_slot: 8.0 + 2.0,
     },
     Phase {
         name: "kernel, virtual swap in front of phase IV",
-        idle_per_slot: 48.0 / KERNEL_SLOTS_PER_CLUSTER,
-        used_per_slot: 8.0 + 8.0 + 8.0 + 2.0 + 80.0 / KERNEL_SLOTS_PER_CLUSTER,
+        idle_per_slot: KERNEL_PHASE_IV_IDLE,
+        used_per_slot: KERNEL_VIRTUAL_SLOT + KERNEL_SLOT_BEHIND,
     },
 ];
+
+/// Bytes of tables for one page that lies in a physical slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfPage {
+    pub(crate) what: &'static str,
+    /// Of the engine, as measured.
+    pub(crate) engine: f64,
+    /// Of the kernel with virtual swap, by arithmetic.
+    pub(crate) kernel: f64,
+}
+
+/// The parts of what a page costs, and their sum; `None` if no full area was weighed.
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+pub(crate) fn of_page(weights: &[Weight]) -> Option<[OfPage; 3]> {
+    let per_slot = |what| {
+        let weight = weights.iter().find(|weight| weight.what == what)?;
+        Some(weight.table_bytes as f64 / weight.slots_used as f64)
+    };
+    let (both, behind) = (per_slot(BOTH)?, per_slot(AREA_ALONE)?);
+    let kernel_behind = KERNEL_SLOT_BEHIND + KERNEL_PHASE_IV_IDLE;
+    let of = |what, engine, kernel| OfPage {
+        what,
+        engine,
+        kernel,
+    };
+    Some([
+        of("its virtual slot", both - behind, KERNEL_VIRTUAL_SLOT),
+        of("the physical slot behind that", behind, kernel_behind),
+        of("together", both, KERNEL_VIRTUAL_SLOT + kernel_behind),
+    ])
+}
 
 #[cfg(test)]
 mod tests {
@@ -250,6 +270,15 @@ mod tests {
         let both = named("virtual slots before it");
         assert_eq!(both.slots_used, 1 << 16);
         assert!(both.table_bytes / both.slots_used <= 26, "{weights:?}");
+        let [front, behind, sum] = of_page(&weights).unwrap();
+        assert!((front.engine + behind.engine - sum.engine).abs() < 1e-9);
+        assert!(
+            front.engine > 16.0 && behind.engine > 8.0,
+            "{front:?} {behind:?}"
+        );
+        let kernel = [front, behind, sum].map(|part| format!("{:.2}", part.kernel));
+        assert_eq!(kernel, ["18.16", "8.09", "26.25"]);
+        assert!(of_page(&weights[..2]).is_none());
     }
 
     #[test]

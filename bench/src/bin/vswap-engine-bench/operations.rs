@@ -3,16 +3,15 @@
 //! An order-0 slot cannot be had without a frame, so allocation takes one; what the frame costs by itself is measured
 //! beside it. Each thread goes through entries of its own shuffle, so that neighbours in time are none in memory.
 
-use std::sync::Arc;
-
 use vswap_bench::random::Random;
-use vswap_engine::{Codec, Config, Engine, Entry, PAGE_BYTES, Page, Scratch, Shadow, SwapIn};
+use vswap_engine::{Codec, Config, Engine, Entry, PAGE_BYTES, Page, Scratch, SwapIn};
 
 use crate::Failure;
-use crate::cell::{BATCH, Cell, Meter, cpu, cpus};
-use crate::pages::MappedPages;
+use crate::cell::{BATCH, Cell, Meter, cpu};
+use crate::pages::fill_words;
 use crate::plan::{Plan, THREADS, in_order};
 use crate::record::Sample;
+use crate::setup::{self, swap_out};
 
 /// Entries of each kind: 32 MiB of pages. Words, backing words and frame states together fit a second-level cache.
 const ENTRIES: usize = 8192;
@@ -86,15 +85,14 @@ struct Stage {
 impl Stage {
     fn new(far: usize) -> Result<Stage, Failure> {
         let config = Config {
-            frames: FRAMES,
-            cpus: cpus(),
             codec: Codec::Lz4,
             pool_limit_bytes: POOL_BYTES,
             checksums: true,
+            ..setup::without_pool(FRAMES)
         };
-        let engine = Engine::new(&config, Arc::new(MappedPages::new()?));
+        let (engine, _) = setup::engine(&config)?;
         let mut stage = Stage {
-            engine: engine.map_err(Failure::of("cannot make an engine"))?,
+            engine,
             cached: Vec::new(),
             zero: Vec::new(),
             far: Vec::new(),
@@ -105,10 +103,7 @@ impl Stage {
         stage.zero = stage.fill(ENTRIES, &page, true)?;
         stage.far = stage.fill(far, &page, true)?;
         // Words of five random and eleven zero bits each: lz4 takes such a page to about half.
-        let (words, _) = page.0.as_chunks_mut::<8>();
-        words
-            .iter_mut()
-            .for_each(|word| *word = (random.next() & 0x1f00_001f_0000_1f1f).to_le_bytes());
+        fill_words(&mut page, || random.next() & 0x1f00_001f_0000_1f1f);
         stage.pool = stage.fill(ENTRIES, &page, true)?;
         stage.cached = stage.fill(ENTRIES, &page, false)?;
         for entries in [
@@ -126,10 +121,7 @@ impl Stage {
         let mut scratch = self.engine.scratch();
         let mut entries = Vec::with_capacity(count);
         for _ in 0..count {
-            let mut frame = self.engine.frame().ok_or_else(out_of_frames)?;
-            frame.0 = page.0;
-            let entry = self.engine.swap_out(0, frame, Shadow::ABSENT);
-            let entry = entry.map_err(|(_, error)| Failure::new(error.to_string()))?;
+            let entry = swap_out(&self.engine, 0, |frame| frame.0 = page.0)?;
             if leave {
                 let written = self.engine.write_out(entry, &mut scratch);
                 written.map_err(Failure::of("a page could not be stored"))?;
@@ -147,10 +139,6 @@ impl Stage {
             _ => &self.cached,
         }
     }
-}
-
-fn out_of_frames() -> Failure {
-    Failure::new("frames ran out: a load holds more than there are")
 }
 
 fn shuffle(entries: &mut [Entry], random: &mut Random) {
@@ -261,9 +249,7 @@ impl<'a> Worker<'a> {
     }
 
     fn alloc(&self, cpu: usize) -> Result<Entry, Failure> {
-        let frame = self.engine.frame().ok_or_else(out_of_frames)?;
-        let entry = self.engine.swap_out(cpu, frame, Shadow::ABSENT);
-        entry.map_err(|(_, error)| Failure::new(error.to_string()))
+        swap_out(self.engine, cpu, |_| ())
     }
 
     fn alloc_free(&mut self) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use vswap_engine::{PAGE_BYTES, PageSource};
+use vswap_engine::{PAGE_BYTES, Page, PageSource};
 use vswap_sys::memory::{HugePages, PageArena};
 
 use crate::Failure;
@@ -44,6 +44,12 @@ unsafe impl PageSource for MappedPages {
         // SAFETY: The caller's promise is the same.
         unsafe { self.0.clear(run, pages) }
     }
+}
+
+/// Gives a page its content, eight bytes at a time.
+pub(crate) fn fill_words(page: &mut Page, mut word: impl FnMut() -> u64) {
+    let (words, _) = page.0.as_chunks_mut::<8>();
+    words.iter_mut().for_each(|to| *to = word().to_le_bytes());
 }
 
 /// Bytes of memory that this process has now, by `/proc/self/statm`.

@@ -85,12 +85,7 @@ pub(crate) fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>, Failu
 }
 
 fn ablations(results: &Results) -> Vec<Chart> {
-    let samples = || {
-        results
-            .samples
-            .iter()
-            .filter(|s| s.load.starts_with("ablation"))
-    };
+    let samples = || results.samples.iter().filter(|s| s.is_ablation());
     let chart = |load: &str| {
         let of_load: Vec<&Sample> = samples().filter(|sample| sample.load == load).collect();
         let panel = |unit, figure: fn(&Sample) -> f64| {

@@ -5,6 +5,9 @@ use vswap_bench::spread::Spread;
 
 use crate::cell::{Cell, cpus};
 
+/// What the names of loads begin with that all variants had.
+pub(crate) const ABLATION: &str = "ablation: ";
+
 /// A whole run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Results {
@@ -71,6 +74,11 @@ impl Sample {
             p99_ns: cell.p99_ns,
             table_bytes: 0,
         }
+    }
+
+    /// Whether it is one of a load that all variants had.
+    pub(crate) fn is_ablation(&self) -> bool {
+        self.load.starts_with(ABLATION)
     }
 
     /// Millions of operations a second, all threads together.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use vswap_bench::spread::Spread;
 
-use crate::metadata::{KERNEL, TIB_SLOTS};
+use crate::metadata::{KERNEL, TIB_SLOTS, of_page};
 use crate::plan::THREADS;
 use crate::record::{AreaSample, Results, Sample, Weight, distinct, spread};
 
@@ -24,10 +24,8 @@ impl Display for Results {
                 .map_or("?".to_owned(), |load| format!("{load:.2}")),
             if about.quick { ", QUICK RUN" } else { "" }
         )?;
-        let (ablation, operations): (Vec<_>, Vec<_>) = self
-            .samples
-            .iter()
-            .partition(|sample| sample.load.starts_with("ablation"));
+        let (ablation, operations): (Vec<_>, Vec<_>) =
+            self.samples.iter().partition(|sample| sample.is_ablation());
         if !operations.is_empty() {
             throughput(f, &operations, "operation", |sample| &sample.load)?;
         }
@@ -198,6 +196,24 @@ fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
             mib(phase.idle_per_slot),
             mib(full),
             format!("{full:.2}"),
+        ];
+        line(f, &cells)?;
+    }
+    writeln!(f)?;
+    let Some(parts) = of_page(weights) else {
+        return Ok(());
+    };
+    let heads = [
+        "a page in a physical slot, bytes of tables",
+        "measured",
+        "kernel with virtual swap, by arithmetic",
+    ];
+    head(f, &heads.map(str::to_owned))?;
+    for part in parts {
+        let cells = [
+            part.what.to_owned(),
+            format!("{:.2}", part.engine),
+            format!("{:.2}", part.kernel),
         ];
         line(f, &cells)?;
     }

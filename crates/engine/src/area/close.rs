@@ -13,13 +13,9 @@ use crate::table::Word;
 impl Area {
     /// Gives out no slot any longer. Slots can be freed.
     pub(crate) fn close(&self) {
-        let end = {
-            let mut lists = self.lists.lock();
-            lists.is_closed = true;
-            lists.end
-        };
-        for id in 0..end {
-            let Some(mut cluster) = self.directory.get(id).and_then(Cluster::lock) else {
+        self.lists.lock().is_closed = true;
+        for (id, record) in self.clusters() {
+            let Some(mut cluster) = record.lock() else {
                 continue;
             };
             if matches!(cluster.place(), Place::Current | Place::Stolen) {
@@ -34,14 +30,9 @@ impl Area {
         self.lists.lock().is_closed = false;
     }
 
-    /// How many clusters were ever used.
-    pub(crate) fn clusters_end(&self) -> u32 {
-        self.lists.lock().end
-    }
-
-    /// The slots of cluster `id` that are in use, and their words.
-    pub(crate) fn used_in(&self, id: u32) -> Vec<(Entry, Word)> {
-        let Some(cluster) = self.directory.get(id).and_then(Cluster::lock) else {
+    /// The slots of a cluster that are in use, and their words.
+    pub(crate) fn used_in(&self, id: u32, record: &Cluster) -> Vec<(Entry, Word)> {
+        let Some(cluster) = record.lock() else {
             return Vec::new();
         };
         if cluster.state.used == 0 {

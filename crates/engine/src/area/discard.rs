@@ -37,7 +37,7 @@ impl Area {
             return None;
         }
         let id = lists.head(Place::Discard, Order::SLOT);
-        let record = self.directory.get(id)?;
+        let record = self.directory.linked(id)?;
         // Against the lock order. Only who looks up an entry that was freed could hold it, and not for long.
         let _cluster = record.try_lock()?;
         lists.remove(&self.directory, Place::Discard, record);

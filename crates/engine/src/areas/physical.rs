@@ -10,7 +10,7 @@ use super::{AreaFigures, NewArea};
 use crate::area::Area;
 use crate::entry::AreaId;
 use crate::pages::{PAGE_BYTES, Page};
-use crate::storage::{Storage, StorageError};
+use crate::storage::{ReadRun, Storage, StorageError};
 use crate::sync::{AtomicU64, Lock, OncePtr, Ordering};
 
 /// An area, and those that had its number after it.
@@ -91,9 +91,18 @@ impl Physical {
         self.storage.lock().clone().ok_or(StorageError::Short)
     }
 
-    pub(super) fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
-        let read = self.storage().and_then(|storage| storage.read(slot, pages));
-        self.count(&self.pages_read, pages.len(), read)
+    pub(super) fn is_quick(&self) -> bool {
+        self.storage().is_ok_and(|storage| storage.is_quick())
+    }
+
+    pub(super) fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
+        match self.storage() {
+            Ok(storage) => storage.read_runs(runs),
+            Err(error) => runs.iter_mut().for_each(|run| run.outcome = Err(error)),
+        }
+        for run in runs {
+            run.outcome = self.count(&self.pages_read, run.pages.len(), run.outcome);
+        }
     }
 
     pub(super) fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {

@@ -279,7 +279,7 @@ fn the_word_of_a_slot_is_not_believed() {
     engine.set_pool_limit(POOL_BYTES);
     // A slot that is about to be freed: its virtual slot is another page's by now.
     let stale = testing::slot(&engine.areas, 0, entries[0].offset()).expect("room");
-    assert!(engine.pin_behind(stale, entries[0].offset()).is_none());
+    assert_eq!(engine.pin_behind(stale, entries[0]), Pin::Nothing);
     let asked = Cell::new(0);
     let late = || {
         asked.set(asked.get() + 1);

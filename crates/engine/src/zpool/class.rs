@@ -85,6 +85,11 @@ impl ClassState {
     pub(super) fn room(&self, class: SizeClass) -> usize {
         self.spans * usize::from(class.objects) - self.live
     }
+
+    /// Pages that compaction could give back at best.
+    pub(super) fn spare_pages(&self, class: SizeClass) -> usize {
+        self.room(class) / usize::from(class.objects) * usize::from(class.pages)
+    }
 }
 
 /// First byte of an object: its header. `span` must be one of `class`.

@@ -76,8 +76,8 @@ impl Place {
 pub(super) enum Retired {
     /// The caller alone knows the object now and gives its memory back.
     Now(Place),
-    /// Readers are in; the last one to leave gets the place from [`Entry::unpin`].
-    ByLastReader,
+    /// Readers are in; the last one to leave gets the place, too, from [`Entry::unpin`].
+    ByLastReader(Place),
     /// There is no object here.
     NotLive,
 }
@@ -154,12 +154,16 @@ impl Entry {
             }
             let readers = word & READERS_MASK != 0;
             let next = if readers { word | DEAD } else { 0 };
+            let retired = if readers {
+                Retired::ByLastReader
+            } else {
+                Retired::Now
+            };
             match self
                 .word
                 .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) if readers => return Retired::ByLastReader,
-                Ok(_) => return Place::of_word(word).map_or(Retired::NotLive, Retired::Now),
+                Ok(_) => return Place::of_word(word).map_or(Retired::NotLive, retired),
                 Err(now) => word = now,
             }
         }
@@ -253,7 +257,7 @@ mod tests {
         entry.publish(at);
         assert_eq!((entry.pin(), entry.pin()), (Some(at), Some(at)));
         assert_eq!(entry.try_lock(), None, "readers keep the object in place");
-        assert_eq!(entry.retire(), Retired::ByLastReader);
+        assert_eq!(entry.retire(), Retired::ByLastReader(at));
         assert_eq!(entry.retire(), Retired::NotLive);
         assert_eq!(entry.pin(), None);
         assert_eq!(entry.unpin(), None);

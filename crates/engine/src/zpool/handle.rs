@@ -4,16 +4,17 @@ use std::num::NonZeroU64;
 
 /// Name of a payload in a [`Pool`](super::Pool). Stays the same when compaction moves the object.
 ///
-/// `raw() < 2^56`, so that a table word can hold it beside a tag.
+/// Below 2^[`Handle::BITS`], so that a table word can hold it beside a tag and what is known of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handle(NonZeroU64);
 
-/// Bits that a handle may use.
-const HANDLE_BITS: u32 = 56;
 // A handle is the row's number plus one.
-const _: () = assert!((u32::MAX as u64) + 1 < 1 << HANDLE_BITS);
+const _: () = assert!((u32::MAX as u64) + 1 < 1 << Handle::BITS);
 
 impl Handle {
+    /// Width of [`Handle::raw`].
+    pub const BITS: u32 = 47;
+
     /// The number that stands for this handle in a table word.
     #[must_use]
     pub const fn raw(self) -> u64 {
@@ -26,7 +27,7 @@ impl Handle {
     #[must_use]
     pub const fn from_raw(raw: u64) -> Option<Handle> {
         match NonZeroU64::new(raw) {
-            Some(raw) if raw.get() < 1 << HANDLE_BITS => Some(Handle(raw)),
+            Some(raw) if raw.get() < 1 << Handle::BITS => Some(Handle(raw)),
             _ => None,
         }
     }
@@ -49,14 +50,14 @@ mod tests {
     fn extreme_handles_survive_the_round_trip() {
         for row in [0, 1, u32::MAX] {
             let handle = Handle::of_row(row);
-            assert!(handle.raw() < 1 << HANDLE_BITS);
+            assert!(handle.raw() < 1 << Handle::BITS);
             assert_eq!(Handle::from_raw(handle.raw()), Some(handle));
             assert_eq!(handle.row(), Some(row));
         }
         assert_eq!(Handle::from_raw(0), None);
-        assert_eq!(Handle::from_raw(1 << HANDLE_BITS), None);
+        assert_eq!(Handle::from_raw(1 << Handle::BITS), None);
         assert_eq!(
-            Handle::from_raw((1 << HANDLE_BITS) - 1).and_then(Handle::row),
+            Handle::from_raw((1 << Handle::BITS) - 1).and_then(Handle::row),
             None
         );
     }

@@ -29,7 +29,10 @@ pub(crate) mod testing;
 mod tests;
 mod whole;
 
+#[cfg(test)]
+pub(crate) use tests::damage;
+
 pub use handle::Handle;
-pub use pool::{Pool, PoolFull, PoolStats};
+pub use pool::{Pool, PoolFill, PoolFull, PoolStats};
 pub use read::ReadError;
 pub use sizes::PACKED_BYTES_MAX;

@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::sizes::{CLASS_COUNT, CLASSES};
 use super::span::SpanTable;
 use super::whole::WholePages;
-use crate::pages::PageSource;
+use crate::pages::{PAGE_BYTES, PageSource};
 
 /// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
 /// a page. Nothing has changed.
@@ -54,6 +54,19 @@ pub struct PoolStats {
     pub stale_frees: u64,
     /// Reads that found a wrong checksum.
     pub damaged: u64,
+}
+
+/// How full a pool is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolFill {
+    /// The limit in bytes.
+    pub limit_bytes: u64,
+    /// Memory of all spans and whole pages, in bytes: what the limit bounds.
+    pub span_bytes: u64,
+    /// The same without what compaction could give back at best.
+    pub needed_bytes: u64,
+    /// Payloads stored.
+    pub objects: u64,
 }
 
 #[derive(Debug, Default)]
@@ -138,17 +151,23 @@ impl Pool {
     }
 
     /// Frees a payload, and its span's pages if it was the last there. While it is being read, the last reader does.
+    /// Returns its length in bytes; 0 if there was none of this name.
     ///
     /// Locks: the class's, for bookkeeping only. May call the page source.
-    pub fn free(&self, handle: Handle) {
+    pub fn free(&self, handle: Handle) -> usize {
         let retired = self.entry(handle).map(|(row, entry)| (row, entry.retire()));
-        match retired {
-            Some((row, Retired::Now(place))) => self.give_back(row, place),
-            Some((_, Retired::ByLastReader)) => {}
+        let place = match retired {
+            Some((row, Retired::Now(place))) => {
+                self.give_back(row, place);
+                place
+            }
+            Some((_, Retired::ByLastReader(place))) => place,
             Some((_, Retired::NotLive)) | None => {
                 self.counters.stale_frees.fetch_add(1, Ordering::Relaxed);
+                return 0;
             }
-        }
+        };
+        usize::from(place.payload_bytes)
     }
 
     /// Current figures. Takes every class lock, one after the other.
@@ -174,10 +193,26 @@ impl Pool {
             let state = lock(state);
             stats.objects += state.live;
             stats.payload_bytes += state.payload_bytes;
-            let spare_spans = state.room(*class) / usize::from(class.objects);
-            stats.compactable_pages += spare_spans * usize::from(class.pages);
+            stats.compactable_pages += state.spare_pages(*class);
         }
         stats
+    }
+
+    /// How full it is. Takes every class lock, one after the other.
+    pub fn fill(&self) -> PoolFill {
+        let span_bytes = self.span_bytes.load(Ordering::Relaxed);
+        let (mut spare_pages, mut objects) = (0, self.whole.lock().live);
+        for (class, state) in CLASSES.iter().zip(&self.classes) {
+            let state = lock(state);
+            objects += state.live;
+            spare_pages += state.spare_pages(*class);
+        }
+        PoolFill {
+            limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
+            span_bytes,
+            needed_bytes: span_bytes.saturating_sub((spare_pages * PAGE_BYTES) as u64),
+            objects: objects as u64,
+        }
     }
 
     /// The row and entry that a handle names, live or not.

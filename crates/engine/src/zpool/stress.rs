@@ -49,9 +49,9 @@ fn work(pool: &Pool, worker: u64) {
             rejected = 0;
             for _ in 0..kept.len() / 2 {
                 let at = usize::try_from(random()).expect("64 bits") % kept.len();
-                kept.swap_remove_back(at)
-                    .into_iter()
-                    .for_each(|(handle, ..)| pool.free(handle));
+                if let Some((handle, ..)) = kept.swap_remove_back(at) {
+                    pool.free(handle);
+                }
             }
         }
     }
@@ -65,7 +65,7 @@ fn work(pool: &Pool, worker: u64) {
 }
 
 #[test]
-fn threads_store_read_and_free_beside_compaction() {
+fn bug_36_threads_store_read_and_free_beside_compaction() {
     let (pool, pages) = &pool(LIMIT_BYTES);
     let (done, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {

@@ -77,7 +77,7 @@ fn what_is_stored_comes_back_until_it_is_freed() {
     assert_eq!(pages.pages_out(), 0);
     assert_eq!(pool.stats().stale_frees, 0);
     pool.free(stored[0].0);
-    pool.free(Handle::from_raw((1 << 56) - 1).expect("not zero"));
+    pool.free(Handle::from_raw((1 << Handle::BITS) - 1).expect("not zero"));
     assert_eq!(pool.stats().stale_frees, 2);
 }
 
@@ -262,7 +262,7 @@ fn a_panic_of_the_reader_ends_the_reading() {
 }
 
 /// Changes a bit of what is stored, as a wild write would.
-fn damage(pool: &Pool, handle: Handle, at: usize) {
+pub(crate) fn damage(pool: &Pool, handle: Handle, at: usize) {
     let (_, entry) = pool.entry(handle).expect("stored");
     let place = entry.pin().expect("live");
     let start = match class_of(usize::from(place.payload_bytes)) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vswap_engine::{
-    AllocError, Engine, Entry, HeapPages, PageSource, SLOTS_PER_CLUSTER, Shadow, WriteOutError,
-    Written,
+    AllocError, Engine, Entry, GroupId, HeapPages, PageSource, SLOTS_PER_CLUSTER, Shadow,
+    WriteOutError, Written,
 };
 
 use crate::support::{assert_empty, engine, engine_from, fill, out, read};
@@ -113,7 +113,9 @@ fn bug_21_what_fails_is_not_counted() {
     let before = engine.stats();
     for tries in 1..=3 {
         let frame = engine.frame().expect("one is left");
-        let (frame, error) = engine.swap_out(0, frame, Shadow::ABSENT).expect_err("full");
+        let (frame, error) = engine
+            .swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT)
+            .expect_err("full");
         assert_eq!(error, AllocError::NoMemory);
         drop(frame);
         let written = engine.write_out(entries[0], &mut engine.scratch());
@@ -162,7 +164,7 @@ fn fill_and_empty(engine: &Engine, thread: u64, rounds: usize) {
                 break;
             };
             fill(&mut frame, seed);
-            match engine.swap_out(0, frame, Shadow::ABSENT) {
+            match engine.swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT) {
                 Ok(entry) => held.push((entry, seed)),
                 Err((frame, error)) => {
                     assert_eq!(error, AllocError::NoMemory);

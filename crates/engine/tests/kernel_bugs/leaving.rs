@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use vswap_engine::{Entry, SLOTS_PER_CLUSTER, SwapIn, WriteOutError, Written};
+use vswap_engine::{
+    Entry, GroupId, GroupLimits, PAGE_BYTES, SLOTS_PER_CLUSTER, SwapIn, WriteOutError, Written,
+};
 
-use crate::support::{assert_empty, engine, engine_with_area, out, read};
+use crate::support::{area, assert_empty, engine, engine_with_area, out, out_of, read};
 
 /// The mistake: a slot is freed and given to another page while its old page is being written, and the old bytes end
 /// up in the new page's place. The last put leaves slot and frame to the writer.
@@ -171,5 +173,52 @@ fn bug_34_a_slot_that_was_not_used_is_given_back_and_none_is_an_answer() {
     let again = engine.write_out(entries[2], &mut scratch);
     assert_eq!(again, Ok(Written::Physical), "a slot is free again");
     entries[1..].iter().for_each(|&entry| engine.put(entry));
+    assert_empty(&engine);
+}
+
+/// The mistake: slots that are given up together are all taken off the charge of the first one's group. Each is taken
+/// off its own, whether pages go with their area, are put, or failed to be written.
+#[test]
+fn bug_33_slots_given_up_together_are_uncharged_from_their_own_groups() {
+    let (engine, probe) = engine_with_area(8, 16, &[]);
+    let ids = ["a", "b"].map(|name| {
+        let name = name.parse().expect("a good name");
+        let limits = GroupLimits::default();
+        engine.add_group(&name, limits).expect("a new group")
+    });
+    let pages = |charged: [u64; 2]| {
+        let figures = engine.groups();
+        let swap_bytes: Vec<u64> = figures.iter().map(|group| group.swap_bytes).collect();
+        assert_eq!(swap_bytes, charged.map(|pages| pages * PAGE_BYTES as u64));
+    };
+    let of = [ids[0], ids[1], ids[1], ids[0], ids[1], GroupId::ROOT];
+    let entries: Vec<Entry> = (1..)
+        .zip(of)
+        .map(|(seed, id)| out_of(&engine, id, seed))
+        .collect();
+    let write = |expected: bool| {
+        engine.write_out_all(0, &entries, &mut engine.scratch(), |_, written| {
+            assert_eq!(written.is_ok(), expected);
+        });
+    };
+    probe.ends_at(0);
+    write(false);
+    pages([0, 0]);
+    // An area that failed is asked again once a page has left it, so another one takes them.
+    engine.swap_on(area(16, &[]).0).expect("a good area");
+    write(true);
+    pages([2, 3]);
+    engine.put(entries[2]);
+    pages([2, 2]);
+    engine.set_pool_limit(1 << 20);
+    let second = engine.areas()[1].id;
+    let swapped_off = engine.swap_off(second, &mut engine.scratch(), &|| false);
+    swapped_off.expect("the pool has room");
+    pages([0, 0]);
+    for (seed, &entry) in (1..).zip(&entries).filter(|(seed, _)| *seed != 3) {
+        assert_eq!(read(&engine, entry), Ok((SwapIn::Compressed, seed)));
+        engine.put(entry);
+    }
+    assert!(engine.groups().iter().all(|group| group.pool_bytes == 0));
     assert_empty(&engine);
 }

@@ -10,3 +10,4 @@ mod counts;
 mod leaving;
 mod support;
 mod words;
+mod writing_back;

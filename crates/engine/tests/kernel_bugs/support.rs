@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vswap_engine::{
-    Codec, Config, Discard, Engine, Entry, HeapPages, NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page,
-    PageSource, RamStorage, Shadow, Storage, StorageError, SwapIn, SwapInError,
+    Codec, Config, Discard, Engine, Entry, GroupId, HeapPages, NewArea, PAGE_BYTES,
+    PRIORITY_DEFAULT, Page, PageSource, RamStorage, Shadow, Storage, StorageError, SwapIn,
+    SwapInError,
 };
 
 /// Content of a seed: zeros for 0, else a page that packs and begins with its seed.
@@ -50,6 +51,13 @@ pub fn engine_from(
 /// An engine without a pool, and an area of `slots` slots of which `bad` are bad.
 pub fn engine_with_area(frames: usize, slots: u64, bad: &[u64]) -> (Arc<Engine>, Probe) {
     let engine = engine(frames, 0);
+    let (area, probe) = area(slots, bad);
+    engine.swap_on(area).expect("a good area");
+    (engine, probe)
+}
+
+/// An area to be swapped on, and its storage.
+pub fn area(slots: u64, bad: &[u64]) -> (NewArea, Probe) {
     let probe = Probe::new(slots);
     let area = NewArea {
         slots,
@@ -59,15 +67,18 @@ pub fn engine_with_area(frames: usize, slots: u64, bad: &[u64]) -> (Arc<Engine>,
         rotating: false,
         storage: Box::new(probe.clone()),
     };
-    engine.swap_on(area).expect("a good area");
-    (engine, probe)
+    (area, probe)
 }
 
 pub fn out(engine: &Engine, seed: u64) -> Entry {
+    out_of(engine, GroupId::ROOT, seed)
+}
+
+pub fn out_of(engine: &Engine, group: GroupId, seed: u64) -> Entry {
     let mut frame = engine.frame().expect("a free frame");
     fill(&mut frame, seed);
     engine
-        .swap_out(0, frame, Shadow::truncated(seed))
+        .swap_out(0, frame, Shadow::truncated(seed), group)
         .expect("a slot")
 }
 

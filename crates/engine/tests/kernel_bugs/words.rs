@@ -3,8 +3,8 @@
 use vswap_engine::header::{HEAD_BYTES, HeaderError, Kind, Medium, decode};
 use vswap_engine::table::{COUNT_INLINE_MAX, COUNT_OVERFLOW, Kind as WordKind, POINTER_MAX, Word};
 use vswap_engine::{
-    Discard, Entry, NewArea, PAGE_BYTES, RamStorage, SLOTS_PER_CLUSTER, Shadow, SwapOnError,
-    WriteOutError, Written,
+    Discard, Entry, NewArea, PAGE_BYTES, RamStorage, SLOTS_MAX, SLOTS_PER_CLUSTER, Shadow,
+    SwapOnError, WriteOutError, Written,
 };
 
 use crate::support::{assert_empty, engine, engine_with_area, out, read};
@@ -47,7 +47,7 @@ fn bug_31_nothing_is_shifted_out_of_a_word() {
     }
     assert_eq!(Word::pointer(POINTER_MAX + 1, false), None);
     for area in [1, 2, 255_u64] {
-        let raw = area << 48 | (u64::from(u32::MAX) * SLOTS_PER_CLUSTER as u64 - 1);
+        let raw = area << 48 | (SLOTS_MAX - 1);
         assert_eq!(Entry::from_raw(raw).map(Entry::raw), Some(raw));
         assert_eq!(Entry::from_raw(raw + 1), None, "behind the last slot");
     }
@@ -58,11 +58,15 @@ fn bug_31_nothing_is_shifted_out_of_a_word() {
 fn bug_38_offsets_are_not_cut_to_32_bits() {
     let engine = engine(1, 1 << 20);
     let near = out(&engine, 1);
+    let mut seen = 0;
     let far = (1..).map_while(|high: u64| Entry::from_raw(near.raw() + (high << 32)));
     for far in far.take_while(|far| far.raw() >> 48 == near.raw() >> 48) {
         assert_eq!(engine.count(far), 0, "{far:?}");
         engine.put(far);
+        seen += 1;
     }
+    // All there are; none in builds with small clusters.
+    assert_eq!(seen, SLOTS_MAX.saturating_sub(1) >> 32);
     assert_eq!(read(&engine, near).expect("still there").1, 1);
     engine.put(near);
     assert_empty(&engine);

@@ -4,6 +4,12 @@
 //! Clusters have 4 slots here. Pages are filled with one byte, and what a reader gets must be the byte of the entry it
 //! asked for in every place, or nothing. Each scenario ends with everything put and nothing left behind.
 
+#[cfg(shuttle)]
+mod clusters;
+mod groups;
+mod read_ahead;
+mod write_back;
+
 use std::sync::Arc as StdArc;
 
 #[cfg(loom)]
@@ -11,12 +17,17 @@ use loom::{sync::Arc, thread};
 #[cfg(shuttle)]
 use shuttle::{sync::Arc, thread};
 
+pub use groups::*;
+pub use read_ahead::*;
+pub use write_back::*;
+
 use vswap_engine::{
-    Codec, Config, Discard, DupError, Engine, Entry, HeapPages, Lookup, NewArea, PAGE_BYTES,
-    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, WriteOutError, Written,
+    AllocError, Codec, Config, Discard, DupError, Engine, Entry, GroupId, HeapPages, Lookup,
+    NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, Storage,
+    StorageError, SwapInError, WriteOutError, Written,
 };
 
-/// A test of each race that loom does not get through, for shuttle alone. The first has too many interleavings; in the
+/// A test of each race that loom does not get through, for shuttle alone. They have too many interleavings; in the
 /// second loom sees a deadlock, because it blocks a thread that is about to *try* a lock when another takes that.
 #[cfg(shuttle)]
 macro_rules! each_large_race {
@@ -24,6 +35,10 @@ macro_rules! each_large_race {
         each_race!($run:
             batches_of_two_orders_share_clusters,
             a_run_is_freed_while_a_page_wants_its_slots,
+            bug_14_read_ahead_against_swap_off,
+            faults_against_clusters_that_go_and_come,
+            two_threads_write_back,
+            write_back_against_swap_in_and_put,
         );
     };
 }
@@ -32,8 +47,8 @@ macro_rules! each_large_race {
 macro_rules! each_race {
     ($run:ident) => {
         each_race!($run:
-            lookup_against_free_and_reuse_of_the_frame,
-            lookup_against_a_cluster_that_goes_and_comes,
+            bug_01_lookup_against_free_and_reuse_of_the_frame,
+            bug_32_lookup_against_a_cluster_that_goes_and_comes,
             allocation_against_free,
             two_allocations_find_the_cluster_full,
             dup_against_put,
@@ -51,10 +66,23 @@ macro_rules! each_race {
             a_batch_and_a_page_take_from_one_cluster,
             write_out_to_an_area_against_put,
             swap_in_from_an_area_against_put_and_reuse,
-            swap_off_against_swap_in,
+            read_ahead_against_put,
+            read_ahead_against_swap_in_of_the_neighbour,
+            a_clean_frame_is_wanted_while_it_is_read,
+            bug_03_swap_off_against_swap_in,
             swap_off_against_put,
-            swap_off_against_write_out,
+            bug_02_swap_off_against_write_out,
             discard_against_write_out,
+            two_writers_at_a_groups_limit,
+            two_groups_at_the_limit_of_the_one_they_are_in,
+            write_out_at_a_groups_limit_against_put,
+            removing_a_group_against_swap_out,
+            removing_a_group_against_put,
+            swap_off_of_a_groups_page_against_put,
+            write_back_against_swap_in,
+            write_back_against_put,
+            write_back_against_dup,
+            write_back_against_swap_off,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
@@ -66,6 +94,9 @@ macro_rules! each_race {
         )*
     };
 }
+
+#[cfg(shuttle)]
+pub use clusters::faults_against_clusters_that_go_and_come;
 
 type Shared = Arc<Engine>;
 
@@ -88,24 +119,46 @@ fn engine_with_pool(frames: usize, pool_limit_bytes: u64) -> Shared {
 /// An engine without a pool and with an area of `slots` slots.
 fn engine_with_area(frames: usize, slots: usize) -> Shared {
     let engine = engine_with_pool(frames, 0);
+    swap_on(&engine, slots);
+    engine
+}
+
+fn swap_on(engine: &Engine, slots: usize) {
     let area = NewArea {
         slots: slots as u64,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
         discard: Discard::Pages,
         rotating: false,
-        storage: Box::new(RamStorage::new(slots)),
+        storage: Box::new(Waited(RamStorage::new(slots))),
     };
     engine.swap_on(area).expect("a good area");
-    engine
+}
+
+/// Storage that is worth being read ahead.
+#[derive(Debug)]
+struct Waited(RamStorage);
+
+impl Storage for Waited {
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        self.0.read(slot, pages)
+    }
+
+    fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+        self.0.write(slot, pages)
+    }
 }
 
 fn out(engine: &Engine, byte: u8) -> Entry {
+    out_of(engine, GroupId::ROOT, byte).expect("a slot")
+}
+
+fn out_of(engine: &Engine, group: GroupId, byte: u8) -> Result<Entry, AllocError> {
     let mut frame = engine.frame().expect("a free frame");
     frame.0.fill(byte);
-    engine
-        .swap_out(0, frame, Shadow::truncated(u64::from(byte)))
-        .expect("a slot")
+    let shadow = Shadow::truncated(u64::from(byte));
+    let swapped_out = engine.swap_out(0, frame, shadow, group);
+    swapped_out.map_err(|(_, error)| error)
 }
 
 fn written(engine: &Engine, byte: u8) -> Entry {
@@ -156,14 +209,18 @@ pub fn spawn_deep<R: Send + 'static>(
 }
 
 /// A reader has the frame's index in hand while the frame is freed and takes another page.
-pub fn lookup_against_free_and_reuse_of_the_frame() {
+pub fn bug_01_lookup_against_free_and_reuse_of_the_frame() {
     let engine = engine(1);
     let entry = out(&engine, 1);
     let free = spawn(&engine, move |engine| {
         engine.put(entry);
         let mut frame = engine.frame()?;
         frame.0.fill(2);
-        Some(engine.swap_out(0, frame, Shadow::ABSENT).expect("a slot"))
+        Some(
+            engine
+                .swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT)
+                .expect("a slot"),
+        )
     });
     match engine.lookup(entry) {
         Lookup::Cached(frame) => assert!(frame.0.iter().all(|&byte| byte == 1)),
@@ -178,7 +235,7 @@ pub fn lookup_against_free_and_reuse_of_the_frame() {
 }
 
 /// A reader is on its way into a cluster that is emptied, given back and used again.
-pub fn lookup_against_a_cluster_that_goes_and_comes() {
+pub fn bug_32_lookup_against_a_cluster_that_goes_and_comes() {
     let engine = engine(6);
     // A full cluster of four and one slot in the next, which is the CPU's current one from then on.
     let entries: Vec<Entry> = (1..=5).map(|byte| out(&engine, byte)).collect();
@@ -331,7 +388,9 @@ fn swap_in_against_write_out_of(byte: u8) {
         // The frame is free for another page unless the reader still holds it.
         engine.frame().map(|mut frame| {
             frame.0.fill(9);
-            engine.swap_out(0, frame, Shadow::ABSENT).expect("a slot")
+            engine
+                .swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT)
+                .expect("a slot")
         })
     });
     assert_eq!(read(&engine, entry), Some(byte));
@@ -563,7 +622,7 @@ fn assert_swapped_off(engine: &Engine) {
 }
 
 /// A page is read while it is moved out of its area.
-pub fn swap_off_against_swap_in() {
+pub fn bug_03_swap_off_against_swap_in() {
     let (engine, entry) = in_an_area(1);
     let mover = spawn(&engine, swap_off);
     assert_eq!(read(&engine, entry), Some(1));
@@ -586,7 +645,7 @@ pub fn swap_off_against_put() {
 }
 
 /// A page takes a slot of an area that is just being closed: it stays in the area only if it was in time.
-pub fn swap_off_against_write_out() {
+pub fn bug_02_swap_off_against_write_out() {
     let engine = engine_with_area(1, 1);
     engine.set_pool_limit(1 << 20);
     let entry = out(&engine, 1);

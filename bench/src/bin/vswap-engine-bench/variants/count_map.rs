@@ -3,16 +3,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::frames::Frames;
-use super::slots::Slots;
-use super::table::lookup_by_word;
-use super::{FRAMES, SLOTS, Variant, Word};
+use super::{SLOTS, SwapTable, Variant, Word};
 
 /// Frames in the words, counts in a map.
 #[derive(Debug)]
 pub(crate) struct CountMap {
-    slots: Slots,
-    frames: Frames,
+    table: SwapTable,
     /// Written under the lock of the slot's cluster.
     counts: Box<[AtomicU8]>,
 }
@@ -20,8 +16,7 @@ pub(crate) struct CountMap {
 impl CountMap {
     pub(crate) fn new(cpus: usize) -> CountMap {
         CountMap {
-            slots: Slots::new(SLOTS, cpus),
-            frames: Frames::new(FRAMES),
+            table: SwapTable::new(cpus),
             counts: (0..SLOTS).map(|_| AtomicU8::new(0)).collect(),
         }
     }
@@ -33,28 +28,26 @@ impl CountMap {
 
 impl Variant for CountMap {
     fn alloc(&self, cpu: usize) -> Option<u64> {
-        let frame = self.frames.pop()?;
-        let Some(slot) = self.slots.take(cpu, Word::new(frame, 0).0) else {
-            self.frames.release(frame);
-            return None;
-        };
-        // Outside the cluster's lock, which is kind to this variant: nobody else knows the slot yet.
-        self.count(slot)?.store(1, Ordering::Release);
-        Some(slot)
+        self.table.alloc_with(|frame| {
+            let slot = self.table.slots.take(cpu, Word::new(frame, 0))?;
+            // Outside the cluster's lock, which is kind to this variant: nobody else knows the slot yet.
+            self.count(slot)?.store(1, Ordering::Release);
+            Some(slot)
+        })
     }
 
     fn lookup(&self, slot: u64) -> bool {
-        lookup_by_word(&self.slots, &self.frames, slot)
+        self.table.lookup(slot)
     }
 
     fn dup(&self, slot: u64) {
-        if let (Some(_locked), Some(count)) = (self.slots.lock(slot), self.count(slot)) {
+        if let (Some(_locked), Some(count)) = (self.table.slots.lock(slot), self.count(slot)) {
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }
 
     fn put(&self, slot: u64) {
-        let (Some(locked), Some(count)) = (self.slots.lock(slot), self.count(slot)) else {
+        let (Some(locked), Some(count)) = (self.table.slots.lock(slot), self.count(slot)) else {
             return;
         };
         let left = count.load(Ordering::Relaxed).saturating_sub(1);
@@ -62,17 +55,16 @@ impl Variant for CountMap {
         if left > 0 {
             return;
         }
-        let frame = Word(locked.word()).frame();
-        self.slots.free(slot, locked);
-        self.frames.release(frame);
+        let frame = locked.word().frame();
+        self.table.free(slot, locked, frame);
     }
 
     fn table_bytes(&self) -> u64 {
-        self.slots.bytes() + self.frames.bytes() + self.counts.len() as u64
+        self.table.table_bytes() + self.counts.len() as u64
     }
 
     #[cfg(test)]
     fn used(&self) -> (usize, usize) {
-        (self.slots.used(), self.frames.used())
+        self.table.used()
     }
 }

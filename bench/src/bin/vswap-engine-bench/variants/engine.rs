@@ -1,12 +1,10 @@
 //! The engine itself, as one of the variants.
 
-use std::sync::Arc;
-
-use vswap_engine::{Codec, Config, Engine, Entry, Lookup, Shadow};
+use vswap_engine::{Config, Engine, Entry, GroupId, Lookup, Shadow};
 
 use super::{FRAMES, Variant};
 use crate::Failure;
-use crate::pages::MappedPages;
+use crate::setup::{self, without_pool};
 
 /// The engine.
 #[derive(Debug)]
@@ -17,16 +15,11 @@ pub(crate) struct Real {
 impl Real {
     pub(crate) fn new(cpus: usize) -> Result<Real, Failure> {
         let config = Config {
-            frames: FRAMES as usize,
             cpus,
-            codec: Codec::None,
-            pool_limit_bytes: 0,
-            checksums: false,
+            ..without_pool(FRAMES as usize)
         };
-        let engine = Engine::new(&config, Arc::new(MappedPages::new()?));
-        Ok(Real {
-            engine: engine.map_err(Failure::of("cannot make an engine"))?,
-        })
+        let (engine, _) = setup::engine(&config)?;
+        Ok(Real { engine })
     }
 }
 
@@ -34,7 +27,7 @@ impl Variant for Real {
     fn alloc(&self, cpu: usize) -> Option<u64> {
         let frame = self.engine.frame()?;
         self.engine
-            .swap_out(cpu, frame, Shadow::ABSENT)
+            .swap_out(cpu, frame, Shadow::ABSENT, GroupId::ROOT)
             .ok()
             .map(Entry::raw)
     }

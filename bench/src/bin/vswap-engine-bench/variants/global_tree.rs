@@ -5,15 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use super::frames::Frames;
-use super::slots::Slots;
-use super::{FRAMES, SLOTS, Variant, Word};
+use super::{SwapTable, Variant, Word};
 
 /// Counts in the words, frames in a tree.
 #[derive(Debug)]
 pub(crate) struct GlobalTree {
-    slots: Slots,
-    frames: Frames,
+    table: SwapTable,
     /// Taken after a cluster's lock.
     cache: RwLock<BTreeMap<u64, u32>>,
 }
@@ -21,8 +18,7 @@ pub(crate) struct GlobalTree {
 impl GlobalTree {
     pub(crate) fn new(cpus: usize) -> GlobalTree {
         GlobalTree {
-            slots: Slots::new(SLOTS, cpus),
-            frames: Frames::new(FRAMES),
+            table: SwapTable::new(cpus),
             cache: RwLock::new(BTreeMap::new()),
         }
     }
@@ -30,14 +26,12 @@ impl GlobalTree {
 
 impl Variant for GlobalTree {
     fn alloc(&self, cpu: usize) -> Option<u64> {
-        let frame = self.frames.pop()?;
-        let Some(slot) = self.slots.take(cpu, Word::new(0, 1).0) else {
-            self.frames.release(frame);
-            return None;
-        };
-        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        cache.insert(slot, frame);
-        Some(slot)
+        self.table.alloc_with(|frame| {
+            let slot = self.table.slots.take(cpu, Word::new(0, 1))?;
+            let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+            cache.insert(slot, frame);
+            Some(slot)
+        })
     }
 
     fn lookup(&self, slot: u64) -> bool {
@@ -45,35 +39,27 @@ impl Variant for GlobalTree {
         let Some(&frame) = cache.get(&slot) else {
             return false;
         };
-        let held = self.frames.try_get(frame);
+        let held = self.table.frames.try_get(frame);
         drop(cache);
         if held {
-            self.frames.release(frame);
+            self.table.frames.release(frame);
         }
         held
     }
 
     fn dup(&self, slot: u64) {
-        if let Some(locked) = self.slots.lock(slot) {
-            locked.set_word(Word(locked.word()).counted(1).0);
-        }
+        self.table.dup(slot);
     }
 
     fn put(&self, slot: u64) {
-        let Some(locked) = self.slots.lock(slot) else {
+        let Some(last) = self.table.slots.put(slot) else {
             return;
         };
-        let word = Word(locked.word());
-        if word.count() > 1 {
-            locked.set_word(word.counted(-1).0);
-            return;
-        }
         let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         let frame = cache.remove(&slot);
         drop(cache);
-        self.slots.free(slot, locked);
         if let Some(frame) = frame {
-            self.frames.release(frame);
+            self.table.free(slot, last, frame);
         }
     }
 
@@ -81,11 +67,11 @@ impl Variant for GlobalTree {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
         // A node of the tree has room for 11 pairs and is about three quarters full; its own head is left out.
         let pairs = cache.len() as u64 * (size_of::<u64>() + size_of::<u32>()) as u64;
-        self.slots.bytes() + self.frames.bytes() + pairs * 4 / 3
+        self.table.table_bytes() + pairs * 4 / 3
     }
 
     #[cfg(test)]
     fn used(&self) -> (usize, usize) {
-        (self.slots.used(), self.frames.used())
+        self.table.used()
     }
 }

@@ -44,7 +44,7 @@ const CACHED: u64 = 0b10;
 /// A variant's slot word, laid out as the engine's: count on top, frame number above a mark. Counts of a load stay
 /// below 15, so there is no extend table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Word(pub(crate) u64);
+pub(crate) struct Word(u64);
 
 impl Word {
     const fn new(frame: u32, count: u64) -> Word {

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
+use super::Word;
+
 /// As in the engine and the kernel.
 const SLOTS_PER_CLUSTER: usize = 512;
 /// Free slots from which a cluster is allocated from again: the engine's number.
@@ -65,12 +67,12 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    pub(crate) fn word(&self) -> u64 {
-        self.word.load(Ordering::Relaxed)
+    pub(crate) fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_word(&self, word: u64) {
-        self.word.store(word, Ordering::Release);
+    fn set_word(&self, word: Word) {
+        self.word.store(word.0, Ordering::Release);
     }
 }
 
@@ -90,7 +92,7 @@ impl Slots {
     }
 
     /// Takes a free slot and gives it `word`.
-    pub(crate) fn take(&self, cpu: usize, word: u64) -> Option<u64> {
+    pub(crate) fn take(&self, cpu: usize, word: Word) -> Option<u64> {
         let mut taken = None;
         self.take_several(cpu, word, 1, |slot| taken = Some(slot));
         taken
@@ -100,7 +102,7 @@ impl Slots {
     pub(crate) fn take_several(
         &self,
         cpu: usize,
-        word: u64,
+        word: Word,
         count: usize,
         mut each: impl FnMut(u64),
     ) {
@@ -124,7 +126,7 @@ impl Slots {
         }
     }
 
-    fn take_from(&self, id: u32, word: u64, count: usize, each: &mut impl FnMut(u64)) -> bool {
+    fn take_from(&self, id: u32, word: Word, count: usize, each: &mut impl FnMut(u64)) -> bool {
         let Some((cluster, table)) = self.cluster(id) else {
             return false;
         };
@@ -141,7 +143,7 @@ impl Slots {
             };
             state.used += 1;
             state.cursor = (slot + 1) % SLOTS_PER_CLUSTER;
-            table[slot].store(word, Ordering::Release);
+            table[slot].store(word.0, Ordering::Release);
             each(u64::from(id) * SLOTS_PER_CLUSTER as u64 + slot as u64);
             any = true;
         }
@@ -179,18 +181,20 @@ impl Slots {
 
     /// A slot's word. Takes no lock.
     #[inline]
-    pub(crate) fn word(&self, slot: u64) -> u64 {
+    pub(crate) fn word(&self, slot: u64) -> Word {
         let (id, slot) = position(slot);
-        self.cluster(id)
-            .map_or(FREE, |(_, table)| table[slot].load(Ordering::Acquire))
+        let word = self
+            .cluster(id)
+            .map_or(FREE, |(_, table)| table[slot].load(Ordering::Acquire));
+        Word(word)
     }
 
     /// Changes the word of a slot that nobody else knows yet.
     #[inline]
-    pub(crate) fn publish(&self, slot: u64, word: u64) {
+    pub(crate) fn publish(&self, slot: u64, word: Word) {
         let (id, slot) = position(slot);
         if let Some((_, table)) = self.cluster(id) {
-            table[slot].store(word, Ordering::Release);
+            table[slot].store(word.0, Ordering::Release);
         }
     }
 
@@ -205,9 +209,29 @@ impl Slots {
         })
     }
 
+    /// Adds a reference to a slot that has one.
+    #[inline]
+    pub(crate) fn dup(&self, slot: u64) {
+        if let Some(locked) = self.lock(slot) {
+            locked.set_word(locked.word().counted(1));
+        }
+    }
+
+    /// Takes a reference away. With the last one the slot is the caller's to free.
+    #[inline]
+    pub(crate) fn put(&self, slot: u64) -> Option<Locked<'_>> {
+        let locked = self.lock(slot)?;
+        let word = locked.word();
+        if word.count() > 1 {
+            locked.set_word(word.counted(-1));
+            return None;
+        }
+        Some(locked)
+    }
+
     /// Frees a slot.
     pub(crate) fn free(&self, slot: u64, mut locked: Locked<'_>) {
-        locked.set_word(FREE);
+        locked.set_word(Word(FREE));
         locked.state.used -= 1;
         let has_room = SLOTS_PER_CLUSTER - locked.state.used >= NONFULL_FREE_MIN;
         let list = has_room && locked.state.place == Place::Aside;

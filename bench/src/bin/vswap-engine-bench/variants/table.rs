@@ -2,14 +2,14 @@
 //! so that they differ from it in one thing each.
 
 use super::frames::Frames;
-use super::slots::Slots;
+use super::slots::{Locked, Slots};
 use super::{FRAMES, SLOTS, Variant, Word};
 
-/// Everything in the slot's word.
+/// Everything in the slot's word. Each ablation has one inside, and does one thing in another way.
 #[derive(Debug)]
 pub(crate) struct SwapTable {
-    slots: Slots,
-    frames: Frames,
+    pub(super) slots: Slots,
+    pub(super) frames: Frames,
 }
 
 impl SwapTable {
@@ -19,39 +19,58 @@ impl SwapTable {
             frames: Frames::new(FRAMES),
         }
     }
-}
 
-impl Variant for SwapTable {
-    fn alloc(&self, cpu: usize) -> Option<u64> {
+    /// Takes a frame and the slot that `take` finds for it; without a slot the frame is free again.
+    #[inline]
+    pub(super) fn alloc_with(&self, take: impl FnOnce(u32) -> Option<u64>) -> Option<u64> {
         let frame = self.frames.pop()?;
-        let slot = self.slots.take(cpu, Word::new(frame, 1).0);
+        let slot = take(frame);
         if slot.is_none() {
             self.frames.release(frame);
         }
         slot
     }
 
+    /// Frees a slot, and then its frame.
+    #[inline]
+    pub(super) fn free(&self, slot: u64, locked: Locked<'_>, frame: u32) {
+        self.slots.free(slot, locked);
+        self.frames.release(frame);
+    }
+}
+
+impl Variant for SwapTable {
+    fn alloc(&self, cpu: usize) -> Option<u64> {
+        self.alloc_with(|frame| self.slots.take(cpu, Word::new(frame, 1)))
+    }
+
+    /// Holds the frame that the slot's word names for a moment, without a lock: take a reference, then look again.
     fn lookup(&self, slot: u64) -> bool {
-        lookup_by_word(&self.slots, &self.frames, slot)
+        let mut word = self.slots.word(slot);
+        while word.is_cached() {
+            let frame = word.frame();
+            let held = self.frames.try_get(frame);
+            let again = self.slots.word(slot);
+            if held {
+                self.frames.release(frame);
+                if again.is_cached() && again.frame() == frame {
+                    return true;
+                }
+            }
+            word = again;
+        }
+        false
     }
 
     fn dup(&self, slot: u64) {
-        if let Some(locked) = self.slots.lock(slot) {
-            locked.set_word(Word(locked.word()).counted(1).0);
-        }
+        self.slots.dup(slot);
     }
 
     fn put(&self, slot: u64) {
-        let Some(locked) = self.slots.lock(slot) else {
-            return;
-        };
-        let word = Word(locked.word());
-        if word.count() > 1 {
-            locked.set_word(word.counted(-1).0);
-            return;
+        if let Some(last) = self.slots.put(slot) {
+            let frame = last.word().frame();
+            self.free(slot, last, frame);
         }
-        self.slots.free(slot, locked);
-        self.frames.release(word.frame());
     }
 
     fn table_bytes(&self) -> u64 {
@@ -62,23 +81,4 @@ impl Variant for SwapTable {
     fn used(&self) -> (usize, usize) {
         (self.slots.used(), self.frames.used())
     }
-}
-
-/// Holds the frame that a slot's word names for a moment, without a lock: take a reference, then look again.
-#[inline]
-pub(super) fn lookup_by_word(slots: &Slots, frames: &Frames, slot: u64) -> bool {
-    let mut word = slots.word(slot);
-    while Word(word).is_cached() {
-        let frame = Word(word).frame();
-        let held = frames.try_get(frame);
-        let again = slots.word(slot);
-        if held {
-            frames.release(frame);
-            if Word(again).is_cached() && Word(again).frame() == frame {
-                return true;
-            }
-        }
-        word = again;
-    }
-    false
 }

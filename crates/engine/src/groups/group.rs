@@ -1,0 +1,309 @@
+//! One group: its limits, what is charged to it, and what it was refused.
+//!
+//! A record is made with the first group that has its number and serves all that have it later, because threads find
+//! it without a lock. Counters change by one atomic operation each and are never above their limit, not for a moment.
+
+use std::sync::atomic::{AtomicBool, AtomicU64 as Figure};
+
+use crossbeam_utils::CachePadded;
+
+use super::GroupIndex;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// What a group and those inside it may have together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// Bytes in physical areas.
+    pub swap_max_bytes: u64,
+    /// Bytes of payload in the pool.
+    pub pool_max_bytes: u64,
+    /// Whether pages may go to physical areas at all. Those that are there stay.
+    pub writeback: bool,
+}
+
+impl GroupLimits {
+    /// The limit that is none.
+    pub const NO_LIMIT: u64 = u64::MAX;
+}
+
+impl Default for GroupLimits {
+    /// No limits.
+    fn default() -> GroupLimits {
+        GroupLimits {
+            swap_max_bytes: GroupLimits::NO_LIMIT,
+            pool_max_bytes: GroupLimits::NO_LIMIT,
+            writeback: true,
+        }
+    }
+}
+
+/// How often a group's limits stood in the way of a page, since it was made. A page that waits is counted each time it
+/// is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupEvents {
+    /// Pages that found this very group at its limit of bytes in areas, also pages of groups inside it.
+    pub swap_max: u64,
+    /// Pages of this group that got no slot in an area, because of a limit or because there was none.
+    pub swap_fail: u64,
+    /// Pages that found this very group at its limit of bytes in the pool, also pages of groups inside it.
+    pub pool_max: u64,
+    /// Pages of this group that would have gone to an area if it, and all groups that it is in, might write back.
+    pub writeback_refused: u64,
+}
+
+/// The mark in a group's life that it is about to be removed.
+const ENDING: u32 = 1 << 31;
+/// The largest number of a life.
+pub(super) const LIFE_MAX: u32 = ENDING - 1;
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Bytes in physical areas.
+    Swap,
+    /// Bytes of payload in the pool.
+    Pool,
+}
+
+/// What is charged, and the most that may be. In bytes.
+#[derive(Debug)]
+struct Counter {
+    charged: AtomicU64,
+    max: AtomicU64,
+    /// Units that were refused here. For people.
+    hits: Figure,
+}
+
+impl Counter {
+    fn new() -> Counter {
+        Counter {
+            charged: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            hits: Figure::new(0),
+        }
+    }
+
+    /// Charges as many of `bytes` as the limit allows, in whole `unit_bytes`, and returns how many.
+    fn charge(&self, bytes: u64, unit_bytes: u64) -> u64 {
+        let max = self.max.load(Ordering::Relaxed);
+        let mut charged = self.charged.load(Ordering::Relaxed);
+        loop {
+            let room = max.saturating_sub(charged).min(bytes);
+            let granted = room - room % unit_bytes;
+            if granted == 0 {
+                break;
+            }
+            // Acquire pairs with the Release in `uncharge`: what was given up is free for whoever is charged instead.
+            match self.charged.compare_exchange_weak(
+                charged,
+                charged + granted,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if granted == bytes => return granted,
+                Ok(_) => {
+                    self.hit((bytes - granted) / unit_bytes);
+                    return granted;
+                }
+                Err(now) => charged = now,
+            }
+        }
+        self.hit(bytes / unit_bytes);
+        0
+    }
+
+    fn hit(&self, units: u64) {
+        self.hits.fetch_add(units, Ordering::Relaxed);
+    }
+
+    fn uncharge(&self, bytes: u64) {
+        let before = self.charged.fetch_sub(bytes, Ordering::Release);
+        debug_assert!(before >= bytes, "more was uncharged than charged");
+    }
+}
+
+/// One group's record.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Which group has the number now, and [`ENDING`] while somebody finds out whether it can go; 0 is none. Changed
+    /// under the lock of the tree, except that whoever has use for the group takes the mark away.
+    life: AtomicU32,
+    /// Number of the group that this one is in. Written while there is no group.
+    parent: AtomicU32,
+    swap: CachePadded<Counter>,
+    pool: CachePadded<Counter>,
+    writeback: AtomicBool,
+    swap_fails: Figure,
+    writeback_refused: Figure,
+}
+
+impl Group {
+    /// A record without a group.
+    pub(super) fn new() -> Group {
+        Group {
+            life: AtomicU32::new(0),
+            parent: AtomicU32::new(0),
+            swap: CachePadded::new(Counter::new()),
+            pool: CachePadded::new(Counter::new()),
+            writeback: AtomicBool::new(true),
+            swap_fails: Figure::new(0),
+            writeback_refused: Figure::new(0),
+        }
+    }
+
+    /// Makes it the record of a fresh group. Whoever uses it gets its number from us, and so sees all this.
+    pub(super) fn begin(&self, life: u32, parent: GroupIndex, limits: GroupLimits) {
+        self.parent.store(parent.raw().into(), Ordering::Relaxed);
+        self.set_limits(limits);
+        for figure in [
+            &self.swap.hits,
+            &self.pool.hits,
+            &self.swap_fails,
+            &self.writeback_refused,
+        ] {
+            figure.store(0, Ordering::Relaxed);
+        }
+        self.life.store(life, Ordering::Relaxed);
+    }
+
+    /// The number of its life, of a group that there is. Under the lock of the tree.
+    pub(super) fn life(&self) -> u32 {
+        self.life.load(Ordering::Relaxed) & !ENDING
+    }
+
+    /// Is it still that group?
+    pub(super) fn is_alive(&self, life: u32) -> bool {
+        self.life() == life
+    }
+
+    /// The group is needed: who is about to remove it may not. False if it is gone. Under a cluster's lock, or that of
+    /// the tree: these order it against the removal.
+    pub(super) fn keep(&self, life: u32) -> bool {
+        let now = self.life.load(Ordering::Relaxed);
+        if now != life | ENDING {
+            return now == life;
+        }
+        match self.exchange_life(now, life) {
+            Ok(_) => true,
+            Err(other) => other == life,
+        }
+    }
+
+    /// From here on the group can go unless somebody keeps it. Under the lock of the tree.
+    pub(super) fn begin_end(&self, life: u32) {
+        self.life.store(life | ENDING, Ordering::Relaxed);
+    }
+
+    /// Removes the group; false if it was kept. Under the lock of the tree.
+    pub(super) fn end(&self, life: u32) -> bool {
+        self.exchange_life(life | ENDING, 0).is_ok()
+    }
+
+    fn exchange_life(&self, from: u32, to: u32) -> Result<u32, u32> {
+        let order = Ordering::Relaxed;
+        self.life.compare_exchange(from, to, order, order)
+    }
+
+    pub(super) fn set_limits(&self, limits: GroupLimits) {
+        let swap_max = &self.swap.max;
+        swap_max.store(limits.swap_max_bytes, Ordering::Relaxed);
+        let pool_max = &self.pool.max;
+        pool_max.store(limits.pool_max_bytes, Ordering::Relaxed);
+        self.writeback.store(limits.writeback, Ordering::Relaxed);
+    }
+
+    pub(super) fn limits(&self) -> GroupLimits {
+        GroupLimits {
+            swap_max_bytes: self.swap.max.load(Ordering::Relaxed),
+            pool_max_bytes: self.pool.max.load(Ordering::Relaxed),
+            writeback: self.writes_back(),
+        }
+    }
+
+    pub(super) fn parent(&self) -> GroupIndex {
+        GroupIndex::from_raw(self.parent.load(Ordering::Relaxed))
+    }
+
+    fn counter(&self, of: Resource) -> &Counter {
+        match of {
+            Resource::Swap => &self.swap,
+            Resource::Pool => &self.pool,
+        }
+    }
+
+    /// Charges as many of `bytes` as the group's limit allows, in whole `unit_bytes`, and returns how many.
+    pub(super) fn charge(&self, of: Resource, bytes: u64, unit_bytes: u64) -> u64 {
+        self.counter(of).charge(bytes, unit_bytes)
+    }
+
+    pub(super) fn uncharge(&self, of: Resource, bytes: u64) {
+        self.counter(of).uncharge(bytes);
+    }
+
+    /// Bytes that are charged now. Acquire: whoever sees none left sees that those who had them are done.
+    pub(super) fn charged(&self, of: Resource) -> u64 {
+        self.counter(of).charged.load(Ordering::Acquire)
+    }
+
+    /// Whether another page may be charged.
+    pub(super) fn has_room(&self, of: Resource, bytes: u64) -> bool {
+        let counter = self.counter(of);
+        let max = counter.max.load(Ordering::Relaxed);
+        max.saturating_sub(self.charged(of)) >= bytes
+    }
+
+    pub(super) fn writes_back(&self) -> bool {
+        self.writeback.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_swap_fails(&self, pages: u64) {
+        self.swap_fails.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_writeback_refused(&self, pages: u64) {
+        self.writeback_refused.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(super) fn events(&self) -> GroupEvents {
+        GroupEvents {
+            swap_max: self.swap.hits.load(Ordering::Relaxed),
+            swap_fail: self.swap_fails.load(Ordering::Relaxed),
+            pool_max: self.pool.hits.load(Ordering::Relaxed),
+            writeback_refused: self.writeback_refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn counter(max: u64) -> Counter {
+        let counter = Counter::new();
+        counter.max.store(max, Ordering::Relaxed);
+        counter
+    }
+
+    #[test]
+    fn a_charge_takes_whole_units_up_to_the_limit() {
+        let counter = counter(10);
+        assert_eq!(counter.charge(4, 4), 4);
+        assert_eq!(counter.charge(12, 4), 4, "as many as there is room for");
+        assert_eq!(counter.charge(4, 4), 0);
+        assert_eq!(counter.charge(2, 1), 2);
+        assert_eq!(counter.hits.load(Ordering::Relaxed), 3);
+        counter.uncharge(10);
+        assert_eq!(counter.charge(11, 11), 0, "all or nothing");
+        assert_eq!(counter.charged.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_limit_below_what_is_charged_refuses_and_none_is_no_limit() {
+        let counter = counter(GroupLimits::NO_LIMIT);
+        assert_eq!(counter.charge(1 << 62, 4096), 1 << 62);
+        counter.max.store(4096, Ordering::Relaxed);
+        assert_eq!(counter.charge(4096, 4096), 0);
+        counter.uncharge(1 << 62);
+        assert_eq!(counter.charge(4096, 4096), 4096);
+    }
+}

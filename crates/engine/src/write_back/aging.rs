@@ -1,0 +1,221 @@
+//! Which pages of the pool have been left alone for longest.
+//!
+//! Time is counted in generations, which begin as the pool is filled ([`Engine::begin_generation`]) and when all pages
+//! are of the youngest two. A page is of the generation in which it was stored or, if it stayed, last read: that number
+//! lies in its backing word (`backing.rs`), and is written by the store and the pin that write the word anyhow. A hand
+//! goes round the virtual area, slot by slot, and takes the pages of the oldest generation, and of what it passes over
+//! notes the oldest; with that generation it goes on when it has come round. So a page that was just stored or read is
+//! passed over until two generations have begun since, which is a second chance, and those that go are the coldest to
+//! within a generation, in the order of their slots, which is nearly that in which they were evicted.
+//!
+//! A mark to be cleared would say the same of two generations alone: after a lap pages differ in age by a whole one,
+//! and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and a
+//! lock on every store and free. What the hand costs is that it reads words of pages that are not in the pool as well.
+
+use crossbeam_utils::CachePadded;
+
+use crate::area::Area;
+use crate::backing::{Backing, Stored};
+use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
+use crate::engine::Engine;
+use crate::entry::{AreaId, Entry};
+use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+use crate::table::Kind;
+use crate::zpool::Handle;
+
+/// Generations that are safe: the youngest, and the one before, so that a page has at least a whole generation.
+const SAFE_GENERATIONS: u8 = 2;
+
+/// Generations that are told apart: a few less than there are numbers for them.
+const GENERATIONS_MAX: u8 = 250;
+
+/// Times that the hand may come round without a page before there counts as being none: once for what it noted as the
+/// oldest and is gone by now, then so often until every page that nobody reads is old enough, and once more to find it.
+const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
+
+/// A page of the pool that has been left alone, pinned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cold {
+    pub(crate) entry: Entry,
+    pub(crate) handle: Handle,
+    /// The backing word as it was before the pin.
+    pub(crate) backing: Backing,
+}
+
+/// The youngest generation, and the hand.
+#[derive(Debug)]
+pub(crate) struct Aging {
+    /// Read by every store and read of the pool, written now and then. Its lowest 8 bits count.
+    youngest: CachePadded<AtomicU32>,
+    hand: Lock<Hand>,
+}
+
+#[derive(Debug)]
+struct Hand {
+    /// Offset in the virtual area from which on it goes.
+    next: u64,
+    /// Pages of this generation are taken, and older ones.
+    taken: u8,
+    /// Age of the oldest page that it has passed over since it last came round.
+    oldest_passed: u8,
+}
+
+impl Aging {
+    pub(crate) fn new() -> Aging {
+        Aging {
+            youngest: CachePadded::new(AtomicU32::new(0)),
+            hand: Lock::new(Hand {
+                next: 0,
+                taken: 0,
+                oldest_passed: 0,
+            }),
+        }
+    }
+
+    /// The generation of what is stored or read now.
+    #[inline]
+    pub(crate) fn youngest(&self) -> u8 {
+        // Relaxed: nothing is read through it.
+        self.youngest.load(Ordering::Relaxed).to_le_bytes()[0]
+    }
+
+    /// Begins a generation. Under the hand's lock.
+    fn begin(&self, space: &Area, hand: &mut Hand) {
+        if self.youngest().wrapping_sub(hand.taken) >= GENERATIONS_MAX {
+            self.fold(space, hand);
+        }
+        self.advance();
+    }
+
+    fn advance(&self) {
+        let next = u32::from(self.youngest().wrapping_add(1));
+        self.youngest.store(next, Ordering::Relaxed);
+    }
+
+    /// Makes half of the generations, the older ones, one: numbers are used again, and what is oldest would be taken
+    /// for young.
+    #[cold]
+    fn fold(&self, space: &Area, hand: &mut Hand) {
+        let youngest = self.youngest();
+        let oldest = youngest.wrapping_sub(GENERATIONS_MAX / 2);
+        visit_pool(space, 0, |word, _, backing| {
+            if youngest.wrapping_sub(backing.generation()) > GENERATIONS_MAX / 2 {
+                let (was, is) = (backing.raw(), backing.touched(oldest).raw());
+                // If somebody was at it meanwhile it is young, or gone. Relaxed: nothing is read through it.
+                let order = Ordering::Relaxed;
+                let _ = word.compare_exchange(was, is, order, order);
+            }
+            true
+        });
+        hand.taken = oldest;
+    }
+
+    /// Up to `most` pages of `space` that are next to be written back, pinned; none if no page is in the pool, or all
+    /// are being read.
+    pub(crate) fn pick(&self, space: &Area, most: usize) -> Vec<Cold> {
+        let mut picked = Vec::with_capacity(most);
+        let mut hand = self.hand.lock();
+        for _ in 0..LAPS_MAX {
+            let youngest = self.youngest();
+            let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
+            let mut oldest_passed = hand.oldest_passed;
+            let next = visit_pool(space, hand.next, |word, entry, backing| {
+                let age = youngest.wrapping_sub(backing.generation());
+                if age < old {
+                    oldest_passed = oldest_passed.max(age);
+                } else {
+                    picked.extend(take(word, entry, backing));
+                }
+                picked.len() < most
+            });
+            hand.oldest_passed = oldest_passed;
+            match next {
+                Some(next) => {
+                    hand.next = next;
+                    break;
+                }
+                None => self.come_round(&mut hand),
+            }
+            if !picked.is_empty() {
+                break;
+            }
+        }
+        picked
+    }
+
+    /// Nothing older than what was passed over is left: goes on with that. If it is not old enough, it will be.
+    fn come_round(&self, hand: &mut Hand) {
+        if hand.oldest_passed < SAFE_GENERATIONS {
+            self.advance();
+        }
+        let age = hand.oldest_passed.max(SAFE_GENERATIONS);
+        hand.taken = self.youngest().wrapping_sub(age);
+        (hand.next, hand.oldest_passed) = (0, 0);
+    }
+}
+
+/// Shows `visit` the pages of the pool that could be written back, from the slot at `from` on, until it has enough.
+/// Returns where to go on, or `None` at the end of the area. Takes no lock of a cluster.
+fn visit_pool(
+    space: &Area,
+    from: u64,
+    mut visit: impl FnMut(&AtomicU64, Entry, Backing) -> bool,
+) -> Option<u64> {
+    let (first, slot) = Entry::at(AreaId::VIRTUAL, from)?.position();
+    for (id, cluster) in space.clusters_from(first) {
+        // A hint, read without a lock: the tables of a free cluster would be brought back to be found empty.
+        if cluster.place() != Place::Free {
+            let start = if id == first { slot } else { 0 };
+            for slot in start..SLOTS_PER_CLUSTER {
+                let entry = Entry::of(AreaId::VIRTUAL, id, slot);
+                let in_pool = in_pool(cluster, slot);
+                if in_pool.is_some_and(|(word, backing)| !visit(word, entry, backing)) {
+                    return Some(entry.offset() + 1);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The backing word of a page that is in the pool and could be written back. A page that is in a frame as well is warm;
+/// one that is being read will be of the youngest generation; one that is damaged stays.
+fn in_pool(cluster: &Cluster, slot: usize) -> Option<(&AtomicU64, Backing)> {
+    let word = cluster.backing(slot)?;
+    // Relaxed: nothing is read through it before it was pinned.
+    let backing = Backing::from_raw(word.load(Ordering::Relaxed));
+    let is_idle = backing.pins() == 0 && !backing.is_abandoned() && !backing.is_damaged();
+    let in_pool = matches!(backing.stored(), Some(Stored::Pool(_)));
+    let is_stored_only = || matches!(cluster.word(slot).kind(), Kind::Shadow(_));
+    (is_idle && in_pool && is_stored_only()).then_some((word, backing))
+}
+
+/// Pins a page if its word is still `backing`: then it was neither read nor put nor moved since the look at it.
+fn take(word: &AtomicU64, entry: Entry, backing: Backing) -> Option<Cold> {
+    let Some(Stored::Pool(handle)) = backing.stored() else {
+        return None;
+    };
+    // Acquire pairs with the Release with which the word was stored: the pool's bytes are there.
+    let (was, is) = (backing.raw(), backing.pinned().raw());
+    let pinned = word.compare_exchange(was, is, Ordering::Acquire, Ordering::Relaxed);
+    pinned.ok().map(|_| Cold {
+        entry,
+        handle,
+        backing,
+    })
+}
+
+impl Engine {
+    /// Begins a generation: pages that are stored in the pool, or read in it, from here on are younger than all that
+    /// were before. To be called as the pool is filled, some times for each time that its content is exchanged: ages
+    /// are told apart as finely as this is called often.
+    pub fn begin_generation(&self) {
+        self.aging.begin(&self.space, &mut self.aging.hand.lock());
+    }
+
+    /// The word for bytes that were just stored.
+    #[inline]
+    pub(crate) fn backing_of(&self, stored: Stored) -> Backing {
+        Backing::of(stored).touched(self.aging.youngest())
+    }
+}

@@ -1,0 +1,51 @@
+//! What the model's pages are filled with.
+
+use proptest::prelude::*;
+use vswap_engine::{PAGE_BYTES, Page};
+
+/// What a page is filled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    Zero,
+    /// Packs well: one byte over and over, with a few others.
+    Dense(u8),
+    /// Does not pack.
+    Random(u64),
+}
+
+impl Content {
+    pub fn fill(self, page: &mut Page) {
+        match self {
+            Content::Zero => page.0.fill(0),
+            Content::Dense(byte) => {
+                page.0.fill(byte);
+                for (at, mark) in page.0.iter_mut().step_by(97).enumerate() {
+                    *mark = at.to_le_bytes()[0];
+                }
+            }
+            Content::Random(seed) => {
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                for chunk in page.0.chunks_mut(8) {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    chunk.copy_from_slice(&state.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    pub fn page(self) -> Box<Page> {
+        let mut page = Box::new(Page([0; PAGE_BYTES]));
+        self.fill(&mut page);
+        page
+    }
+}
+
+pub fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        2 => Just(Content::Zero),
+        4 => (1..=255u8).prop_map(Content::Dense),
+        2 => any::<u64>().prop_map(Content::Random),
+    ]
+}

@@ -1,0 +1,118 @@
+//! What is done to the model and to the engine.
+
+use proptest::prelude::*;
+use vswap_engine::{GroupLimits, PAGE_BYTES};
+
+use super::FRAMES;
+use super::content::{Content, content};
+
+/// One step; the indexes choose among the entries that are alive.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    SwapOut {
+        content: Content,
+        cpu: usize,
+        group: usize,
+    },
+    WriteOut(usize),
+    WriteOutAll {
+        at: usize,
+        pages: usize,
+    },
+    WriteBack {
+        pages: usize,
+    },
+    BeginGeneration,
+    SwapIn(usize),
+    SwapInAll {
+        at: usize,
+        count: usize,
+    },
+    SwapInAround {
+        at: usize,
+        window: usize,
+    },
+    Dup {
+        at: usize,
+        times: u8,
+    },
+    Put {
+        at: usize,
+        times: u8,
+    },
+    Compact,
+    Discard {
+        budget: usize,
+    },
+    Limit {
+        pages: u64,
+    },
+    SwapOn {
+        slots: u64,
+        priority: i16,
+    },
+    SwapOff {
+        at: usize,
+    },
+    LimitGroup {
+        at: usize,
+        limits: GroupLimits,
+    },
+    RemoveGroup {
+        at: usize,
+    },
+    Break {
+        after: u64,
+    },
+    Mend,
+}
+
+/// Limits of a few pages, and none.
+pub fn limits(swap_pages: u64, pool_bytes: u64, writeback: bool) -> GroupLimits {
+    let some = |limit: u64| {
+        if limit == 0 {
+            GroupLimits::NO_LIMIT
+        } else {
+            limit
+        }
+    };
+    GroupLimits {
+        swap_max_bytes: some(swap_pages * PAGE_BYTES as u64),
+        pool_max_bytes: some(pool_bytes),
+        writeback,
+    }
+}
+
+pub fn operation() -> impl Strategy<Value = Operation> {
+    let at = 0..1000usize;
+    prop_oneof![
+        8 => (content(), 0..5usize, 0..6usize)
+            .prop_map(|(content, cpu, group)| Operation::SwapOut { content, cpu, group }),
+        6 => at.clone().prop_map(Operation::WriteOut),
+        2 => (at.clone(), 2..=FRAMES).prop_map(|(at, pages)| Operation::WriteOutAll { at, pages }),
+        2 => (0..2 * FRAMES).prop_map(|pages| Operation::WriteBack { pages }),
+        1 => Just(Operation::BeginGeneration),
+        4 => at.clone().prop_map(Operation::SwapIn),
+        2 => (at.clone(), 0..12usize)
+            .prop_map(|(at, count)| Operation::SwapInAll { at, count }),
+        2 => (at.clone(), 0..5u32)
+            .prop_map(|(at, order)| Operation::SwapInAround { at, window: 1 << order }),
+        3 => (at.clone(), 1..20u8).prop_map(|(at, times)| Operation::Dup { at, times }),
+        6 => (at, 1..20u8).prop_map(|(at, times)| Operation::Put { at, times }),
+        1 => Just(Operation::Compact),
+        1 => (0..3usize).prop_map(|budget| Operation::Discard { budget }),
+        1 => (0..24u64).prop_map(|pages| Operation::Limit { pages }),
+        1 => (1..40u64, 0..3i16)
+            .prop_map(|(slots, priority)| Operation::SwapOn { slots, priority }),
+        2 => (0..4usize).prop_map(|at| Operation::SwapOff { at }),
+        2 => (0..4usize, 0..6u64, 0..5000u64, prop::bool::weighted(0.8)).prop_map(
+            |(at, swap_pages, pool_bytes, writeback)| Operation::LimitGroup {
+                at,
+                limits: limits(swap_pages, pool_bytes, writeback),
+            }
+        ),
+        1 => (0..4usize).prop_map(|at| Operation::RemoveGroup { at }),
+        1 => (0..6u64).prop_map(|after| Operation::Break { after }),
+        2 => Just(Operation::Mend),
+    ]
+}
