@@ -6,17 +6,16 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use vswap_engine::Discard;
-use vswap_engine::header::{self, Medium, PAGES_MAX};
+use vswap_engine::header::{self, PAGES_MAX};
 use vswap_pager::{Pager, SwapOn};
-use vswap_sys::area_file::{self, AreaError, AreaFile};
+use vswap_sys::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
+use crate::area_file::{medium, name, remark_on_mode};
 use crate::failure::Failure;
 use crate::output::notice;
+use crate::size::PAGE_BYTES;
 use crate::swap_spec::SwapSpec;
-
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
 
 /// Opens an area and has the run use it.
 pub fn swap_on(pager: &Pager, spec: &SwapSpec) -> Result<(), Failure> {
@@ -52,7 +51,7 @@ fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
     let disk = Disk::private(&spec.path, slots * PAGE_BYTES, Options::default())
         .map_err(|error| error.to_string())?;
     Ok(SwapOn {
-        name: name(spec)?,
+        name: name(&spec.path).map_err(|error| error.to_string())?,
         disk,
         slots,
         bad: Vec::new(),
@@ -76,21 +75,11 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
         ),
         error => error.to_string(),
     })?;
-    if let Some(mode) = file.mode_for_others() {
-        notice(&format!(
-            "{}: others may use it (mode {mode:04o}), and memory will be in it; do: chmod 600",
-            spec.path.display()
-        ));
+    if let Some(remark) = remark_on_mode(&file) {
+        notice(&format!("{}: {remark}", spec.path.display()));
     }
-    let medium = Medium {
-        kind: match file.kind() {
-            area_file::Kind::RegularFile => header::Kind::RegularFile,
-            area_file::Kind::BlockDevice => header::Kind::BlockDevice,
-        },
-        bytes: file.bytes(),
-    };
     let ends = file.ends().map_err(|error| error.to_string())?;
-    let header = header::decode(&ends.head, medium).map_err(|error| error.to_string())?;
+    let header = header::decode(&ends.head, medium(&file)).map_err(|error| error.to_string())?;
     if header.dropped_pages > 0 {
         notice(&format!(
             "{}: {} of its pages lie beyond what an area can have, and are not used",
@@ -100,7 +89,7 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
     }
     let disk = Disk::of_area(file, Options::default()).map_err(|error| error.to_string())?;
     Ok(SwapOn {
-        name: name(spec)?,
+        name: name(&spec.path).map_err(|error| error.to_string())?,
         disk,
         slots: header.pages,
         // The header lies in the first page.
@@ -110,10 +99,4 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
         priority: spec.priority,
         discard: spec.discard.unwrap_or(Discard::None),
     })
-}
-
-/// An area is called by its absolute path.
-fn name(spec: &SwapSpec) -> Result<String, String> {
-    let absolute = std::path::absolute(&spec.path).map_err(|error| error.to_string())?;
-    Ok(absolute.display().to_string())
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use uuid::Uuid;
+use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
-use crate::size::{PoolSize, RamSize, parse_area_size, parse_duration};
+use crate::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
 use crate::swap_spec::SwapSpec;
 
 const EXAMPLES: &str = "\
@@ -35,6 +36,12 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   ,prio=N              0 to 32767; without it an area comes after all that have one
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
 
+Groups: what a group's pages may take up beside --ram. At a limit the program waits; nobody is killed.
+  --group web/jobs     a group inside another one; `vswap status --groups` lists them
+  --swap-max 2G        at most 2 GiB in swap areas; 0 is nothing at all
+  --pool-max 128M      at most 128 MiB of compressed pages in the pool
+  --no-writeback       never to swap areas
+
 Exit status: that of the program, also when a signal ended it; 125 for vswap's own errors, 126 for a program that
 cannot be run, or cannot be run under vswap; 127 for one that is not found.
 
@@ -42,7 +49,8 @@ Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
   vswap run --ram auto --quiet --summary run.json -- python3 job.py
-  vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation";
+  vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
+  vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
 
 const SWAPON_EXAMPLES: &str = "\
 Areas are described as after --swap of `vswap run`; see `vswap run --help`.
@@ -113,6 +121,18 @@ pub struct RunArgs {
     /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
+    /// Count what the run's pages take up to a group, which the options below limit.
+    #[arg(long, value_name = "NAME[/SUB...]")]
+    pub group: Option<GroupName>,
+    /// Most that the group may have in swap areas.
+    #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
+    pub swap_max: Option<u64>,
+    /// Most that the group may have in the compressed pool.
+    #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
+    pub pool_max: Option<u64>,
+    /// The group's pages stay in memory and pool, and never go to swap areas.
+    #[arg(long, requires = "group")]
+    pub no_writeback: bool,
     /// Write the figures of the run to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -143,6 +163,9 @@ pub struct StatusArgs {
     /// The swap areas of each run instead of its figures.
     #[arg(long)]
     pub areas: bool,
+    /// The groups of each run instead of its figures.
+    #[arg(long, conflicts_with = "areas")]
+    pub groups: bool,
 }
 
 #[derive(Debug, clap::Args)]

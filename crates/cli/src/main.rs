@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod area_file;
 mod areas;
 mod args;
 mod control;

@@ -9,16 +9,15 @@ use std::process::ExitCode;
 use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 
-use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Kind, Label, Medium, Signature};
-use vswap_sys::area_file::{self, AreaError, AreaFile, Ends};
+use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Label, Signature};
+use vswap_sys::area_file::{AreaError, AreaFile, Ends, Kind};
 use vswap_sys::new_area::{NewArea, Reserved};
 
+use crate::area_file::{medium, remark_on_mode};
 use crate::args::MkswapArgs;
 use crate::failure::Failure;
 use crate::output::{bytes, notice, print};
-
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
+use crate::size::PAGE_BYTES;
 
 /// Makes the area and says what it is.
 pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {
@@ -58,7 +57,7 @@ fn wanted_bytes(area: &AreaFile, size: Option<u64>) -> Result<u64, String> {
     let has = area.bytes();
     match size {
         None => Ok(has),
-        Some(_) if area.kind() == area_file::Kind::BlockDevice => Err(format!(
+        Some(_) if area.kind() == Kind::BlockDevice => Err(format!(
             "it is a device of {}, and --size is for files: leave it out",
             bytes(has)
         )),
@@ -78,16 +77,8 @@ fn check_content(area: &AreaFile, force: bool) -> Result<Option<Header>, String>
             "{loss}, and that would be lost: give --force if nobody needs it"
         ));
     }
-    let kind = match area.kind() {
-        area_file::Kind::RegularFile => Kind::RegularFile,
-        area_file::Kind::BlockDevice => Kind::BlockDevice,
-    };
-    let medium = Medium {
-        kind,
-        bytes: area.bytes(),
-    };
     // One that is damaged or of another kind has nothing to tell.
-    Ok(header::decode(&ends.head, medium).ok())
+    Ok(header::decode(&ends.head, medium(area)).ok())
 }
 
 /// What would be lost with what is there. Nothing of a swap area is worth keeping while nobody swaps to it.
@@ -152,11 +143,7 @@ fn remarks(
             area.bytes()
         ));
     }
-    if let Some(mode) = area.mode_for_others() {
-        remarks.push(format!(
-            "others may use it (mode {mode:04o}), and memory will be in it; do: chmod 600"
-        ));
-    }
+    remarks.extend(remark_on_mode(area));
     remarks
 }
 

@@ -7,9 +7,7 @@ use serde_json::Value;
 use vswap_pager::Status;
 
 use crate::failure::Failure;
-
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
+use crate::size::PAGE_BYTES;
 
 /// A line on standard error. Where that is gone there is nobody to tell.
 pub fn notice(text: &str) {
@@ -121,6 +119,9 @@ pub fn summary_line(status: &Status) -> String {
     if status.pages_lost > 0 {
         line += &format!("; {} pages lost", count(status.pages_lost));
     }
+    if status.alloc_reject > 0 {
+        line += &format!("; {} times no slot for a page", count(status.alloc_reject));
+    }
     line += &format!("; faults {}", count(status.faults));
     if status.fault_us_max > 0.0 {
         line += &format!(
@@ -169,6 +170,55 @@ fn area_row(area: &Value, pid: &Value) -> [String; 6] {
         area["priority"]
             .as_i64()
             .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+        pid.to_string(),
+    ]
+}
+
+const GROUP_HEADINGS: [&str; 8] = [
+    "NAME",
+    "SWAP",
+    "SWAP-MAX",
+    "POOL",
+    "POOL-MAX",
+    "WRITEBACK",
+    "EVENTS",
+    "RUN",
+];
+const GROUP_TEXT_COLUMNS: [usize; 3] = [0, 5, 6];
+
+/// The table of `vswap status --groups`.
+pub fn groups_table(reports: &[Value]) -> String {
+    let rows = reports.iter().flat_map(|report| {
+        let groups = report["groups"].as_array().into_iter().flatten();
+        groups.map(|group| group_row(group, &report["pid"]))
+    });
+    table(&GROUP_HEADINGS, &GROUP_TEXT_COLUMNS, rows)
+}
+
+fn group_row(group: &Value, pid: &Value) -> [String; 8] {
+    let size = |name: &str| group[name].as_u64().map_or_else(|| "-".to_owned(), bytes);
+    let events = group["events"].as_object().into_iter().flatten();
+    let met = events.filter_map(|(name, pages)| {
+        let pages = pages.as_u64().filter(|pages| *pages > 0)?;
+        Some(format!("{name} {}", count(pages)))
+    });
+    let met: Vec<String> = met.collect();
+    [
+        printable(group["name"].as_str().unwrap_or("-")),
+        size("swap_bytes"),
+        size("swap_max_bytes"),
+        size("pool_bytes"),
+        size("pool_max_bytes"),
+        match group["writeback"].as_bool() {
+            Some(true) => "yes".to_owned(),
+            Some(false) => "no".to_owned(),
+            None => "-".to_owned(),
+        },
+        if met.is_empty() {
+            "-".to_owned()
+        } else {
+            printable(&met.join(", "))
+        },
         pid.to_string(),
     ]
 }
@@ -317,6 +367,11 @@ mod tests {
             fault_us_max: 900.0,
             ..Status::default()
         };
+        let rejected = Status {
+            alloc_reject: 1_200,
+            ..status.clone()
+        };
+        assert!(summary_line(&rejected).contains("; 1.2k times no slot for a page; faults 401k"));
         assert_eq!(
             summary_line(&status),
             "peak 498 MiB of 512 MiB (needed 1.5 GiB); pages out 412k, in 380k; \
@@ -362,6 +417,24 @@ mod tests {
             [
                 "NAME       TYPE        SIZE   USED  PRIO  RUN",
                 "/dev/vdb2  partition  8 GiB  4 KiB    -1    7"
+            ]
+        );
+    }
+
+    #[test]
+    fn groups_are_shown_with_their_limits_and_what_these_have_refused() {
+        let root = json!({"name": "/", "swap_bytes": 8192, "swap_max_bytes": null, "pool_bytes": 1024,
+                          "pool_max_bytes": null, "writeback": true, "events": {"swap_max": 0}});
+        let jobs = json!({"name": "web/jobs", "swap_bytes": 8192, "swap_max_bytes": 8192, "pool_bytes": 1024,
+                          "pool_max_bytes": 2048, "writeback": false, "events": {"swap_max": 3, "swap_fail": 1200}});
+        let table = groups_table(&[json!({"pid": 7, "groups": [root, jobs]}), json!({"pid": 8})]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME       SWAP  SWAP-MAX   POOL  POOL-MAX  WRITEBACK  EVENTS                      RUN",
+                "/         8 KiB         -  1 KiB         -  yes        -                             7",
+                "web/jobs  8 KiB     8 KiB  1 KiB     2 KiB  no         swap_fail 1.2k, swap_max 3    7",
             ]
         );
     }

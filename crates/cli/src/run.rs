@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use serde_json::Value;
-use vswap_pager::{Config, Pager, Status};
+use vswap_engine::GroupLimits;
+use vswap_pager::{Config, Pager, RunGroup, Status};
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::signals;
 use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
@@ -57,6 +58,7 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
         limit_bytes,
         codec: args.codec.into(),
         pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
+        group: group(args),
         run_dir: run_dir.path().to_owned(),
         checksums: args.debug_checksums,
         evict_all_every: args.debug_evict_every,
@@ -95,6 +97,17 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
         signals::die_by(signal);
     }
     Ok(ExitCode::from(ending.exit_status()))
+}
+
+/// The group of the run, if it was given one.
+fn group(args: &RunArgs) -> Option<RunGroup> {
+    let limits = GroupLimits {
+        swap_max_bytes: args.swap_max.unwrap_or(GroupLimits::NO_LIMIT),
+        pool_max_bytes: args.pool_max.unwrap_or(GroupLimits::NO_LIMIT),
+        writeback: !args.no_writeback,
+    };
+    let name = args.group.clone()?;
+    Some(RunGroup { name, limits })
 }
 
 /// Does what another command asks of this run.

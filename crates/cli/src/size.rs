@@ -22,7 +22,7 @@ pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
 const AREA_MIN_BYTES: u64 = PAGES_MIN * PAGE_BYTES;
 const AREA_MAX_BYTES: u64 = PAGES_MAX * PAGE_BYTES;
 /// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
+pub const PAGE_BYTES: u64 = 4096;
 
 /// Binary units have names of one letter or end in iB; the decimal ones end in B. GNU's tools read them so.
 const UNITS: [(&str, u64); 13] = [
@@ -135,6 +135,21 @@ pub fn parse_area_size(text: &str) -> Result<u64, String> {
         ));
     }
     Ok(size)
+}
+
+/// A limit in bytes; 0 is one, too.
+pub fn parse_limit(text: &str) -> Result<u64, String> {
+    const EXAMPLES: &str = "for example: 512M, 1.5GiB, 0";
+    let (number, unit) = split_unit(text.trim());
+    let value: f64 = number
+        .parse()
+        .map_err(|_| format!("expected a number and a unit; {EXAMPLES}"))?;
+    let factor = factor(unit).ok_or_else(|| {
+        format!(
+            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {EXAMPLES}"
+        )
+    })?;
+    scaled(value, factor).ok_or_else(|| format!("{text} is more than any machine has; {EXAMPLES}"))
 }
 
 /// What a unit stands for, in bytes.
@@ -298,6 +313,29 @@ mod tests {
             ("1Q", "no unit"),
         ] {
             let error = text.parse::<PoolSize>().expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn limits_are_sizes_from_zero_up() {
+        for (text, expected) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("128M", 128 * MIB),
+            ("1.5g", 3 * GIB / 2),
+        ] {
+            assert_eq!(parse_limit(text), Ok(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("", "expected a number"),
+            ("-1", "expected a number"),
+            ("max", "expected a number"),
+            ("1Q", "no unit"),
+            ("50%", "no unit"),
+            ("99999999T", "more than any machine"),
+        ] {
+            let error = parse_limit(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

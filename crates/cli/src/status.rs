@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::args::StatusArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::output::{areas_table, print, status_table};
+use crate::output::{areas_table, groups_table, print, status_table};
 use crate::run_dir;
 
 /// Prints the table, or the JSON array, of the runs that are alive.
@@ -19,6 +19,8 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         print("no runs\n")
     } else if args.areas {
         print(&areas_table(&reports))
+    } else if args.groups {
+        print(&groups_table(&reports))
     } else {
         print(&status_table(&reports))
     }

@@ -175,11 +175,15 @@ impl<'a> Supervisor<'a> {
         let status = self.pager.status();
         if status.stalled && !self.stall_noticed {
             // Also with --quiet: a program that stands still without a word is worse than a line too many.
-            notice(
+            notice(if status.stalled_by_group {
+                "the limits of the run's group leave no room for more of its pages in swap: the program waits until \
+                 some are freed; run it with a larger --swap-max or --pool-max, without --no-writeback, or with \
+                 more --ram; `vswap status --groups` says which limit it is"
+            } else {
                 "the memory allowed is full and nothing more can be stored: the program waits until some of it is \
                  freed; \
-                 run it with more --ram, or with --codec zstd",
-            );
+                 run it with more --ram, or with --codec zstd"
+            });
         }
         self.stall_noticed = status.stalled;
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use crate::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
 use crate::control::{self, Request};
 use crate::failure::Failure;
@@ -31,7 +32,8 @@ pub fn swap_off(args: &SwapOffArgs) -> Result<ExitCode, Failure> {
     let names = if args.all {
         names(&control::ask(&dir, &Request::Status).map_err(Failure::of)?)
     } else {
-        args.areas.iter().map(|path| name_of(path)).collect()
+        let named = args.areas.iter().map(|path| name_of(path));
+        named.collect::<Result<_, _>>()?
     };
     for name in names {
         ask(&dir, &Request::SwapOff(name))?;
@@ -64,10 +66,10 @@ fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
     }
 }
 
-/// An area's name is its absolute path.
-fn name_of(path: &Path) -> String {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.display().to_string()
+/// What the run calls the area that the user means.
+fn name_of(path: &Path) -> Result<String, Failure> {
+    area_file::name(path)
+        .map_err(|error| Failure::own(format!("\"{}\" names no area: {error}", path.display())))
 }
 
 /// The names of all areas in a run's report.

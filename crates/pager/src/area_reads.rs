@@ -18,7 +18,8 @@ use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 use crate::swap_in::Incoming;
 use crate::threads;
 
-/// Threads that read: as many as an area has lanes, so that none of them waits for another.
+/// Threads that read, and so windows that are read at once: a disk gives twice as much with eight requests as with two,
+/// and each thread has buffers of 256 KiB once it has read a long window.
 const THREADS: usize = 8;
 
 /// Pause when the kernel wants layout events read first (rule P6).
@@ -34,6 +35,8 @@ struct Job {
     space: Arc<Space>,
     fault: Fault,
     incoming: Vec<Incoming>,
+    /// Pages of the window around a lone one.
+    around: u64,
 }
 
 /// What a thread does next.
@@ -65,12 +68,13 @@ impl Default for AreaReads {
 
 impl AreaReads {
     /// Queue a fault. Called with the space lock held.
-    pub fn push(&self, space: &Arc<Space>, fault: Fault, incoming: Vec<Incoming>) {
+    pub fn push(&self, space: &Arc<Space>, fault: Fault, incoming: Vec<Incoming>, around: u64) {
         let space = Arc::clone(space);
         self.lock().push_back(Job {
             space,
             fault,
             incoming,
+            around,
         });
         self.filled.notify_one();
     }
@@ -127,7 +131,7 @@ pub fn start(core: &Arc<Core>) {
 /// Read a job's pages and serve its fault.
 fn serve(core: &Arc<Core>, job: &Job, buffers: Buffers) -> Buffers {
     let mut server = FaultServer::with(core, &job.space, buffers);
-    let (mut state, outcome) = server.fetch(&job.fault, &job.incoming);
+    let (mut state, outcome) = server.fetch(&job.fault, &job.incoming, job.around);
     let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
     if is_wanted {
         state.deferred.push(job.fault);

@@ -4,14 +4,18 @@
 //! lock is innermost and held for list operations only. One area at a time is begun or ended.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vswap_engine::{AreaFigures, AreaId, Discard, Engine, NewArea, Page, Storage, StorageError};
+use vswap_engine::{
+    AreaFigures, AreaId, Discard, Engine, NewArea, Page, ReadRun, Storage, StorageError,
+};
 use vswap_engine::{SwapOffError, SwapOnError};
 use vswap_sys::area_file::Kind;
-use vswap_sys::disk::{Disk, DiskError, PageBytes};
+use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
+use crate::core::Core;
 use crate::lock::{Mutex, Row};
 use crate::run::PAGE_BYTES;
 use crate::space::Space;
@@ -88,7 +92,10 @@ struct Known {
 #[derive(Debug)]
 pub struct Areas {
     list: Mutex<Vec<Known>>,
-    any: AtomicBool,
+    /// Areas that a page may lie on.
+    in_use: AtomicUsize,
+    /// Of these, areas that are being given up.
+    leaving: AtomicUsize,
     lost: AtomicU64,
 }
 
@@ -96,16 +103,22 @@ impl Default for Areas {
     fn default() -> Areas {
         Areas {
             list: Mutex::new(Row::Innermost, "the list of areas", Vec::new()),
-            any: AtomicBool::new(false),
+            in_use: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
         }
     }
 }
 
 impl Areas {
-    /// Was any area ever used?
+    /// May a page lie on an area?
     pub fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+        self.in_use.load(Ordering::Acquire) > 0
+    }
+
+    /// Is there an area that pages can be given to from here on?
+    pub fn any_stays(&self) -> bool {
+        self.in_use.load(Ordering::Acquire) > self.leaving.load(Ordering::Acquire)
     }
 
     /// Pages that could not be read back.
@@ -121,14 +134,17 @@ impl Areas {
             Kind::BlockDevice => "partition",
         };
         // Before the first page can be on it.
-        self.any.store(true, Ordering::Release);
-        let id = engine.swap_on(NewArea {
+        self.in_use.fetch_add(1, Ordering::AcqRel);
+        let begun = engine.swap_on(NewArea {
             slots: new.slots,
             bad: new.bad,
             priority: new.priority,
             discard: new.discard,
             rotating: new.disk.is_rotating(),
-            storage: Box::new(OnDisk(new.disk)),
+            storage: Box::new(OnDisk::new(new.disk)),
+        });
+        let id = begun.inspect_err(|_| {
+            self.in_use.fetch_sub(1, Ordering::AcqRel);
         })?;
         self.list.lock().push(Known {
             id,
@@ -140,10 +156,11 @@ impl Areas {
         Ok(())
     }
 
-    /// Give an area up: what is on it comes back or goes elsewhere. Takes as long as reading it takes.
+    /// Give an area up: what is on it comes back or goes elsewhere. Takes as long as reading it takes. If it is the
+    /// last one, the pool may take as much at once as it may without areas.
     pub fn swap_off(
         &self,
-        engine: &Engine,
+        core: &Core,
         name: &str,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), GiveUpError> {
@@ -152,9 +169,16 @@ impl Areas {
             let known = list.iter().rev().find(|known| known.name == name);
             known.ok_or(GiveUpError::Unknown)?.id
         };
-        engine.swap_off(id, &mut engine.scratch(), cancel)?;
-        self.list.lock().retain(|known| known.id != id);
-        Ok(())
+        let engine = &core.engine;
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        engine.set_pool_limit(core.governor.pool_limit_bytes(core));
+        let given_up = engine.swap_off(id, &mut engine.scratch(), cancel);
+        if given_up.is_ok() {
+            self.list.lock().retain(|known| known.id != id);
+            self.in_use.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.leaving.fetch_sub(1, Ordering::AcqRel);
+        Ok(given_up?)
     }
 
     /// All areas, in the order in which they came.
@@ -220,24 +244,83 @@ fn status(known: &Known, area: &AreaFigures) -> AreaStatus {
     }
 }
 
+/// A page that comes in less is there at once: fetching one more with it costs about as much as it may save.
+const QUICK: Duration = Duration::from_micros(10);
+/// The newest read counts for one part in this many.
+const LATENCY_PART: u64 = 8;
+
 /// A file or block device as the engine's storage: slot n lies at byte n * 4096.
 #[derive(Debug)]
-struct OnDisk(Disk);
+struct OnDisk {
+    disk: Disk,
+    /// How long the read of one page takes, on average; 0 while nobody knows.
+    latency_ns: AtomicU64,
+}
+
+impl OnDisk {
+    fn new(disk: Disk) -> OnDisk {
+        OnDisk {
+            disk,
+            latency_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn note_latency(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        // Two threads may lose each other's change: it is an average.
+        let so_far = self.latency_ns.load(Ordering::Relaxed);
+        let average = match so_far {
+            0 => took,
+            _ => so_far - so_far / LATENCY_PART + took / LATENCY_PART,
+        };
+        self.latency_ns.store(average, Ordering::Relaxed);
+    }
+}
 
 impl Storage for OnDisk {
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         let mut pages: Vec<&mut PageBytes> = pages.iter_mut().map(|page| &mut page.0).collect();
-        self.0.read(slot * PAGE_BYTES, &mut pages).map_err(error)
+        let begun = Instant::now();
+        let read = self.disk.read(slot * PAGE_BYTES, &mut pages);
+        if pages.len() == 1 {
+            self.note_latency(begun.elapsed());
+        }
+        read.map_err(error)
+    }
+
+    fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
+        if let [one] = runs {
+            one.outcome = self.read(one.slot, &mut one.pages);
+            return;
+        }
+        let mut on_disk: Vec<disk::ReadRun<'_>> = runs
+            .iter_mut()
+            .map(|run| disk::ReadRun {
+                at: run.slot * PAGE_BYTES,
+                pages: run.pages.iter_mut().map(|page| &mut page.0).collect(),
+                outcome: Ok(()),
+            })
+            .collect();
+        self.disk.read_runs(&mut on_disk);
+        let outcomes: Vec<_> = on_disk.into_iter().map(|run| run.outcome).collect();
+        for (run, outcome) in runs.iter_mut().zip(outcomes) {
+            run.outcome = outcome.map_err(error);
+        }
+    }
+
+    fn is_quick(&self) -> bool {
+        let known = self.latency_ns.load(Ordering::Relaxed);
+        known > 0 && u128::from(known) < QUICK.as_nanos()
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
         let pages: Vec<&PageBytes> = pages.iter().map(|page| &page.0).collect();
-        self.0.write(slot * PAGE_BYTES, &pages).map_err(error)
+        self.disk.write(slot * PAGE_BYTES, &pages).map_err(error)
     }
 
     fn discard(&self, slots: std::ops::Range<u64>) -> Result<(), StorageError> {
         let bytes = slots.start * PAGE_BYTES..slots.end * PAGE_BYTES;
-        self.0.discard(bytes).map_err(error)
+        self.disk.discard(bytes).map_err(error)
     }
 }
 

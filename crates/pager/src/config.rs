@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use vswap_engine::Codec;
+pub use vswap_engine::{Codec, GroupLimits, GroupName};
 
 use crate::run::PAGE_BYTES;
 
@@ -17,6 +17,8 @@ pub struct Config {
     pub codec: Codec,
     /// Bytes that the compressed pool may take at the most, if the user said so; 0 is no pool at all.
     pub pool_limit_bytes: Option<u64>,
+    /// The group that all pages of the run are of; the root, which has no limits, where there is none.
+    pub group: Option<RunGroup>,
     /// Directory of this run, made and removed by the caller; the agent's socket is made in it.
     pub run_dir: PathBuf,
     /// Keep a checksum of every stored page and check it when the page comes back.
@@ -25,6 +27,15 @@ pub struct Config {
     pub quiet: bool,
     /// Debugging: evict everything that can be evicted, again and again with this pause, whatever the limit says.
     pub evict_all_every: Option<Duration>,
+}
+
+/// The group of a run.
+#[derive(Debug, Clone)]
+pub struct RunGroup {
+    /// Its name. Those that it is in have no limits.
+    pub name: GroupName,
+    /// What its pages may take up.
+    pub limits: GroupLimits,
 }
 
 /// Frames take one part in this many of the limit, within bounds: an eviction window needs 64.

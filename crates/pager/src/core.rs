@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use vswap_engine::Engine;
+use vswap_engine::{Engine, Entry, GroupId};
 use vswap_sys::{cpu, maps, process};
 
 use crate::area_reads::AreaReads;
@@ -16,6 +16,7 @@ use crate::lifecycle;
 use crate::lock::{Mutex, MutexGuard, Row};
 use crate::run::PAGE_BYTES;
 use crate::shares::Shares;
+use crate::shrink::Shrinker;
 use crate::space::Space;
 use crate::stats::Stats;
 use crate::words::{PageState, PageWord};
@@ -30,8 +31,6 @@ const OWN_FIXED_BYTES: u64 = 6 << 20;
 const KEEP_PROBE: u64 = 64;
 /// How far the balance of keeping may swing: so many pages change its mind.
 const KEEP_SCORE_MAX: i64 = 256;
-/// What a kept copy is counted as until the pool knows better: half a page.
-const KEPT_BYTES_FIRST: u64 = PAGE_BYTES / 2;
 
 /// The shared heart of a run.
 #[derive(Debug)]
@@ -40,6 +39,8 @@ pub struct Core {
     pub config: Config,
     /// Swap tables, cache, pool.
     pub engine: Engine,
+    /// Whose the pages of the run are.
+    pub group: GroupId,
     /// CPUs that the run may use; asked for once, because readers narrow their own.
     pub cpus: Vec<usize>,
     /// Limits.
@@ -54,6 +55,8 @@ pub struct Core {
     pub areas: Areas,
     /// Swap-ins that wait for them.
     pub area_reads: AreaReads,
+    /// What moves cold pages from the pool to them.
+    pub shrinker: Shrinker,
     /// What counts of processes that share pages, and of those without an agent.
     pub shares: Shares,
     /// Forked children that have not said hello.
@@ -69,12 +72,13 @@ pub struct Core {
 
 impl Core {
     /// The heart of a run that has no process yet.
-    pub fn new(config: Config, engine: Engine) -> Core {
+    pub fn new(config: Config, engine: Engine, group: GroupId) -> Core {
         let governor = Governor::new(config.limit_bytes);
         Core {
             cpus: cpu::permitted(),
             config,
             engine,
+            group,
             governor,
             stats: Stats::default(),
             shares: Shares::default(),
@@ -83,6 +87,7 @@ impl Core {
             working_set: WorkingSet::default(),
             areas: Areas::default(),
             area_reads: AreaReads::default(),
+            shrinker: Shrinker::default(),
             spaces: Mutex::new(Row::Innermost, "the list of spaces", Vec::new()),
             next_space: AtomicU64::new(1),
             kept_pages: AtomicI64::new(0),
@@ -135,7 +140,7 @@ impl Core {
             return false;
         }
         let kept = u64::try_from(self.kept_pages.load(Ordering::Relaxed)).unwrap_or(0);
-        kept * self.governor.kept_copy_bytes(KEPT_BYTES_FIRST) < self.config.limit_bytes / KEPT_PART
+        kept * self.governor.kept_copy_bytes() < self.config.limit_bytes / KEPT_PART
     }
 
     /// One more entry is kept behind a resident page.
@@ -215,15 +220,17 @@ impl Core {
         }
     }
 
-    /// The pool is full: give up the copies that are kept behind resident pages.
-    pub fn shed_kept_copies(&self) {
+    /// The pool is full: give up the copies that are kept behind resident pages, of entries that are `wanted`.
+    pub fn shed_kept_copies(&self, wanted: impl Fn(Entry) -> bool) {
         if self.kept_pages.load(Ordering::Relaxed) <= 0 {
             return;
         }
         for space in self.spaces() {
             // A lock that is held longer than a moment is one that waits for a stopped process.
             if let Some(mut state) = space.try_lock() {
-                state.layout.shed_kept(&mut |word| self.put_word(word));
+                state
+                    .layout
+                    .shed_kept(&wanted, &mut |word| self.put_word(word));
             }
         }
     }

@@ -395,7 +395,8 @@ impl<'a> Evictor<'a> {
                 continue;
             }
             let shadow = self.core.working_set.leave(moved.early);
-            match self.core.engine.swap_out(0, frame, shadow) {
+            let group = self.core.group;
+            match self.core.engine.swap_out(0, frame, shadow, group) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
                 Err((_, error)) => {
                     self.core.fail_closed(self.space, moved.page, &error);

@@ -55,6 +55,8 @@ const OVERDRAFT_PART: u64 = 25;
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
 const SMALL_SPACE_PART: u64 = 64;
+/// What a copy of a page is counted as until something is stored: half a page.
+const COPY_BYTES_FIRST: u64 = PAGE_BYTES / 2;
 
 /// Limits and estimates of a run.
 #[derive(Debug)]
@@ -74,6 +76,8 @@ pub struct Governor {
     strangers: AtomicU64,
     copy_bytes: AtomicU64,
     stalled: AtomicBool,
+    /// It was the limits of a group that a page met last when nothing more could be stored.
+    limited: AtomicBool,
     full_since: Mutex<Option<Instant>>,
     stop: AtomicBool,
     /// A process has begun, and nobody has looked at its memory yet.
@@ -108,8 +112,9 @@ impl Governor {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
-            copy_bytes: AtomicU64::new(0),
+            copy_bytes: AtomicU64::new(COPY_BYTES_FIRST),
             stalled: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
             full_since: Mutex::new(Row::Innermost, "full since", None),
             stop: AtomicBool::new(false),
             news: Mutex::new(Row::Innermost, "news of a process", false),
@@ -158,17 +163,15 @@ impl Governor {
         self.resident_bytes.load(Ordering::Relaxed) / PAGE_BYTES
     }
 
-    /// What one kept copy costs: the average of what the pool holds, or `first` while it holds nothing.
-    pub fn kept_copy_bytes(&self, first: u64) -> u64 {
-        match self.copy_bytes.load(Ordering::Relaxed) {
-            0 => first,
-            bytes => bytes,
-        }
+    /// What one kept copy costs in memory: the average of all that is stored. What lies in areas costs nothing.
+    pub fn kept_copy_bytes(&self) -> u64 {
+        self.copy_bytes.load(Ordering::Relaxed)
     }
 
-    /// The pool refused a page (or took all of them).
-    pub fn note_full(&self, full: bool) {
+    /// A page found no place to go to (or all did), perhaps because of its group's limits.
+    pub fn note_full(&self, full: bool, limited: bool) {
         self.stalled.store(full, Ordering::Relaxed);
+        self.limited.store(limited, Ordering::Relaxed);
         let mut since = self.full_since.lock();
         *since = if full {
             since.or_else(|| Some(Instant::now()))
@@ -211,7 +214,8 @@ impl Governor {
     }
 
     /// The most the pool may take: what the user said, and so that the program keeps its floor. With areas behind it
-    /// the pool need not hold everything, and leaves half of the limit to the program.
+    /// the pool need not hold everything, and leaves half of the limit to the program; but not where the run's group
+    /// may have no more in them.
     pub fn pool_limit_bytes(&self, core: &Core) -> u64 {
         let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
         let most = self
@@ -219,7 +223,9 @@ impl Governor {
             .saturating_sub(floor + core.own_fixed_bytes() + self.watermark_bytes);
         let wanted = match core.config.pool_limit_bytes {
             Some(bytes) => bytes,
-            None if core.areas.any() => self.limit_bytes / POOL_PART_WITH_AREAS,
+            None if core.areas.any_stays() && core.engine.has_swap_room(core.group) => {
+                self.limit_bytes / POOL_PART_WITH_AREAS
+            }
             None => most,
         };
         wanted.min(most)
@@ -235,6 +241,7 @@ impl Governor {
         status.peak_needed_bytes = self.peak_needed_bytes.load(Ordering::Relaxed);
         status.processes_unmanaged = self.strangers.load(Ordering::Relaxed);
         status.stalled = self.is_full_for_long();
+        status.stalled_by_group = status.stalled && self.limited.load(Ordering::Relaxed);
     }
 
     /// By how much the figures may be wrong. Those of several large processes are not of one moment, and what they
@@ -268,11 +275,10 @@ impl Governor {
         let swapped = engine.slots_used * PAGE_BYTES;
         self.peak_needed_bytes
             .fetch_max(sample.resident_bytes + swapped, Ordering::Relaxed);
-        let average = engine
-            .payload_bytes
-            .checked_div(engine.compressed)
-            .unwrap_or(0);
-        self.copy_bytes.store(average, Ordering::Relaxed);
+        let stored = engine.compressed + engine.raw + engine.physical;
+        let average = engine.payload_bytes.checked_div(stored);
+        self.copy_bytes
+            .store(average.unwrap_or(COPY_BYTES_FIRST), Ordering::Relaxed);
         reckoned
     }
 

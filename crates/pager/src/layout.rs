@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use vswap_engine::Entry;
+
 use crate::ranges::RangeSet;
 use crate::rules::{self, Rule};
 use crate::words::{PageState, PageWord, PageWords};
@@ -205,14 +207,15 @@ impl Layout {
         copied.then_some(child)
     }
 
-    /// Give up the entries that are kept behind resident pages. The pages stay write-protected; the next write to
-    /// one lifts that.
-    pub fn shed_kept(&mut self, put: &mut dyn FnMut(PageWord)) {
-        let kept: Vec<(u64, PageWord)> = self
-            .words
-            .iter_all()
-            .filter(|(_, word)| matches!(word.state(), PageState::Kept(_)) && !word.is_claimed())
-            .collect();
+    /// Give up the entries that are kept behind resident pages and `wanted`. The pages stay write-protected; the next
+    /// write to one lifts that.
+    pub fn shed_kept(&mut self, wanted: &dyn Fn(Entry) -> bool, put: &mut dyn FnMut(PageWord)) {
+        let is_wanted = |word: PageWord| match word.state() {
+            PageState::Kept(entry) => !word.is_claimed() && wanted(entry),
+            PageState::Plain | PageState::Swapped(_) => false,
+        };
+        let all = self.words.iter_all();
+        let kept: Vec<(u64, PageWord)> = all.filter(|(_, word)| is_wanted(*word)).collect();
         for (page, word) in kept {
             self.words.set(page, PageWord::PLAIN);
             put(word);

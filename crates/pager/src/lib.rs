@@ -3,7 +3,8 @@
 //! [`Pager`] is one run. Its threads: one that hears agents say hello (`server`), one that samples memory
 //! (`governor`), one that looks how much of it is shared (`shares`), one a CPU that compresses (`writeback`), one a
 //! filter that takes system calls in and one a space that answers them (`notify`), for each active space a fault
-//! reader a CPU (`reader`) and an evictor (`evict`), and with physical areas a few that wait for them (`area_reads`).
+//! reader a CPU (`reader`) and an evictor (`evict`), and with physical areas a few that wait for them (`area_reads`)
+//! and one that moves there what is cold in the pool (`shrink`).
 
 mod agent;
 mod area_reads;
@@ -14,6 +15,7 @@ mod evict;
 mod fault;
 mod fork;
 mod governor;
+pub mod groups;
 pub mod hello;
 mod kin;
 pub mod layout;
@@ -22,12 +24,14 @@ mod lock;
 mod memory;
 mod notify;
 pub mod ranges;
+mod read_around;
 mod reader;
 mod regions;
 mod rules;
 pub mod run;
 mod server;
 mod shares;
+mod shrink;
 mod space;
 mod stats;
 pub mod status;
@@ -50,7 +54,8 @@ use vswap_sys::sock::SockError;
 use vswap_sys::{cpu, process, procfs};
 
 pub use areas::{AreaStatus, GiveUpError, SwapOn};
-pub use config::Config;
+pub use config::{Config, RunGroup};
+pub use groups::GroupStatus;
 pub use status::Status;
 
 use crate::core::Core;
@@ -73,6 +78,9 @@ pub enum StartError {
     /// The engine refused its configuration.
     #[error("cannot set the swap engine up: {0}")]
     Engine(#[from] vswap_engine::ConfigError),
+    /// The run's group could not be made.
+    #[error("cannot make the group of the run: {0}")]
+    Group(#[from] vswap_engine::GroupError),
     /// A descriptor could not be made.
     #[error("cannot make an event descriptor: {0}")]
     Descriptor(#[from] std::io::Error),
@@ -107,7 +115,8 @@ impl Pager {
         };
         let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
         let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
-        let core = Arc::new(Core::new(config, engine));
+        let group = groups::make(&engine, config.group.as_ref())?;
+        let core = Arc::new(Core::new(config, engine, group));
         server::start(&core, listener, Arc::clone(&stop));
         writeback::start(&core);
         let governed = Arc::clone(&core);
@@ -135,6 +144,7 @@ impl Pager {
     /// [`SwapOnError`]; nothing has changed, and the disk is closed.
     pub fn swap_on(&self, area: SwapOn) -> Result<(), SwapOnError> {
         area_reads::start(&self.core);
+        shrink::start(&self.core);
         self.core.areas.swap_on(&self.core.engine, area)
     }
 
@@ -144,7 +154,7 @@ impl Pager {
     /// # Errors
     /// [`GiveUpError`]; the area is then in use as before, with its old priority.
     pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
-        self.core.areas.swap_off(&self.core.engine, name, cancel)
+        self.core.areas.swap_off(&self.core, name, cancel)
     }
 
     /// The physical areas, in the order in which they came.
@@ -167,6 +177,7 @@ impl Pager {
             pool_bytes: engine.pool_bytes,
             processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
             swapped_pages: engine.slots_used,
+            alloc_reject: engine.alloc_reject,
             zero_pages: engine.zero,
             compressed_pages: engine.compressed,
             raw_pages: engine.raw,
@@ -176,6 +187,8 @@ impl Pager {
             pages_in: stats.pages_in.get(),
             pages_early: stats.pages_early.get(),
             pages_spared: stats.pages_spared.get(),
+            pages_read_ahead: stats.pages_read_ahead.get(),
+            read_ahead_hits: stats.read_ahead_hits.get(),
             pages_dropped_clean: stats.pages_dropped_clean.get(),
             pages_out_zero: stats.pages_out_zero.get(),
             compressed_in_bytes: stats.compressed_pages.get() * run::PAGE_BYTES,
@@ -188,8 +201,14 @@ impl Pager {
             moved_unsaid: stats.moved_unsaid.get(),
             retries: stats.retries.get(),
             areas: self.areas(),
+            groups: groups::status(&core.engine, &engine),
             physical_pages: engine.physical,
             pages_lost: core.areas.pages_lost(),
+            pages_in_areas: stats.pages_in_areas.get(),
+            pages_in_areas_early: stats.pages_in_areas_early.get(),
+            pages_written_back: stats.pages_written_back.get(),
+            write_back_failures: stats.write_back_failures.get(),
+            pool_limit_hits: engine.pool_reject,
             fault_us_p50: latency.p50_us,
             fault_us_p99: latency.p99_us,
             fault_us_max: latency.max_us,
@@ -216,6 +235,7 @@ impl Pager {
         self.core.governor.stop();
         self.core.writeback.stop();
         self.core.area_reads.stop();
+        self.core.shrinker.stop();
         // The threads end with the process at the latest.
         let _ = self.stop.signal();
         status

@@ -20,6 +20,7 @@ use crate::kin::{Kin, Proposals};
 use crate::layout::Layout;
 use crate::lock::{Mutex, MutexGuard, Row};
 use crate::notify::Call;
+use crate::read_around::ReadAround;
 use crate::stream::Streams;
 
 /// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window), so that filling memory costs
@@ -45,6 +46,8 @@ pub struct State {
     pub first_touches: Streams,
     /// Streams of swap-ins.
     pub swap_ins: Streams,
+    /// Lone swap-ins from areas.
+    pub read_around: ReadAround,
     /// While true nobody reads messages and nothing starts to move out: a fork is being applied.
     pub frozen: bool,
     /// Token of the fork that is under way, 0 without one.
@@ -138,7 +141,8 @@ impl Space {
             waiting: Vec::new(),
             deferred: Vec::new(),
             first_touches: Streams::new(FIRST_TOUCH_PAGES.0, FIRST_TOUCH_PAGES.1),
-            swap_ins: Streams::new(SWAP_IN_PAGES.0, SWAP_IN_PAGES.1),
+            swap_ins: Streams::new(SWAP_IN_PAGES.0, SWAP_IN_PAGES.1).with_gaps(),
+            read_around: ReadAround::default(),
             frozen: false,
             open_fork: 0,
         };

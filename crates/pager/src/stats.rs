@@ -43,6 +43,18 @@ pub struct Stats {
     pub pages_early: Counter,
     /// Pages that a sweep has passed over because of that.
     pub pages_spared: Counter,
+    /// Pages that came along from an area with one that was wanted.
+    pub pages_read_ahead: Counter,
+    /// Of these, pages that were wanted afterwards.
+    pub read_ahead_hits: Counter,
+    /// Pages brought back from areas.
+    pub pages_in_areas: Counter,
+    /// Pages that came back from areas too early.
+    pub pages_in_areas_early: Counter,
+    /// Pages moved from the pool to areas.
+    pub pages_written_back: Counter,
+    /// Pages that stayed in the pool because an area could not be written, or because they are damaged.
+    pub write_back_failures: Counter,
     /// Pages moved out whose entry was still kept: nothing to compress.
     pub pages_dropped_clean: Counter,
     /// Pages that went out as zeros.

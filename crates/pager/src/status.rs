@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::areas::AreaStatus;
+use crate::groups::GroupStatus;
 
 /// Figures of one run at one moment. Bytes unless the name says otherwise.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,8 +26,10 @@ pub struct Status {
     pub processes_managed: u64,
     /// Processes alive without an agent.
     pub processes_unmanaged: u64,
-    /// Pages in swap now.
+    /// Pages in swap now: slots of the virtual area in use.
     pub swapped_pages: u64,
+    /// Times that the virtual area had no slot for a page, since the start.
+    pub alloc_reject: u64,
     /// Of these, pages that are all zeros and take no storage.
     pub zero_pages: u64,
     /// Of these, pages that are compressed.
@@ -35,10 +38,22 @@ pub struct Status {
     pub raw_pages: u64,
     /// Of these, pages that lie in physical areas.
     pub physical_pages: u64,
+    /// Of the pages brought back since the start, those that came from areas.
+    pub pages_in_areas: u64,
+    /// Of these, pages that came back so soon that they would have stayed in a pool with as much room again.
+    pub pages_in_areas_early: u64,
+    /// Pages moved from the pool to areas since the start because nobody had touched them for long.
+    pub pages_written_back: u64,
+    /// Times that this failed: an area could not be written, or the page was damaged. It stays in the pool.
+    pub write_back_failures: u64,
+    /// Pages that the pool refused since the start because it was at its limit.
+    pub pool_limit_hits: u64,
     /// Pages that could not be read back from their area.
     pub pages_lost: u64,
     /// Physical areas in use.
     pub areas: Vec<AreaStatus>,
+    /// Groups of pages, the root first.
+    pub groups: Vec<GroupStatus>,
     /// Bytes that the compressed pages take, without the pool's own waste.
     pub payload_bytes: u64,
     /// Pages moved out of the program since the start.
@@ -49,6 +64,10 @@ pub struct Status {
     pub pages_early: u64,
     /// Pages that a sweep has passed over because they came back early again and again.
     pub pages_spared: u64,
+    /// Pages that were read from an area into the swap cache along with one that was wanted.
+    pub pages_read_ahead: u64,
+    /// Of these, pages that were wanted afterwards.
+    pub read_ahead_hits: u64,
     /// Pages dropped again without compression because their copy was still kept.
     pub pages_dropped_clean: u64,
     /// Pages that went out as zeros since the start.
@@ -83,4 +102,6 @@ pub struct Status {
     pub active: bool,
     /// Nothing more can be stored: faults that need memory wait.
     pub stalled: bool,
+    /// The limits of a group are why, and not the memory allowed.
+    pub stalled_by_group: bool,
 }

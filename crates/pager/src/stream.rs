@@ -13,6 +13,8 @@ pub struct Streams {
     clock: u64,
     first_pages: u64,
     most_pages: u64,
+    /// A stream may go on behind pages that do not fault.
+    with_gaps: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +34,16 @@ impl Streams {
             clock: 0,
             first_pages,
             most_pages,
+            with_gaps: false,
+        }
+    }
+
+    /// The same, of faults that leave pages out which need none: a fault up to one window further on continues a
+    /// stream.
+    pub fn with_gaps(self) -> Streams {
+        Streams {
+            with_gaps: true,
+            ..self
         }
     }
 
@@ -43,7 +55,12 @@ impl Streams {
     /// The same with another bound, for a fault whose pages lie elsewhere than usual.
     pub fn window_up_to(&mut self, page: u64, most_pages: u64) -> u64 {
         self.clock += 1;
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == page) {
+        let gaps = self.with_gaps;
+        let goes_on = |stream: &&mut Stream| {
+            let gap = page.checked_sub(stream.next);
+            gap.is_some_and(|gap| gap == 0 || gaps && gap < stream.window)
+        };
+        if let Some(stream) = self.streams.iter_mut().find(goes_on) {
             stream.window = (stream.window * 2)
                 .clamp(2, most_pages.max(2))
                 .min(most_pages);
@@ -104,6 +121,16 @@ mod tests {
         for random in [7, 5000, 90, 123_456, 42] {
             assert_eq!(streams.window(random), 1);
         }
+    }
+
+    #[test]
+    fn a_stream_goes_on_behind_pages_that_need_no_fault() {
+        let mut streams = Streams::new(1, 16).with_gaps();
+        assert_eq!([10, 11, 14].map(|page| streams.window(page)), [1, 2, 4]);
+        assert_eq!(streams.window(18 + 3), 8);
+        assert_eq!(streams.window(29 + 8), 1, "a whole window further on");
+        let mut exact = Streams::new(1, 16);
+        assert_eq!([10, 11, 14].map(|page| exact.window(page)), [1, 2, 1]);
     }
 
     #[test]

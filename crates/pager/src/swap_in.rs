@@ -1,10 +1,11 @@
 //! Bringing pages back: the page of a fault, and what follows it when the fault continues a stream.
 //!
 //! Called with the space lock held, which is released while entries are read. A claim in the layout keeps each page
-//! meanwhile, and a layout event that arrives in between cancels the claim. What has to be fetched from an area is
-//! left to the threads of `area_reads`, so that no reader of faults waits for a disk.
+//! meanwhile, and a layout event that arrives in between cancels the claim. What has to be fetched from an area is left
+//! to the threads of `area_reads`, so that no reader of faults waits for a disk. A lone page brings along what lies
+//! around it there (`read_around.rs`).
 
-use vswap_engine::{Entry, Page, SwapInError};
+use vswap_engine::{Entry, Page, SwapIn, SwapInError};
 use vswap_sys::uffd::{UffdError, copy_mode};
 
 use crate::fault::{Buffers, Fault, FaultServer, Outcome, fill};
@@ -23,6 +24,17 @@ pub struct Incoming {
     ticket: Ticket,
 }
 
+/// What came of reading the pages of a window.
+#[derive(Debug, Default)]
+struct Read {
+    /// Pages read, from the first on.
+    good: usize,
+    /// Why the one behind them could not be.
+    error: Option<SwapInError>,
+    /// Pages that had been read ahead into the swap cache.
+    hits: u64,
+}
+
 impl<'a> FaultServer<'a> {
     /// Bring a page back, and what follows it when the fault continues a stream.
     pub(crate) fn swap_in<'g>(
@@ -34,107 +46,134 @@ impl<'a> FaultServer<'a> {
     where
         'a: 'g,
     {
-        let is_in_area =
-            |entry: Entry| self.core.areas.any() && self.core.engine.is_physical(entry);
-        let begins_there = is_in_area(entry);
+        let begins_there = self.is_in_area(entry);
         let most = if begins_there {
             AREA_WINDOW_PAGES_MAX
         } else {
             WINDOW_PAGES_MAX
         };
-        let incoming = claim_window(&mut state, fault.page, entry, most);
+        let window = state.swap_ins.window_up_to(fault.page, most);
+        let incoming = claim_window(&mut state, fault.page, entry, window);
         // Asked once of the first page: it may move while we look, and the window was chosen by the answer.
-        if begins_there || incoming.iter().any(|page| is_in_area(page.entry)) {
-            let reached = incoming.len() as u64;
-            self.core.area_reads.push(self.space, *fault, incoming);
-            if reached == AREA_WINDOW_PAGES_MAX {
-                self.read_ahead(&mut state, fault, reached);
+        if begins_there || incoming.iter().any(|page| self.is_in_area(page.entry)) {
+            let around = if begins_there && incoming.len() == 1 {
+                state.read_around.window(fault.page)
+            } else {
+                1
+            };
+            self.core
+                .area_reads
+                .push(self.space, *fault, incoming, around);
+            if window == AREA_WINDOW_PAGES_MAX {
+                self.read_ahead(&mut state, fault);
             }
             return (state, Outcome::Done);
         }
         drop(state);
-        self.fetch(fault, &incoming)
+        self.fetch(fault, &incoming, 1)
+    }
+
+    /// Does the page lie on an area just now?
+    fn is_in_area(&self, entry: Entry) -> bool {
+        self.core.areas.any() && self.core.engine.is_physical(entry)
     }
 
     /// The fault goes on with a long stream: have its next window read at the same time, so that the area works while
     /// the program does.
-    fn read_ahead(&self, state: &mut State, fault: &Fault, reached: u64) {
+    fn read_ahead(&self, state: &mut State, fault: &Fault) {
         let room = 2 * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
         if !self.core.governor.has_room(room) {
             return;
         }
+        let behind = fault.page + AREA_WINDOW_PAGES_MAX;
+        let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
+        let Some(first) = incoming.first() else {
+            return;
+        };
         let next = Fault {
-            page: fault.page + reached,
+            page: first.page,
             write: false,
             ahead: true,
             ..*fault
         };
-        let incoming = claim_run(state, next.page, AREA_WINDOW_PAGES_MAX);
-        if !incoming.is_empty() {
-            state.swap_ins.ahead(fault.page, incoming.len() as u64);
-            self.core.area_reads.push(self.space, next, incoming);
-        }
+        state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
+        self.core.area_reads.push(self.space, next, incoming, 1);
     }
 
-    /// Read what was claimed, without the lock, and give it to the process, with it.
+    /// Read what was claimed, without the lock, and give it to the process, with it. A lone page comes with the window
+    /// `around` it into the swap cache.
     pub(crate) fn fetch<'g>(
         &mut self,
         fault: &Fault,
         incoming: &[Incoming],
+        around: u64,
     ) -> (MutexGuard<'g, State>, Outcome)
     where
         'a: 'g,
     {
-        let read = self.read_entries(incoming);
+        let read = self.read_entries(incoming, around);
+        let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry);
         let space = self.space;
         let mut state = space.lock();
-        let good = match read {
-            Ok(pages) => pages,
-            // Whoever touches it hears of it.
-            Err((0, _)) if fault.ahead => 0,
-            Err((0, error)) => {
-                let lost = self.lose(&mut state, fault, &incoming[0], &error);
-                incoming[1..].iter().for_each(|page| {
-                    state.layout.finish(page.ticket);
-                });
-                return (state, lost);
+        state.read_around.hit(read.hits);
+        self.core.stats.read_ahead_hits.add(read.hits);
+        if let (0, Some(error), false) = (read.good, read.error, fault.ahead) {
+            let lost = self.lose(&mut state, fault, &incoming[0], &error);
+            incoming[1..].iter().for_each(|page| {
+                state.layout.finish(page.ticket);
+            });
+            return (state, lost);
+        }
+        // What an area does not give is left: whoever touches it hears of it.
+        if let Some(error) = read.error
+            && !matches!(error, SwapInError::Unreadable { .. })
+        {
+            // The entry may have been given up by a layout event meanwhile; then the claim says so.
+            let failed = &incoming[read.good];
+            if state.layout.finish(failed.ticket) == Some(failed.page) {
+                self.core.fail_closed(self.space, failed.page, &error);
             }
-            // Read ahead; whoever touches it hears of it.
-            Err((pages, SwapInError::Unreadable { .. })) => pages,
-            Err((pages, error)) => {
-                // The entry may have been given up by a layout event meanwhile; then the claim says so.
-                let failed = &incoming[pages];
-                if state.layout.finish(failed.ticket) == Some(failed.page) {
-                    self.core.fail_closed(self.space, failed.page, &error);
-                }
-                pages
-            }
-        };
-        let outcome = self.install(&mut state, fault, incoming, good);
+        }
+        let outcome = self.install(&mut state, fault, incoming, read.good, keep);
         (state, outcome)
     }
 
-    /// Read entries into the buffers; the number read, or the first that failed.
-    fn read_entries(&mut self, incoming: &[Incoming]) -> Result<usize, (usize, SwapInError)> {
+    /// Read entries into the buffers.
+    fn read_entries(&mut self, incoming: &[Incoming], around: u64) -> Read {
         let Buffers { scratch, pages, .. } = &mut self.buffers;
         let engine = &self.core.engine;
+        let is_hit = |from| u64::from(from == SwapIn::ReadAhead);
         if let ([one], Some(page)) = (incoming, pages.first_mut()) {
-            return match engine.swap_in(one.entry, page, scratch) {
-                Ok(_) => Ok(1),
-                Err(error) => Err((0, error)),
+            let window = usize::try_from(around).unwrap_or(1);
+            return match engine.swap_in_around(one.entry, window, page, scratch) {
+                Ok((from, along)) => {
+                    self.core.stats.pages_read_ahead.add(along as u64);
+                    Read {
+                        good: 1,
+                        hits: is_hit(from),
+                        ..Read::default()
+                    }
+                }
+                Err(error) => Read {
+                    error: Some(error),
+                    ..Read::default()
+                },
             };
         }
         let entries: Vec<Entry> = incoming.iter().map(|page| page.entry).collect();
         let mut pages: Vec<&mut Page> = pages.iter_mut().take(entries.len()).collect();
-        let mut failed: Option<(usize, SwapInError)> = None;
-        engine.swap_in_all(&entries, &mut pages, scratch, |at, outcome| {
-            if let Err(error) = outcome
-                && failed.is_none_or(|(first, _)| at < first)
-            {
-                failed = Some((at, error));
+        let mut read = Read {
+            good: entries.len(),
+            ..Read::default()
+        };
+        engine.swap_in_all(&entries, &mut pages, scratch, |at, outcome| match outcome {
+            Ok(from) => read.hits += is_hit(from),
+            Err(error) if at < read.good => {
+                (read.good, read.error) = (at, Some(error));
             }
+            Err(_) => {}
         });
-        failed.map_or(Ok(entries.len()), Err)
+        read
     }
 
     /// The page of the fault cannot be read. If its area says so, whoever touches it gets SIGBUS and everybody else
@@ -154,63 +193,97 @@ impl<'a> FaultServer<'a> {
             self.core.fail_closed(self.space, lost.page, error);
             return Outcome::Done;
         }
-        match self
-            .space
-            .uffd
-            .poison(lost.page * PAGE_BYTES, PAGE_BYTES, true)
-        {
-            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-            Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
-                // A kernel before 6.6 cannot tell one thread alone.
-                self.core.fail_closed(self.space, lost.page, error);
-                return Outcome::Done;
-            }
-            // There already, or its mapping is gone: the thread shall look again.
-            Err(_) => {}
+        let address = lost.page * PAGE_BYTES;
+        match self.space.uffd.poison(address, PAGE_BYTES, true) {
             Ok(()) => {
                 let word = state.layout.words.set(lost.page, PageWord::PLAIN);
                 self.core.put_word(word);
                 self.core.areas.page_lost(self.space, lost.page, error);
+                self.wake(fault);
             }
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+            // A kernel before 6.6 cannot tell one thread alone.
+            Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
+                self.core.fail_closed(self.space, lost.page, error);
+            }
+            Err(refused) => return self.not_installed(state, fault, refused),
         }
-        self.wake(fault);
         Outcome::Done
     }
 
-    /// With the lock held again: give the pages to the process and settle their words.
+    /// With the lock held again: give the first `good` pages to the process and settle their words, which `keep` their
+    /// entries.
     fn install(
         &mut self,
         state: &mut State,
         fault: &Fault,
         incoming: &[Incoming],
         good: usize,
+        keep: bool,
     ) -> Outcome {
-        let mut held = 0;
-        for page in incoming {
-            let still_ours = state.layout.finish(page.ticket) == Some(page.page);
-            if still_ours && held < good && incoming[held].page == page.page {
-                held += 1;
-            }
-        }
-        if held == 0 {
+        // Which of them no layout event has taken away.
+        let ours: Vec<bool> = incoming
+            .iter()
+            .map(|page| state.layout.finish(page.ticket) == Some(page.page))
+            .collect();
+        if good == 0 || !ours[0] {
             return Outcome::Again;
         }
-        let keep = !fault.write && self.core.may_keep_copies();
-        let modes = copy_mode::DONTWAKE | if keep { copy_mode::WP } else { 0 };
-        let (uffd, source) = (&self.space.uffd, self.buffers.pages.as_ptr().cast());
-        let answer = fill(held as u64, |bytes| {
-            uffd.copy(fault.page * PAGE_BYTES, source, bytes, modes)
-        });
-        let done = match answer {
-            Ok(done) => done,
-            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-            Err(error) => return self.not_installed(state, fault, error),
+        let mut at = 0;
+        for run in incoming.chunk_by(|a, b| a.page + 1 == b.page) {
+            let here = at..at + run.len();
+            at = here.end;
+            let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
+            let held = held.count().min(good.saturating_sub(here.start));
+            match self.install_run(state, &run[..held], here.start, keep) {
+                Ok(done) if done == run.len() as u64 => {}
+                Ok(done) if held > 0 => {
+                    let end = run[0].page + done;
+                    state.swap_ins.reached(fault.page, end - fault.page);
+                    break;
+                }
+                // Nobody waits for what is not the first: whoever touches it faults.
+                Ok(_) => break,
+                Err(_) if here.start > 0 => break,
+                Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+                Err(error) => return self.not_installed(state, fault, error),
+            }
+        }
+        if !fault.ahead {
+            self.core.stats.faults.add(1);
+            self.buffers.recorder.record(fault.since.elapsed());
+        }
+        Outcome::Done
+    }
+
+    /// Give neighbouring pages to the process, whose content lies in the buffers from the one at `first` on; how many
+    /// it took.
+    fn install_run(
+        &mut self,
+        state: &mut State,
+        run: &[Incoming],
+        first: usize,
+        keep: bool,
+    ) -> Result<u64, UffdError> {
+        let Some(start) = run.first().map(|page| page.page) else {
+            return Ok(0);
         };
-        self.served.push((fault.page, done));
+        let modes = copy_mode::DONTWAKE | if keep { copy_mode::WP } else { 0 };
+        let (uffd, source) = (
+            &self.space.uffd,
+            self.buffers.pages[first..].as_ptr().cast(),
+        );
+        let done = fill(run.len() as u64, |bytes| {
+            uffd.copy(start * PAGE_BYTES, source, bytes, modes)
+        })?;
+        self.served.push((start, done));
         let resident_pages = self.core.governor.resident_pages();
-        for page in incoming.iter().take(usize::try_from(done).unwrap_or(0)) {
+        for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
             let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
             let how = self.core.working_set.come_back(shadow, resident_pages);
+            if self.is_in_area(page.entry) {
+                self.core.shrinker.came_from_area(self.core, shadow);
+            }
             let word = if keep {
                 self.core.kept_one();
                 PageWord::kept(page.entry)
@@ -224,14 +297,22 @@ impl<'a> FaultServer<'a> {
                 .pages_early
                 .add(u64::from(how != Return::Late));
         }
-        state.swap_ins.reached(fault.page, done);
         self.took(done);
         self.core.stats.pages_in.add(done);
-        if !fault.ahead {
-            self.core.stats.faults.add(1);
-            self.buffers.recorder.record(fault.since.elapsed());
-        }
-        Outcome::Done
+        Ok(done)
+    }
+
+    /// May the pages that were read keep their entries? Asked of the first, whose content is in the first buffer.
+    /// Without the lock: it may compress.
+    fn may_keep(&mut self, entry: Entry) -> bool {
+        let core = self.core;
+        let Buffers { scratch, pages, .. } = &mut self.buffers;
+        let packs = || {
+            pages
+                .first()
+                .is_some_and(|page| core.engine.packs(page, scratch))
+        };
+        core.may_keep_copies() && core.shrinker.may_keep(core, entry, packs)
     }
 
     /// The kernel refused the page.
@@ -259,28 +340,28 @@ impl<'a> FaultServer<'a> {
     }
 }
 
-/// Claim the faulting page and the swapped pages behind it that the stream's window reaches, `most` at the most.
-fn claim_window(state: &mut State, page: u64, entry: Entry, most: u64) -> Vec<Incoming> {
-    let window = state.swap_ins.window_up_to(page, most);
+/// Claim the faulting page and what else is swapped in the stream's window, which it begins.
+fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> Vec<Incoming> {
     let mut incoming = vec![Incoming {
         page,
         entry,
         ticket: state.layout.claim(page, Direction::In),
     }];
-    incoming.extend(claim_run(state, page + 1, window - 1));
+    incoming.extend(claim_swapped(state, page + 1, window - 1));
     incoming
 }
 
-/// Claim the swapped pages from `first` on, up to the first that is none, `most` at the most.
-fn claim_run(state: &mut State, first: u64, most: u64) -> Vec<Incoming> {
+/// Claim what is swapped of `pages` pages from `first` on. Those in between that are in memory, or that somebody else
+/// carries, are passed over.
+fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming> {
     let mut incoming = Vec::new();
-    for page in first..first + most {
+    for page in first..first + pages {
         let word = state.layout.words.get(page);
         let PageState::Swapped(entry) = word.state() else {
-            break;
+            continue;
         };
         if word.is_claimed() || !state.layout.registered.contains(page) {
-            break;
+            continue;
         }
         let ticket = state.layout.claim(page, Direction::In);
         incoming.push(Incoming {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vswap_engine::Shadow;
 
 /// The lowest bit of a shadow: the page had come back early before it went out.
-const RECENT: u64 = 1;
+const EARLY: u64 = 1;
 const CLOCK_SHIFT: u32 = 1;
 const CLOCK_MASK: u64 = Shadow::MAX >> CLOCK_SHIFT;
 
@@ -42,10 +42,15 @@ impl Default for WorkingSet {
 }
 
 impl WorkingSet {
+    /// Pages that have gone out so far.
+    pub fn pages_gone(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
     /// A page goes out; `was_early` if it had come back early.
     pub fn leave(&self, was_early: bool) -> Shadow {
         let now = self.clock.fetch_add(1, Ordering::Relaxed) & CLOCK_MASK;
-        Shadow::truncated(now << CLOCK_SHIFT | if was_early { RECENT } else { 0 })
+        Shadow::truncated(now << CLOCK_SHIFT | if was_early { EARLY } else { 0 })
     }
 
     /// A page with this shadow comes back while `resident_pages` of the run are in memory.
@@ -57,7 +62,7 @@ impl WorkingSet {
         let distance = now.wrapping_sub(shadow.value() >> CLOCK_SHIFT) & CLOCK_MASK;
         if distance > resident_pages {
             Return::Late
-        } else if shadow.value() & RECENT == 0 {
+        } else if shadow.value() & EARLY == 0 {
             Return::Early
         } else {
             Return::EarlyAgain

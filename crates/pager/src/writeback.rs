@@ -75,20 +75,23 @@ impl Writeback {
     /// Write a batch out. What the full pool refuses stays in its frame and goes to the end of the queue.
     fn write(&self, core: &Core, batch: &[Entry], scratch: &mut Scratch) -> bool {
         let mut refused = Vec::new();
+        let mut is_limited = false;
+        core.shrinker.make_room(core, batch.len(), scratch);
         core.engine
             .write_out_all(0, batch, scratch, |entry, outcome| match outcome {
                 Ok(written) => count(core, written),
                 // Given up meanwhile.
                 Err(WriteOutError::NotCached) => {}
-                Err(WriteOutError::Full | WriteOutError::Unwritable(_) | WriteOutError::Busy) => {
+                Err(error) => {
+                    is_limited |= error == WriteOutError::Limited;
                     refused.push(entry);
                 }
             });
         let full = !refused.is_empty();
-        core.governor.note_full(full);
+        core.governor.note_full(full, is_limited);
         if full {
             self.push(refused);
-            core.shed_kept_copies();
+            core.shed_kept_copies(|_| true);
         }
         !full
     }

@@ -117,3 +117,33 @@ fn a_run_inside_a_run_is_refused() {
     assert_eq!(text(&output.stdout), "");
     assert!(text(&output.stderr).contains("already running under vswap"));
 }
+
+#[test]
+fn groups_are_named_and_limited_as_was_expected() {
+    let run = |options: &[&str]| {
+        let arguments = [&["run", "--ram", "64M"], options, &["--", "true"]].concat();
+        refused(&arguments)
+    };
+    let long = "x".repeat(256);
+    for (options, expected) in [
+        (&["--group", ""][..], "empty part"),
+        (&["--group", "a//b"][..], "empty part"),
+        (&["--group", "/a"][..], "empty part"),
+        (&["--group", "a/../b"][..], "a part \"..\""),
+        (&["--group", "a\u{1b}[2J"][..], "control character"),
+        (&["--group", &long][..], "256 bytes"),
+        (&["--group", "a/b/c/d/e/f/g/h/i"][..], "9 parts"),
+        (&["--swap-max", "1G"][..], "--group"),
+        (&["--no-writeback"][..], "--group"),
+        (&["--group", "a", "--swap-max", "50%"][..], "no unit"),
+        (
+            &["--group", "a", "--pool-max", "lots"][..],
+            "expected a number",
+        ),
+    ] {
+        let (status, message) = run(options);
+        assert_eq!(status, Some(125), "{options:?}: {message}");
+        assert!(message.contains(expected), "{options:?}: {message}");
+        assert!(!message.contains("\u{1b}[2J"), "{message:?}");
+    }
+}

@@ -33,6 +33,11 @@ fn a_living_run_is_listed_and_a_dead_one_is_not() {
     });
     assert_eq!(found["command"], serde_json::json!(["sleep", "1000"]));
     assert_eq!(found["limit_bytes"], 256 << 20);
+    // What the kernel shows of its virtual area: slots in use, and pages that got none.
+    assert_eq!(
+        (&found["swapped_pages"], &found["alloc_reject"]),
+        (&0.into(), &0.into())
+    );
     assert!(found["program_pid"].as_u64().expect("pid") > u64::from(pid));
     assert!(found.get("exit_status").is_none());
 
