@@ -5,6 +5,7 @@
 //! not, 2 that the run could not be done.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -15,6 +16,8 @@ use vswap_bench::size::parse_bytes;
 
 #[path = "vswap-workload/memhog.rs"]
 mod memhog;
+#[path = "vswap-workload/moving.rs"]
+mod moving;
 #[path = "vswap-workload/phases.rs"]
 mod phases;
 #[path = "vswap-workload/usemem.rs"]
@@ -36,6 +39,8 @@ struct Command {
 enum Workload {
     /// Fill memory, read it in order, read and write it at random, verify all of it.
     FillReadWrite(FillReadWrite),
+    /// Fill memory, use few of its pages often and those by turns, verify all of it.
+    Zipf(Zipf),
     /// Fill memory as fast as it goes, then rewrite and verify it round and round.
     Memhog(Memhog),
     /// Tasks that write their memory word by word, with the options of vm-scalability's usemem.
@@ -77,12 +82,36 @@ struct FillReadWrite {
     /// Accesses of each random phase; as many as there are pages unless given.
     #[arg(long)]
     count: Option<usize>,
+    /// Adds a phase that reads from the end to the beginning.
+    #[arg(long)]
+    backward: bool,
     /// Adds a phase with Zipf-distributed accesses of this exponent, such as 0.99.
     #[arg(long)]
     zipf: Option<f64>,
     /// Share of writes in the Zipf phase, in percent.
     #[arg(long, default_value_t = 20)]
     zipf_write_percent: usize,
+}
+
+#[derive(Args)]
+struct Zipf {
+    #[command(flatten)]
+    common: Common,
+    /// Accesses in all; as many as there are pages unless given.
+    #[arg(long)]
+    count: Option<usize>,
+    /// The exponent: the larger, the fewer pages are hot.
+    #[arg(long, default_value_t = 0.99)]
+    exponent: f64,
+    /// Share of writes, in percent.
+    #[arg(long, default_value_t = 20)]
+    write_percent: usize,
+    /// Pages that a set of hot ones has, in percent of all: no other is used while it is its turn.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
+    hot_percent: u8,
+    /// Sets of hot pages, one after the other.
+    #[arg(long, default_value = "4")]
+    hot_sets: NonZeroUsize,
 }
 
 #[derive(Args)]
@@ -232,6 +261,7 @@ impl Common {
 fn main() -> ExitCode {
     let result = match Command::parse().workload {
         Workload::FillReadWrite(options) => phases::run(&options),
+        Workload::Zipf(options) => moving::run(&options),
         Workload::Memhog(options) => memhog::run(&options),
         Workload::Usemem(options) => {
             return match usemem::run(&options) {

@@ -74,6 +74,27 @@ pub fn swapoff_in_the_middle(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// The only area goes: the pool, which had half of the limit as long as there was one, takes all of it in.
+pub fn swapoff_of_the_only_area(context: &Context) -> Outcome {
+    let place = directory(context, "private")?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let job = Job::new(workload_binary()?).args(["memhog", "170M", "--seconds", "10"]);
+    let running = start(
+        context,
+        &launcher,
+        &with_areas(job, std::slice::from_ref(&place)),
+    )?;
+    let run = running.pid().to_string();
+    let off = context.vswap(&["swapoff", &place, "--run", &run])?;
+    ensure!(off.status.success(), "swapoff: {off:?}");
+    ensure!(
+        list(context, running.pid())?.is_empty(),
+        "an area is listed after swapoff"
+    );
+    launcher.finish(running)?;
+    Ok(())
+}
+
 /// Nothing else has room: the area stays, with what is on it and with its priority.
 pub fn swapoff_without_room(context: &Context) -> Outcome {
     let place = directory(context, "private")?;

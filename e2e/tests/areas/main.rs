@@ -6,7 +6,9 @@ use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
 mod breaks;
+mod groups;
 mod live;
+mod moving;
 mod refused;
 mod used;
 
@@ -15,9 +17,18 @@ const TESTS: &[Test] = &[
     Test::new("areas_without_a_pool", 180, used::areas_without_a_pool),
     Test::new("private_file", 120, used::private_file),
     Test::new("priorities", 120, used::priorities),
+    Test::new("cold_pages_go_first", 180, moving::cold_pages_go_first),
     Test::new("swapoff_in_the_middle", 180, live::swapoff_in_the_middle),
+    Test::new(
+        "swapoff_of_the_only_area",
+        120,
+        live::swapoff_of_the_only_area,
+    ),
     Test::new("swapoff_without_room", 120, live::swapoff_without_room),
     Test::new("swapoff_interrupted", 120, live::swapoff_interrupted),
+    Test::new("swap_max", 120, groups::swap_max),
+    Test::new("no_writeback", 120, groups::no_writeback),
+    Test::new("group_full", 120, groups::group_full),
     Test::new("full_file_system", 120, breaks::full_file_system),
     Test::new("unreadable_page", 120, breaks::unreadable_page),
     Test::new("refused", 60, refused::refused),

@@ -14,6 +14,9 @@ const LIMIT_BYTES: u64 = 96 * MIB;
 /// More than the limit's pool holds at the content's ratio.
 const CONTENT: &str = "448M";
 const AREA_BYTES: u64 = 512 * MIB;
+/// Pages that one backward read of the content finds in the swap cache, at the least: half of it is in areas then, and
+/// comes in windows of up to eight.
+const BACKWARD_HITS_MIN: u64 = 10_000;
 /// Random accesses of each phase: one costs a request to a disk.
 const RANDOM: &str = "10000";
 
@@ -108,7 +111,10 @@ pub fn areas_without_a_pool(context: &Context) -> Outcome {
 pub fn private_file(context: &Context) -> Outcome {
     let place = context.place().join("private");
     fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
-    let job = with_areas(workload(CONTENT)?, &[place.display().to_string()]);
+    let job = with_areas(
+        workload(CONTENT)?.args(["--backward"]),
+        &[place.display().to_string()],
+    );
     let launcher = context.limited(LIMIT_BYTES)?;
     let running = launcher.start(&job.vswap_options(["--pool", "off"]))?;
     running.until("the area to be used", || {
@@ -123,6 +129,16 @@ pub fn private_file(context: &Context) -> Outcome {
         "{written} written, {read} read"
     );
     ensure!(is_empty(&place)?, "the file of a private area stayed");
+    // Whoever reads backwards finds in the swap cache what came along.
+    let figure = |key: &str| ended.summary.as_ref().and_then(|s| s[key].as_u64());
+    let (along, hits) = (figure("pages_read_ahead"), figure("read_ahead_hits"));
+    context.say(format!(
+        "{along:?} pages were read ahead, {hits:?} were wanted"
+    ));
+    ensure!(
+        hits.is_some_and(|hits| hits > BACKWARD_HITS_MIN),
+        "{hits:?} hits of {along:?} pages that were read ahead"
+    );
     Ok(())
 }
 

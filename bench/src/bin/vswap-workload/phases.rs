@@ -28,7 +28,7 @@ impl Versions {
     }
 }
 
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     setup: &'a Setup,
     versions: Versions,
     seed: u64,
@@ -36,14 +36,7 @@ struct Run<'a> {
 
 pub(crate) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
     let setup = options.common.setup()?;
-    let pages = setup.region.pages();
-    let versions = Versions((0..pages).map(|_| AtomicU32::new(0)).collect());
-    let run = Run {
-        setup: &setup,
-        versions,
-        seed: options.common.seed,
-    };
-    Ok(run.all(options))
+    Ok(Run::new(&setup, options.common.seed).all(options))
 }
 
 /// The share of `total` that falls to `thread`.
@@ -51,7 +44,31 @@ pub(crate) fn share(total: usize, thread: usize, threads: usize) -> Range<usize>
     total * thread / threads..total * (thread + 1) / threads
 }
 
-impl Run<'_> {
+/// Accesses that go to few pages often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Skewed {
+    pub count: usize,
+    pub exponent: f64,
+    pub write_percent: usize,
+    /// Pages of a hot set, in percent of all.
+    pub percent: u8,
+    /// Which set of pages is the hot one.
+    pub hot: usize,
+    /// Hot sets that there are, evenly apart.
+    pub hot_sets: usize,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(setup: &'a Setup, seed: u64) -> Run<'a> {
+        let pages = setup.region.pages();
+        let versions = Versions((0..pages).map(|_| AtomicU32::new(0)).collect());
+        Run {
+            setup,
+            versions,
+            seed,
+        }
+    }
+
     fn all(&self, options: &FillReadWrite) -> Result<(), Mismatch> {
         let count = options.count.unwrap_or(self.setup.region.pages());
         self.phase("fill", |thread, latencies| {
@@ -61,6 +78,11 @@ impl Run<'_> {
         self.phase("seq_read", |thread, latencies| {
             self.read_in_order(thread, latencies)
         })?;
+        if options.backward {
+            self.phase("backward_read", |thread, latencies| {
+                self.read_backward(thread, latencies)
+            })?;
+        }
         self.phase("random_read", |thread, latencies| {
             self.read_at_random(thread, count, latencies)
         })?;
@@ -69,9 +91,16 @@ impl Run<'_> {
             Ok(())
         })?;
         if let Some(exponent) = options.zipf {
-            let write_percent = options.zipf_write_percent;
+            let skewed = Skewed {
+                count,
+                exponent,
+                write_percent: options.zipf_write_percent,
+                percent: 100,
+                hot: 0,
+                hot_sets: 1,
+            };
             self.phase("zipf", |thread, latencies| {
-                self.zipf(thread, count, (exponent, write_percent), latencies)
+                self.zipf(thread, skewed, latencies)
             })?;
         }
         // SAFETY: the threads of the phases before have ended.
@@ -79,7 +108,7 @@ impl Run<'_> {
         self.phase("verify", |thread, latencies| self.verify(thread, latencies))
     }
 
-    fn phase(
+    pub(crate) fn phase(
         &self,
         name: &str,
         work: impl Fn(usize, &mut Latencies) -> Result<(), Mismatch> + Sync,
@@ -100,7 +129,7 @@ impl Run<'_> {
         Random::new(self.seed ^ phase << 32 ^ (thread as u64) << 48)
     }
 
-    fn fill(&self, thread: usize, latencies: &mut Latencies) {
+    pub(crate) fn fill(&self, thread: usize, latencies: &mut Latencies) {
         let Setup {
             region, content, ..
         } = self.setup;
@@ -113,6 +142,11 @@ impl Run<'_> {
     fn read_in_order(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
         self.part(thread)
             .try_for_each(|page| self.read_stamp(page, latencies))
+    }
+
+    fn read_backward(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+        let mut pages = self.part(thread).rev();
+        pages.try_for_each(|page| self.read_stamp(page, latencies))
     }
 
     fn read_at_random(
@@ -164,21 +198,23 @@ impl Run<'_> {
         }
     }
 
-    fn zipf(
+    pub(crate) fn zipf(
         &self,
         thread: usize,
-        count: usize,
-        (exponent, write_percent): (f64, usize),
+        skewed: Skewed,
         latencies: &mut Latencies,
     ) -> Result<(), Mismatch> {
-        let mut random = self.random(thread, 3);
+        let mut random = self.random(thread, 3 + skewed.hot as u64);
         let part = self.part(thread);
-        let zipf = Zipf::new(part.len(), exponent);
-        for _ in share(count, thread, self.setup.stage.threads()) {
+        let hot_pages = (part.len() * usize::from(skewed.percent) / 100).max(1);
+        let zipf = Zipf::new(hot_pages, skewed.exponent);
+        let first = part.len() * skewed.hot / skewed.hot_sets;
+        for _ in share(skewed.count, thread, self.setup.stage.threads()) {
             // Ranks are scattered over the part by a multiplier without common factors with the
             // usual page counts, so that hot pages are not neighbours.
-            let page = part.start + zipf.sample(&mut random) * 1_000_003 % part.len();
-            if random.below(100) < write_percent {
+            let rank = first + zipf.sample(&mut random);
+            let page = part.start + rank * 1_000_003 % part.len();
+            if random.below(100) < skewed.write_percent {
                 self.write_stamp(page, latencies);
             } else {
                 self.read_stamp(page, latencies)?;
@@ -187,7 +223,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn verify(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+    pub(crate) fn verify(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
         let Setup {
             region, content, ..
         } = self.setup;
