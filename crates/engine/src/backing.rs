@@ -202,6 +202,7 @@ mod tests {
         assert_eq!(Backing::from_raw(TAG_PHYSICAL).stored(), None);
         assert_eq!(Backing::NONE.raw(), 0);
     }
+
     #[test]
     fn what_is_known_of_a_page_does_not_touch_its_name() {
         let handle = Handle::from_raw((1 << Handle::BITS) - 1).expect("not zero");
