@@ -15,7 +15,7 @@ use crate::command::{self, TestCounts};
 use crate::step::Report;
 
 /// How often a guard may come out right without its rule: what is left out is mostly a race.
-const TRIES: u32 = 5;
+const TRIES: u32 = 10;
 /// Longest time of one run; those that hang take all of it.
 const RUN_LIMIT: Duration = Duration::from_secs(20);
 /// How often a run is looked at.

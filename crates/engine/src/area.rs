@@ -12,6 +12,7 @@
 //! CPUs. Who wants an area's figures adds its clusters up.
 
 mod close;
+mod cold;
 mod discard;
 
 use std::ops::Range;
@@ -29,6 +30,8 @@ use crate::lists::Lists;
 use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+
+pub(crate) use cold::Hand;
 
 /// Figures of the area, summed over its clusters.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,6 +17,7 @@
 mod closing;
 mod discard;
 mod physical;
+mod tiers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -245,8 +246,9 @@ impl Areas {
         let physical = AreaId::physical(index as usize).and_then(|id| self.get(id))?;
         let words = up_to(order, words);
         let first =
-            (!physical.is_failing()).then(|| physical.area.allocate_near(cpu, order, words))?;
-        Some((first?, words.len()))
+            (!physical.is_failing()).then(|| physical.area.allocate_near(cpu, order, words))??;
+        physical.count_taken(words.len());
+        Some((first, words.len()))
     }
 
     /// The CPU has used up its cluster of this order, or never had one: takes the longest run of the highest priority
@@ -282,16 +284,21 @@ impl Areas {
             return Some(taken);
         }
         let words = up_to(order, words);
-        let allocate = |id: &AreaId| {
-            let physical = self.get(*id).filter(|physical| !physical.is_failing())?;
-            physical.area.allocate(cpu, order, words).ok()
-        };
         let mut in_turn = equals.iter().enumerate();
-        let (at, first) = in_turn.find_map(|(at, id)| Some((at, allocate(id)?)))?;
+        let (at, first) =
+            in_turn.find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words)?)))?;
         // Release pairs with the Acquire in `allocate`: the area is there.
         current.store(index_of(equals[at]), Ordering::Release);
         equals[at..].rotate_left(1);
         Some((first, words.len()))
+    }
+
+    /// Takes a run of an area that does not fail.
+    fn take_of(&self, id: AreaId, cpu: usize, order: Order, words: &[Word]) -> Option<Entry> {
+        let physical = self.get(id).filter(|physical| !physical.is_failing())?;
+        let first = physical.area.allocate(cpu, order, words).ok()?;
+        physical.count_taken(words.len());
+        Some(first)
     }
 
     /// Frees a slot that held a page: if the area failed for want of room, there is some again.
@@ -307,6 +314,7 @@ impl Areas {
         let physical = self.get(entry.area());
         let locked = physical.and_then(|physical| Some((physical, physical.area.lock(entry)?)));
         if let Some((physical, (mut cluster, _))) = locked {
+            physical.count_freed();
             physical.area.release_slot(&mut cluster, entry);
         }
     }
@@ -315,6 +323,14 @@ impl Areas {
     pub(crate) fn owner(&self, physical: Entry) -> Option<Entry> {
         let (cluster, slot) = self.get(physical.area())?.area.locate(physical)?;
         cluster.word(slot).owner()
+    }
+
+    /// Marks the page in a slot as read. The caller has it pinned.
+    pub(crate) fn mark_read(&self, physical: Entry) {
+        let area = self.get(physical.area());
+        if let Some((cluster, slot)) = area.and_then(|area| area.area.locate(physical)) {
+            cluster.mark_read(slot);
+        }
     }
 
     /// Whether the area's storage answers at once.

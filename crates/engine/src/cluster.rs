@@ -204,6 +204,16 @@ impl Cluster {
         })
     }
 
+    /// Marks a physical slot: its page was read. The caller has it pinned behind its virtual slot, so it stays in use.
+    pub(crate) fn mark_read(&self, slot: usize) {
+        // Relaxed: nothing is read through it. Looked at first, so that readers share the line while nothing changes.
+        if let Some(words) = self.words()
+            && words[slot].load(Ordering::Relaxed) & Word::READ == 0
+        {
+            words[slot].fetch_or(Word::READ, Ordering::Relaxed);
+        }
+    }
+
     /// A slot's backing word, for pinning without a lock.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Option<&AtomicU64> {
@@ -339,6 +349,14 @@ impl<'a> ClusterGuard<'a> {
         self.state.zero = self.state.zero + u16::from(word.is_zero()) - u16::from(before.is_zero());
         // Release pairs with the Acquire in `Cluster::word`.
         self.words[slot].store(word.raw(), Ordering::Release);
+    }
+
+    /// Takes the mark of having been read away from a slot in use; false if it had none.
+    pub(crate) fn take_read_mark(&self, slot: usize) -> bool {
+        // Relaxed: as above. Nobody frees the slot while we hold the lock.
+        let had =
+            |word: &AtomicU64| word.fetch_and(!Word::READ, Ordering::Relaxed) & Word::READ != 0;
+        self.word(slot).is_read() && had(&self.words[slot])
     }
 
     /// What is behind a slot; nothing in an area without virtual tables.

@@ -22,12 +22,14 @@ mod charge;
 mod cluster;
 pub mod codec;
 mod count;
+mod demote;
 mod directory;
 mod engine;
 mod entry;
 mod exchange;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod far_end;
+mod fetch;
 mod frame;
 mod groups;
 pub mod header;
@@ -54,6 +56,7 @@ pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, Swap
 pub use cluster::SLOTS_PER_CLUSTER;
 pub use codec::{Codec, Scratch};
 pub use count::DupError;
+pub use demote::Demotion;
 pub use engine::{Config, ConfigError, Engine};
 pub use entry::{AreaId, Entry, SLOTS_MAX};
 pub use frame::{FrameMut, FrameRef};

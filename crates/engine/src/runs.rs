@@ -48,6 +48,9 @@ impl Engine {
     pub(crate) fn read_runs(&self, wanted: &mut [Wanted<'_>]) {
         let areas = |a: &Wanted<'_>, b: &Wanted<'_>| a.physical.area() == b.physical.area();
         for of_area in wanted.chunk_by_mut(areas) {
+            of_area
+                .iter()
+                .for_each(|one| self.areas.mark_read(one.physical));
             let outcomes = self.read_area(of_area);
             for (run, outcome) in runs_of(of_area).zip(outcomes) {
                 match run {

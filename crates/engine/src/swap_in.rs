@@ -134,17 +134,23 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn is_physical(&self, entry: Entry) -> bool {
-        let Some((cluster, slot)) = self.space.locate(entry) else {
-            return false;
+        self.physical_of(entry).is_some()
+    }
+
+    /// The physical slot that the entry's content lies in alone; a hint.
+    #[inline]
+    pub(crate) fn physical_of(&self, entry: Entry) -> Option<Entry> {
+        let (cluster, slot) = self.space.locate(entry)?;
+        let Kind::Shadow(_) = cluster.word(slot).kind() else {
+            // One that was read ahead is in a frame as well.
+            return None;
         };
-        // One that was read ahead is in a frame as well.
-        let is_away = matches!(cluster.word(slot).kind(), Kind::Shadow(_));
         // Relaxed: nothing is read through it.
-        is_away
-            && cluster.backing(slot).is_some_and(|word| {
-                let stored = Backing::from_raw(word.load(Ordering::Relaxed)).stored();
-                matches!(stored, Some(Stored::Physical(_)))
-            })
+        let backing = cluster.backing(slot)?.load(Ordering::Relaxed);
+        match Backing::from_raw(backing).stored() {
+            Some(Stored::Physical(physical)) => Some(physical),
+            _ => None,
+        }
     }
 
     /// Copies the entry's content to `dst`. The count stays. Takes no lock; blocks while an area is read.

@@ -2,19 +2,13 @@
 //!
 //! 1. *Close.* No slot of the area is given out from here on (`area/close.rs`). It keeps its place in the order of
 //!    areas, where it is passed over, so that it is back where it was if the rest fails.
-//! 2. *Look.* The slots in use are gone through, again and again until there are none. A slot's word says which virtual
-//!    slot it stands behind, and that is only a hint: its writer may not have said so to the virtual slot yet, or the
-//!    page has just gone and the slot is about to be freed. It is the virtual slot's backing word that decides. If it
-//!    does not name this very slot, nothing is touched: somebody is about to finish, and the next pass sees what became
-//!    of it.
-//! 3. *Pin and read.* If it does, one compare-exchange pins it, as a swap-in would: the slot stays behind this virtual
-//!    slot until we let go. Programs read the page meanwhile; if they put it, freeing is left to the last who has it
-//!    pinned. Neighbours are read at once. A page that cannot be read stays where it is.
-//! 4. *New home.* As for a page that is written out: zero flag, pool, a slot of another area.
-//! 5. *Exchange* (`exchange.rs`). One compare-exchange turns "in the old slot, pinned by us alone" into "in the new
+//! 2. *Fetch* (`fetch.rs`). The slots in use are gone through, again and again until there are none. Pages are pinned
+//!    where they lie, and read. What somebody else is at is left to the next pass, which sees what became of it.
+//! 3. *New home.* As for a page that is written out: zero flag, pool, a slot of another area.
+//! 4. *Exchange* (`exchange.rs`). One compare-exchange turns "in the old slot, pinned by us alone" into "in the new
 //!    place". It fails while others read from the old slot; they are waited for, a little. Then the old slot is ours
 //!    alone and is freed.
-//! 6. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
+//! 5. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
 //!    else is at the storage. So it is closed, and the area's number is free.
 //!
 //! Pins are taken in batches, but never waited for: waiting with pins held could go in a circle.
@@ -29,12 +23,11 @@ use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::entry::{AreaId, Entry};
 use crate::exchange::Settled;
+use crate::fetch::Fetched;
 use crate::pages::Page;
-use crate::runs::Wanted;
-use crate::swap_in::Pin;
 use crate::sync::yield_now;
 use crate::table::Word;
-use crate::write_out::{Coming, Leaving};
+use crate::write_out::Coming;
 
 /// Pages that are read and moved at a time: large enough a request for a disk, and little memory at a time when there
 /// may be none. One under the model checkers, where each is a page of a stack.
@@ -188,31 +181,14 @@ impl Emptying<'_> {
 
     fn move_batch(&mut self, batch: &[(Entry, Word)], pass: &mut Pass) -> Result<(), SwapOffError> {
         let engine = self.engine;
-        let mut pinned = Vec::with_capacity(batch.len());
-        for (&(physical, word), page) in batch.iter().zip(&mut self.pages) {
-            let Some(entry) = word.owner() else {
-                // Damaged: nobody knows whose page it is.
-                pass.unreadable += 1;
-                continue;
-            };
-            match engine.pin_behind(physical, entry) {
-                Pin::Taken(_) => pinned.push(Wanted::new(0, entry, physical, page)),
-                Pin::Nothing | Pin::Crowded => pass.waiting += 1,
-            }
-        }
-        engine.read_runs(&mut pinned);
-        let mut old_slots = Vec::with_capacity(pinned.len());
-        let mut leaving = Vec::with_capacity(pinned.len());
-        for one in pinned {
-            if one.read.is_err() {
-                pass.unreadable += 1;
-                engine.unpin_entry(one.entry);
-                continue;
-            }
-            old_slots.push(one.physical);
-            let group = engine.group_of(one.entry);
-            leaving.push(Leaving::new(one.entry, group, &*one.page));
-        }
+        let Fetched {
+            mut leaving,
+            slots,
+            held,
+            unreadable,
+        } = engine.fetch(batch, &mut self.pages);
+        pass.waiting += held as u64;
+        pass.unreadable += unreadable as u64;
         let scratch = &mut *self.scratch;
         leaving
             .iter_mut()
@@ -220,7 +196,7 @@ impl Emptying<'_> {
         engine.write_to_areas(CPU, &mut leaving, Coming::FromArea);
         let mut is_full = false;
         let mut uncharges = Uncharges::new(&engine.groups);
-        for (old, page) in old_slots.into_iter().zip(&leaving) {
+        for (old, page) in slots.into_iter().zip(&leaving) {
             let old = Backing::of(Stored::Physical(old));
             match engine.settle(old, page, &mut uncharges) {
                 Settled::Moved => pass.moved += 1,

@@ -9,8 +9,8 @@
 //!         +--------+--+---------------------------+--------------------+-+-+
 //! cached  | count  |Z |             0             |   frame (32 bits)  |1 0| used, content in a frame
 //!         +--+-----+--+---------------------------+------------------+-+---+
-//! pointer |C |                virtual slot offset (60 bits)          |1 0 0| physical slot behind a virtual one
-//!         +--+-------------------------------------------------------+-----+
+//! pointer |C R|               virtual slot offset (59 bits)          |1 0 0| physical slot behind a virtual one
+//!         +---+------------------------------------------------------+-----+
 //! bad     |                 1 1 1 ... 1 1 1                          |0 0 0| never to be used
 //!         +----------------------------------------------------------+-----+
 //! ```
@@ -18,8 +18,10 @@
 //! *count* is how many page-table references the slot has: 0..=14 as it stands, 15 = look in the cluster's extend
 //! table.
 //! *Z* says that the page is all zeros and stored nowhere. *C* says that the virtual slot has count 0 and is only
-//! cached. A used slot is never null: a slot without a known age has shadow value 0 and the mark. Conversions between
-//! shadow and cached keep count and Z. Words are written under the cluster's lock and read without.
+//! cached. *R* says that the page was read since a hand that looks for cold ones came by (`area/cold.rs`); whoever has
+//! the page pinned may set it without the lock. A used slot is never null: a slot without a known age has shadow value
+//! 0 and the mark. Conversions between shadow and cached keep count and Z. All else is written under the cluster's lock
+//! and read without.
 
 use crate::entry::{AreaId, Entry};
 use crate::shadow::Shadow;
@@ -40,7 +42,9 @@ const POINTER_MARK_BITS: u32 = 3;
 
 const FRAME_BITS: u32 = 32;
 const FRAME_MASK: u64 = ((1 << FRAME_BITS) - 1) << CACHED_MARK_BITS;
-const POINTER_BITS: u32 = 60;
+const POINTER_BITS: u32 = 59;
+const READ_SHIFT: u32 = 62;
+const READ_FLAG: u64 = 1 << READ_SHIFT;
 const CACHE_ONLY_SHIFT: u32 = 63;
 const CACHE_ONLY_FLAG: u64 = 1 << CACHE_ONLY_SHIFT;
 
@@ -57,7 +61,8 @@ const _: () = assert!(ZERO_SHIFT + 1 == COUNT_SHIFT);
 const _: () = assert!(SHADOW_MARK_BITS + Shadow::BITS == ZERO_SHIFT);
 const _: () = assert!(CACHED_MARK_BITS + FRAME_BITS <= ZERO_SHIFT);
 const _: () = assert!(FRAME_BITS == u32::BITS);
-const _: () = assert!(POINTER_MARK_BITS + POINTER_BITS == CACHE_ONLY_SHIFT);
+const _: () =
+    assert!(POINTER_MARK_BITS + POINTER_BITS == READ_SHIFT && READ_SHIFT + 1 == CACHE_ONLY_SHIFT);
 const _: () = assert!(FRAME_MASK & FLAGS_MASK == 0 && FRAME_MASK & CACHED_MARK == 0);
 // A count needs three values at least (none, some, overflow); one of them is the overflow mark.
 const _: () = assert!(COUNT_BITS >= 2);
@@ -157,7 +162,7 @@ impl Word {
             Kind::Cached(frame)
         } else if raw & POINTER_MARK != 0 {
             Kind::Pointer {
-                offset: (raw & !CACHE_ONLY_FLAG) >> POINTER_MARK_BITS,
+                offset: (raw & !(CACHE_ONLY_FLAG | READ_FLAG)) >> POINTER_MARK_BITS,
                 cache_only: raw & CACHE_ONLY_FLAG != 0,
             }
         } else if raw == 0 {
@@ -183,6 +188,14 @@ impl Word {
             Kind::Pointer { offset, .. } => Entry::at(AreaId::VIRTUAL, offset),
             _ => None,
         }
+    }
+
+    /// What is set in the word of a physical slot whose page was read.
+    pub(crate) const READ: u64 = READ_FLAG;
+
+    /// True for a physical slot whose page was read since a hand came by.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self.kind(), Kind::Pointer { .. }) && self.0 & READ_FLAG != 0
     }
 
     /// The frame that holds the content, if one does.
@@ -257,10 +270,13 @@ mod tests {
                 }
             }
         }
-        for offset in [0, 1, 1 << 59, POINTER_MAX - 1, POINTER_MAX] {
+        for offset in [0, 1, 1 << 58, POINTER_MAX - 1, POINTER_MAX] {
             for cache_only in [false, true] {
                 let word = Word::pointer(offset, cache_only).expect("in range");
                 assert_eq!(word.kind(), Kind::Pointer { offset, cache_only });
+                let read = Word::from_raw(word.raw() | Word::READ);
+                assert_eq!(read.kind(), word.kind());
+                assert!(read.is_read() && !word.is_read());
             }
         }
         assert_eq!(Word::pointer(POINTER_MAX + 1, false), None);

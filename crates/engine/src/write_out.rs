@@ -284,16 +284,7 @@ impl Engine {
 
     /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room.
     pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
-        let offsets = entries.map(Entry::offset);
-        // No entry's offset is too wide for a word; were one, its page would stay in its frame.
-        let words: Vec<Word> = offsets
-            .map_while(|offset| Word::pointer(offset, false))
-            .collect();
-        let mut slots = Vec::with_capacity(words.len());
-        while let Some((first, count)) = self.areas.allocate(cpu, &words[slots.len()..]) {
-            slots.extend((0..count).map(|at| first.behind(at)));
-        }
-        slots
+        slots_from(entries, |words| self.areas.allocate(cpu, words))
     }
 
     /// Writes pages to `slots`, one each, and each row of neighbours at once.
@@ -387,6 +378,23 @@ impl Engine {
         self.frames.release(index);
         Ok(written)
     }
+}
+
+/// Slots for the pages of the first of `entries`, in runs that `allocate` takes for these words until it has none.
+pub(crate) fn slots_from(
+    entries: impl Iterator<Item = Entry>,
+    mut allocate: impl FnMut(&[Word]) -> Option<(Entry, usize)>,
+) -> Vec<Entry> {
+    // No entry's offset is too wide for a word; were one, its page would stay where it is.
+    let words: Vec<Word> = entries
+        .map(Entry::offset)
+        .map_while(|offset| Word::pointer(offset, false))
+        .collect();
+    let mut slots = Vec::with_capacity(words.len());
+    while let Some((first, count)) = allocate(&words[slots.len()..]) {
+        slots.extend((0..count).map(|at| first.behind(at)));
+    }
+    slots
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -202,6 +202,7 @@ impl Run {
             }
             Operation::WriteOutAll { at, pages } => self.write_out_all(at, pages),
             Operation::WriteBack { pages } => self.write_back(pages),
+            Operation::Demote { pages } => self.demote(pages),
             Operation::BeginGeneration => self.engine.begin_generation(),
             Operation::SwapIn(at) => {
                 if let Some(entry) = self.choose(at) {
@@ -216,10 +217,7 @@ impl Run {
             }
             Operation::Dup { at, times } => {
                 if let Some(entry) = self.choose(at) {
-                    for _ in 0..times {
-                        assert_eq!(self.engine.dup(entry), Ok(()));
-                    }
-                    self.model.get_mut(&entry).expect("alive").count += u32::from(times);
+                    self.dup(entry, times);
                 }
             }
             Operation::Put { at, times } => {
@@ -260,6 +258,13 @@ impl Run {
             self.check_figures();
             self.check_groups();
         }
+    }
+
+    fn dup(&mut self, entry: Entry, times: u8) {
+        for _ in 0..times {
+            assert_eq!(self.engine.dup(entry), Ok(()));
+        }
+        self.model.get_mut(&entry).expect("alive").count += u32::from(times);
     }
 
     /// What a page takes up in the pool, if it is there.
@@ -365,6 +370,31 @@ impl Run {
             let tried = done.pages + done.limited;
             assert!(tried >= pages.min(went + stays) && tried <= pages);
         }
+    }
+
+    /// Pages change areas and nothing else.
+    fn demote(&mut self, pages: usize) {
+        let before = self.used();
+        let done = self.engine.demote(2, 1, pages, &mut self.scratch);
+        let tried = done.pages + done.unreadable + done.refused + done.homeless;
+        assert!(tried <= pages, "{done:?}");
+        // Nobody else is at them.
+        assert_eq!(done.held, 0);
+        assert!(done.unreadable + done.refused == 0 || self.requests_left() == 0);
+        let after = self.used();
+        let went_bytes: u64 = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| before.saturating_sub(*after))
+            .sum();
+        let went = went_bytes / PAGE_BYTES as u64;
+        assert!(went <= done.pages as u64 && (went > 0) == (done.pages > 0));
+    }
+
+    /// Bytes in use in each area.
+    fn used(&self) -> Vec<u64> {
+        let areas = self.engine.areas();
+        areas.iter().map(|area| area.used_bytes).collect()
     }
 
     /// No page is refused as long as some area has a slot for it.

@@ -207,6 +207,7 @@ impl Pager {
             pages_in_areas: stats.pages_in_areas.get(),
             pages_in_areas_early: stats.pages_in_areas_early.get(),
             pages_written_back: stats.pages_written_back.get(),
+            pages_demoted: stats.pages_demoted.get(),
             write_back_failures: stats.write_back_failures.get(),
             pool_limit_hits: engine.pool_reject,
             fault_us_p50: latency.p50_us,

@@ -11,6 +11,10 @@
 //! pool that holds as much again. The same holds where pages compress well, as each that goes frees little. Rules and
 //! hysteresis are those of the kernel's zswap.
 //!
+//! Areas of different priority are tiers: when the clusters of a higher one are nearly all in use, what has been left
+//! alone for longest in it goes down, between the same marks. What comes back too early from a lower one does not keep
+//! its slot there, so that it leaves for a higher tier.
+//!
 //! Runs only with areas. Its lock is innermost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,6 +97,9 @@ impl Shrinker {
         if !core.areas.any_stays() {
             return;
         }
+        if core.engine.is_tier_crowded(LOW_PART) {
+            self.wake();
+        }
         let fill = self.look(core);
         if !is_short(&fill, fill.span_bytes, LOW_PART) || self.no_room.load(Ordering::Relaxed) {
             return;
@@ -110,15 +117,17 @@ impl Shrinker {
     }
 
     /// May a page that comes back keep its entry? In the pool that takes room that pages need which are nowhere else.
-    /// On an area it takes none, but if the page goes out again it is there: one that has come back too early, and
-    /// `packs`, had better be in the pool.
+    /// On an area it takes none, but if the page goes out again it is there: one that has come back too early had
+    /// better be in a higher tier, or, if it `packs`, in the pool.
     pub fn may_keep(&self, core: &Core, entry: Entry, packs: impl FnOnce() -> bool) -> bool {
-        if !core.areas.any() || self.pool_pages.load(Ordering::Relaxed) == 0 {
+        if !core.areas.any() {
             return true;
         }
         if core.engine.is_physical(entry) {
+            let has_pool = self.pool_pages.load(Ordering::Relaxed) > 0;
+            let has_better = || core.engine.lies_low(entry) || (has_pool && packs());
             let shadow = core.engine.shadow(entry).unwrap_or_default();
-            return !(self.is_early(core, shadow) && packs());
+            return !(self.is_early(core, shadow) && has_better());
         }
         !self.pressed.load(Ordering::Relaxed)
     }
@@ -167,9 +176,15 @@ impl Shrinker {
         fill
     }
 
-    /// One step towards a pool that has room again. False if there is nothing more to do.
+    /// One step towards areas and a pool that have room again. False if there is nothing more to do.
     fn step(&self, core: &Core, scratch: &mut Scratch) -> bool {
-        if !core.areas.any_stays() || self.no_room.load(Ordering::Relaxed) {
+        // Areas first: what leaves the pool goes to the highest that has room.
+        core.areas.any_stays() && (demote(core, scratch) | self.empty_pool(core, scratch))
+    }
+
+    /// False if the pool has room, or nothing more can be moved from it.
+    fn empty_pool(&self, core: &Core, scratch: &mut Scratch) -> bool {
+        if self.no_room.load(Ordering::Relaxed) {
             return false;
         }
         let fill = self.look(core);
@@ -237,6 +252,15 @@ pub fn start(core: &Arc<Core>) {
             }
         }
     });
+}
+
+/// Move a batch of pages down from an area that is nearly full. False if there is none, or nothing moves.
+fn demote(core: &Core, scratch: &mut Scratch) -> bool {
+    let done = core.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
+    core.stats.pages_demoted.add(done.pages as u64);
+    let failed = done.refused + done.unreadable;
+    core.stats.write_back_failures.add(failed as u64);
+    done.pages > 0
 }
 
 /// Give back what is between objects, if that is much: objects that come fill the holes of those that go.

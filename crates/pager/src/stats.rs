@@ -53,7 +53,9 @@ pub struct Stats {
     pub pages_in_areas_early: Counter,
     /// Pages moved from the pool to areas.
     pub pages_written_back: Counter,
-    /// Pages that stayed in the pool because an area could not be written, or because they are damaged.
+    /// Pages moved from an area to one of lower priority.
+    pub pages_demoted: Counter,
+    /// Pages that stayed in pool or area because an area could not be written or read, or because they are damaged.
     pub write_back_failures: Counter,
     /// Pages moved out whose entry was still kept: nothing to compress.
     pub pages_dropped_clean: Counter,

@@ -44,7 +44,9 @@ pub struct Status {
     pub pages_in_areas_early: u64,
     /// Pages moved from the pool to areas since the start because nobody had touched them for long.
     pub pages_written_back: u64,
-    /// Times that this failed: an area could not be written, or the page was damaged. It stays in the pool.
+    /// Pages moved from an area to one of lower priority since the start because nobody had touched them for long.
+    pub pages_demoted: u64,
+    /// Times that either failed: an area could not be written or read, or the page was damaged. It stays where it was.
     pub write_back_failures: u64,
     /// Pages that the pool refused since the start because it was at its limit.
     pub pool_limit_hits: u64,

@@ -102,6 +102,9 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
             pages: bytes.below(PAGES_AT_ONCE).into(),
         },
         43 => Operation::BeginGeneration,
+        44 => Operation::Demote {
+            pages: bytes.below(PAGES_AT_ONCE).into(),
+        },
         _ => Operation::SwapOff {
             at: bytes.u8().into(),
         },

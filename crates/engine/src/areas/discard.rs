@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::physical::Physical;
 use super::{Areas, NewArea};
+use crate::cluster::SLOTS_PER_CLUSTER;
 use crate::entry::Entry;
 use crate::order::Order;
 use crate::storage::StorageError;
@@ -56,6 +57,12 @@ impl Areas {
 }
 
 impl Physical {
+    /// Discards the clusters that have become empty, so many at most as the area has.
+    pub(crate) fn discard_emptied(&self) {
+        let clusters = self.usable.div_ceil(SLOTS_PER_CLUSTER as u64);
+        (0..clusters).find(|_| !self.discard_cluster());
+    }
+
     /// Discards one emptied cluster; false if none waits. A cluster that could not be discarded is free all the same.
     fn discard_cluster(&self) -> bool {
         let Some((cluster, slots)) = self.area.begin_discard() else {
@@ -93,7 +100,6 @@ fn usable(new: &NewArea) -> impl Iterator<Item = Range<u64>> + '_ {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::cluster::SLOTS_PER_CLUSTER;
     use crate::engine::Engine;
     use crate::entry::AreaId;
     use crate::swap_in::SwapIn;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{AreaFigures, NewArea};
-use crate::area::Area;
+use crate::area::{Area, Hand};
 use crate::entry::AreaId;
 use crate::pages::{PAGE_BYTES, Page};
 use crate::storage::{ReadRun, Storage, StorageError};
@@ -20,8 +20,10 @@ pub(crate) struct Physical {
     /// None once the area is swapped off. A request keeps a reference of its own, so the storage is closed when the
     /// last one is done.
     storage: Lock<Option<Arc<dyn Storage>>>,
-    pub(super) priority: i16,
-    usable: u64,
+    pub(crate) priority: i16,
+    pub(super) usable: u64,
+    /// Slots in use. Clusters know it too, and adding them up for each batch of pages that is written would take long.
+    used: AtomicU64,
     /// The last write failed: no page is given to it until one has left it.
     failing: AtomicBool,
     /// Why, for people.
@@ -30,6 +32,8 @@ pub(crate) struct Physical {
     is_closing: AtomicBool,
     /// It was swapped off: its number can be used again.
     is_gone: AtomicBool,
+    /// Where demotion goes on (`demote.rs`). Before the lock of a cluster.
+    pub(crate) hand: Lock<Hand>,
     /// The area that got its number next.
     pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,
@@ -44,12 +48,14 @@ impl Physical {
         Physical {
             area,
             usable: new.slots - new.bad.len() as u64,
+            used: AtomicU64::new(0),
             storage: Lock::new(Some(Arc::from(new.storage))),
             priority: new.priority,
             failing: AtomicBool::new(false),
             last_error: Lock::new(None),
             is_closing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
+            hand: Lock::new(Hand::default()),
             next: OncePtr::new(),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
@@ -59,12 +65,32 @@ impl Physical {
         }
     }
 
+    /// Slots were taken, which are the caller's.
+    pub(super) fn count_taken(&self, slots: usize) {
+        // Relaxed, here and below: how many there are, and nothing about which.
+        self.used.fetch_add(slots as u64, Ordering::Relaxed);
+    }
+
+    /// A slot is about to be free.
+    pub(super) fn count_freed(&self) {
+        self.used.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn free_slots(&self) -> u64 {
+        let used = self.used.load(Ordering::Relaxed);
+        self.usable.saturating_sub(used)
+    }
+
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -158,7 +184,7 @@ impl Physical {
             discard_errors: self.discard_errors.load(Ordering::Relaxed),
             failing: self.is_failing(),
             last_error: *self.last_error.lock(),
-            closing: self.is_closing.load(Ordering::Relaxed),
+            closing: self.is_closing(),
         }
     }
 }

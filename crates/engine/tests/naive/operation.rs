@@ -22,6 +22,9 @@ pub enum Operation {
     WriteBack {
         pages: usize,
     },
+    Demote {
+        pages: usize,
+    },
     BeginGeneration,
     SwapIn(usize),
     SwapInAll {
@@ -91,6 +94,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         6 => at.clone().prop_map(Operation::WriteOut),
         2 => (at.clone(), 2..=FRAMES).prop_map(|(at, pages)| Operation::WriteOutAll { at, pages }),
         2 => (0..2 * FRAMES).prop_map(|pages| Operation::WriteBack { pages }),
+        2 => (0..2 * FRAMES).prop_map(|pages| Operation::Demote { pages }),
         1 => Just(Operation::BeginGeneration),
         4 => at.clone().prop_map(Operation::SwapIn),
         2 => (at.clone(), 0..12usize)

@@ -6,6 +6,7 @@
 
 #[cfg(shuttle)]
 mod clusters;
+mod demote;
 mod groups;
 mod read_ahead;
 mod write_back;
@@ -17,6 +18,7 @@ use loom::{sync::Arc, thread};
 #[cfg(shuttle)]
 use shuttle::{sync::Arc, thread};
 
+pub use demote::*;
 pub use groups::*;
 pub use read_ahead::*;
 pub use write_back::*;
@@ -83,6 +85,9 @@ macro_rules! each_race {
             write_back_against_put,
             write_back_against_dup,
             write_back_against_swap_off,
+            demotion_against_swap_in,
+            demotion_against_put,
+            demotion_against_swap_off,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
@@ -119,15 +124,15 @@ fn engine_with_pool(frames: usize, pool_limit_bytes: u64) -> Shared {
 /// An engine without a pool and with an area of `slots` slots.
 fn engine_with_area(frames: usize, slots: usize) -> Shared {
     let engine = engine_with_pool(frames, 0);
-    swap_on(&engine, slots);
+    swap_on(&engine, slots, PRIORITY_DEFAULT);
     engine
 }
 
-fn swap_on(engine: &Engine, slots: usize) {
+fn swap_on(engine: &Engine, slots: usize, priority: i16) {
     let area = NewArea {
         slots: slots as u64,
         bad: Vec::new(),
-        priority: PRIORITY_DEFAULT,
+        priority,
         discard: Discard::Pages,
         rotating: false,
         storage: Box::new(Waited(RamStorage::new(slots))),
@@ -609,7 +614,7 @@ fn in_an_area(byte: u8) -> (Shared, Entry) {
     (engine, entry)
 }
 
-/// Swaps the only area off and leaves nothing of it.
+/// Swaps the first area off and leaves nothing of it.
 fn swap_off(engine: &Engine) {
     let id = engine.areas()[0].id;
     let result = engine.swap_off(id, &mut Scratch::new(), &|| false);

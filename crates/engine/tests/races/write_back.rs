@@ -2,7 +2,7 @@
 
 #[cfg(shuttle)]
 use vswap_engine::Written;
-use vswap_engine::{Engine, Entry, Scratch, WriteBack};
+use vswap_engine::{Engine, Entry, PRIORITY_DEFAULT, Scratch, WriteBack};
 
 use super::{
     Shared, assert_empty, assert_swapped_off, engine, read, spawn, swap_off, swap_on, written,
@@ -14,7 +14,7 @@ use super::{assert_all_written, out};
 fn cold_in_the_pool(pages: u8) -> (Shared, Vec<Entry>) {
     let engine = engine(1);
     let entries = (1..=pages).map(|byte| written(&engine, byte)).collect();
-    swap_on(&engine, usize::from(pages));
+    swap_on(&engine, usize::from(pages), PRIORITY_DEFAULT);
     // Old enough for the hand to take them when it first comes by.
     engine.begin_generation();
     engine.begin_generation();

@@ -1,0 +1,74 @@
+//! Areas of different priority as tiers: which of them are crowded while there is room below, and taking slots there.
+
+use super::{Areas, PRIORITY_DEFAULT, Physical, up_to};
+use crate::entry::{AreaId, Entry};
+use crate::order::Order;
+use crate::table::Word;
+
+impl Areas {
+    /// The areas of whose slots less than one in `part` is free while one of lower priority has a free one, the lowest
+    /// first, so that what is moved down makes room for what is above it.
+    pub(crate) fn crowded(&self, part: u64) -> Vec<&Physical> {
+        let order = self.order.lock();
+        let mut below_has_room = false;
+        let mut crowded = Vec::new();
+        for equals in order
+            .chunk_by(|&a, &b| self.priority_of(a) == self.priority_of(b))
+            .rev()
+        {
+            let equals = || equals.iter().filter_map(|&id| self.get(id));
+            if below_has_room {
+                crowded.extend(equals().filter(|area| area.is_crowded(part)));
+            }
+            below_has_room |= equals().any(Physical::has_room);
+        }
+        crowded
+    }
+
+    /// Is there an area of higher priority than that of this number?
+    pub(crate) fn is_lower(&self, id: AreaId) -> bool {
+        let priority = self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority);
+        let order = self.order.lock();
+        order
+            .first()
+            .is_some_and(|&first| self.priority_of(first) > priority)
+    }
+
+    /// As [`Areas::allocate`], in areas of lower priority than this. No CPU stays with an area that it was given slots
+    /// of like this: pages that leave memory go to the highest.
+    pub(crate) fn allocate_below(
+        &self,
+        priority: i16,
+        cpu: usize,
+        words: &[Word],
+    ) -> Option<(Entry, usize)> {
+        let order = Order::for_pages(words.len())?;
+        let mut areas = self.order.lock();
+        let below = areas.partition_point(|&id| self.priority_of(id) >= priority);
+        let equals =
+            areas[below..].chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
+        for equals in equals {
+            for order in order.and_below() {
+                let words = up_to(order, words);
+                let mut in_turn = equals.iter();
+                let first = in_turn.find_map(|&id| self.take_of(id, cpu, order, words));
+                if let Some(first) = first {
+                    equals.rotate_left(1);
+                    return Some((first, words.len()));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Physical {
+    /// Is less than one in `part` of its slots free?
+    pub(crate) fn is_crowded(&self, part: u64) -> bool {
+        !self.is_closing() && self.free_slots() < self.usable / part.max(1)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_closing() && !self.is_failing() && self.free_slots() > 0
+    }
+}
