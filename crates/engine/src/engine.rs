@@ -16,7 +16,9 @@ use crate::codec::{Codec, Scratch};
 use crate::count::DupError;
 use crate::entry::{AreaId, Entry};
 use crate::frame::{FRAMES_MAX, FrameMut, Frames};
-use crate::groups::{GroupError, GroupFigures, GroupId, GroupLimits, GroupName, Groups};
+use crate::groups::{
+    GroupCharges, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, Groups, slots_of_group,
+};
 use crate::pages::{PAGE_BYTES, Page, PageSource};
 use crate::read_ahead::ReadAhead;
 use crate::shadow::Shadow;
@@ -197,6 +199,19 @@ impl Engine {
     #[must_use]
     pub fn groups(&self) -> Vec<GroupFigures> {
         self.groups.figures()
+    }
+
+    /// What is charged to a group and to those inside it; nothing if it is the root or was removed. Takes no lock.
+    #[must_use]
+    pub fn group_charges(&self, id: GroupId) -> GroupCharges {
+        self.groups.charges(id)
+    }
+
+    /// Slots that are of this very group, which is not the root. Looks through all clusters, taking the lock of each
+    /// for a moment.
+    #[must_use]
+    pub fn group_slots(&self, id: GroupId) -> u64 {
+        slots_of_group(&self.space, id.index())
     }
 
     /// May another page of the group go to an area, as far as its limits are concerned? A hint.

@@ -74,6 +74,11 @@ impl GroupId {
         index: GroupIndex::ROOT,
         life: 0,
     };
+
+    /// The number that slots of the group bear.
+    pub(crate) fn index(self) -> GroupIndex {
+        self.index
+    }
 }
 
 /// Why a group could not be made, changed or removed.
@@ -132,6 +137,15 @@ pub struct GroupFigures {
     pub limits: GroupLimits,
     /// What its limits have refused.
     pub events: GroupEvents,
+}
+
+/// What is charged to one group and to those inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GroupCharges {
+    /// Bytes in physical areas.
+    pub swap_bytes: u64,
+    /// Bytes of payload in the pool.
+    pub pool_bytes: u64,
 }
 
 /// Which groups there are.
@@ -333,6 +347,15 @@ impl Groups {
         figures.collect()
     }
 
+    /// What is charged to a group now. Takes no lock.
+    pub(crate) fn charges(&self, id: GroupId) -> GroupCharges {
+        let group = self.alive(id);
+        group.map_or_else(GroupCharges::default, |group| GroupCharges {
+            swap_bytes: group.charged(Resource::Swap),
+            pool_bytes: group.charged(Resource::Pool),
+        })
+    }
+
     /// May another page of the group go to an area, as far as its limits are concerned? A hint.
     pub(crate) fn has_swap_room(&self, id: GroupId) -> bool {
         let has_room = |group: &Group| group.has_room(Resource::Swap, PAGE_BYTES as u64);
@@ -382,7 +405,7 @@ impl Tree {
 }
 
 /// Slots of a group, cluster by cluster.
-fn slots_of_group(space: &Area, group: GroupIndex) -> u64 {
+pub(crate) fn slots_of_group(space: &Area, group: GroupIndex) -> u64 {
     let locked = space.clusters().filter_map(|(_, record)| record.lock());
     locked
         .map(|cluster| cluster.slots_of_group(group) as u64)

@@ -61,8 +61,8 @@ pub use engine::{Config, ConfigError, Engine};
 pub use entry::{AreaId, Entry, SLOTS_MAX};
 pub use frame::{FrameMut, FrameRef};
 pub use groups::{
-    GROUPS_MAX, GroupError, GroupEvents, GroupFigures, GroupId, GroupLimits, GroupName,
-    GroupNameError,
+    GROUPS_MAX, GroupCharges, GroupError, GroupEvents, GroupFigures, GroupId, GroupLimits,
+    GroupName, GroupNameError,
 };
 pub use pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 pub use read_ahead::READ_AROUND_MAX;

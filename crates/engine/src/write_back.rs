@@ -23,7 +23,7 @@ use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::exchange::Settled;
-use crate::groups::GroupIndex;
+use crate::groups::{GroupId, GroupIndex};
 use crate::pages::Page;
 use crate::sync::Ordering;
 use crate::write_out::Leaving;
@@ -65,11 +65,23 @@ impl Engine {
     /// in an area to take slots from. May be called by several threads at once, which then share the work. Blocks
     /// while an area is written.
     pub fn write_back(&self, cpu: usize, budget_pages: usize, scratch: &mut Scratch) -> WriteBack {
+        self.write_back_of(GroupId::ROOT, cpu, budget_pages, scratch)
+    }
+
+    /// The same of the pages of one group alone; all pages are the root's. Looks at each cluster's table of groups
+    /// under its lock.
+    pub fn write_back_of(
+        &self,
+        group: GroupId,
+        cpu: usize,
+        budget_pages: usize,
+        scratch: &mut Scratch,
+    ) -> WriteBack {
         let mut done = WriteBack::default();
         let mut buffer = std::mem::take(&mut scratch.unpacked);
         while done.tried() < budget_pages && done.homeless + done.refused == 0 {
             let most = BATCH_PAGES.min(budget_pages - done.tried());
-            let cold = self.aging.pick(&self.space, most);
+            let cold = self.aging.pick(&self.space, group.index(), most);
             if cold.is_empty() {
                 break;
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::entry::{AreaId, Entry};
-use crate::groups::{GroupEvents, GroupId, GroupLimits};
+use crate::groups::{GroupCharges, GroupEvents, GroupId, GroupLimits};
 use crate::swap_in::SwapIn;
 use crate::swap_off::SwapOffError;
 use crate::testing::{
@@ -410,6 +410,31 @@ fn what_is_written_back_is_charged_for_slots_instead_of_bytes() {
         engine.put(entry);
     }
     assert_eq!(charges(&engine, id), (0, 0));
+}
+
+#[test]
+fn of_one_group_nothing_else_is_written_back() {
+    let (engine, _, id, entries) = in_the_pool(NO_LIMIT);
+    assert_eq!(engine.group_slots(id), 6);
+    let bytes = engine.group_charges(id);
+    assert_eq!(
+        (bytes.swap_bytes, bytes.pool_bytes),
+        (0, charges(&engine, id).1)
+    );
+    let other = group(&engine, "b", NO_LIMIT);
+    let write_back = |id| {
+        engine
+            .write_back_of(id, 0, entries.len(), &mut engine.scratch())
+            .pages
+    };
+    assert_eq!(write_back(other), 0);
+    assert_eq!(write_back(id), 6);
+    let in_area: Vec<bool> = entries.iter().map(|&e| engine.is_physical(e)).collect();
+    assert_eq!(in_area, [true, true, false, true, true, true, true, false]);
+    assert_eq!(write_back(GroupId::ROOT), 2, "all are the root's");
+    entries.into_iter().for_each(|entry| engine.put(entry));
+    assert_eq!(engine.group_slots(id), 0);
+    assert_eq!(engine.group_charges(id), GroupCharges::default());
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::backing::{Backing, Stored};
 use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
 use crate::engine::Engine;
 use crate::entry::{AreaId, Entry};
+use crate::groups::GroupIndex;
 use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 use crate::table::Kind;
 use crate::zpool::Handle;
@@ -98,7 +99,7 @@ impl Aging {
     fn fold(&self, space: &Area, hand: &mut Hand) {
         let youngest = self.youngest();
         let oldest = youngest.wrapping_sub(GENERATIONS_MAX / 2);
-        visit_pool(space, 0, |word, _, backing| {
+        visit_pool(space, GroupIndex::ROOT, 0, |word, _, backing| {
             if youngest.wrapping_sub(backing.generation()) > GENERATIONS_MAX / 2 {
                 let (was, is) = (backing.raw(), backing.touched(oldest).raw());
                 // If somebody was at it meanwhile it is young, or gone. Relaxed: nothing is read through it.
@@ -110,16 +111,17 @@ impl Aging {
         hand.taken = oldest;
     }
 
-    /// Up to `most` pages of `space` that are next to be written back, pinned; none if no page is in the pool, or all
-    /// are being read.
-    pub(crate) fn pick(&self, space: &Area, most: usize) -> Vec<Cold> {
+    /// Up to `most` pages of `space` and of `group` that are next to be written back, pinned; none if no such page is
+    /// in the pool, or all are being read. Groups that take turns share the hand: what it knows of the oldest is the
+    /// last one's, and a lap sets it right.
+    pub(crate) fn pick(&self, space: &Area, group: GroupIndex, most: usize) -> Vec<Cold> {
         let mut picked = Vec::with_capacity(most);
         let mut hand = self.hand.lock();
         for _ in 0..LAPS_MAX {
             let youngest = self.youngest();
             let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
             let mut oldest_passed = hand.oldest_passed;
-            let next = visit_pool(space, hand.next, |word, entry, backing| {
+            let next = visit_pool(space, group, hand.next, |word, entry, backing| {
                 let age = youngest.wrapping_sub(backing.generation());
                 if age < old {
                     oldest_passed = oldest_passed.max(age);
@@ -154,10 +156,12 @@ impl Aging {
     }
 }
 
-/// Shows `visit` the pages of the pool that could be written back, from the slot at `from` on, until it has enough.
-/// Returns where to go on, or `None` at the end of the area. Takes no lock of a cluster.
+/// Shows `visit` the pages of `group` in the pool that could be written back, from the slot at `from` on, until it has
+/// enough. Returns where to go on, or `None` at the end of the area. Takes no lock of a cluster unless a group is
+/// named; a slot may be another group's by the time it is shown.
 fn visit_pool(
     space: &Area,
+    group: GroupIndex,
     from: u64,
     mut visit: impl FnMut(&AtomicU64, Entry, Backing) -> bool,
 ) -> Option<u64> {
@@ -166,7 +170,10 @@ fn visit_pool(
         // A hint, read without a lock: the tables of a free cluster would be brought back to be found empty.
         if cluster.place() != Place::Free {
             let start = if id == first { slot } else { 0 };
-            for slot in start..SLOTS_PER_CLUSTER {
+            let Some(is_of_group) = members(cluster, group) else {
+                continue;
+            };
+            for slot in (start..SLOTS_PER_CLUSTER).filter(|&slot| is_of_group[slot]) {
                 let entry = Entry::of(AreaId::VIRTUAL, id, slot);
                 let in_pool = in_pool(cluster, slot);
                 if in_pool.is_some_and(|(word, backing)| !visit(word, entry, backing)) {
@@ -176,6 +183,16 @@ fn visit_pool(
         }
     }
     None
+}
+
+/// Which slots of a cluster are of a group, the root having all; none if no slot is.
+fn members(cluster: &Cluster, group: GroupIndex) -> Option<[bool; SLOTS_PER_CLUSTER]> {
+    if group == GroupIndex::ROOT {
+        return Some([true; SLOTS_PER_CLUSTER]);
+    }
+    let locked = cluster.lock()?;
+    let of_group = std::array::from_fn(|slot| locked.group(slot) == group);
+    of_group.contains(&true).then_some(of_group)
 }
 
 /// The backing word of a page that is in the pool and could be written back. A page that is in a frame as well is warm;

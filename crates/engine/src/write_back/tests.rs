@@ -290,12 +290,7 @@ fn only_what_is_in_the_pool_is_taken() {
     let (engine, _) = engine(ROOMY);
     let zero = engine.frame().map(|mut frame| {
         frame.0.fill(0);
-        let entry = engine.swap_out(
-            0,
-            frame,
-            crate::shadow::Shadow::ABSENT,
-            crate::groups::GroupId::ROOT,
-        );
+        let entry = engine.swap_out(0, frame, crate::shadow::Shadow::ABSENT, GroupId::ROOT);
         entry.expect("a slot")
     });
     let zero = zero.expect("a free frame");
