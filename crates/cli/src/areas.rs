@@ -5,23 +5,41 @@
 use std::path::Path;
 
 use rustix::fs::statvfs;
+use serde_json::Value;
 use vswap_engine::Discard;
 use vswap_engine::header::{self, PAGES_MAX};
-use vswap_pager::{Pager, SwapOn};
+use vswap_pager::{Store, SwapOn};
 use vswap_sys::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::area_file::{medium, name, remark_on_mode};
+use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::output::notice;
 use crate::size::PAGE_BYTES;
 use crate::swap_spec::SwapSpec;
 
-/// Opens an area and has the run use it.
-pub fn swap_on(pager: &Pager, spec: &SwapSpec) -> Result<(), Failure> {
+/// Does what `vswap swapon` and `vswap swapoff` ask of a run or the daemon.
+pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
+    match request {
+        Request::SwapOn(spec) => {
+            let done = swap_on(store, &spec.parse()?);
+            done.map_err(|failure| failure.to_string())?;
+        }
+        Request::SwapOff(name) => {
+            let done = store.swap_off(name, &|| asker.has_gone());
+            done.map_err(|error| format!("{name}: {error}"))?;
+        }
+        _ => return Err("this is no request for an area".to_owned()),
+    }
+    Ok(Value::Null)
+}
+
+/// Opens an area and has the store use it.
+pub fn swap_on(store: &Store, spec: &SwapSpec) -> Result<(), Failure> {
     let refused = |why: String| Failure::own(format!("{}: {why}", spec.path.display()));
     let area = open(spec).map_err(refused)?;
-    pager
+    store
         .swap_on(area)
         .map_err(|error| refused(error.to_string()))
 }

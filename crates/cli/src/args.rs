@@ -19,6 +19,7 @@ Examples:
   vswap run --ram 50% -- make -j2
   vswap run --ram auto --summary run.json -- python3 job.py
   vswap run --ram 256M --swap /var/tmp:8G -- ./simulation
+  vswap daemon --swap /var/tmp:32G
   vswap status
   vswap mkswap swapfile --size 2G
   vswap doctor";
@@ -51,6 +52,18 @@ Examples:
   vswap run --ram auto --quiet --summary run.json -- python3 job.py
   vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
+
+const DAEMON_EXAMPLES: &str = "\
+It runs in the foreground. `vswap run` of the same user joins it when it is there, each run with its own --ram and, in
+the daemon, a group of its own; `vswap run --no-daemon` does not. The pool's memory counts against the --ram of the
+runs whose pages are in it. Areas can be added and taken away with `vswap swapon` and `vswap swapoff`.
+
+SIGTERM or Ctrl-C takes no more runs and waits for those that are there; a second one ends these. If the daemon is
+killed, its runs are ended.
+
+Examples:
+  vswap daemon --swap /var/tmp:32G
+  vswap daemon --swap /dev/vdb2,prio=5 --pool 4G --codec zstd";
 
 const SWAPON_EXAMPLES: &str = "\
 Areas are described as after --swap of `vswap run`; see `vswap run --help`.
@@ -91,12 +104,15 @@ pub enum Command {
         override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
     )]
     Run(RunArgs),
+    /// Hold areas, pool and groups for several runs, which join by themselves; one for each user.
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArgs),
     /// List your runs that are alive, with current figures.
     Status(StatusArgs),
-    /// Have a run that is alive use more swap areas.
+    /// Have the daemon, or a run that is alive, use more swap areas.
     #[command(after_help = SWAPON_EXAMPLES)]
     Swapon(SwapOnArgs),
-    /// Have a run that is alive give swap areas up.
+    /// Have the daemon, or a run that is alive, give swap areas up.
     #[command(after_help = SWAPOFF_EXAMPLES)]
     Swapoff(SwapOffArgs),
     /// Make a swap area in a file or block device.
@@ -112,9 +128,9 @@ pub struct RunArgs {
     /// RAM that the program and all its children may use together, vswap's own memory included.
     #[arg(long, value_name = "SIZE")]
     pub ram: RamSize,
-    /// How pages are compressed: lz4 is fast, zstd dense, none keeps them as they are.
-    #[arg(long, value_enum, default_value = "lz4")]
-    pub codec: Codec,
+    /// How pages are compressed: lz4, the default, is fast, zstd dense, none keeps them as they are.
+    #[arg(long, value_enum)]
+    pub codec: Option<Codec>,
     /// Use a swap area behind the compressed pool; may be given again and again.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
     pub swap: Vec<SwapSpec>,
@@ -133,6 +149,9 @@ pub struct RunArgs {
     /// The group's pages stay in memory and pool, and never go to swap areas.
     #[arg(long, requires = "group")]
     pub no_writeback: bool,
+    /// Do not join the daemon: the run has areas, pool and groups of its own.
+    #[arg(long)]
+    pub no_daemon: bool,
     /// Write the figures of the run to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -156,6 +175,25 @@ pub struct RunArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub struct DaemonArgs {
+    /// Use a swap area behind the compressed pool; may be given again and again.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
+    pub swap: Vec<SwapSpec>,
+    /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
+    #[arg(long, value_name = "SIZE")]
+    pub pool: Option<PoolSize>,
+    /// How pages are compressed: lz4 is fast, zstd dense, none keeps them as they are.
+    #[arg(long, value_enum, default_value = "lz4")]
+    pub codec: Codec,
+    /// No notices, only errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Debugging: check every page that comes back against a checksum.
+    #[arg(long, hide = true)]
+    pub debug_checksums: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// Everything known of each run, as a JSON array.
     #[arg(long)]
@@ -173,7 +211,7 @@ pub struct SwapOnArgs {
     /// The areas, as after --swap.
     #[arg(required = true, value_name = "PATH[:SIZE][,prio=N]")]
     pub areas: Vec<SwapSpec>,
-    /// The process id of the run, where there are several.
+    /// The process id of the run, where there are several and no daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
 }
@@ -190,7 +228,7 @@ pub struct SwapOffArgs {
     /// All areas of the run.
     #[arg(long, short)]
     pub all: bool,
-    /// The process id of the run, where there are several.
+    /// The process id of the run, where there are several and no daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
 }
@@ -220,8 +258,9 @@ fn parse_uuid(text: &str) -> Result<Uuid, String> {
     })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Codec {
+    #[default]
     Lz4,
     Zstd,
     None,

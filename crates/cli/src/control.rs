@@ -1,8 +1,8 @@
-//! The socket through which other commands ask a run: for its figures, and to begin or end using a swap area.
+//! The socket through which other commands ask a run or the daemon: for figures, and to begin or end using a swap area.
 //!
-//! One connection, one request of one JSON line, one JSON answer, closed. Each connection has a thread of the run,
-//! because an area may take long to give up; it is given up no further when the asker goes away. Only the user of the
-//! run, and root, are answered.
+//! One connection, one request of one JSON line, one JSON line as the answer, closed; but who has joined the daemon
+//! keeps the connection and goes on (`joined.rs`). Each connection has a thread, because an area may take long to give
+//! up; it is given up no further when the asker goes away. Only the user of the run, and root, are answered.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
-use rustix::process::geteuid;
+use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
+use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::join::Join;
 
 /// Name of the socket in a run's directory.
 const SOCKET_NAME: &str = "control.sock";
@@ -29,10 +31,10 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// Most bytes of an answer that a client reads: a long command line and the figures fit many times over.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Connections that are served at once; one more is closed.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections that are served at once, one for each run of a daemon among them; one more is closed.
+const CONNECTIONS_MAX: usize = 256;
 
-/// What a run can be asked.
+/// What a run or the daemon can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -42,12 +44,18 @@ pub enum Request {
     SwapOn(String),
     /// To give an area up, named as `vswap status --areas` names it.
     SwapOff(String),
+    /// The daemon: to manage a run, for as long as the connection is there.
+    Join(Join),
+    /// The daemon: for figures of the run that this process has joined.
+    RunStatus(u32),
+    /// The daemon, by the connection that has joined: to end the run and give its last figures.
+    Finish,
 }
 
 /// What it answers; the error is one for people.
 type Answer = Result<Value, String>;
 
-/// The run's end of the socket.
+/// The answering end of the socket.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
@@ -60,20 +68,48 @@ pub struct Server {
 pub struct Asker<'a> {
     stopping: &'a AtomicBool,
     stream: &'a UnixStream,
+    peer: UCred,
 }
 
 impl Asker<'_> {
     /// Does nobody wait for the answer any more, or does the run end?
     pub fn has_gone(&self) -> bool {
-        let mut byte = [0];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let left = match recv(self.stream, &mut byte, flags) {
-            Ok((_, 0)) => true,
-            Ok(_) => false,
-            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
-        };
-        left || self.stopping.load(Ordering::Acquire)
+        is_closed(self.stream) || self.stopping.load(Ordering::Acquire)
     }
+
+    /// Process and user at the other end, as the kernel tells them.
+    pub fn peer(&self) -> (u32, u32) {
+        let pid = self.peer.pid.as_raw_nonzero().get();
+        (pid.unsigned_abs(), self.peer.uid.as_raw())
+    }
+
+    /// Answers a request to which it is not the last answer.
+    pub fn send(&self, answer: &Answer) -> io::Result<()> {
+        send_line(self.stream, answer)
+    }
+
+    /// The next request; none when the other end has closed or sent something else. Waits as long as it takes.
+    pub fn next(&self) -> Option<Request> {
+        self.stream.set_read_timeout(None).ok()?;
+        read_request(self.stream).ok()
+    }
+}
+
+/// Has the other end closed?
+fn is_closed(stream: &UnixStream) -> bool {
+    let mut byte = [0];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(stream, &mut byte, flags) {
+        Ok((_, 0)) => true,
+        Ok(_) => false,
+        Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+    }
+}
+
+fn send_line(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 impl Server {
@@ -127,19 +163,31 @@ impl Server {
 
 /// Answers one connection. What is no request is answered with nothing.
 pub fn answer(
-    mut stream: &UnixStream,
+    stream: &UnixStream,
     stopping: &AtomicBool,
     handle: impl Fn(Request, &Asker<'_>) -> Answer,
 ) -> io::Result<()> {
     let peer = socket_peercred(stream)?;
-    if !peer.uid.is_root() && peer.uid != geteuid() {
-        return Ok(());
-    }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    if !may_ask(peer.uid, geteuid()) {
+        let owner = geteuid().as_raw();
+        let refusal = format!("it belongs to user {owner}, and answers nobody else but root");
+        return send_line(stream, &Answer::Err(refusal));
+    }
     let request = read_request(stream)?;
-    let answer = handle(request, &Asker { stopping, stream });
-    stream.write_all(&serde_json::to_vec(&answer)?)
+    let asker = Asker {
+        stopping,
+        stream,
+        peer,
+    };
+    let answer = handle(request, &asker);
+    send_line(stream, &answer)
+}
+
+/// Whom a process of `own` user answers.
+fn may_ask(peer: Uid, own: Uid) -> bool {
+    peer == own || peer.is_root()
 }
 
 fn read_request(stream: &UnixStream) -> io::Result<Request> {
@@ -148,20 +196,48 @@ fn read_request(stream: &UnixStream) -> io::Result<Request> {
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// Asks the run whose directory this is. What the run refuses is an error too.
-pub fn ask(run_dir: &Path, request: &Request) -> io::Result<Value> {
-    let mut stream = UnixStream::connect(run_dir.join(SOCKET_NAME))?;
+/// The asking end of a connection.
+#[derive(Debug)]
+pub struct Connection(UnixStream);
+
+impl Connection {
+    /// Connects to the run or daemon whose directory this is, if the user's own process or root's listens there.
+    pub fn open(dir: &Path) -> io::Result<Connection> {
+        let stream = UnixStream::connect(dir.join(SOCKET_NAME))?;
+        let listener = socket_peercred(&stream)?;
+        if !may_ask(geteuid(), listener.uid) {
+            let owner = listener.uid.as_raw();
+            return Err(io::Error::other(format!("user {owner} listens there")));
+        }
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Connection(stream))
+    }
+
+    /// Asks, and waits for the answer: as long as it takes, unless it is to be there within `patience`. What is refused
+    /// is an error too.
+    pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> io::Result<Value> {
+        self.0.set_read_timeout(patience)?;
+        send_line(&self.0, request)?;
+        let mut text = String::new();
+        BufReader::new((&self.0).take(ANSWER_BYTES_MAX)).read_line(&mut text)?;
+        if text.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let answer: Answer = serde_json::from_str(&text)?;
+        answer.map_err(io::Error::other)
+    }
+
+    /// Has the other end closed?
+    pub fn has_gone(&self) -> bool {
+        is_closed(&self.0)
+    }
+}
+
+/// Asks the run or daemon whose directory this is. What it refuses is an error too.
+pub fn ask(dir: &Path, request: &Request) -> io::Result<Value> {
     // How long an area takes is not known; who loses patience presses Ctrl-C, and the run notices.
-    let is_quick = *request == Request::Status;
-    stream.set_read_timeout(is_quick.then_some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
-    let mut text = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
-    let answer: Answer = serde_json::from_str(&text)?;
-    answer.map_err(io::Error::other)
+    let is_quick = matches!(request, Request::Status | Request::RunStatus(_));
+    Connection::open(dir)?.ask(request, is_quick.then_some(PATIENCE))
 }
 
 #[cfg(test)]
@@ -185,6 +261,17 @@ mod tests {
                         }
                         Ok(Value::Null)
                     }
+                    // A conversation: as long as it is asked for figures.
+                    Request::Finish => {
+                        let mut asked = 0;
+                        while asker.send(&Ok(json!(asked))).is_ok()
+                            && asker.next() == Some(Request::Status)
+                        {
+                            asked += 1;
+                        }
+                        Ok(json!("end"))
+                    }
+                    Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
                 });
             });
             test(&dir);
@@ -202,6 +289,36 @@ mod tests {
             }
             let error = ask(dir, &Request::SwapOn("x,prio=3".to_owned())).expect_err("refused");
             assert_eq!(error.to_string(), "x,prio=3: no");
+        });
+    }
+
+    #[test]
+    fn a_connection_can_be_kept() {
+        with_server("kept", |dir| {
+            let mut kept = Connection::open(dir).expect("connect");
+            let mut ask = |request| kept.ask(&request, None).expect("answer");
+            assert_eq!(ask(Request::Finish), json!(0));
+            assert_eq!(ask(Request::Status), json!(1));
+            assert_eq!(ask(Request::Status), json!(2));
+            assert_eq!(ask(Request::Finish), json!("end"));
+            let error = kept.ask(&Request::Status, None).expect_err("it is over");
+            assert!(
+                [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe].contains(&error.kind()),
+                "{error}"
+            );
+            assert!(kept.has_gone());
+        });
+    }
+
+    #[test]
+    fn the_user_and_root_are_answered_and_nobody_else() {
+        let user = |uid| Uid::from_raw(uid);
+        assert!(may_ask(user(1000), user(1000)) && may_ask(user(0), user(1000)));
+        assert!(!may_ask(user(1000), user(0)), "nor is root's");
+        assert!(!may_ask(user(1000), user(1001)));
+        with_server("peer", |dir| {
+            let mut own = Connection::open(dir).expect("connect");
+            own.ask(&Request::Status, None).expect("answer");
         });
     }
 

@@ -9,8 +9,12 @@ mod area_file;
 mod areas;
 mod args;
 mod control;
+mod daemon;
 mod doctor;
 mod failure;
+mod host;
+mod join;
+mod joined;
 mod mkswap;
 mod output;
 mod program;
@@ -36,6 +40,9 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Run(args),
         }) => run::run(&args, descriptors),
+        Ok(Args {
+            command: Command::Daemon(args),
+        }) => daemon::daemon(&args),
         Ok(Args {
             command: Command::Status(args),
         }) => status::status(&args),

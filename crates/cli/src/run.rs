@@ -14,17 +14,17 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use serde_json::Value;
 use vswap_engine::GroupLimits;
-use vswap_pager::{Config, Pager, RunGroup, Status};
+use vswap_pager::{Config, RunGroup, Status};
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::signals;
 use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::{cgroup, procfs};
 
-use crate::areas;
 use crate::args::RunArgs;
 use crate::control::{Asker, Request, Server};
 use crate::doctor;
 use crate::failure::Failure;
+use crate::host::Host;
 use crate::output::{bytes, notice, summary_line};
 use crate::program;
 use crate::report::{Ending, Identity};
@@ -54,26 +54,26 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     set_child_subreaper(Some(getpid()))
         .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
     let run_dir = RunDir::create()?;
-    let pager = Pager::start(Config {
-        limit_bytes,
-        codec: args.codec.into(),
-        pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
-        group: group(args),
-        run_dir: run_dir.path().to_owned(),
-        checksums: args.debug_checksums,
-        evict_all_every: args.debug_evict_every,
-        quiet: args.quiet,
-    })
-    .map_err(|error| Failure::own(error.to_string()))?;
-
-    for spec in &args.swap {
-        areas::swap_on(&pager, spec)?;
-    }
+    let host = Host::of(
+        args,
+        Config {
+            limit_bytes,
+            pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
+            group: group(args),
+            root_pid: std::process::id(),
+            run_dir: run_dir.path().to_owned(),
+            evict_all_every: args.debug_evict_every,
+            quiet: args.quiet,
+        },
+    )?;
     let server = Server::bind(run_dir.path()).map_err(|error| {
         Failure::own(format!("cannot make the socket for vswap status: {error}"))
     })?;
 
-    let environment = environment(pager.environment(&run_dir.agent_path()));
+    let environment = environment(vswap_pager::environment(
+        &run_dir.agent_path(),
+        host.socket(),
+    ));
     let program = program(&path, &args.command, environment)?;
     let started = Instant::now();
     let program_pid = program
@@ -82,17 +82,17 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     descriptors.release();
     raise_descriptor_limit();
     let identity = Identity::new(&args.command, program_pid, started);
-    let supervisor = Supervisor::new(&signals, &pager, program_pid, args.quiet);
+    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet);
     let ending = std::thread::scope(|scope| {
-        scope.spawn(|| server.serve(|request, asker| answer(&pager, &identity, &request, asker)));
+        scope.spawn(|| server.serve(|request, asker| answer(&host, &identity, &request, asker)));
         let ending = supervisor.supervise();
         server.stop();
         ending
     });
-    let status = pager.finish();
+    let status = host.finish();
     drop(run_dir);
 
-    report(args, summary, &identity, &status, ending);
+    report(args, summary, &identity, &status?, ending);
     if let Ending::Signaled(signal) = ending {
         signals::die_by(signal);
     }
@@ -112,28 +112,25 @@ fn group(args: &RunArgs) -> Option<RunGroup> {
 
 /// Does what another command asks of this run.
 fn answer(
-    pager: &Pager,
+    host: &Host,
     identity: &Identity,
     request: &Request,
     asker: &Asker<'_>,
 ) -> Result<Value, String> {
     match request {
-        Request::Status => Ok(identity.report(&pager.status(), None)),
-        Request::SwapOn(spec) => {
-            let done = areas::swap_on(pager, &spec.parse()?);
-            done.map_err(|failure| failure.to_string())?;
-            Ok(Value::Null)
+        Request::Status => {
+            let status = host.status().ok_or("the daemon does not answer")?;
+            Ok(identity.report(&status, None))
         }
-        Request::SwapOff(name) => {
-            let done = pager.swap_off(name, &|| asker.has_gone());
-            done.map_err(|error| format!("{name}: {error}"))?;
-            Ok(Value::Null)
+        Request::SwapOn(_) | Request::SwapOff(_) => host.change_areas(request, asker),
+        Request::Join(_) | Request::RunStatus(_) | Request::Finish => {
+            Err("this is a run, and no daemon".to_owned())
         }
     }
 }
 
-/// Each process of the run costs vswap some descriptors. Raised only once the program has its own limit.
-fn raise_descriptor_limit() {
+/// Each process of a run costs vswap some descriptors. Raised only once the program has its own limit.
+pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Never refused: everybody may go up to the hard limit.
     let _ = setrlimit(
@@ -146,7 +143,7 @@ fn raise_descriptor_limit() {
 }
 
 /// A run inside a run would put one pager's memory under another pager.
-fn refuse_nested() -> Result<(), Failure> {
+pub fn refuse_nested() -> Result<(), Failure> {
     match std::env::var_os(SOCKET_ENV) {
         Some(socket) if Path::new(&socket).exists() => Err(Failure::own(
             "this is already running under vswap, and one run cannot hold another: \

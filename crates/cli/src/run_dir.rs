@@ -1,9 +1,11 @@
-//! The directory of a run: the agent's file, the agents' socket and the control socket, gone when the run is.
+//! The directory of a run: the agent's file, the agents' socket and the control socket, gone when the run is. And that
+//! of the daemon, which has a control socket alone.
 //!
-//! Layout: PLACE/vswap-UID/run-PID-RANDOM. The outer directory belongs to one user and cannot be listed by others;
-//! root's may be passed through, so that children that change their user still reach the agent by its unguessable path.
-//! A run holds a lock on its own directory for as long as it lives; a directory without a locker is stale and removed
-//! by the next command. Making, checking and removing happen under a lock on the outer directory.
+//! Layout: PLACE/vswap-UID/run-PID-RANDOM and daemon-PID-RANDOM. The outer directory belongs to one user and cannot be
+//! listed by others; root's may be passed through, and those of its runs, so that children that change their user still
+//! reach the agent by its unguessable path. A run, and the daemon, holds a lock on its own directory for as long as it
+//! lives; a directory without a locker is stale and removed by the next command. Making, checking and removing happen
+//! under a lock on the outer directory; so there is one daemon in it at the most.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -29,15 +31,42 @@ const PATH_BYTES_MAX: usize = 86;
 /// How often making a directory starts again because another run removed the outer one at that moment.
 const OUTER_TRIES_MAX: usize = 16;
 
+/// Whose a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A run's.
+    Run,
+    /// The daemon's.
+    Daemon,
+}
+
+/// A living run or daemon, and its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Living {
+    pub kind: Kind,
+    pub pid: u32,
+    pub path: PathBuf,
+}
+
+/// The own directory of a run or of the daemon. Dropping it removes it.
+#[derive(Debug)]
+struct OwnDir {
+    outer: PathBuf,
+    path: PathBuf,
+    /// Open with an exclusive lock for as long as the process lives.
+    _lock: File,
+}
+
 /// A run's own directory. Dropping it removes it.
 #[derive(Debug)]
 pub struct RunDir {
-    outer: PathBuf,
-    path: PathBuf,
-    /// Open with an exclusive lock for as long as the run lives.
-    _lock: File,
+    dir: OwnDir,
     agent: Agent,
 }
+
+/// The daemon's. Dropping it removes it.
+#[derive(Debug)]
+pub struct DaemonDir(OwnDir);
 
 #[derive(Debug)]
 enum Agent {
@@ -56,7 +85,7 @@ impl RunDir {
         let mut without_code = None;
         let mut refusals = Vec::new();
         for place in places {
-            match make(&place.join(format!("vswap-{user}"))) {
+            match make_for_run(&place.join(format!("vswap-{user}"))) {
                 Ok(dir) if dir.agent_can_be_mapped() => return Ok(dir),
                 Ok(dir) => {
                     refusals.push(format!(
@@ -86,13 +115,13 @@ impl RunDir {
 
     /// The directory itself.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.dir.path
     }
 
     /// Where the dynamic loader finds the agent.
     pub fn agent_path(&self) -> PathBuf {
         match &self.agent {
-            Agent::InDirectory => self.path.join(AGENT_NAME),
+            Agent::InDirectory => self.dir.path.join(AGENT_NAME),
             Agent::InMemory(file) => PathBuf::from(format!(
                 "/proc/{}/fd/{}",
                 std::process::id(),
@@ -102,11 +131,35 @@ impl RunDir {
     }
 
     fn agent_can_be_mapped(&self) -> bool {
-        File::open(self.path.join(AGENT_NAME)).is_ok_and(|file| can_map_executable(&file))
+        File::open(self.dir.path.join(AGENT_NAME)).is_ok_and(|file| can_map_executable(&file))
     }
 }
 
-impl Drop for RunDir {
+impl DaemonDir {
+    /// Makes the directory in the first place that there is. Refused where there is a daemon already.
+    pub fn create() -> Result<DaemonDir, Failure> {
+        let mut refusals = Vec::new();
+        let user = geteuid().as_raw();
+        for place in places() {
+            match make(&place.join(format!("vswap-{user}")), Kind::Daemon) {
+                Ok(dir) => return Ok(DaemonDir(dir)),
+                Err(error) => refusals.push(format!("{}: {error}", place.display())),
+            }
+        }
+        Err(Failure::own(format!(
+            "no directory for the daemon's socket could be made; tried {}. Set XDG_RUNTIME_DIR to a directory of your \
+             own that is writable",
+            refusals.join("; ")
+        )))
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+}
+
+impl Drop for OwnDir {
     fn drop(&mut self) {
         let _outer_lock = lock_outer(&self.outer);
         remove_flat(&self.path);
@@ -115,13 +168,18 @@ impl Drop for RunDir {
     }
 }
 
-/// Directories of the runs of this user that are alive, with the pid of each run. Removes stale ones on the way.
-pub fn living() -> Vec<(u32, PathBuf)> {
+/// The runs of this user that are alive, and the daemon. Removes stale directories on the way.
+pub fn living() -> Vec<Living> {
     let user = geteuid().as_raw();
     places()
         .iter()
         .flat_map(|place| sweep(&place.join(format!("vswap-{user}"))))
         .collect()
+}
+
+/// The daemon of this user; that in the best place, if the environment of one did not tell it of another.
+pub fn daemon() -> Option<Living> {
+    living().into_iter().find(|one| one.kind == Kind::Daemon)
 }
 
 /// Where a run's directory may be, best first.
@@ -154,40 +212,64 @@ fn is_usable(place: &Path) -> bool {
     metadata.is_dir() && listable && passable
 }
 
-fn make(outer: &Path) -> io::Result<RunDir> {
-    // Root's children may change their user and still have to load the agent.
-    let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
-    let outer_lock = make_outer(outer, mode)?;
-    sweep_locked(outer);
+fn make_for_run(outer: &Path) -> io::Result<RunDir> {
+    let dir = RunDir {
+        dir: make(outer, Kind::Run)?,
+        agent: Agent::InDirectory,
+    };
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o555)
+        .open(dir.path().join(AGENT_NAME))?;
+    file.write_all(AGENT)?;
+    file.set_permissions(Permissions::from_mode(0o555))?;
+    Ok(dir)
+}
+
+/// Makes an empty directory inside the outer one, and that if need be.
+fn make(outer: &Path, kind: Kind) -> io::Result<OwnDir> {
+    let outer_lock = make_outer(outer, mode_of(Kind::Run))?;
+    let living = sweep_locked(outer);
+    if kind == Kind::Daemon && living.iter().any(|one| one.kind == kind) {
+        return Err(io::Error::other("there is a daemon already"));
+    }
     let mut random = [0; NAME_RANDOM_BYTES];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = outer.join(format!("run-{}-{random}", std::process::id()));
+    let path = outer.join(format!("{}{}-{random}", prefix(kind), std::process::id()));
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return Err(io::Error::other("the path is too long for a socket"));
     }
-    DirBuilder::new().mode(mode).create(&path)?;
+    DirBuilder::new().mode(mode_of(kind)).create(&path)?;
     let lock = open_dir(&path)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    let dir = RunDir {
+    let dir = OwnDir {
         outer: outer.to_owned(),
         path,
         _lock: lock,
-        agent: Agent::InDirectory,
     };
-    let filled = fs::set_permissions(&dir.path, Permissions::from_mode(mode)).and_then(|()| {
-        let agent = dir.path.join(AGENT_NAME);
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o555)
-            .open(agent)?;
-        file.write_all(AGENT)?;
-        file.set_permissions(Permissions::from_mode(0o555))
-    });
+    // The mode above went through the umask.
+    let opened = fs::set_permissions(&dir.path, Permissions::from_mode(mode_of(kind)));
     // Dropping the directory after an error takes the outer lock.
     drop(outer_lock);
-    filled.map(|()| dir)
+    opened.map(|()| dir)
+}
+
+/// Root's children may change their user and still have to load the agent. The daemon starts nothing.
+fn mode_of(kind: Kind) -> u32 {
+    if kind == Kind::Run && geteuid().is_root() {
+        0o711
+    } else {
+        0o700
+    }
+}
+
+fn prefix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Run => "run-",
+        Kind::Daemon => "daemon-",
+    }
 }
 
 /// Makes sure of the outer directory and locks it.
@@ -237,7 +319,7 @@ fn open_dir(path: &Path) -> io::Result<File> {
 }
 
 /// Removes what dead runs left in `outer`, and `outer` itself when that was all. Returns the living.
-fn sweep(outer: &Path) -> Vec<(u32, PathBuf)> {
+fn sweep(outer: &Path) -> Vec<Living> {
     let Ok(_lock) = lock_outer(outer) else {
         return Vec::new();
     };
@@ -248,10 +330,10 @@ fn sweep(outer: &Path) -> Vec<(u32, PathBuf)> {
     living
 }
 
-fn sweep_locked(outer: &Path) -> Vec<(u32, PathBuf)> {
+fn sweep_locked(outer: &Path) -> Vec<Living> {
     let mut living = Vec::new();
     for entry in fs::read_dir(outer).into_iter().flatten().flatten() {
-        let Some(pid) = pid_of(&entry.file_name().to_string_lossy()) else {
+        let Some((kind, pid)) = owner(&entry.file_name().to_string_lossy()) else {
             continue;
         };
         let Ok(dir) = open_dir(&entry.path()) else {
@@ -259,7 +341,11 @@ fn sweep_locked(outer: &Path) -> Vec<(u32, PathBuf)> {
         };
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => remove_flat(&entry.path()),
-            Err(Errno::WOULDBLOCK) => living.push((pid, entry.path())),
+            Err(Errno::WOULDBLOCK) => living.push(Living {
+                kind,
+                pid,
+                path: entry.path(),
+            }),
             // No locks on this file system: then nothing may be called stale.
             Err(_) => {}
         }
@@ -267,8 +353,11 @@ fn sweep_locked(outer: &Path) -> Vec<(u32, PathBuf)> {
     living
 }
 
-fn pid_of(name: &str) -> Option<u32> {
-    name.strip_prefix("run-")?.split('-').next()?.parse().ok()
+fn owner(name: &str) -> Option<(Kind, u32)> {
+    [Kind::Run, Kind::Daemon].into_iter().find_map(|kind| {
+        let rest = name.strip_prefix(prefix(kind))?;
+        Some((kind, rest.split('-').next()?.parse().ok()?))
+    })
 }
 
 /// Removes a directory with the files in it. A run makes no directories below its own.

@@ -1,4 +1,4 @@
-//! `vswap status`: asks every living run of this user for its figures.
+//! `vswap status`: asks every living run of this user, and the daemon, for figures.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::args::StatusArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::{areas_table, groups_table, print, status_table};
-use crate::run_dir;
+use crate::run_dir::{self, Living};
 
 /// Prints the table, or the JSON array, of the runs that are alive.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
@@ -26,13 +26,13 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What the living runs say of themselves, by process id.
+/// What the living runs and the daemon say of themselves, by process id.
 fn reports() -> Vec<Value> {
     let mut reports: Vec<Value> = run_dir::living()
         .into_iter()
-        .map(|(pid, dir)| {
+        .map(|Living { pid, path, .. }| {
             // A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
-            control::ask(&dir, &Request::Status)
+            control::ask(&path, &Request::Status)
                 .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
         })
         .collect();

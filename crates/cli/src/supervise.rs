@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, wait};
 use rustix::termios::tcgetpgrp;
-use vswap_pager::Pager;
 use vswap_sys::procfs;
 use vswap_sys::signals::{Blocked, Taken, send};
 
+use crate::host::Host;
 use crate::output::notice;
 use crate::report::Ending;
 
@@ -42,7 +42,7 @@ const WINCH: i32 = Signal::WINCH.as_raw();
 #[derive(Debug)]
 pub struct Supervisor<'a> {
     signals: &'a Blocked,
-    pager: &'a Pager,
+    host: &'a Host,
     program_pid: u32,
     quiet: bool,
     program_stopped: bool,
@@ -56,13 +56,13 @@ impl<'a> Supervisor<'a> {
     /// `program_pid` is the main program, a child of this process.
     pub fn new(
         signals: &'a Blocked,
-        pager: &'a Pager,
+        host: &'a Host,
         program_pid: u32,
         quiet: bool,
     ) -> Supervisor<'a> {
         Supervisor {
             signals,
-            pager,
+            host,
             program_pid,
             quiet,
             program_stopped: false,
@@ -153,11 +153,9 @@ impl<'a> Supervisor<'a> {
     /// Somebody wants an end although the program itself has ended: first politely, then not.
     fn end_leftovers(&mut self) {
         if self.leftovers_told_to_end {
-            self.pager.kill_all();
+            signal_all(Signal::KILL.as_raw());
         } else {
-            for pid in self.pager.processes() {
-                let _ = send(pid, TERM);
-            }
+            signal_all(TERM);
             self.leftovers_told_to_end = true;
         }
     }
@@ -166,13 +164,19 @@ impl<'a> Supervisor<'a> {
         if self.ended.is_some() && !self.leftovers_noticed {
             self.leftovers_noticed = true;
             if !self.quiet {
-                let leftovers = name_processes(&self.pager.processes());
+                let leftovers = name_processes(&processes());
                 notice(&format!(
                     "the program has ended; vswap goes on for what it left running ({leftovers}); Ctrl-C ends it"
                 ));
             }
         }
-        let status = self.pager.status();
+        if self.host.is_lost() {
+            // What has an agent has ended by itself, and nobody counts the rest any more.
+            signal_all(Signal::KILL.as_raw());
+        }
+        let Some(status) = self.host.status() else {
+            return;
+        };
         if status.stalled && !self.stall_noticed {
             // Also with --quiet: a program that stands still without a word is worse than a line too many.
             notice(if status.stalled_by_group {
@@ -186,6 +190,18 @@ impl<'a> Supervisor<'a> {
             });
         }
         self.stall_noticed = status.stalled;
+    }
+}
+
+/// Living processes of the run, managed or not.
+fn processes() -> Vec<u32> {
+    procfs::descendants(std::process::id()).unwrap_or_default()
+}
+
+fn signal_all(signal: i32) {
+    for pid in processes() {
+        // It may be gone already.
+        let _ = send(pid, signal);
     }
 }
 

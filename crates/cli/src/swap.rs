@@ -1,6 +1,6 @@
-//! `vswap swapon` and `vswap swapoff`: areas of a run that is alive. The run does the work; see `areas`.
+//! `vswap swapon` and `vswap swapoff`: areas of the daemon, or of a run that is alive. It does the work; see `areas`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
@@ -9,14 +9,11 @@ use crate::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
 use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::run_dir;
-
-/// A living run and its directory.
-type Living = (u32, PathBuf);
+use crate::run_dir::{self, Kind, Living};
 
 /// Has a run begin to use areas, one after the other.
 pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
-    let (_, dir) = only(run_dir::living(), args.run)?;
+    let dir = only(run_dir::living(), args.run)?.path;
     for spec in &args.areas {
         let absolute = spec
             .absolute()
@@ -28,7 +25,7 @@ pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
 
 /// Has a run give areas up, one after the other.
 pub fn swap_off(args: &SwapOffArgs) -> Result<ExitCode, Failure> {
-    let (_, dir) = only(run_dir::living(), args.run)?;
+    let dir = only(run_dir::living(), args.run)?.path;
     let names = if args.all {
         names(&control::ask(&dir, &Request::Status).map_err(Failure::of)?)
     } else {
@@ -45,12 +42,14 @@ fn ask(dir: &Path, request: &Request) -> Result<(), Failure> {
     control::ask(dir, request).map(drop).map_err(Failure::of)
 }
 
-/// The run that is meant: the one with this process id, or the only one there is.
+/// Whose areas are meant: those of the process with this id, or of the daemon, or of the only run there is.
 fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
     let count = living.len();
-    let mut meant = living
-        .into_iter()
-        .filter(|(living, _)| pid.is_none_or(|pid| pid == *living));
+    let has_daemon = living.iter().any(|one| one.kind == Kind::Daemon);
+    let mut meant = living.into_iter().filter(|one| match pid {
+        Some(pid) => one.pid == pid,
+        None => !has_daemon || one.kind == Kind::Daemon,
+    });
     match (meant.next(), meant.next()) {
         (Some(run), None) => Ok(run),
         (Some(_), Some(_)) => Err(Failure::own(format!(
@@ -81,14 +80,24 @@ fn names(report: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::PathBuf;
+
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn the_run_is_the_one_that_is_named_or_the_only_one() {
-        let run = |pid| (pid, PathBuf::from(format!("/run-{pid}")));
-        assert_eq!(only(vec![run(7)], None).expect("one"), run(7));
-        assert_eq!(only(vec![run(7), run(8)], Some(8)).expect("named"), run(8));
+        let one = |kind, pid| Living {
+            kind,
+            pid,
+            path: PathBuf::from(format!("/run-{pid}")),
+        };
+        let (run, daemon) = (|pid| one(Kind::Run, pid), one(Kind::Daemon, 9));
+        let chosen = |living, pid| only(living, pid).expect("one").pid;
+        assert_eq!(chosen(vec![run(7)], None), 7);
+        assert_eq!(chosen(vec![run(7), run(8)], Some(8)), 8);
+        assert_eq!(chosen(vec![run(7), daemon], None), 9, "the daemon's");
         for (living, pid, expected) in [
             (vec![], None, "no run is alive"),
             (vec![run(7), run(8)], None, "2 runs are alive"),

@@ -1,4 +1,4 @@
-//! The run's physical areas: their names, beginning and ending to use them, and saying what goes wrong with them.
+//! Physical areas: their names, beginning and ending to use them, and saying what goes wrong with them.
 //!
 //! The engine knows areas by number and bytes by `Storage`; here they have the path that the user gave. The list's
 //! lock is innermost and held for list operations only. One area at a time is begun or ended.
@@ -15,10 +15,10 @@ use vswap_engine::{SwapOffError, SwapOnError};
 use vswap_sys::area_file::Kind;
 use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
-use crate::core::Core;
 use crate::lock::{Mutex, Row};
 use crate::run::PAGE_BYTES;
 use crate::space::Space;
+use crate::stats::Stats;
 
 /// Lost pages that are named one by one; what comes after them is counted.
 const LOST_NAMED_MAX: u64 = 16;
@@ -70,7 +70,7 @@ pub struct AreaStatus {
 #[derive(Debug, thiserror::Error)]
 pub enum GiveUpError {
     /// There is no such area.
-    #[error("the run does not use it: `vswap status --areas` lists what it uses")]
+    #[error("it is not in use: `vswap status --areas` lists what it uses")]
     Unknown,
     /// The engine's reason.
     #[error(transparent)]
@@ -88,7 +88,7 @@ struct Known {
     failing: bool,
 }
 
-/// The areas of a run.
+/// The areas of a store.
 #[derive(Debug)]
 pub struct Areas {
     list: Mutex<Vec<Known>>,
@@ -96,7 +96,6 @@ pub struct Areas {
     in_use: AtomicUsize,
     /// Of these, areas that are being given up.
     leaving: AtomicUsize,
-    lost: AtomicU64,
 }
 
 impl Default for Areas {
@@ -105,7 +104,6 @@ impl Default for Areas {
             list: Mutex::new(Row::Innermost, "the list of areas", Vec::new()),
             in_use: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
-            lost: AtomicU64::new(0),
         }
     }
 }
@@ -119,11 +117,6 @@ impl Areas {
     /// Is there an area that pages can be given to from here on?
     pub fn any_stays(&self) -> bool {
         self.in_use.load(Ordering::Acquire) > self.leaving.load(Ordering::Acquire)
-    }
-
-    /// Pages that could not be read back.
-    pub fn pages_lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
     }
 
     /// Begin to use an area.
@@ -156,29 +149,14 @@ impl Areas {
         Ok(())
     }
 
-    /// Give an area up: what is on it comes back or goes elsewhere. Takes as long as reading it takes. If it is the
-    /// last one, the pool may take as much at once as it may without areas.
-    pub fn swap_off(
-        &self,
-        core: &Core,
-        name: &str,
-        cancel: &dyn Fn() -> bool,
-    ) -> Result<(), GiveUpError> {
-        let id = {
-            let list = self.list.lock();
-            let known = list.iter().rev().find(|known| known.name == name);
-            known.ok_or(GiveUpError::Unknown)?.id
-        };
-        let engine = &core.engine;
+    /// An area is about to be given up: from here on it is none that stays.
+    pub fn begin_leaving(&self, name: &str) -> Result<Leaving<'_>, GiveUpError> {
+        let list = self.list.lock();
+        let known = list.iter().rev().find(|known| known.name == name);
+        let id = known.ok_or(GiveUpError::Unknown)?.id;
+        drop(list);
         self.leaving.fetch_add(1, Ordering::AcqRel);
-        engine.set_pool_limit(core.governor.pool_limit_bytes(core));
-        let given_up = engine.swap_off(id, &mut engine.scratch(), cancel);
-        if given_up.is_ok() {
-            self.list.lock().retain(|known| known.id != id);
-            self.in_use.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.leaving.fetch_sub(1, Ordering::AcqRel);
-        Ok(given_up?)
+        Ok(Leaving { areas: self, id })
     }
 
     /// All areas, in the order in which they came.
@@ -212,20 +190,44 @@ impl Areas {
             known.failing = area.failing;
         }
     }
+}
 
-    /// A page could not be read back, and whoever touches it gets SIGBUS.
-    pub fn page_lost(&self, space: &Space, page: u64, why: &dyn Display) {
-        let before = self.lost.fetch_add(1, Ordering::Relaxed);
-        if before < LOST_NAMED_MAX {
-            eprintln!(
-                "vswap: the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
-                 everything else goes on",
-                page * PAGE_BYTES,
-                space.pid().unwrap_or(0),
-            );
-        } else if before == LOST_NAMED_MAX {
-            eprintln!("vswap: more pages are lost; they are counted and not named any more");
-        }
+/// An area that is being given up, or stays after all when this is dropped.
+#[derive(Debug)]
+pub struct Leaving<'a> {
+    areas: &'a Areas,
+    id: AreaId,
+}
+
+impl Leaving<'_> {
+    /// Have what is on it come back or go elsewhere. Takes as long as reading it takes.
+    pub fn give_up(self, engine: &Engine, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
+        engine.swap_off(self.id, &mut engine.scratch(), cancel)?;
+        self.areas.list.lock().retain(|known| known.id != self.id);
+        self.areas.in_use.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.areas.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A page could not be read back, and whoever touches it gets SIGBUS.
+pub fn page_lost(stats: &Stats, space: &Space, page: u64, why: &dyn Display) {
+    let before = stats.pages_lost.get();
+    stats.pages_lost.add(1);
+    if before < LOST_NAMED_MAX {
+        eprintln!(
+            "vswap: the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
+             everything else goes on",
+            page * PAGE_BYTES,
+            space.pid().unwrap_or(0),
+        );
+    } else if before == LOST_NAMED_MAX {
+        eprintln!("vswap: more pages are lost; they are counted and not named any more");
     }
 }
 

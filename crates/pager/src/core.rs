@@ -1,15 +1,15 @@
-//! What all threads of a run share: engine, limits, counters, spaces.
+//! What all threads of a run share: limits, counters, spaces, and the store.
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use vswap_engine::{Engine, Entry, GroupId};
+use vswap_engine::{Engine, Entry, GroupId, GroupLimits, GroupName, PoolFill};
 use vswap_sys::{cpu, maps, process};
 
 use crate::area_reads::AreaReads;
 use crate::areas::Areas;
-use crate::config::Config;
+use crate::config::{Config, SHARED_FRAMES};
 use crate::fork::Forks;
 use crate::governor::Governor;
 use crate::lifecycle;
@@ -19,6 +19,8 @@ use crate::shares::Shares;
 use crate::shrink::Shrinker;
 use crate::space::Space;
 use crate::stats::Stats;
+use crate::store::Store;
+use crate::usage::Part;
 use crate::words::{PageState, PageWord};
 use crate::working_set::WorkingSet;
 use crate::writeback::Writeback;
@@ -27,6 +29,11 @@ use crate::writeback::Writeback;
 const KEPT_PART: u64 = 8;
 /// Text, stacks and small data of the vswap process, measured at rest and rounded up.
 const OWN_FIXED_BYTES: u64 = 6 << 20;
+/// A run may have one part in this many of a shared store's frames.
+const FRAMES_PART: u64 = 8;
+/// What a run in a shared store costs that process: threads, their buffers, and frames read ahead, measured at work.
+/// The bytes above are the run's own process then.
+const SHARED_FIXED_BYTES: u64 = 4 << 20;
 /// While keeping does not pay, one swap-in in this many is kept to learn whether it does again.
 const KEEP_PROBE: u64 = 64;
 /// How far the balance of keeping may swing: so many pages change its mind.
@@ -37,10 +44,16 @@ const KEEP_SCORE_MAX: i64 = 256;
 pub struct Core {
     /// What the run was told.
     pub config: Config,
-    /// Swap tables, cache, pool.
-    pub engine: Engine,
+    /// Swap tables, cache, pool: the store's.
+    pub engine: Arc<Engine>,
+    /// Files and devices behind the pool: the store's.
+    pub areas: Arc<Areas>,
     /// Whose the pages of the run are.
     pub group: GroupId,
+    /// In a shared store the group is the run's own, and this is its name.
+    pub own_group: Option<GroupName>,
+    /// What is known of the run's part of a shared store.
+    pub part: Part,
     /// CPUs that the run may use; asked for once, because readers narrow their own.
     pub cpus: Vec<usize>,
     /// Limits.
@@ -51,8 +64,6 @@ pub struct Core {
     pub writeback: Writeback,
     /// Which pages went out too early.
     pub working_set: WorkingSet,
-    /// Files and devices behind the pool.
-    pub areas: Areas,
     /// Swap-ins that wait for them.
     pub area_reads: AreaReads,
     /// What moves cold pages from the pool to them.
@@ -72,20 +83,27 @@ pub struct Core {
 
 impl Core {
     /// The heart of a run that has no process yet.
-    pub fn new(config: Config, engine: Engine, group: GroupId) -> Core {
+    pub fn new(
+        config: Config,
+        store: &Store,
+        group: GroupId,
+        own_group: Option<GroupName>,
+    ) -> Core {
         let governor = Governor::new(config.limit_bytes);
         Core {
             cpus: cpu::permitted(),
             config,
-            engine,
+            engine: Arc::clone(&store.engine),
+            areas: Arc::clone(&store.areas),
             group,
+            own_group,
+            part: Part::default(),
             governor,
             stats: Stats::default(),
             shares: Shares::default(),
             forks: Forks::default(),
             writeback: Writeback::default(),
             working_set: WorkingSet::default(),
-            areas: Areas::default(),
             area_reads: AreaReads::default(),
             shrinker: Shrinker::default(),
             spaces: Mutex::new(Row::Innermost, "the list of spaces", Vec::new()),
@@ -237,7 +255,53 @@ impl Core {
 
     /// Bytes that vswap needs beside the pool, whatever the load: program text, frames, threads.
     pub fn own_fixed_bytes(&self) -> u64 {
-        OWN_FIXED_BYTES + self.config.frames_bytes()
+        let shared_bytes = self.own_group.as_ref().map_or(0, |_| SHARED_FIXED_BYTES);
+        OWN_FIXED_BYTES + shared_bytes + self.frames() * PAGE_BYTES
+    }
+
+    /// Frames that the run may take now. Those of a shared store are for all runs, also when this one cannot empty its
+    /// own.
+    pub fn frames_left(&self) -> usize {
+        let most = usize::try_from(self.frames()).unwrap_or(usize::MAX);
+        most.saturating_sub(self.writeback.pending())
+    }
+
+    fn frames(&self) -> u64 {
+        let frames = self.config.frames();
+        match self.own_group {
+            Some(_) => frames.min(SHARED_FRAMES / FRAMES_PART),
+            None => frames,
+        }
+    }
+
+    /// Limit what the run has in the pool, by what it may use and has.
+    pub fn limit_pool(&self) {
+        let limit_bytes = self.governor.renew_pool_limit(self);
+        if self.own_group.is_none() {
+            return self.engine.set_pool_limit(limit_bytes);
+        }
+        let limits = GroupLimits {
+            pool_max_bytes: self.part.payload_in(limit_bytes),
+            ..GroupLimits::default()
+        };
+        // The group is there as long as the run.
+        let _ = self.engine.set_group_limits(self.group, limits);
+    }
+
+    /// The group whose pages the run may move out of the pool: where it has a store of its own all are its own.
+    pub fn group_in_pool(&self) -> GroupId {
+        match self.own_group {
+            Some(_) => self.group,
+            None => GroupId::ROOT,
+        }
+    }
+
+    /// How full the pool is, or the run's part of it.
+    pub fn pool_fill(&self) -> PoolFill {
+        if self.own_group.is_none() {
+            return self.engine.pool_fill();
+        }
+        self.part.fill(self, self.governor.pool_limit_bytes())
     }
 
     /// Memory is short (or no longer): armed spaces begin to be watched.

@@ -204,11 +204,13 @@ impl<'a> Evictor<'a> {
     fn frames(&mut self) -> Vec<FrameMut<'a>> {
         let core: &'a Core = self.core;
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
+        let mut most = core.frames_left();
         while frames.len() < WINDOW_PAGES {
-            match core.engine.frame() {
+            let frame = (frames.len() < most).then(|| core.engine.frame());
+            match frame.flatten() {
                 Some(frame) => frames.push(frame),
                 // The writers are behind: help them.
-                None if core.writeback.help(core, &mut self.scratch) => {}
+                None if core.writeback.help(core, &mut self.scratch) => most = core.frames_left(),
                 None => break,
             }
         }

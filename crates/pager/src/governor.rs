@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use vswap_engine::Stats;
 use vswap_sys::procfs::Statm;
 
 use crate::core::Core;
@@ -15,6 +16,7 @@ use crate::lock::{Mutex, Row};
 use crate::run::PAGE_BYTES;
 use crate::space::Space;
 use crate::threads;
+use crate::usage::Usage;
 
 /// Eviction begins when less than one part in this many of the limit is free, and frees twice as much.
 const WATERMARK_PART: u64 = 16;
@@ -44,8 +46,8 @@ const FLOOR_PART: u64 = 12;
 const FLOOR_BYTES_LEAST: u64 = 2 << 20;
 /// With physical areas the pool takes one part in this many of the limit, unless the user says otherwise.
 const POOL_PART_WITH_AREAS: u64 = 2;
-/// How often areas that begin to fail are looked for.
-const AREAS_EVERY: Duration = Duration::from_millis(500);
+/// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
+const STORE_EVERY: Duration = Duration::from_millis(500);
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
 const UNSURE_PART: u64 = 16;
 /// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
@@ -75,6 +77,7 @@ pub struct Governor {
     peak_needed_bytes: AtomicU64,
     strangers: AtomicU64,
     copy_bytes: AtomicU64,
+    pool_limit_bytes: AtomicU64,
     stalled: AtomicBool,
     /// It was the limits of a group that a page met last when nothing more could be stored.
     limited: AtomicBool,
@@ -113,6 +116,7 @@ impl Governor {
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
             copy_bytes: AtomicU64::new(COPY_BYTES_FIRST),
+            pool_limit_bytes: AtomicU64::new(limit_bytes),
             stalled: AtomicBool::new(false),
             limited: AtomicBool::new(false),
             full_since: Mutex::new(Row::Innermost, "full since", None),
@@ -213,10 +217,22 @@ impl Governor {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// The most the pool may take, as of the last look.
+    pub fn pool_limit_bytes(&self) -> u64 {
+        self.pool_limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Look how much the pool may take.
+    pub fn renew_pool_limit(&self, core: &Core) -> u64 {
+        let bytes = self.pool_limit_for(core);
+        self.pool_limit_bytes.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
     /// The most the pool may take: what the user said, and so that the program keeps its floor. With areas behind it
     /// the pool need not hold everything, and leaves half of the limit to the program; but not where the run's group
     /// may have no more in them.
-    pub fn pool_limit_bytes(&self, core: &Core) -> u64 {
+    fn pool_limit_for(&self, core: &Core) -> u64 {
         let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
         let most = self
             .limit_bytes
@@ -256,7 +272,7 @@ impl Governor {
     }
 
     /// Take a sample in: the estimate starts again from it. Returns the total that is to be reckoned with.
-    fn settle(&self, sample: &Sample, core: &Core) -> u64 {
+    fn settle(&self, sample: &Sample, usage: &Usage) -> u64 {
         let total = sample.resident_bytes + sample.own_bytes;
         // Faults stop short of the limit: mappings that are not registered yet grow without asking.
         let ceiling = self.limit_bytes - self.watermark_bytes / 4 * 3;
@@ -271,14 +287,11 @@ impl Governor {
             .store(sample.resident_bytes, Ordering::Relaxed);
         self.own_bytes.store(sample.own_bytes, Ordering::Relaxed);
         self.strangers.store(sample.strangers, Ordering::Relaxed);
-        let engine = core.engine.stats();
-        let swapped = engine.slots_used * PAGE_BYTES;
+        let swapped = usage.swapped_pages * PAGE_BYTES;
         self.peak_needed_bytes
             .fetch_max(sample.resident_bytes + swapped, Ordering::Relaxed);
-        let stored = engine.compressed + engine.raw + engine.physical;
-        let average = engine.payload_bytes.checked_div(stored);
-        self.copy_bytes
-            .store(average.unwrap_or(COPY_BYTES_FIRST), Ordering::Relaxed);
+        let copy_bytes = usage.copy_bytes().unwrap_or(COPY_BYTES_FIRST);
+        self.copy_bytes.store(copy_bytes, Ordering::Relaxed);
         reckoned
     }
 
@@ -310,7 +323,7 @@ pub fn run(core: &Arc<Core>) {
         }
     };
     threads::hurry_most();
-    let mut areas_seen = Instant::now();
+    let mut store_seen = Instant::now();
     while !governor.has_stopped() {
         let spaces = core.spaces();
         lifecycle::reap(core, &spaces);
@@ -321,28 +334,36 @@ pub fn run(core: &Arc<Core>) {
         let strangers = core.shares.strangers(&spaces);
         let own_bytes =
             |(resident, space): &(u64, &Arc<Space>)| core.shares.own_bytes(space, *resident);
+        let engine = core.engine.stats();
+        let usage = Usage::of(core, &engine);
         let sample = Sample {
             resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
-            own_bytes: own.sizes().map_or(0, |m| m.resident_bytes),
+            own_bytes: match core.own_group {
+                None => own.sizes().map_or(0, |m| m.resident_bytes),
+                Some(_) => usage.own_bytes(core),
+            },
             unsure_bytes: governor.unsure_bytes(&residents),
             strangers: strangers.count,
         };
-        let total = governor.settle(&sample, core);
-        core.engine.set_pool_limit(governor.pool_limit_bytes(core));
+        let total = governor.settle(&sample, &usage);
+        core.part.settle(&usage);
+        core.limit_pool();
         let growing = spaces.len().min(core.cpus.len()) as u64;
         steer(core, &residents, total, growing);
-        compact(core);
-        if areas_seen.elapsed() > AREAS_EVERY {
+        compact(core, &engine);
+        if store_seen.elapsed() > STORE_EVERY {
             core.areas.report(&core.engine);
-            areas_seen = Instant::now();
+            if core.own_group.is_some() {
+                core.part.count_slots(core);
+            }
+            store_seen = Instant::now();
         }
         governor.sleep(governor.pause(total, growing));
     }
 }
 
 /// Give back what the pool holds in half-empty spans.
-fn compact(core: &Core) {
-    let pool = core.engine.stats();
+fn compact(core: &Core, pool: &Stats) {
     if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
         core.engine.compact(COMPACT_PAGES);
     }

@@ -13,6 +13,8 @@ use held::{Mark, Place};
 /// A row of the table, outermost first. Locks of one row are never held together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
+    /// Which runs a store has, and their groups; making and removing a group takes locks of the engine.
+    Runs,
     /// The right to give commands to an agent.
     AgentSlot,
     /// A space's layout and waiting faults.

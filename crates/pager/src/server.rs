@@ -9,7 +9,7 @@ use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
 use vswap_sys::memory::RingMap;
 use vswap_sys::pagemap::{Pagemap, PagemapError};
 use vswap_sys::process;
-use vswap_sys::procfs::Statm;
+use vswap_sys::procfs::{self, Statm};
 use vswap_sys::ring::{ACK, Hello, NOTHING_INHERITED, TURNED_AWAY, hello};
 use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
 use vswap_sys::uffd::feature;
@@ -27,6 +27,9 @@ pub const SOCKET_NAME: &str = "agents.sock";
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// An agent sends its hello right after it has connected; a connection that stays silent is closed.
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest chain of parents followed upwards: a chain that long is no family of the run's.
+const ANCESTORS_MAX: usize = 1024;
 
 /// Why a connection was turned away.
 #[derive(Debug, thiserror::Error)]
@@ -147,8 +150,7 @@ fn try_greet(core: &Arc<Core>, connection: Stream) -> Result<Option<Arc<Space>>,
     let (hello, descriptors) = connection.recv::<Hello>(Wait::No)?;
     let peer = connection.peer()?;
     let greeting = Greeting::of(&hello).ok_or(HelloError::Protocol)?;
-    let own_uid = process::effective_uid();
-    if own_uid != 0 && peer.uid != own_uid {
+    if peer.uid != process::effective_uid() && !is_of_roots_run(core, peer.pid) {
         return Err(HelloError::Foreign(peer.pid));
     }
     match greeting {
@@ -162,6 +164,13 @@ fn try_greet(core: &Arc<Core>, connection: Stream) -> Result<Option<Arc<Space>>,
         Greeting::Begin => begin(core, &hello, descriptors, connection, peer.pid).map(Some),
         Greeting::Join => join(core, &hello, descriptors, connection, peer.pid),
     }
+}
+
+/// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket.
+fn is_of_roots_run(core: &Core, pid: u32) -> bool {
+    let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
+    let mut family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
+    process::effective_uid() == 0 && family.any(|pid| pid == core.config.root_pid)
 }
 
 /// A process whose memory nobody watches yet.

@@ -162,8 +162,8 @@ impl Shares {
         }
     }
 
-    fn look_for_strangers(&self, spaces: &[Arc<Space>]) {
-        let running = procfs::descendants(std::process::id()).unwrap_or_default();
+    fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
+        let running = procfs::descendants(root_pid).unwrap_or_default();
         let unknown = running.into_iter().filter(|pid| !is_known(spaces, *pid));
         let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
         let strangers = measured
@@ -209,7 +209,8 @@ fn run(core: &Core) {
         let start = cpu::thread_time();
         let spaces = core.spaces();
         if Instant::now() >= strangers_next {
-            core.shares.look_for_strangers(&spaces);
+            core.shares
+                .look_for_strangers(core.config.root_pid, &spaces);
             strangers_next = Instant::now() + STRANGERS_EVERY;
         }
         // Each is taken back, so not `any`.

@@ -155,7 +155,7 @@ impl Shrinker {
 
     /// How full the pool is; begins a generation of its pages when it is time.
     fn look(&self, core: &Core) -> PoolFill {
-        let fill = core.engine.pool_fill();
+        let fill = core.pool_fill();
         self.pool_pages.store(fill.objects, Ordering::Relaxed);
         if !is_short(&fill, fill.span_bytes, KEEP_PART) {
             self.pressed.store(false, Ordering::Relaxed);
@@ -206,7 +206,9 @@ impl Shrinker {
     }
 
     fn write_back(&self, core: &Core, pages: usize, scratch: &mut Scratch) -> WriteBack {
-        let done = core.engine.write_back(CPU, pages, scratch);
+        let done = core
+            .engine
+            .write_back_of(core.group_in_pool(), CPU, pages, scratch);
         core.stats.pages_written_back.add(done.pages as u64);
         let failed = done.refused + done.damaged;
         core.stats.write_back_failures.add(failed as u64);

@@ -57,6 +57,8 @@ pub struct Stats {
     pub pages_demoted: Counter,
     /// Pages that stayed in pool or area because an area could not be written or read, or because they are damaged.
     pub write_back_failures: Counter,
+    /// Pages that could not be read back from their area.
+    pub pages_lost: Counter,
     /// Pages moved out whose entry was still kept: nothing to compress.
     pub pages_dropped_clean: Counter,
     /// Pages that went out as zeros.

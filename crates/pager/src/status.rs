@@ -1,12 +1,42 @@
 //! What a run says of itself: plain data for `status`, the summary line and the JSON summary.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::areas::AreaStatus;
+use crate::core::Core;
 use crate::groups::GroupStatus;
+use crate::run::PAGE_BYTES;
+use crate::usage::Usage;
 
-/// Figures of one run at one moment. Bytes unless the name says otherwise.
+/// Figures of a store at one moment, of all its runs together.
 #[derive(Debug, Clone, Default, Serialize)]
+pub struct StoreStatus {
+    /// Memory of the compressed pool.
+    pub pool_bytes: u64,
+    /// Bytes that the compressed pages take, without the pool's own waste.
+    pub payload_bytes: u64,
+    /// Pages in swap now: slots of the virtual area in use.
+    pub swapped_pages: u64,
+    /// Of these, pages that are all zeros and take no storage.
+    pub zero_pages: u64,
+    /// Of these, pages that are compressed.
+    pub compressed_pages: u64,
+    /// Of these, pages kept as they are because they do not compress.
+    pub raw_pages: u64,
+    /// Of these, pages that lie in physical areas.
+    pub physical_pages: u64,
+    /// Memory of the swap tables.
+    pub metadata_bytes: u64,
+    /// Physical areas in use.
+    pub areas: Vec<AreaStatus>,
+    /// Groups of pages, the root first.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// Figures of one run at one moment. Bytes unless the name says otherwise. Of a run in a shared store they are its part
+/// of it (`usage.rs`), and what nobody tells apart by run is 0.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
     /// What `--ram` came to.
     pub limit_bytes: u64,
@@ -52,9 +82,10 @@ pub struct Status {
     pub pool_limit_hits: u64,
     /// Pages that could not be read back from their area.
     pub pages_lost: u64,
-    /// Physical areas in use.
+    /// Physical areas in use; none of a shared store, whose they are.
+    #[serde(skip_deserializing)]
     pub areas: Vec<AreaStatus>,
-    /// Groups of pages, the root first.
+    /// Groups of pages, the root first; in a shared store those that the run is in.
     pub groups: Vec<GroupStatus>,
     /// Bytes that the compressed pages take, without the pool's own waste.
     pub payload_bytes: u64,
@@ -106,4 +137,64 @@ pub struct Status {
     pub stalled: bool,
     /// The limits of a group are why, and not the memory allowed.
     pub stalled_by_group: bool,
+}
+
+impl Status {
+    /// Figures of a run, all but areas and groups.
+    pub(crate) fn of(core: &Core) -> Status {
+        let stats = &core.stats;
+        let engine = core.engine.stats();
+        if core.own_group.is_some() {
+            core.part.count_slots(core);
+        }
+        let usage = Usage::of(core, &engine);
+        let latency = stats.latency();
+        let spaces = core.spaces();
+        let mut status = Status {
+            pool_bytes: usage.pool_bytes,
+            processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
+            swapped_pages: usage.swapped_pages,
+            compressed_pages: usage.pool_pages,
+            payload_bytes: usage.payload_bytes,
+            physical_pages: usage.physical_pages,
+            metadata_bytes: usage.table_bytes,
+            pages_out: stats.pages_out.get(),
+            pages_in: stats.pages_in.get(),
+            pages_early: stats.pages_early.get(),
+            pages_spared: stats.pages_spared.get(),
+            pages_read_ahead: stats.pages_read_ahead.get(),
+            read_ahead_hits: stats.read_ahead_hits.get(),
+            pages_dropped_clean: stats.pages_dropped_clean.get(),
+            pages_out_zero: stats.pages_out_zero.get(),
+            compressed_in_bytes: stats.compressed_pages.get() * PAGE_BYTES,
+            compressed_out_bytes: stats.compressed_out_bytes.get(),
+            faults: stats.faults.get(),
+            faults_first_touch: stats.faults_first_touch.get(),
+            faults_deferred: stats.faults_deferred.get(),
+            faults_unprotect: stats.faults_unprotect.get(),
+            pages_busy: stats.pages_busy.get(),
+            moved_unsaid: stats.moved_unsaid.get(),
+            retries: stats.retries.get(),
+            pages_lost: stats.pages_lost.get(),
+            pages_in_areas: stats.pages_in_areas.get(),
+            pages_in_areas_early: stats.pages_in_areas_early.get(),
+            pages_written_back: stats.pages_written_back.get(),
+            pages_demoted: stats.pages_demoted.get(),
+            write_back_failures: stats.write_back_failures.get(),
+            fault_us_p50: latency.p50_us,
+            fault_us_p99: latency.p99_us,
+            fault_us_max: latency.max_us,
+            active: stats.was_active(),
+            ..Status::default()
+        };
+        if core.own_group.is_none() {
+            status.zero_pages = engine.zero;
+            status.compressed_pages = engine.compressed;
+            status.raw_pages = engine.raw;
+            status.alloc_reject = engine.alloc_reject;
+            status.pool_limit_hits = engine.pool_reject;
+        }
+        core.governor.fill(&mut status);
+        status
+    }
 }

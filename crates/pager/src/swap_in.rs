@@ -8,6 +8,7 @@
 use vswap_engine::{Entry, Page, SwapIn, SwapInError};
 use vswap_sys::uffd::{UffdError, copy_mode};
 
+use crate::areas;
 use crate::fault::{Buffers, Fault, FaultServer, Outcome, fill};
 use crate::layout::{Direction, Ticket};
 use crate::lock::MutexGuard;
@@ -198,7 +199,7 @@ impl<'a> FaultServer<'a> {
             Ok(()) => {
                 let word = state.layout.words.set(lost.page, PageWord::PLAIN);
                 self.core.put_word(word);
-                self.core.areas.page_lost(self.space, lost.page, error);
+                areas::page_lost(&self.core.stats, self.space, lost.page, error);
                 self.wake(fault);
             }
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,

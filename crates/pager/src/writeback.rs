@@ -49,6 +49,11 @@ impl Writeback {
         self.filled.notify_all();
     }
 
+    /// Entries that wait.
+    pub fn pending(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Write out one batch in the calling thread. False when there was none, or the pool takes no more.
     pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
         let batch = take(core, &mut self.lock());

@@ -9,6 +9,9 @@ mod bytes;
 mod control;
 mod engine;
 mod header;
+#[allow(dead_code, reason = "shared with the command, which uses the rest")]
+#[path = "../../../crates/cli/src/join.rs"]
+mod join;
 mod layout;
 mod messages;
 #[allow(dead_code, reason = "shared with the engine's test")]

@@ -1,0 +1,288 @@
+//! `vswap daemon`: one store for several runs of one user, with its areas, pool and groups.
+//!
+//! It starts no program. `vswap run` joins it over the control socket, and the connection is the run's life
+//! (`joined.rs`): each has a thread here, which gives everything of the run back when it ends.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, lstat};
+use rustix::process::{Signal, geteuid};
+use serde::Serialize;
+use serde_json::Value;
+use vswap_pager::config::SHARED_FRAMES;
+use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
+use vswap_sys::signals::{self, Blocked};
+use vswap_sys::{cgroup, procfs};
+
+use crate::args::DaemonArgs;
+use crate::control::{Asker, Request, Server};
+use crate::failure::Failure;
+use crate::join::Join;
+use crate::output::notice;
+use crate::run::{raise_descriptor_limit, refuse_nested};
+use crate::run_dir::{self, DaemonDir};
+use crate::size::Available;
+use crate::{areas, doctor};
+
+/// How often it is looked whether the last run has ended that the daemon waits for.
+const TICK: Duration = Duration::from_millis(100);
+/// How long runs that are ended may take to say goodbye.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the threads of the daemon share.
+#[derive(Debug)]
+struct Daemon {
+    store: Arc<Store>,
+    runs: Mutex<Runs>,
+    started: Instant,
+}
+
+/// The runs that are here.
+#[derive(Debug, Default)]
+struct Runs {
+    /// No more are taken.
+    ending: bool,
+    /// By the process that asked.
+    list: Vec<(u32, Arc<Pager>)>,
+}
+
+/// What the daemon says of itself.
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    pid: u32,
+    daemon: bool,
+    command: [&'static str; 2],
+    wall_seconds: f64,
+    /// Processes of the runs that are here.
+    runs: Vec<u32>,
+    /// Memory of this process: the pool, tables, frames and the threads of all runs.
+    total_bytes: u64,
+    #[serde(flatten)]
+    status: StoreStatus,
+}
+
+/// Serves runs until a signal says that it is enough.
+pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
+    refuse_nested()?;
+    refuse_second()?;
+    let signals =
+        signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
+    doctor::require()?;
+    let store = Store::new(&StoreConfig {
+        frames: SHARED_FRAMES,
+        codec: args.codec.into(),
+        pool_limit_bytes: pool_limit(args)?,
+        checksums: args.debug_checksums,
+        shared: true,
+    });
+    let store = Arc::new(store.map_err(Failure::of)?);
+    for spec in &args.swap {
+        areas::swap_on(&store, spec)?;
+    }
+    raise_descriptor_limit();
+    let dir = DaemonDir::create()?;
+    let server = Server::bind(dir.path())
+        .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
+    if !args.quiet {
+        let pid = std::process::id();
+        notice(&format!("the daemon is ready (process {pid})"));
+    }
+    let daemon = Daemon {
+        store,
+        runs: Mutex::default(),
+        started: Instant::now(),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(|request, asker| daemon.answer(&request, asker)));
+        daemon.wait_for_the_end(&signals, args.quiet);
+        server.stop();
+    });
+    drop(dir);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Daemon {
+    /// Does what a run or another command asks.
+    fn answer(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
+        match request {
+            Request::Status => Ok(self.report()),
+            Request::SwapOn(_) | Request::SwapOff(_) => areas::change(&self.store, request, asker),
+            Request::Join(join) => self.host(join, asker),
+            Request::RunStatus(pid) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                value(&pager.status())
+            }
+            Request::Finish => Err("no run was joined by this connection".to_owned()),
+        }
+    }
+
+    fn report(&self) -> Value {
+        let report = Report {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            daemon: true,
+            command: ["vswap", "daemon"],
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+            runs: self.runs().list.iter().map(|(pid, _)| *pid).collect(),
+            total_bytes: procfs::own_resident_bytes().unwrap_or_default(),
+            status: self.store.status(),
+        };
+        // Strings, numbers and flags only: there is nothing in a report that JSON has no form for.
+        serde_json::to_value(&report).unwrap_or_default()
+    }
+
+    /// Manages a run from beginning to end. Returns its last figures.
+    fn host(&self, join: &Join, asker: &Asker<'_>) -> Result<Value, String> {
+        let (pid, uid) = asker.peer();
+        if uid != geteuid().as_raw() {
+            return Err(format!(
+                "the daemon belongs to user {}, and the run to user {uid}: every user has a daemon of their own",
+                geteuid().as_raw()
+            ));
+        }
+        let pager = self.begin(join, pid)?;
+        let socket = value(&pager.socket());
+        // Whatever comes that is not the end: there is nothing else to be asked here.
+        if asker.send(&socket).is_ok() {
+            while asker
+                .next()
+                .is_some_and(|request| request != Request::Finish)
+            {}
+        }
+        let status = pager.finish();
+        self.runs().list.retain(|(other, _)| *other != pid);
+        // A run that was killed has left its directory behind.
+        run_dir::living();
+        value(&status)
+    }
+
+    fn begin(&self, join: &Join, pid: u32) -> Result<Arc<Pager>, String> {
+        let config = join.config(pid)?;
+        must_be_own_directory(&config.run_dir)?;
+        let mut runs = self.runs();
+        if runs.ending {
+            return Err("it is ending and takes no more runs".to_owned());
+        }
+        if runs.find(pid).is_some() {
+            return Err(format!("process {pid} has a run here already"));
+        }
+        let pager = Pager::start(&self.store, config).map_err(|error| error.to_string())?;
+        let pager = Arc::new(pager);
+        runs.list.push((pid, Arc::clone(&pager)));
+        Ok(pager)
+    }
+
+    /// The first signal that ends takes no more runs and waits for those that are here; the second ends these.
+    fn wait_for_the_end(&self, signals: &Blocked, quiet: bool) {
+        let mut killed: Option<Instant> = None;
+        loop {
+            let taken = signals.take(TICK).is_some_and(|taken| ends(taken.signal));
+            let mut runs = self.runs();
+            if taken && !runs.ending {
+                runs.ending = true;
+                if !quiet && !runs.list.is_empty() {
+                    let count = runs.list.len();
+                    notice(&format!(
+                        "waiting for {count} runs to end; a second signal ends them"
+                    ));
+                }
+            } else if taken {
+                killed.get_or_insert_with(Instant::now);
+                runs.list.iter().for_each(|(_, pager)| pager.kill_all());
+            }
+            if runs.ending && runs.list.is_empty() {
+                return;
+            }
+            if killed.is_some_and(|since| since.elapsed() > END_PATIENCE) {
+                // A process that does not go, or a `vswap run` that was stopped: what is left of them ends with us.
+                notice("some runs do not end; ending without them");
+                std::process::exit(i32::from(crate::failure::OWN_ERROR));
+            }
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runs {
+    fn find(&self, pid: u32) -> Option<Arc<Pager>> {
+        let found = self.list.iter().find(|(other, _)| *other == pid);
+        found.map(|(_, pager)| Arc::clone(pager))
+    }
+}
+
+fn ends(signal: i32) -> bool {
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT]
+        .iter()
+        .any(|ending| ending.as_raw() == signal)
+}
+
+fn value(of: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(of).map_err(|error| error.to_string())
+}
+
+/// A socket will be made in it: not in what a link points to, and not in what is somebody else's.
+fn must_be_own_directory(path: &Path) -> Result<(), String> {
+    let found = lstat(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+    if path.is_absolute() && is_directory && found.st_uid == geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(format!("{} is no directory of the user", path.display()))
+}
+
+fn refuse_second() -> Result<(), Failure> {
+    match run_dir::daemon() {
+        None => Ok(()),
+        Some(daemon) => Err(Failure::own(format!(
+            "a daemon of yours is there already (process {}), and there can be one: add areas to it with `vswap \
+             swapon`, or end it first",
+            daemon.pid
+        ))),
+    }
+}
+
+/// What the pool may take for all runs together; each of them is limited by its own --ram besides.
+fn pool_limit(args: &DaemonArgs) -> Result<u64, Failure> {
+    let machine = procfs::meminfo().map_err(|error| {
+        Failure::own(format!(
+            "cannot read the size of the machine's RAM: {error}"
+        ))
+    })?;
+    let available = Available {
+        machine_bytes: machine.total_bytes,
+        container_bytes: cgroup::limit().map(|limit| limit.bytes),
+    };
+    let whole = available.whole();
+    Ok(args.pool.map_or(whole, |pool| pool.resolve(whole)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_made_in_own_directories_alone() {
+        let own = std::env::temp_dir().join(format!("vswap-daemon-{}", std::process::id()));
+        std::fs::create_dir(&own).expect("directory");
+        let link = own.join("link");
+        std::os::unix::fs::symlink("/tmp", &link).expect("link");
+        assert!(must_be_own_directory(&own).is_ok());
+        for path in [
+            link.as_path(),
+            Path::new("."),
+            Path::new("/dev/null"),
+            &own.join("none"),
+        ] {
+            assert!(must_be_own_directory(path).is_err(), "{}", path.display());
+        }
+        std::fs::remove_dir_all(&own).expect("removed");
+    }
+}

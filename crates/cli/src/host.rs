@@ -1,0 +1,122 @@
+//! Who manages the memory of a run: this process, with a store of its own, or the daemon of the user.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use vswap_pager::{Config, Pager, Status, Store, StoreConfig};
+
+use crate::areas;
+use crate::args::RunArgs;
+use crate::control::{Asker, Request};
+use crate::failure::Failure;
+use crate::joined::Joined;
+use crate::run_dir::{self, Living};
+
+/// The host of a run.
+#[derive(Debug)]
+pub enum Host {
+    /// This process.
+    Own {
+        /// Swap tables, pool and areas.
+        store: Arc<Store>,
+        /// The run.
+        pager: Pager,
+    },
+    /// The daemon.
+    Daemon(Joined),
+}
+
+impl Host {
+    /// The daemon where there is one and the user did not say otherwise, else this process.
+    pub fn of(args: &RunArgs, config: Config) -> Result<Host, Failure> {
+        let daemon = run_dir::daemon().filter(|_| !args.no_daemon);
+        match daemon {
+            Some(daemon) => {
+                refuse_what_is_the_daemons(args, &daemon)?;
+                Joined::join(&daemon, &config).map(Host::Daemon)
+            }
+            None => own(args, config),
+        }
+    }
+
+    /// Where agents say hello.
+    pub fn socket(&self) -> &Path {
+        match self {
+            Host::Own { pager, .. } => pager.socket(),
+            Host::Daemon(joined) => joined.socket(),
+        }
+    }
+
+    /// Figures of this moment; none when the daemon does not answer.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Host::Own { pager, .. } => Some(pager.status()),
+            Host::Daemon(joined) => joined.status().ok(),
+        }
+    }
+
+    /// Has the daemon ended before the run?
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Host::Own { .. } => false,
+            Host::Daemon(joined) => joined.is_lost(),
+        }
+    }
+
+    /// Does with areas what another command asks of the run.
+    pub fn change_areas(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
+        match self {
+            Host::Own { store, .. } => areas::change(store, request, asker),
+            Host::Daemon(joined) => {
+                let pid = joined.daemon_pid();
+                Err(format!(
+                    "the run is in the daemon, whose areas it uses: leave --run out, or say --run {pid}"
+                ))
+            }
+        }
+    }
+
+    /// The run has ended: its last figures.
+    pub fn finish(self) -> Result<Status, Failure> {
+        match self {
+            Host::Own { pager, .. } => Ok(pager.finish()),
+            Host::Daemon(mut joined) => joined.finish(),
+        }
+    }
+}
+
+/// A store and a run on it, in this process.
+fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
+    let store = Store::new(&StoreConfig {
+        frames: config.frames(),
+        codec: args.codec.unwrap_or_default().into(),
+        pool_limit_bytes: config.pool_limit_bytes.unwrap_or(config.limit_bytes),
+        checksums: args.debug_checksums,
+        shared: false,
+    });
+    let store = Arc::new(store.map_err(Failure::of)?);
+    let pager = Pager::start(&store, config).map_err(Failure::of)?;
+    for spec in &args.swap {
+        areas::swap_on(&store, spec)?;
+    }
+    Ok(Host::Own { store, pager })
+}
+
+/// Areas, pool and codec are one for all runs of a daemon.
+fn refuse_what_is_the_daemons(args: &RunArgs, daemon: &Living) -> Result<(), Failure> {
+    let given = [
+        ("--swap", !args.swap.is_empty()),
+        ("--pool", args.pool.is_some()),
+        ("--codec", args.codec.is_some()),
+        ("--debug-checksums", args.debug_checksums),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::own(format!(
+            "{option} is for a run by itself, and a daemon of yours is there (process {}), whose areas, pool and codec \
+             its runs share: leave {option} out, or give --no-daemon as well",
+            daemon.pid
+        ))),
+    }
+}

@@ -1,0 +1,132 @@
+//! What a run tells the daemon when it joins it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use vswap_pager::config::GroupLimits;
+use vswap_pager::{Config, RunGroup};
+
+/// What a run tells the daemon. Who it is says the socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    version: String,
+    limit_bytes: u64,
+    group: Option<Group>,
+    run_dir: PathBuf,
+    quiet: bool,
+    evict_all_every: Option<Duration>,
+}
+
+/// The group that the user named, and its limits as far as they were given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Group {
+    name: String,
+    swap_max_bytes: Option<u64>,
+    pool_max_bytes: Option<u64>,
+    writeback: bool,
+}
+
+impl Join {
+    /// The message for a run that is configured so.
+    pub fn new(config: &Config) -> Join {
+        let given = |bytes: u64| (bytes != GroupLimits::NO_LIMIT).then_some(bytes);
+        let group = config.group.as_ref().map(|group| Group {
+            name: group.name.to_string(),
+            swap_max_bytes: given(group.limits.swap_max_bytes),
+            pool_max_bytes: given(group.limits.pool_max_bytes),
+            writeback: group.limits.writeback,
+        });
+        Join {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            limit_bytes: config.limit_bytes,
+            group,
+            run_dir: config.run_dir.clone(),
+            quiet: config.quiet,
+            evict_all_every: config.evict_all_every,
+        }
+    }
+
+    /// What the pager is told of the run of process `pid`. An error is one for people.
+    pub fn config(&self, pid: u32) -> Result<Config, String> {
+        let version = env!("CARGO_PKG_VERSION");
+        if self.version != version {
+            return Err(format!(
+                "the daemon is of version {version} and the run of {}: start a daemon of the same version, or run \
+                 with --no-daemon",
+                self.version
+            ));
+        }
+        let group = self.group.as_ref().map(|group| {
+            let name = group.name.parse();
+            Ok::<_, String>(RunGroup {
+                name: name.map_err(|error| format!("{}: {error}", group.name))?,
+                limits: GroupLimits {
+                    swap_max_bytes: group.swap_max_bytes.unwrap_or(GroupLimits::NO_LIMIT),
+                    pool_max_bytes: group.pool_max_bytes.unwrap_or(GroupLimits::NO_LIMIT),
+                    writeback: group.writeback,
+                },
+            })
+        });
+        Ok(Config {
+            limit_bytes: self.limit_bytes,
+            pool_limit_bytes: None,
+            group: group.transpose()?,
+            root_pid: pid,
+            run_dir: self.run_dir.clone(),
+            quiet: self.quiet,
+            evict_all_every: self.evict_all_every,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config {
+            limit_bytes: 64 << 20,
+            pool_limit_bytes: None,
+            group: Some(RunGroup {
+                name: "web/jobs".parse().expect("a good name"),
+                limits: GroupLimits {
+                    swap_max_bytes: 1 << 20,
+                    ..GroupLimits::default()
+                },
+            }),
+            root_pid: 7,
+            run_dir: "/run/vswap-0/run-7-x".into(),
+            quiet: true,
+            evict_all_every: Some(Duration::from_millis(5)),
+        }
+    }
+
+    #[test]
+    fn the_daemon_hears_what_the_run_was_told() {
+        let told = config();
+        let text = serde_json::to_string(&Join::new(&told)).expect("JSON");
+        let heard: Join = serde_json::from_str(&text).expect("JSON");
+        let heard = heard.config(7).expect("the same version");
+        assert_eq!(format!("{heard:?}"), format!("{told:?}"));
+    }
+
+    #[test]
+    fn other_versions_and_bad_groups_are_refused() {
+        let join = Join::new(&config());
+        let older = Join {
+            version: "0.0.0".to_owned(),
+            ..join.clone()
+        };
+        let error = older.config(7).expect_err("another version");
+        assert!(
+            error.contains("0.0.0") && error.contains("--no-daemon"),
+            "{error}"
+        );
+        let mut unnamed = join;
+        if let Some(group) = &mut unnamed.group {
+            group.name = "//".to_owned();
+        }
+        assert!(unnamed.config(7).expect_err("no name").starts_with("//: "));
+    }
+}

@@ -1,0 +1,106 @@
+//! A run in the daemon, from the run's side: the connection that is the run's life.
+//!
+//! The connection stays open from `Join` to `Finish`. When it closes without a word, because the process of the run was
+//! killed, the daemon ends what is left of the run; when the daemon closes it, the run's programs have been ended by
+//! their agents. Figures in between are asked by connections of their own, so that nobody waits for a daemon that does
+//! not answer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use vswap_pager::{Config, Status};
+
+use crate::control::{self, Connection, Request};
+use crate::failure::Failure;
+use crate::join::Join;
+use crate::run_dir::Living;
+
+/// How long a daemon that is just starting may take until it listens.
+const START_PATIENCE: Duration = Duration::from_millis(500);
+const START_PACE: Duration = Duration::from_millis(10);
+
+/// A run in the daemon, from the run's side.
+#[derive(Debug)]
+pub struct Joined {
+    daemon_pid: u32,
+    daemon_dir: PathBuf,
+    life: Connection,
+    socket: PathBuf,
+}
+
+impl Joined {
+    /// Join the daemon.
+    pub fn join(daemon: &Living, config: &Config) -> Result<Joined, Failure> {
+        let refused = |error: &io::Error| {
+            Failure::own(format!(
+                "the daemon (process {}) does not take the run: {error}; `vswap run --no-daemon` does without it",
+                daemon.pid
+            ))
+        };
+        let mut life = connect(&daemon.path).map_err(|error| refused(&error))?;
+        let answer = life.ask(&Request::Join(Join::new(config)), None);
+        let answer = answer.map_err(|error| refused(&error))?;
+        let socket = answer.as_str().map(PathBuf::from);
+        let socket = socket.ok_or_else(|| refused(&io::ErrorKind::InvalidData.into()))?;
+        Ok(Joined {
+            daemon_pid: daemon.pid,
+            daemon_dir: daemon.path.clone(),
+            life,
+            socket,
+        })
+    }
+
+    /// Where agents say hello.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The daemon's process.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon_pid
+    }
+
+    /// Figures of this moment.
+    pub fn status(&self) -> io::Result<Status> {
+        let answer = control::ask(&self.daemon_dir, &Request::RunStatus(std::process::id()))?;
+        Ok(serde_json::from_value(answer)?)
+    }
+
+    /// Has the daemon ended?
+    pub fn is_lost(&self) -> bool {
+        self.life.has_gone()
+    }
+
+    /// End the run in the daemon and have its last figures. The processes have ended.
+    pub fn finish(&mut self) -> Result<Status, Failure> {
+        let answer = self.life.ask(&Request::Finish, None);
+        let status = answer.and_then(|status| Ok(serde_json::from_value(status)?));
+        status.map_err(|error| {
+            Failure::own(format!(
+                "the daemon (process {}) has ended before the run, and the run's programs with it: what they had in \
+                 swap is gone ({error}). Start the daemon again, or run with --no-daemon",
+                self.daemon_pid
+            ))
+        })
+    }
+}
+
+/// The connection to a daemon that may just be starting.
+fn connect(dir: &Path) -> io::Result<Connection> {
+    let since = Instant::now();
+    loop {
+        match Connection::open(dir) {
+            Err(error)
+                if since.elapsed() < START_PATIENCE
+                    && matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                    ) =>
+            {
+                std::thread::sleep(START_PACE);
+            }
+            done => return done,
+        }
+    }
+}
