@@ -192,7 +192,7 @@ impl Launcher {
 }
 
 /// A killed test must not leave its programs behind.
-fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     let ask = || {
         let kill = Some(Signal::KILL);
         rustix::process::set_parent_process_death_signal(kill).map_err(Into::into)

@@ -1,0 +1,30 @@
+//! One daemon for several runs: limits that hold, deaths that leave nothing, and other users that are kept out.
+//!
+//! Each daemon has a runtime directory of its own, so that only the runs of its test join it.
+
+use std::process::ExitCode;
+
+use vswap_e2e::run_suite;
+use vswap_e2e::suite::Test;
+
+mod daemon;
+mod deaths;
+mod refusals;
+mod shares;
+mod users;
+
+const TESTS: &[Test] = &[
+    Test::new("three_runs", 240, shares::three_runs),
+    Test::new("group_of_two_runs", 90, shares::group_of_two_runs),
+    Test::new("run_killed", 120, deaths::run_killed),
+    Test::new("daemon_killed", 120, deaths::daemon_killed),
+    Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),
+    Test::new("one_daemon", 60, refusals::one_daemon),
+    Test::new("options_of_the_daemon", 60, refusals::options_of_the_daemon),
+    Test::new("embedded", 60, refusals::embedded),
+    Test::new("other_users", 90, users::other_users),
+];
+
+fn main() -> ExitCode {
+    run_suite(TESTS)
+}

@@ -1,0 +1,157 @@
+//! What runs share, and what each has for itself.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use vswap_e2e::limit::{allowed_bytes, mib};
+use vswap_e2e::victim::Plan;
+use vswap_e2e::{Context, Failure, Job, MIB, Outcome, Running, ensure, procfs, workload_binary};
+
+use crate::daemon::Daemon;
+
+const LIMIT_BYTES: u64 = 64 * MIB;
+/// Pause between two looks at what all take together.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A workload that fills, reads and writes in order and at random, and verifies every byte.
+pub fn workload(size: &str) -> Outcome<Job> {
+    let words = [
+        "fill-read-write",
+        size,
+        "--threads",
+        "2",
+        "--count",
+        "10000",
+    ];
+    Ok(Job::new(workload_binary()?).args(words))
+}
+
+/// An area in a file, made by vswap.
+fn swap_file(context: &Context) -> Outcome<String> {
+    let file = context.place().join("swapfile").display().to_string();
+    let made = context.vswap(&["mkswap", &file, "--size", "1G"])?;
+    ensure!(made.status.success(), "mkswap: {made:?}");
+    Ok(file)
+}
+
+/// All memory that the daemon and the runs take at one moment: vswap's whole, the programs' own.
+fn taken_bytes(daemon: &Daemon, runs: &[Running]) -> u64 {
+    let of_run = |run: &Running| {
+        let programs = procfs::living_descendants(run.pid());
+        let programs: u64 = programs.into_iter().map(procfs::anon_bytes).sum();
+        programs + procfs::rss_bytes(run.pid())
+    };
+    procfs::rss_bytes(daemon.pid()) + runs.iter().map(of_run).sum::<u64>()
+}
+
+fn figure(of: &Value, name: &str) -> Outcome<u64> {
+    let figure = of[name].as_u64();
+    figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
+}
+
+/// Three programs on one area, each within its limit by what it and the daemon say and by what /proc says of all of
+/// them together; each finds its content again, and nothing is left.
+pub fn three_runs(context: &Context) -> Outcome {
+    let area = swap_file(context)?;
+    let mut daemon = Daemon::start(context, &["--swap", &area])?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let plan = Plan {
+        mib: 208,
+        children: 0,
+        passes: 3,
+        exit_status: 0,
+    };
+    let (victim, log) = plan.job(context)?;
+    let jobs = [workload("208M")?, workload("240M")?, victim];
+    let runs = jobs
+        .into_iter()
+        .map(|job| launcher.start(&daemon.job(job)))
+        .collect::<Outcome<Vec<Running>>>()?;
+    let (mut most, mut in_area, mut together) = (0, 0, 0);
+    while runs.iter().all(|run| procfs::is_alive(run.pid())) {
+        most = most.max(taken_bytes(&daemon, &runs));
+        let report = daemon.report()?;
+        in_area = in_area.max(figure(&report, "physical_pages")? * 4096);
+        together = together.max(report["runs"].as_array().map_or(0, Vec::len));
+        std::thread::sleep(LOOK_EVERY);
+    }
+    context.say(format!(
+        "at most {} taken by all, {} in the area",
+        mib(most),
+        mib(in_area)
+    ));
+    for run in runs {
+        let ended = run.wait()?;
+        ended.must_succeed()?;
+        ended.must_hold_limit()?;
+        context.say(format!(
+            "{} MiB at the peak by its own figures, out {}, in {}",
+            ended.figure("peak_total_bytes")? / MIB,
+            ended.figure("pages_out")?,
+            ended.figure("pages_in")?
+        ));
+    }
+    log.must_be_right()?;
+    ensure!(together == 3, "{together} runs were in the daemon at once");
+    ensure!(in_area > 16 * MIB, "the area was hardly used");
+    let allowed = 3 * allowed_bytes(LIMIT_BYTES);
+    ensure!(
+        most <= allowed,
+        "all took {}, allowed are {}",
+        mib(most),
+        mib(allowed)
+    );
+    daemon.until_empty()
+}
+
+/// Two runs in one group have its limit together, and groups of their own inside it.
+pub fn group_of_two_runs(context: &Context) -> Outcome {
+    const SWAP_MAX_BYTES: u64 = 24 * MIB;
+    let area = swap_file(context)?;
+    let mut daemon = Daemon::start(context, &["--swap", &area])?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let grouped = |job: Job, options: &[&str]| {
+        let job = job.vswap_options(["--group", "web/jobs"]);
+        launcher.start(&daemon.job(job.vswap_options(options.iter().copied())))
+    };
+    let size = SWAP_MAX_BYTES.to_string();
+    let first = grouped(workload("104M")?, &["--swap-max", &size])?;
+    let has_joined = |pid| Ok(daemon.report_of(pid)?.map(drop));
+    first.until("the first to join", || has_joined(first.pid()))?;
+    let refused = grouped(workload("16M")?, &["--swap-max", "1M"])?.wait()?;
+    refused.must_exit_with(125)?;
+    let second = grouped(workload("104M")?, &[])?;
+    let mut most = 0;
+    while procfs::is_alive(first.pid()) && procfs::is_alive(second.pid()) {
+        let report = daemon.report_of(daemon.pid())?.unwrap_or_default();
+        let groups = report["groups"].as_array().cloned().unwrap_or_default();
+        let of = |name: &str| {
+            let found = groups.iter().find(|group| group["name"] == name);
+            found
+                .and_then(|group| group["swap_bytes"].as_u64())
+                .unwrap_or(0)
+        };
+        most = most.max(of("web/jobs"));
+        ensure!(
+            of("web/jobs") <= SWAP_MAX_BYTES,
+            "the group is above its limit: {report}"
+        );
+    }
+    for run in [first, second] {
+        let ended = run.wait()?;
+        ended.must_succeed()?;
+        let groups = ended
+            .summary
+            .as_ref()
+            .map(|summary| summary["groups"].clone());
+        let groups = groups.unwrap_or_default();
+        ensure!(
+            groups[0]["name"] == "web"
+                && groups[2]["name"] == format!("web/jobs/run-{}", ended.pid),
+            "the run was in {groups}"
+        );
+    }
+    context.say(format!("at most {} in the area", mib(most)));
+    ensure!(most > SWAP_MAX_BYTES / 2, "the area was hardly used");
+    daemon.until_empty()
+}

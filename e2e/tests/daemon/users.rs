@@ -1,0 +1,113 @@
+//! One user's runs can be neither read nor controlled by another user.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use vswap_e2e::failure::During;
+use vswap_e2e::need::require_root;
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
+
+use crate::daemon::Daemon;
+
+const LIMIT_BYTES: u64 = 64 * MIB;
+/// A user who has nothing.
+const NOBODY: &str = "65534";
+/// Requests that the intruder makes.
+const REQUESTS: usize = 6;
+
+/// Runs a command as somebody else and gives its standard output.
+fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
+    let setpriv = require_program("setpriv", "apt package util-linux")?;
+    let output = Command::new("/usr/bin/timeout")
+        .arg("20")
+        .arg(setpriv)
+        .args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")])
+        .arg("--clear-groups")
+        .args(words)
+        .env("XDG_RUNTIME_DIR", daemon.runtime())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .during(|| format!("run {}", words.join(" ")))?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn open_to_all(path: &Path) -> Outcome {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+        .during(|| format!("open {}", path.display()))
+}
+
+/// Permissions keep others from the sockets, and if these were open the peer's credentials would.
+pub fn other_users(context: &Context) -> Outcome {
+    require_root("it becomes another user")?;
+    let mut daemon = Daemon::start(context, &[])?;
+    let sleeper = Job::new("/bin/sleep").arg("60");
+    let running = context.limited(LIMIT_BYTES)?.start(&daemon.job(sleeper))?;
+    running.until("the run to join", || {
+        Ok(daemon.report_of(running.pid())?.map(drop))
+    })?;
+
+    // What the other user can reach of a copy of vswap that may be run.
+    let vswap = context.place().join("vswap");
+    fs::copy(context.require_vswap()?, &vswap).during(|| "copy vswap".to_owned())?;
+    open_to_all(&vswap)?;
+    let vswap = vswap.display().to_string();
+    let listed = as_nobody(&daemon, &[&vswap, "status"])?;
+    ensure!(listed == "no runs\n", "another user sees {listed}");
+    let pid = daemon.pid().to_string();
+    let taken = as_nobody(&daemon, &[&vswap, "swapon", "/tmp:1M", "--run", &pid])?;
+    ensure!(
+        taken.contains("no run of yours"),
+        "another user's swapon: {taken}"
+    );
+
+    let script = context.place().join("intruder.py");
+    let text = include_str!("../../inputs/intruder.py");
+    fs::write(&script, text).during(|| format!("write {}", script.display()))?;
+    let intrude = |socket: &Path| {
+        let (script, socket) = (script.display().to_string(), socket.display().to_string());
+        let version = env!("CARGO_PKG_VERSION");
+        as_nobody(&daemon, &["/usr/bin/python3", &script, &socket, version])
+    };
+    let dirs: Vec<_> = daemon.dirs_with("").into_iter().collect();
+    ensure!(dirs.len() == 2, "a daemon and a run have {dirs:?}");
+    for dir in &dirs {
+        let socket = dir.join("control.sock");
+        let shut = intrude(&socket)?;
+        ensure!(
+            shut == "PermissionError\n".repeat(REQUESTS),
+            "permissions let {shut} through"
+        );
+    }
+    open_to_all(&daemon.runtime().join("vswap-0"))?;
+    for dir in &dirs {
+        let socket = dir.join("control.sock");
+        open_to_all(dir)?;
+        open_to_all(&socket)?;
+        let open = intrude(&socket)?;
+        let refusals = open
+            .lines()
+            .filter(|line| line.contains("belongs to user 0"));
+        ensure!(
+            refusals.count() == REQUESTS,
+            "credentials let something through: {open}"
+        );
+    }
+    let outer = daemon.runtime().join("vswap-0");
+    fs::set_permissions(&outer, fs::Permissions::from_mode(0o711))
+        .during(|| format!("close {}", outer.display()))?;
+
+    let report = daemon.report()?;
+    ensure!(
+        report["runs"] == serde_json::json!([running.pid()])
+            && report["areas"] == serde_json::json!([]),
+        "the daemon has changed: {report}"
+    );
+    ensure!(procfs::is_alive(running.program_pid()?), "the run has gone");
+    running.signal(Signal::TERM)?;
+    running.wait()?.must_be_ended_by(Signal::TERM)
+}
