@@ -170,12 +170,13 @@ pub fn answer(
     let peer = socket_peercred(stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    let request = read_request(stream)?;
+    // Only now: whoever is still writing would not come to read why.
     if !may_ask(peer.uid, geteuid()) {
         let owner = geteuid().as_raw();
         let refusal = format!("it belongs to user {owner}, and answers nobody else but root");
         return send_line(stream, &Answer::Err(refusal));
     }
-    let request = read_request(stream)?;
     let asker = Asker {
         stopping,
         stream,
