@@ -57,6 +57,18 @@ pub enum AllocError {
     /// The group that the slot was to be of does not exist.
     #[error("the group of this page was removed: name one that exists")]
     NoGroup,
+    /// A slot of a physical area was asked for, and none of them has one to give.
+    #[error(
+        "no swap area has a slot for this page: all are in use, or their areas are failing or about to go: let entries \
+         be freed, or add an area"
+    )]
+    NoSlot,
+    /// A slot of a physical area was asked for, and the page's group may not have another one.
+    #[error(
+        "a swap limit of the page's group, or of one that it is in, leaves no slot for it: raise the limit or free \
+         entries of the group"
+    )]
+    Limited,
 }
 
 /// Whose a slot is to be.
@@ -81,34 +93,13 @@ impl Owner<'_> {
 
 impl Area {
     /// Takes a free run of `order` and gives its first slots `words`, at least one and not more than the run has; slots
-    /// behind them stay free. Returns the first slot. For an order above 0 an error says that there is no such run,
-    /// and shorter ones may be there.
-    #[inline]
-    pub(crate) fn allocate(
-        &self,
-        cpu: usize,
-        order: Order,
-        words: &[Word],
-    ) -> Result<Entry, AllocError> {
-        self.allocate_for(cpu, order, words, None)
-    }
-
-    /// Takes a single slot and gives it `word` and an owner; without one it is the root group's.
+    /// behind them stay free. They are `owner`'s; without one they are the root group's. Returns the first slot. For an
+    /// order above 0 an error says that there is no such run, and shorter ones may be there.
     ///
     /// # Errors
     /// [`AllocError`]; nothing was taken.
     #[inline]
-    pub(crate) fn allocate_owned(
-        &self,
-        cpu: usize,
-        word: Word,
-        owner: Option<Owner<'_>>,
-    ) -> Result<Entry, AllocError> {
-        self.allocate_for(cpu, Order::SLOT, &[word], owner)
-    }
-
-    #[inline]
-    fn allocate_for(
+    pub(crate) fn allocate(
         &self,
         cpu: usize,
         order: Order,
@@ -133,9 +124,15 @@ impl Area {
 
     /// As [`Area::allocate`], but from the CPU's current cluster alone; `None` if that has no such run left.
     #[inline]
-    pub(crate) fn allocate_near(&self, cpu: usize, order: Order, words: &[Word]) -> Option<Entry> {
+    pub(crate) fn allocate_near(
+        &self,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Option<Entry> {
         let id = self.current(cpu, order).load(Ordering::Acquire);
-        self.take_from(id, order, words, None).ok().flatten()
+        self.take_from(id, order, words, owner).ok().flatten()
     }
 
     /// Takes a run from cluster `id` if it is somebody's current one: the CPU's cluster may have filled up, even have
@@ -160,6 +157,11 @@ impl Area {
             None => GroupIndex::ROOT,
             Some(owner) => owner.index(&mut cluster)?,
         };
+        // Each time the lock was taken: the cluster may have been emptied meanwhile.
+        let is_mapped = words.first().is_some_and(|word| word.is_used());
+        if is_mapped && !self.prepare_mapped(&cluster) {
+            return Err(AllocError::NoMemory);
+        }
         let slot = if order.is_slot() {
             words.first().and_then(|&word| cluster.take_slot(word))
         } else {
@@ -308,7 +310,7 @@ impl<'a> Search<'a> {
         while area.slots_of(self.lists.end).start < area.slots {
             let id = self.lists.end;
             let record = area.directory.ensure(id).ok_or(AllocError::NoMemory)?;
-            if !record.ensure_tables(area.has_backing(), &*area.pages) {
+            if !record.ensure_tables(area.is_virtual(), &*area.pages) {
                 return Err(AllocError::NoMemory);
             }
             // Entries of this cluster were never handed out; only an operation on a made-up one could hold its lock.
@@ -380,12 +382,12 @@ mod tests {
     }
 
     fn single(area: &Area, cpu: usize) -> Result<Entry, AllocError> {
-        area.allocate(cpu, Order::SLOT, &[used()])
+        area.allocate(cpu, Order::SLOT, &[used()], None)
     }
 
     /// A whole run.
     fn run(area: &Area, cpu: usize, order: Order) -> Result<Entry, AllocError> {
-        area.allocate(cpu, order, &vec![used(); order.slots()])
+        area.allocate(cpu, order, &vec![used(); order.slots()], None)
     }
 
     fn free_run(area: &Area, first: Entry, slots: usize) {
@@ -451,7 +453,7 @@ mod tests {
             let area = area(CLUSTER, &[], 1);
             let words = vec![used(); order.slots() - 1];
             let mut taken = 0;
-            while let Ok(first) = area.allocate(0, order, &words) {
+            while let Ok(first) = area.allocate(0, order, &words, None) {
                 assert_eq!(first.position().1 % order.slots(), 0);
                 taken += words.len() as u64;
             }
@@ -566,7 +568,7 @@ mod tests {
                 let order = order.unwrap_or(Order::SLOT);
                 let slots = order.slots() - usize::from(random % 2 == 1 && order.slots() > 2);
                 add(&done.taking, slots);
-                if let Ok(first) = area.allocate(cpu, order, &vec![used(); slots]) {
+                if let Ok(first) = area.allocate(cpu, order, &vec![used(); slots], None) {
                     add(&done.taken, slots);
                     runs.push((first, slots));
                     continue;

@@ -38,8 +38,23 @@ pub(crate) use cold::Hand;
 pub(crate) struct AreaStats {
     pub(crate) slots_used: u64,
     pub(crate) zero: u64,
+    /// Slots that page tables name.
+    pub(crate) mapped: u64,
     pub(crate) clusters: u64,
     pub(crate) table_bytes: u64,
+}
+
+impl AreaStats {
+    /// The figures of two areas together.
+    pub(crate) fn and(self, other: &AreaStats) -> AreaStats {
+        AreaStats {
+            slots_used: self.slots_used + other.slots_used,
+            zero: self.zero + other.zero,
+            mapped: self.mapped + other.mapped,
+            clusters: self.clusters + other.clusters,
+            table_bytes: self.table_bytes + other.table_bytes,
+        }
+    }
 }
 
 /// The cluster that a CPU allocates from, for each order.
@@ -60,6 +75,8 @@ pub(crate) struct Area {
     pub(crate) lists: Lock<Lists>,
     /// Emptied clusters wait until their storage was told.
     discards: AtomicBool,
+    /// Some slot was once named by a page table: a hint for whoever goes through all such slots.
+    is_mapped: AtomicBool,
     rejected: AtomicU64,
     pub(crate) pages: Arc<dyn PageSource>,
 }
@@ -88,6 +105,7 @@ impl Area {
             currents: (0..cpus).map(|_| none()).collect(),
             lists: Lock::new(Lists::new()),
             discards: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(id == AreaId::VIRTUAL),
             rejected: AtomicU64::new(0),
             pages,
         })
@@ -121,9 +139,25 @@ impl Area {
         currents.map(move |currents| currents[order.index()].load(Ordering::Relaxed))
     }
 
-    /// The virtual area's clusters have a second table.
-    pub(crate) fn has_backing(&self) -> bool {
+    /// The virtual area's clusters have a backing table from the start; a physical area's only while they hold a slot
+    /// that is directly mapped.
+    pub(crate) fn is_virtual(&self) -> bool {
         self.id == AreaId::VIRTUAL
+    }
+
+    /// Was any slot ever named by a page table?
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_mapped.load(Ordering::Relaxed)
+    }
+
+    /// A slot of the cluster is about to be named by a page table: makes the table that it needs. False if there is no
+    /// memory for it.
+    #[inline]
+    pub(crate) fn prepare_mapped(&self, cluster: &ClusterGuard<'_>) -> bool {
+        if !self.is_mapped() {
+            self.is_mapped.store(true, Ordering::Relaxed);
+        }
+        self.is_virtual() || cluster.record().ensure_backing(&*self.pages)
     }
 
     /// Slots of cluster `id`, which may reach beyond the end of the area.
@@ -148,6 +182,7 @@ impl Area {
     #[inline]
     pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
         let (id, slot) = entry.position();
+        let was_mapped = cluster.word(slot).is_used();
         cluster.release_slot(slot);
         let before = cluster.place();
         let place = self.place_for(cluster);
@@ -160,6 +195,17 @@ impl Area {
         };
         if !stays {
             self.relocate(cluster, id, place);
+        } else if was_mapped && !matches!(before, Place::Current | Place::Stolen) {
+            self.discard_idle_tables(cluster);
+        }
+    }
+
+    /// A physical cluster without directly mapped slots needs the tables of those no longer. One that is some CPU's
+    /// keeps them: the next slot may be such a one.
+    #[inline]
+    fn discard_idle_tables(&self, cluster: &mut ClusterGuard<'_>) {
+        if !self.is_virtual() && self.is_mapped() && cluster.mapped() == 0 {
+            cluster.discard_backing(&*self.pages);
         }
     }
 
@@ -170,6 +216,8 @@ impl Area {
             debug_assert!(cluster.state.extend.is_none());
             cluster.state.cursor = 0;
             cluster.discard(&*self.pages);
+        } else if matches!(record.place(), Place::Current | Place::Stolen) {
+            self.discard_idle_tables(cluster);
         }
         let mut lists = self.lists.lock();
         lists.remove(&self.directory, record.place(), record);
@@ -198,7 +246,6 @@ impl Area {
             table_bytes: self.directory.bytes(self.end()) as u64,
             ..Default::default()
         };
-        let tables = if self.has_backing() { 2 } else { 1 };
         for (id, record) in self.clusters() {
             let Some(cluster) = record.lock() else {
                 continue;
@@ -206,7 +253,10 @@ impl Area {
             let bad = self.bad_in(id).count() as u64;
             stats.slots_used += u64::from(cluster.state.used).saturating_sub(bad);
             stats.zero += u64::from(cluster.state.zero);
+            stats.mapped += u64::from(cluster.mapped());
             if cluster.place() != Place::Free {
+                let has_backing = self.is_virtual() || cluster.mapped() > 0;
+                let tables = 1 + usize::from(has_backing);
                 stats.clusters += 1;
                 stats.table_bytes += (tables * TABLE_PAGES * PAGE_BYTES) as u64;
             }
@@ -363,7 +413,11 @@ mod tests {
     #[test]
     fn entries_are_distinct_and_neighbours_on_one_cpu() {
         let space = Area::virtual_area(2, Arc::new(HeapPages::new())).expect("memory");
-        let take = |cpu| space.allocate(cpu, Order::SLOT, &[used()]).expect("room");
+        let take = |cpu| {
+            space
+                .allocate(cpu, Order::SLOT, &[used()], None)
+                .expect("room")
+        };
         let mut entries: Vec<_> = (0..SLOTS_PER_CLUSTER * CLUSTERS).map(|_| take(0)).collect();
         assert!(
             entries
@@ -390,7 +444,11 @@ mod tests {
         let count = SLOTS_PER_CLUSTER * CLUSTERS;
         for round in 1..=3 {
             let entries: Vec<_> = (0..count)
-                .map(|_| space.allocate(0, Order::SLOT, &[used()]).expect("room"))
+                .map(|_| {
+                    space
+                        .allocate(0, Order::SLOT, &[used()], None)
+                        .expect("room")
+                })
                 .collect();
             assert_eq!(space.stats().clusters, CLUSTERS as u64);
             for entry in entries {
@@ -417,7 +475,9 @@ mod tests {
         let pages = Arc::new(Counting::default());
         let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
         for _ in 0..3 * SLOTS_PER_CLUSTER {
-            let entry = space.allocate(0, Order::SLOT, &[used()]).expect("room");
+            let entry = space
+                .allocate(0, Order::SLOT, &[used()], None)
+                .expect("room");
             free(&space, entry);
         }
         assert_eq!(space.stats().clusters, 1);
@@ -428,7 +488,7 @@ mod tests {
     fn nonfull_comes_before_new_and_new_before_frag() {
         let pages = Arc::new(Counting::default());
         let space = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
-        let take = || space.allocate(0, Order::SLOT, &[used()]);
+        let take = || space.allocate(0, Order::SLOT, &[used()], None);
         let all: Vec<_> = (0..3 * SLOTS_PER_CLUSTER)
             .map(|_| take().expect("room"))
             .collect();

@@ -24,7 +24,9 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::area::Area;
+use crate::alloc::Owner;
+use crate::area::{Area, AreaStats};
+use crate::cluster::ClusterGuard;
 use crate::entry::{AreaId, Entry, SLOTS_MAX};
 use crate::order::Order;
 use crate::pages::{Page, PageSource};
@@ -223,11 +225,33 @@ impl Areas {
     /// Takes neighbouring slots for pages with these `words`, as many from the first on as it finds room for in one
     /// place. Returns the first slot and how many; `None` if no area has room for any, or no words are given.
     pub(crate) fn allocate(&self, cpu: usize, words: &[Word]) -> Option<(Entry, usize)> {
+        self.allocate_for(cpu, words, None)
+    }
+
+    /// Takes a slot that is directly mapped, as its `word` says. `None` if no area has one to give, or there is no
+    /// memory for its tables, or its owner is gone.
+    pub(crate) fn allocate_mapped(
+        &self,
+        cpu: usize,
+        word: Word,
+        owner: Option<Owner<'_>>,
+    ) -> Option<Entry> {
+        debug_assert!(word.is_used());
+        let (entry, _) = self.allocate_for(cpu, &[word], owner)?;
+        Some(entry)
+    }
+
+    fn allocate_for(
+        &self,
+        cpu: usize,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Option<(Entry, usize)> {
         let order = Order::for_pages(words.len())?;
         let index = self.current(cpu, order).load(Ordering::Acquire);
-        self.take_near(cpu, index, order, words)
-            .or_else(|| self.take_in_turn(cpu, order, words))
-            .or_else(|| self.allocate_discarded(cpu, order, words))
+        self.take_near(cpu, index, order, words, owner)
+            .or_else(|| self.take_in_turn(cpu, order, words, owner))
+            .or_else(|| self.allocate_discarded(cpu, order, words, owner))
     }
 
     #[inline]
@@ -242,11 +266,14 @@ impl Areas {
         index: u32,
         order: Order,
         words: &[Word],
+        owner: Option<Owner<'_>>,
     ) -> Option<(Entry, usize)> {
         let physical = AreaId::physical(index as usize).and_then(|id| self.get(id))?;
         let words = up_to(order, words);
-        let first =
-            (!physical.is_failing()).then(|| physical.area.allocate_near(cpu, order, words))??;
+        if physical.is_failing() {
+            return None;
+        }
+        let first = physical.area.allocate_near(cpu, order, words, owner)?;
         physical.count_taken(words.len());
         Some((first, words.len()))
     }
@@ -254,13 +281,19 @@ impl Areas {
     /// The CPU has used up its cluster of this order, or never had one: takes the longest run of the highest priority
     /// that has any.
     #[cold]
-    fn take_in_turn(&self, cpu: usize, order: Order, words: &[Word]) -> Option<(Entry, usize)> {
+    fn take_in_turn(
+        &self,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Option<(Entry, usize)> {
         let mut areas = self.order.lock();
         let equals = areas.chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
         for equals in equals {
             let longest = order
                 .and_below()
-                .find_map(|order| self.take_of_equals(cpu, equals, order, words));
+                .find_map(|order| self.take_of_equals(cpu, equals, order, words, owner));
             if longest.is_some() {
                 return longest;
             }
@@ -275,18 +308,19 @@ impl Areas {
         equals: &mut [AreaId],
         order: Order,
         words: &[Word],
+        owner: Option<Owner<'_>>,
     ) -> Option<(Entry, usize)> {
         let current = self.current(cpu, order);
         let index = current.load(Ordering::Relaxed);
         if equals.iter().any(|&id| index_of(id) == index)
-            && let Some(taken) = self.take_near(cpu, index, order, words)
+            && let Some(taken) = self.take_near(cpu, index, order, words, owner)
         {
             return Some(taken);
         }
         let words = up_to(order, words);
         let mut in_turn = equals.iter().enumerate();
-        let (at, first) =
-            in_turn.find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words)?)))?;
+        let (at, first) = in_turn
+            .find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words, owner)?)))?;
         // Release pairs with the Acquire in `allocate`: the area is there.
         current.store(index_of(equals[at]), Ordering::Release);
         equals[at..].rotate_left(1);
@@ -294,16 +328,35 @@ impl Areas {
     }
 
     /// Takes a run of an area that does not fail.
-    fn take_of(&self, id: AreaId, cpu: usize, order: Order, words: &[Word]) -> Option<Entry> {
+    fn take_of(
+        &self,
+        id: AreaId,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        owner: Option<Owner<'_>>,
+    ) -> Option<Entry> {
         let physical = self.get(id).filter(|physical| !physical.is_failing())?;
-        let first = physical.area.allocate(cpu, order, words).ok()?;
+        let first = physical.area.allocate(cpu, order, words, owner).ok()?;
         physical.count_taken(words.len());
         Some(first)
     }
 
-    /// Frees a slot that held a page: if the area failed for want of room, there is some again.
+    /// Frees a slot that held a page.
     pub(crate) fn free(&self, entry: Entry) {
         self.give_back(entry);
+        self.note_freed(entry);
+    }
+
+    /// Frees a directly mapped slot, whose cluster is locked.
+    pub(crate) fn release_mapped(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+        if let Some(physical) = self.get(entry.area()) {
+            physical.release_slot(cluster, entry);
+        }
+    }
+
+    /// A slot was freed that held a page: if its area failed for want of room, there is some again.
+    pub(crate) fn note_freed(&self, entry: Entry) {
         if let Some(physical) = self.get(entry.area()) {
             physical.set_failing(false);
         }
@@ -314,15 +367,26 @@ impl Areas {
         let physical = self.get(entry.area());
         let locked = physical.and_then(|physical| Some((physical, physical.area.lock(entry)?)));
         if let Some((physical, (mut cluster, _))) = locked {
-            physical.count_freed();
-            physical.area.release_slot(&mut cluster, entry);
+            physical.release_slot(&mut cluster, entry);
         }
     }
 
-    /// The virtual slot that a physical one stands behind, or did a moment ago. Takes no lock.
+    /// The entry whose page a physical slot holds, or did a moment ago: the virtual one that it stands behind, or the
+    /// slot itself if it is directly mapped. Takes no lock.
     pub(crate) fn owner(&self, physical: Entry) -> Option<Entry> {
         let (cluster, slot) = self.get(physical.area())?.area.locate(physical)?;
-        cluster.word(slot).owner()
+        let word = cluster.word(slot);
+        if word.is_used() {
+            Some(physical)
+        } else {
+            word.owner()
+        }
+    }
+
+    /// The areas that have, or had, directly mapped slots, by their numbers.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = &Physical> {
+        let areas = self.all().map(|(_, physical)| physical);
+        areas.filter(|physical| physical.area.is_mapped())
     }
 
     /// Marks the page in a slot as read. The caller has it pinned.
@@ -359,6 +423,12 @@ impl Areas {
     fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
         let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
         ids.filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// Sums over all areas.
+    pub(crate) fn stats(&self) -> AreaStats {
+        let of_each = self.all().map(|(_, physical)| physical.area.stats());
+        of_each.fold(AreaStats::default(), |sum, of_one| sum.and(&of_one))
     }
 
     /// Figures of all areas, by their numbers.

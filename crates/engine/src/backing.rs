@@ -1,4 +1,5 @@
-//! The virtual table's word: where the bytes of a virtual slot are that is neither cached nor zero.
+//! The backing table's word: where the bytes of a slot are that page tables name and that is neither cached nor zero.
+//! What it can become, and who changes it: `transition.rs`.
 //!
 //! ```text
 //!          63 62    59 58        51 50 49                              3 2     0

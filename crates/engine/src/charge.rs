@@ -5,8 +5,12 @@
 //! - *before* a page gets a slot (`admit_to_areas`) or a place in the pool (`store_charged`). What is not charged is
 //!   never taken, so at no moment is there more than the limits allow. Where the limits have room for some pages of a
 //!   batch but not for all, these go. What got no place after all is uncharged;
-//! - *after* slot or bytes were freed (`lose`, [`Uncharges`]), for the same reason. The kernel charges after it has
+//! - *after* slot or bytes were freed (`lose_all`, [`Uncharges`]), for the same reason. The kernel charges after it has
 //!   allocated, and frees the slot if that fails: then a group has more slots than it may for a moment.
+//!
+//! A directly mapped slot is the exception: it is charged right after it was taken (`charge_direct`), because the slot
+//! is what keeps its group from being removed, and given back if that is refused, as the kernel does. It stays charged
+//! as long as its entry lives, wherever the page's bytes are; what is written to it costs nothing more.
 //!
 //! A page that goes from one slot to another, because its area is swapped off, is not charged again: its charge goes
 //! with it, so that a group at its limit can be moved. Between slot and pool it is charged in the new place first.
@@ -29,11 +33,14 @@ const SLOT_BYTES: u64 = PAGE_BYTES as u64;
 
 impl Engine {
     /// Charges a group for slots of as many of `pages` pages as may go to areas, and returns how many. Those that may
-    /// not are counted.
-    pub(crate) fn admit_to_areas(&self, group: GroupIndex, pages: usize) -> usize {
+    /// not are counted. All are like `first`: virtual, or directly mapped and charged for since they were swapped out.
+    pub(crate) fn admit_to_areas(&self, first: Entry, group: GroupIndex, pages: usize) -> usize {
         if !self.groups.writes_back(group) {
             self.groups.count_writeback_refused(group, pages);
             return 0;
+        }
+        if first.is_direct() {
+            return pages;
         }
         let wanted = pages as u64 * SLOT_BYTES;
         let charged = self
@@ -45,6 +52,23 @@ impl Engine {
             self.groups.count_swap_fails(group, pages - admitted);
         }
         admitted
+    }
+
+    /// Charges a group for a directly mapped slot, which is taken. False if the group may not have it.
+    pub(crate) fn charge_direct(&self, group: GroupIndex) -> bool {
+        let charged = self
+            .groups
+            .charge(group, Resource::Swap, SLOT_BYTES, SLOT_BYTES);
+        let may = charged == SLOT_BYTES;
+        if !may {
+            self.groups.count_swap_fails(group, 1);
+        }
+        may
+    }
+
+    /// A directly mapped slot was freed.
+    pub(crate) fn uncharge_direct(&self, group: GroupIndex) {
+        Uncharges::new(&self.groups).slot(group);
     }
 
     /// Takes back what `admit_to_areas` has charged for a page that found no slot.
@@ -71,14 +95,23 @@ impl Engine {
         })
     }
 
-    /// Frees bytes that nothing names any longer, and of which the group was charged.
-    pub(crate) fn lose(&self, group: GroupIndex, stored: Stored) {
-        self.lose_among(group, stored, &mut Uncharges::new(&self.groups));
+    /// Frees the bytes behind an entry that was freed just now, and uncharges for them and for the entry's own slot.
+    pub(crate) fn lose_all(&self, entry: Entry, group: GroupIndex, stored: Option<Stored>) {
+        let mut uncharges = Uncharges::new(&self.groups);
+        if let Some(stored) = stored {
+            self.lose_among(entry, group, stored, &mut uncharges);
+        }
+        if entry.is_direct() {
+            self.areas.note_freed(entry);
+            uncharges.slot(group);
+        }
     }
 
-    /// The same, of several pages.
+    /// Frees bytes of an entry's page that nothing names any longer, and of which the group was charged. A directly
+    /// mapped slot is not freed for them: it goes with its entry.
     pub(crate) fn lose_among(
         &self,
+        entry: Entry,
         group: GroupIndex,
         stored: Stored,
         uncharges: &mut Uncharges<'_>,
@@ -88,8 +121,9 @@ impl Engine {
                 self.at_pool.pass();
                 uncharges.payload(group, self.pool.free(handle));
             }
-            Stored::Physical(entry) => {
-                self.areas.free(entry);
+            Stored::Physical(own) if own == entry => {}
+            Stored::Physical(slot) => {
+                self.areas.free(slot);
                 uncharges.slot(group);
             }
         }
@@ -99,6 +133,7 @@ impl Engine {
     /// with the page from area to area.
     pub(crate) fn lose_one_of_two(
         &self,
+        entry: Entry,
         group: GroupIndex,
         lost: Stored,
         home: Option<Stored>,
@@ -106,13 +141,13 @@ impl Engine {
     ) {
         match (lost, home) {
             (Stored::Physical(slot), Some(Stored::Physical(_))) => self.areas.free(slot),
-            _ => self.lose_among(group, lost, uncharges),
+            _ => self.lose_among(entry, group, lost, uncharges),
         }
     }
 
     /// The group of an entry that we have pinned: so it stays what it is.
     pub(crate) fn group_of(&self, entry: Entry) -> GroupIndex {
-        let locked = self.space.lock(entry);
+        let locked = self.lock(entry);
         locked.map_or(GroupIndex::ROOT, |(cluster, slot)| cluster.group(slot))
     }
 }
@@ -149,6 +184,13 @@ impl<'a> Uncharges<'a> {
     pub(crate) fn slot(&mut self, group: GroupIndex) {
         self.turn_to(group);
         self.swap_bytes += SLOT_BYTES;
+    }
+
+    /// The slot that the page of `entry` was admitted to and did not get; one that is its own stays charged.
+    pub(crate) fn slot_for(&mut self, entry: Entry, group: GroupIndex) {
+        if !entry.is_direct() {
+            self.slot(group);
+        }
     }
 
     /// A payload in the pool.

@@ -9,6 +9,8 @@
 //! Lock order: cluster, then the area's lists. Against it (taking a cluster off a list) only by try-lock.
 
 use std::ptr::NonNull;
+// What a lock guards needs not be seen by the model checkers.
+use std::sync::atomic::AtomicU16 as UnmodelledU16;
 
 use crate::backing::Backing;
 use crate::count::ExtendTable;
@@ -16,8 +18,9 @@ use crate::directory::CLUSTERS_MAX;
 use crate::groups::{GroupIndex, GroupTable};
 use crate::order::Order;
 use crate::pages::{PAGE_BYTES, PageSource};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Lock, LockGuard, Ordering};
 use crate::table::Word;
+use crate::transition::BackingWord;
 
 /// Slots of a cluster: what one table page holds. Few under the model checkers and in small-cluster tests, so that
 /// clusters fill and empty often.
@@ -93,7 +96,7 @@ mod memory {
 
 /// Which list of its area a cluster is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u16)]
 pub(crate) enum Place {
     /// Empty, without table memory.
     Free = 0,
@@ -149,18 +152,21 @@ const _: () = assert!(SLOTS_PER_CLUSTER <= u16::MAX as usize);
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Cluster {
-    /// Guards [`ClusterState`] and all writes to slot words, and to backing words except pins, generations and marks of
-    /// damage. Does not guard the
-    /// neighbours below, which belong to the area's lists.
+    /// Guards [`ClusterState`], all writes to slot words, and those to backing words of which `transition.rs` says so.
+    /// Does not guard the neighbours below, which belong to the area's lists.
     state: Lock<ClusterState>,
     /// The swap table. Set once, under the lists' lock.
     words: AtomicPtr<Table>,
-    /// The virtual table, which only the virtual area has. Set before `words`.
+    /// The backing table. A virtual cluster has it from the start, set before `words`; a physical one gets it with the
+    /// first slot that is directly mapped.
     backing: AtomicPtr<Table>,
     /// A [`Place`]. Written under the cluster's lock and the lists' lock both, so read under either.
-    place: AtomicU32,
+    place: AtomicU16,
     /// The [`Order`] that it got when it was last taken off the free list. Written and read as `place` is.
     order: AtomicU32,
+    /// Slots that page tables name: all in use in a virtual cluster, the directly mapped ones in a physical one. Under
+    /// the lock alone.
+    mapped: UnmodelledU16,
     /// Neighbours on the area's list, guarded by the lists' lock.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
@@ -181,8 +187,9 @@ impl Cluster {
                 extend: None,
                 groups: None,
             }),
-            place: AtomicU32::new(Place::Free as u32),
+            place: AtomicU16::new(Place::Free as u16),
             order: AtomicU32::new(Order::SLOT.raw()),
+            mapped: UnmodelledU16::new(0),
             words: AtomicPtr::new(std::ptr::null_mut()),
             backing: AtomicPtr::new(std::ptr::null_mut()),
             prev: AtomicU32::new(NO_CLUSTER),
@@ -205,19 +212,23 @@ impl Cluster {
     }
 
     /// Marks a physical slot: its page was read. The caller has it pinned behind its virtual slot, so it stays in use.
+    /// One that is directly mapped has no mark.
     pub(crate) fn mark_read(&self, slot: usize) {
-        // Relaxed: nothing is read through it. Looked at first, so that readers share the line while nothing changes.
-        if let Some(words) = self.words()
-            && words[slot].load(Ordering::Relaxed) & Word::READ == 0
+        // Looked at first, so that readers share the line while nothing changes.
+        let word = self.word(slot);
+        if let Some(words) = self
+            .words()
+            .filter(|_| word.owner().is_some() && !word.is_read())
         {
+            // Relaxed: nothing is read through it.
             words[slot].fetch_or(Word::READ, Ordering::Relaxed);
         }
     }
 
-    /// A slot's backing word, for pinning without a lock.
+    /// A slot's backing word; `None` in a physical cluster none of whose slots was ever directly mapped.
     #[inline]
-    pub(crate) fn backing(&self, slot: usize) -> Option<&AtomicU64> {
-        table(&self.backing).map(|backing| &backing[slot])
+    pub(crate) fn backing(&self, slot: usize) -> Option<BackingWord<'_>> {
+        table(&self.backing).map(|backing| BackingWord::new(&backing[slot]))
     }
 
     /// Locks a cluster that has been used; `None` for one that never was, which holds no slot.
@@ -241,10 +252,17 @@ impl Cluster {
         })
     }
 
-    /// Makes the tables if the cluster never had any: the swap table, and the virtual one if `with_backing`. False if
+    /// Makes the tables if the cluster never had any: the swap table, and the backing one if `with_backing`. False if
     /// there is no memory for them. Callers hold the lists' lock, so there is one at a time.
     pub(crate) fn ensure_tables(&self, with_backing: bool, source: &dyn PageSource) -> bool {
         (!with_backing || ensure(&self.backing, source)) && ensure(&self.words, source)
+    }
+
+    /// Makes the backing table of a physical cluster, a slot of which is about to be directly mapped. False if there is
+    /// no memory for it. Under the lock.
+    #[inline]
+    pub(crate) fn ensure_backing(&self, source: &dyn PageSource) -> bool {
+        ensure(&self.backing, source)
     }
 
     /// Where the cluster is. Under its lock or the lists' lock.
@@ -252,14 +270,14 @@ impl Cluster {
     pub(crate) fn place(&self) -> Place {
         let place = self.place.load(Ordering::Relaxed);
         Place::ALL
-            .get(place as usize)
+            .get(usize::from(place))
             .copied()
             .unwrap_or(Place::Free)
     }
 
     /// Moves the cluster. Under its lock and the lists' lock both.
     pub(crate) fn set_place(&self, place: Place) {
-        self.place.store(place as u32, Ordering::Relaxed);
+        self.place.store(place as u16, Ordering::Relaxed);
     }
 
     /// Of which runs it is. Under its lock or the lists' lock.
@@ -359,26 +377,23 @@ impl<'a> ClusterGuard<'a> {
         self.word(slot).is_read() && had(&self.words[slot])
     }
 
-    /// What is behind a slot; nothing in an area without virtual tables.
+    /// What is behind a slot; nothing in a cluster without a backing table.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Backing {
-        self.backing_word(slot).map_or(Backing::NONE, |word| {
-            Backing::from_raw(word.load(Ordering::Acquire))
-        })
+        let word = self.record.backing(slot);
+        word.map_or(Backing::NONE, BackingWord::load)
+    }
+
+    /// Slots that page tables name.
+    #[inline]
+    pub(crate) fn mapped(&self) -> u16 {
+        // Relaxed: the lock orders all writers.
+        self.record.mapped.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn backing_word(&self, slot: usize) -> Option<&'a AtomicU64> {
-        self.record.backing(slot)
-    }
-
-    /// Stores a backing word. Only over a word that no reader can pin: NONE, or abandoned without pins.
-    #[inline]
-    pub(crate) fn set_backing(&mut self, slot: usize, backing: Backing) {
-        debug_assert!(self.backing_word(slot).is_some());
-        if let Some(word) = self.backing_word(slot) {
-            word.store(backing.raw(), Ordering::Release);
-        }
+    fn set_mapped(&mut self, mapped: u16) {
+        self.record.mapped.store(mapped, Ordering::Relaxed);
     }
 
     /// Marks a free slot as never to be used. It counts as used, so that the cluster is never taken for empty.
@@ -445,6 +460,7 @@ impl<'a> ClusterGuard<'a> {
             "a free slot has nothing behind it"
         );
         self.state.used += 1;
+        self.set_mapped(self.mapped() + u16::from(word.is_used()));
         self.state.zero += u16::from(word.is_zero());
         // Release pairs with the Acquire in `Cluster::word`.
         self.words[slot].store(word.raw(), Ordering::Release);
@@ -485,6 +501,7 @@ impl<'a> ClusterGuard<'a> {
         self.set_group(slot, GroupIndex::ROOT);
         self.state.zero -= u16::from(before.is_zero());
         self.state.used -= 1;
+        self.set_mapped(self.mapped() - u16::from(before.is_used()));
         self.words[slot].store(Word::NULL.raw(), Ordering::Release);
         if !self.order().is_slot() && self.is_alone_in_run(slot) {
             self.state.runs += 1;
@@ -494,13 +511,22 @@ impl<'a> ClusterGuard<'a> {
     /// Gives the memory of an empty cluster's tables back.
     pub(crate) fn discard(&mut self, source: &dyn PageSource) {
         debug_assert_eq!(self.state.used, 0);
+        self.give_back(&self.record.words, source);
+        self.discard_backing(source);
+    }
+
+    /// Gives the memory of the tables back that only slots need which page tables name, of which there are none.
+    pub(crate) fn discard_backing(&mut self, source: &dyn PageSource) {
+        debug_assert_eq!(self.mapped(), 0);
         self.state.groups = None;
+        self.give_back(&self.record.backing, source);
+    }
+
+    fn give_back(&self, table: &AtomicPtr<Table>, source: &dyn PageSource) {
         // The pointer as the source gave it: a reference to the table would not stand for the rest of the run's pages.
-        for table in [&self.record.words, &self.record.backing] {
-            if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {
-                // SAFETY: Set once, to what `alloc` took from the one source; we hold the lock, so nobody writes.
-                unsafe { memory::discard(table, source) };
-            }
+        if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {
+            // SAFETY: Set once, to what `alloc` took from the one source; we hold the lock, so nobody writes.
+            unsafe { memory::discard(table, source) };
         }
     }
 }

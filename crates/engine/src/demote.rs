@@ -109,6 +109,7 @@ impl Engine {
             slots: old,
             held,
             unreadable,
+            ..
         } = self.fetch(cold, buffer);
         done.held += held;
         done.unreadable += unreadable;

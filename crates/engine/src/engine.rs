@@ -7,11 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::alloc::{AllocError, Owner};
 use crate::area::Area;
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
-use crate::backing::{Backing, Stored};
-use crate::cluster::ClusterGuard;
+use crate::cluster::{Cluster, ClusterGuard};
 use crate::codec::{Codec, Scratch};
 use crate::count::DupError;
 use crate::entry::{AreaId, Entry};
@@ -23,8 +21,8 @@ use crate::pages::{PAGE_BYTES, Page, PageSource};
 use crate::read_ahead::ReadAhead;
 use crate::shadow::Shadow;
 use crate::stats::Stats;
-use crate::sync::{ModelPoint, Ordering};
-use crate::table::Word;
+use crate::sync::ModelPoint;
+use crate::transition::Left;
 use crate::write_back::Aging;
 use crate::zpool::{Pool, PoolFill};
 
@@ -191,7 +189,7 @@ impl Engine {
     /// # Errors
     /// [`GroupError`]; nothing has changed.
     pub fn remove_group(&self, id: GroupId) -> Result<(), GroupError> {
-        self.groups.remove(id, &self.space)
+        self.groups.remove(id, self.mapped_areas())
     }
 
     /// Figures of all groups but the root, by their names. The root's are [`Stats::physical`] and
@@ -211,7 +209,7 @@ impl Engine {
     /// for a moment.
     #[must_use]
     pub fn group_slots(&self, id: GroupId) -> u64 {
-        slots_of_group(&self.space, id.index())
+        slots_of_group(self.mapped_areas(), id.index())
     }
 
     /// May another page of the group go to an area, as far as its limits are concerned? A hint.
@@ -226,45 +224,66 @@ impl Engine {
         self.frames.pop().or_else(|| self.frame_of_clean())
     }
 
-    /// First half of a swap-out: takes a slot whose cached content is `frame`, with count 1. From here on the entry can
-    /// be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is of `group`
-    /// until its last reference is put; that alone charges the group nothing.
-    ///
-    /// # Errors
-    /// The frame comes back with [`AllocError`] if there is no slot, or no such group.
-    pub fn swap_out<'a>(
-        &'a self,
-        cpu: usize,
-        mut frame: FrameMut<'a>,
-        shadow: Shadow,
-        group: GroupId,
-    ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
-        frame.set_shadow(shadow);
-        let word = Word::cached(frame.index()).with_count_field(1);
-        let groups = &self.groups;
-        let owner = (group != GroupId::ROOT).then_some(Owner { groups, id: group });
-        match self.space.allocate_owned(cpu, word, owner) {
-            Ok(entry) => {
-                frame.into_cache();
-                Ok(entry)
-            }
-            Err(error) => Err((frame, error)),
-        }
-    }
-
     /// Adds a reference: a fork shares the entry. Counts above 14 take room in the cluster's extend table.
     ///
     /// # Errors
     /// [`DupError`]; the count is as it was.
     pub fn dup(&self, entry: Entry) -> Result<(), DupError> {
-        let (mut cluster, slot) = self.space.lock(entry).ok_or(DupError::Gone)?;
+        let (mut cluster, slot) = self.lock(entry).ok_or(DupError::Gone)?;
         cluster.dup(slot)
+    }
+
+    /// The area of an entry; `None` for a physical one that was swapped off.
+    #[inline]
+    pub(crate) fn area_of(&self, entry: Entry) -> Option<&Area> {
+        if entry.area() == AreaId::VIRTUAL {
+            return Some(&self.space);
+        }
+        self.areas.get(entry.area()).map(|physical| &physical.area)
+    }
+
+    /// The cluster and the slot of an entry, virtual or directly mapped; `None` if there never was such a cluster.
+    #[inline]
+    pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        self.area_of(entry)?.locate(entry)
+    }
+
+    /// As [`Engine::locate`], with the cluster locked; `None` also if the cluster was never used.
+    #[inline]
+    pub(crate) fn lock(&self, entry: Entry) -> Option<(ClusterGuard<'_>, usize)> {
+        self.area_of(entry)?.lock(entry)
+    }
+
+    /// Frees a slot that a page table named, and which has neither frame nor backing any longer.
+    #[inline]
+    pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+        if entry.is_direct() {
+            self.areas.release_mapped(cluster, entry);
+        } else {
+            self.space.release_slot(cluster, entry);
+        }
+    }
+
+    /// The areas in which there are slots that page tables name.
+    fn mapped_areas(&self) -> impl Iterator<Item = &Area> {
+        let physical = self.areas.mapped().map(|physical| &physical.area);
+        [&self.space].into_iter().chain(physical)
+    }
+
+    /// The same without those that are about to go: nothing is to be moved there any more.
+    pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
+        let staying = self
+            .areas
+            .mapped()
+            .filter(|physical| !physical.is_closing());
+        let physical = staying.map(|physical| &physical.area);
+        [&self.space].into_iter().chain(physical)
     }
 
     /// Takes a reference away. With the last one everything behind the entry is freed, at once or by the thread that is
     /// just writing it out or reading it. An entry that is free is left alone.
     pub fn put(&self, entry: Entry) {
-        let Some((mut cluster, slot)) = self.space.lock(entry) else {
+        let Some((mut cluster, slot)) = self.lock(entry) else {
             return;
         };
         if cluster.put(slot) == Some(0) {
@@ -282,32 +301,28 @@ impl Engine {
             return;
         }
         let group = cluster.group(slot);
-        let stored = match take_backing(&cluster, slot) {
-            Left::ToReaders => {
+        let left = cluster.take_backing(slot);
+        match left {
+            Left::ToReaders if frame.is_some() => {
                 // They free the slot; a clean copy of its content is ours to free.
-                if frame.is_some() {
-                    cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
-                }
-                None
+                cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
             }
-            Left::Here(stored) => {
-                self.space.release_slot(&mut cluster, entry);
-                stored
-            }
-        };
+            Left::ToReaders => {}
+            Left::Here(_) => self.release_slot(&mut cluster, entry),
+        }
         drop(cluster);
         if let Some(index) = frame {
             self.frames.release(index);
         }
-        if let Some(stored) = stored {
-            self.lose(group, stored);
+        if let Left::Here(stored) = left {
+            self.lose_all(entry, group, stored);
         }
     }
 
     /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
     #[must_use]
     pub fn count(&self, entry: Entry) -> u32 {
-        let locked = self.space.lock(entry);
+        let locked = self.lock(entry);
         locked.map_or(0, |(cluster, slot)| cluster.count(slot))
     }
 
@@ -325,47 +340,13 @@ impl Engine {
     }
 }
 
-/// What is left of a slot whose count is 0.
-enum Left {
-    /// Readers are at its bytes: the last of them frees them and the slot.
-    ToReaders,
-    /// Ours to free, with these bytes if it had any.
-    Here(Option<Stored>),
-}
-
-/// Takes away what is behind a slot whose count is 0.
-#[inline]
-fn take_backing(cluster: &ClusterGuard<'_>, slot: usize) -> Left {
-    let Some(word) = cluster.backing_word(slot) else {
-        return Left::Here(None);
-    };
-    let mut raw = word.load(Ordering::Acquire);
-    loop {
-        let backing = Backing::from_raw(raw);
-        let Some(stored) = backing.stored() else {
-            return Left::Here(None);
-        };
-        let pinned = backing.pins() > 0;
-        let new = if pinned {
-            backing.abandoned()
-        } else {
-            Backing::NONE
-        };
-        // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that stays.
-        match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) if pinned => return Left::ToReaders,
-            Ok(_) => return Left::Here(Some(stored)),
-            Err(now) => raw = now,
-        }
-    }
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::directory::CLUSTERS_MAX;
     use crate::pages::HeapPages;
-    use crate::swap_in::{Lookup, Pin, SwapIn, SwapInError};
+    use crate::swap_in::{Lookup, SwapIn, SwapInError};
+    use crate::transition::Pin;
     use crate::write_out::{Destination, WriteOutError, Written};
 
     const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);

@@ -90,9 +90,17 @@ impl Entry {
         Entry::of(self.area(), cluster, slot + slots)
     }
 
+    /// Is it a slot of a physical area, named by a page table without a virtual one before it?
+    #[inline]
+    #[must_use]
+    pub const fn is_direct(self) -> bool {
+        self.area().0.get() != AreaId::VIRTUAL.0.get()
+    }
+
     /// The area that the slot is in.
     #[inline]
-    pub(crate) const fn area(self) -> AreaId {
+    #[must_use]
+    pub const fn area(self) -> AreaId {
         #[expect(clippy::cast_possible_truncation, reason = "the area's 8 bits")]
         match NonZeroU8::new((self.raw() >> AREA_SHIFT) as u8) {
             Some(number) => AreaId(number),

@@ -13,7 +13,8 @@ use crate::charge::Uncharges;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::pages::Page;
-use crate::sync::{Ordering, yield_now};
+use crate::sync::yield_now;
+use crate::transition::{Exchanged, place_fits};
 use crate::write_out::{Destination, Leaving};
 
 /// How often a page that others are reading is tried before it is left where it is: they are at it for one request of a
@@ -64,7 +65,7 @@ impl Engine {
             (home, old.stored())
         };
         if let Some(lost) = lost {
-            self.lose_one_of_two(page.group, lost, home, uncharges);
+            self.lose_one_of_two(page.entry, page.group, lost, home, uncharges);
         }
         if is_moved {
             Settled::Moved
@@ -76,28 +77,23 @@ impl Engine {
     /// Exchanges what is behind an entry, and what we have pinned, for its new home: `None` is the zero flag. False if
     /// the word is another than `old` but for pins, or others read the bytes all the time; then nothing has changed.
     fn exchange(&self, entry: Entry, old: Backing, home: Option<Stored>) -> bool {
+        debug_assert!(home.is_none_or(|home| place_fits(entry, home)));
         let after = home.map_or(Backing::NONE, |stored| self.backing_of(stored));
         for _ in 0..EXCHANGE_TRIES_MAX {
-            let Some((mut cluster, slot)) = self.space.lock(entry) else {
+            let Some((mut cluster, slot)) = self.lock(entry) else {
                 return false;
             };
-            let Some(word) = cluster.backing_word(slot) else {
-                return false;
-            };
-            if Backing::from_raw(word.load(Ordering::Acquire)).unpinned() != old {
-                return false;
-            }
-            // AcqRel: Release lets whoever reads the word find the bytes; Acquire orders the freeing of the old place
-            // after the reads of those who have let go of it.
-            let (ours, after) = (old.pinned().raw(), after.raw());
-            let exchanged = word.compare_exchange(ours, after, Ordering::AcqRel, Ordering::Acquire);
-            if exchanged.is_ok() {
-                if home.is_none() {
-                    // A reader that finds nothing behind the slot looks again under the lock, which we hold.
-                    let zero = cluster.word(slot).with_zero(true);
-                    cluster.set_word(slot, zero);
+            match cluster.exchange_backing(slot, old, after) {
+                Exchanged::Changed => return false,
+                Exchanged::Shared => {}
+                Exchanged::Done => {
+                    if home.is_none() {
+                        // A reader that finds nothing behind the slot looks again under the lock, which we hold.
+                        let zero = cluster.word(slot).with_zero(true);
+                        cluster.set_word(slot, zero);
+                    }
+                    return true;
                 }
-                return true;
             }
             drop(cluster);
             yield_now();

@@ -11,8 +11,8 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::pages::Page;
 use crate::runs::Wanted;
-use crate::swap_in::Pin;
 use crate::table::Word;
+use crate::transition::Pin;
 use crate::write_out::Leaving;
 
 /// What was fetched, and what was not.
@@ -24,6 +24,8 @@ pub(crate) struct Fetched<'p> {
     pub(crate) slots: Vec<Entry>,
     /// Slots that somebody else is at.
     pub(crate) held: usize,
+    /// Slots that are directly mapped: their pages cannot be moved behind the back of page tables.
+    pub(crate) direct: usize,
     /// Slots that cannot be read, or of whose page nobody knows whose it is.
     pub(crate) unreadable: usize,
 }
@@ -36,7 +38,10 @@ impl Engine {
         let mut pinned = Vec::with_capacity(slots.len());
         for (&(physical, word), page) in slots.iter().zip(pages) {
             let Some(entry) = word.owner() else {
-                fetched.unreadable += 1;
+                // If it is neither, it is damaged: nobody knows whose page it is.
+                let is_direct = word.is_used();
+                fetched.direct += usize::from(is_direct);
+                fetched.unreadable += usize::from(!is_direct);
                 continue;
             };
             match self.pin_behind(physical, entry) {

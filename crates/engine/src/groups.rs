@@ -307,8 +307,12 @@ impl Groups {
         Ok(tree)
     }
 
-    /// Removes a group of which no slot of `space` is, and no charge is left. Looks through all clusters.
-    pub(crate) fn remove(&self, id: GroupId, space: &Area) -> Result<(), GroupError> {
+    /// Removes a group of which no slot of `areas` is, and no charge is left. Looks through all their clusters.
+    pub(crate) fn remove<'a>(
+        &self,
+        id: GroupId,
+        areas: impl IntoIterator<Item = &'a Area>,
+    ) -> Result<(), GroupError> {
         let mut tree = self.begin_change(id)?;
         let group = self.alive(id).ok_or(GroupError::Gone)?;
         let name = tree.name_of(id.index).ok_or(GroupError::Gone)?;
@@ -316,7 +320,7 @@ impl Groups {
             return Err(GroupError::HasGroups { inside });
         }
         group.begin_end(id.life);
-        let pages = slots_of_group(space, id.index);
+        let pages = slots_of_group(areas, id.index);
         // After the look at the slots: whoever has freed one of them uncharges it last of all.
         let is_charged = group.charged(Resource::Swap) > 0 || group.charged(Resource::Pool) > 0;
         if pages > 0 || is_charged || !group.end(id.life) {
@@ -405,8 +409,12 @@ impl Tree {
 }
 
 /// Slots of a group, cluster by cluster.
-pub(crate) fn slots_of_group(space: &Area, group: GroupIndex) -> u64 {
-    let locked = space.clusters().filter_map(|(_, record)| record.lock());
+pub(crate) fn slots_of_group<'a>(
+    areas: impl IntoIterator<Item = &'a Area>,
+    group: GroupIndex,
+) -> u64 {
+    let clusters = areas.into_iter().flat_map(Area::clusters);
+    let locked = clusters.filter_map(|(_, record)| record.lock());
     locked
         .map(|cluster| cluster.slots_of_group(group) as u64)
         .sum()

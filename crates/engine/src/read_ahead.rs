@@ -21,9 +21,10 @@ use crate::frame::FrameMut;
 use crate::pages::Page;
 use crate::runs::{self, Wanted};
 use crate::storage::StorageError;
-use crate::swap_in::{Begun, Pin, SwapIn, SwapInError};
+use crate::swap_in::{Begun, SwapIn, SwapInError};
 use crate::sync::{Lock, yield_now};
 use crate::table::Kind;
+use crate::transition::Pin;
 
 /// Slots that one request reaches over at the most.
 pub const READ_AROUND_MAX: usize = 64;
@@ -119,7 +120,7 @@ impl Engine {
 
     fn pin_neighbour(&self, physical: Entry) -> Option<Neighbour<'_>> {
         let entry = self.areas.owner(physical)?;
-        let (cluster, slot) = self.space.locate(entry)?;
+        let (cluster, slot) = self.locate(entry)?;
         let is_stored = matches!(cluster.word(slot).kind(), Kind::Shadow(_));
         let frame = is_stored.then(|| self.frames.pop())??;
         match self.pin_behind(physical, entry) {
@@ -166,7 +167,7 @@ impl Engine {
 
     /// Publishes a clean copy of a page that is stored. Not if it is cached by now, or its last reference was put.
     fn add_to_cache(&self, entry: Entry, mut frame: FrameMut<'_>) -> bool {
-        let Some((mut cluster, slot)) = self.space.lock(entry) else {
+        let Some((mut cluster, slot)) = self.lock(entry) else {
             return false;
         };
         let word = cluster.word(slot);
@@ -198,7 +199,7 @@ impl Engine {
 
     /// Takes a page out of the swap cache whose bytes are also behind its slot.
     fn drop_clean(&self, entry: Entry) -> bool {
-        let Some((mut cluster, slot)) = self.space.lock(entry) else {
+        let Some((mut cluster, slot)) = self.lock(entry) else {
             return false;
         };
         let frame = cluster.word(slot).frame();

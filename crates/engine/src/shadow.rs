@@ -33,7 +33,7 @@ impl Engine {
     /// Gives an entry another shadow: its page was in memory again and has left once more, unchanged. Takes the
     /// cluster's lock.
     pub fn set_shadow(&self, entry: Entry, shadow: Shadow) {
-        let Some((mut cluster, slot)) = self.space.lock(entry) else {
+        let Some((mut cluster, slot)) = self.lock(entry) else {
             return;
         };
         let word = cluster.word(slot);

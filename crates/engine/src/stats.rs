@@ -3,7 +3,6 @@
 use crate::area::Area;
 use crate::areas::Areas;
 use crate::frame::Frames;
-use crate::pages::PAGE_BYTES;
 use crate::zpool::Pool;
 
 /// Current figures of an engine. Bytes and pages as named; the rest are counts.
@@ -17,8 +16,10 @@ pub struct Stats {
     pub compressed: u64,
     /// Pages in the pool, as they are.
     pub raw: u64,
-    /// Pages in physical areas.
+    /// Slots of physical areas in use. Each holds a page, but for directly mapped ones: theirs may be anywhere.
     pub physical: u64,
+    /// Of them, slots that are directly mapped.
+    pub direct: u64,
     /// Bytes of payload in the pool.
     pub payload_bytes: u64,
     /// Bytes of memory that the pool's spans take.
@@ -43,21 +44,21 @@ impl Stats {
     pub(crate) fn gather(space: &Area, areas: &Areas, frames: &Frames, pool: &Pool) -> Stats {
         let slots = space.stats();
         let retired_bytes = areas.retired_bytes();
-        let areas = areas.figures();
-        let area_bytes: u64 = areas.iter().map(|area| area.table_bytes).sum();
+        let physical = areas.stats();
         let pool = pool.stats();
         Stats {
-            slots_used: slots.slots_used,
-            zero: slots.zero,
+            slots_used: slots.slots_used + physical.mapped,
+            zero: slots.zero + physical.zero,
             compressed: pool.objects.saturating_sub(pool.whole_pages) as u64,
             raw: pool.whole_pages as u64,
-            physical: areas.iter().map(|area| area.used_bytes).sum::<u64>() / PAGE_BYTES as u64,
+            physical: physical.slots_used,
+            direct: physical.mapped,
             payload_bytes: pool.payload_bytes as u64,
             pool_bytes: pool.span_bytes,
             frames_used: frames.used() as u64,
             clusters: slots.clusters,
             table_bytes: slots.table_bytes
-                + area_bytes
+                + physical.table_bytes
                 + retired_bytes
                 + (frames.table_bytes() + pool.table_bytes) as u64,
             alloc_reject: space.rejected(),

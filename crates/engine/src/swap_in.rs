@@ -4,7 +4,7 @@
 //! at again (the frame) or decided by the same compare-exchange (the pin), so that content of another entry is never
 //! returned. Pins are few, so nobody waits for one while he holds another.
 
-use crate::backing::{Backing, ONE_PIN, PINS_MAX, Stored};
+use crate::backing::Stored;
 use crate::cluster::Cluster;
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -14,8 +14,9 @@ use crate::pages::Page;
 use crate::runs::{self, Wanted};
 use crate::shadow::Shadow;
 use crate::storage::StorageError;
-use crate::sync::{Ordering, yield_now};
+use crate::sync::yield_now;
 use crate::table::Kind;
+use crate::transition::{BackingWord, Pin};
 use crate::zpool::Handle;
 
 /// Where [`Engine::swap_in`] found the content.
@@ -75,17 +76,6 @@ pub enum Lookup<'a> {
     Stored,
 }
 
-/// What [`Engine::pin`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pin {
-    /// Added a pin: the bytes stay there until it is taken away.
-    Taken(Stored),
-    /// Nothing is stored, or it is about to be freed.
-    Nothing,
-    /// There are as many readers as can be: wait, with nothing pinned.
-    Crowded,
-}
-
 /// How far a swap-in has come without reading an area.
 pub(crate) enum Begun {
     /// The content is copied.
@@ -100,7 +90,7 @@ impl Engine {
     /// Finds out where an entry's content is, and holds the frame if it is in one. Takes no lock.
     #[inline]
     pub fn lookup(&self, entry: Entry) -> Lookup<'_> {
-        let Some((cluster, slot)) = self.space.locate(entry) else {
+        let Some((cluster, slot)) = self.locate(entry) else {
             return Lookup::Gone;
         };
         let mut word = cluster.word(slot);
@@ -140,14 +130,12 @@ impl Engine {
     /// The physical slot that the entry's content lies in alone; a hint.
     #[inline]
     pub(crate) fn physical_of(&self, entry: Entry) -> Option<Entry> {
-        let (cluster, slot) = self.space.locate(entry)?;
+        let (cluster, slot) = self.locate(entry)?;
         let Kind::Shadow(_) = cluster.word(slot).kind() else {
             // One that was read ahead is in a frame as well.
             return None;
         };
-        // Relaxed: nothing is read through it.
-        let backing = cluster.backing(slot)?.load(Ordering::Relaxed);
-        match Backing::from_raw(backing).stored() {
+        match cluster.backing(slot)?.peek().stored() {
             Some(Stored::Physical(physical)) => Some(physical),
             _ => None,
         }
@@ -222,7 +210,7 @@ impl Engine {
         dst: &mut Page,
         scratch: &mut Scratch,
     ) -> Result<Begun, SwapInError> {
-        let Some((cluster, slot)) = self.space.locate(entry) else {
+        let Some((cluster, slot)) = self.locate(entry) else {
             return Err(SwapInError::Gone);
         };
         loop {
@@ -282,71 +270,38 @@ impl Engine {
         self.pin_if(cluster, slot, |_| true)
     }
 
-    /// Pins what is behind the virtual slot `entry` if it is this physical slot.
+    /// Pins what is behind `entry` if it is this physical slot.
     pub(crate) fn pin_behind(&self, physical: Entry, entry: Entry) -> Pin {
         let is_ours = |stored| stored == Stored::Physical(physical);
-        self.space
-            .locate(entry)
-            .map_or(Pin::Nothing, |(cluster, slot)| {
-                self.pin_if(cluster, slot, is_ours)
-            })
+        self.locate(entry).map_or(Pin::Nothing, |(cluster, slot)| {
+            self.pin_if(cluster, slot, is_ours)
+        })
     }
 
     /// As `pin`, of what is `wanted`; anything else is as nothing.
     fn pin_if(&self, cluster: &Cluster, slot: usize, wanted: impl Fn(Stored) -> bool) -> Pin {
-        let Some(word) = cluster.backing(slot) else {
-            return Pin::Nothing;
-        };
-        let youngest = self.aging.youngest();
-        let mut raw = word.load(Ordering::Acquire);
-        loop {
-            let backing = Backing::from_raw(raw);
-            let stored = match backing.stored() {
-                Some(stored) if !backing.is_abandoned() && wanted(stored) => stored,
-                _ => return Pin::Nothing,
-            };
-            if backing.pins() == PINS_MAX {
-                return Pin::Crowded;
-            }
-            // Acquire pairs with the Release in `set_backing`: the pool's bytes are there.
-            match word.compare_exchange_weak(
-                raw,
-                backing.pinned().touched(youngest).raw(),
-                Ordering::Acquire,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => return Pin::Taken(stored),
-                Err(now) => raw = now,
-            }
-        }
+        let word = cluster.backing(slot);
+        word.map_or(Pin::Nothing, |word| word.pin(self.aging.youngest(), wanted))
     }
 
     /// Undoes `pin`; frees the slot if its last reference was put meanwhile and we are the last reader.
     pub(crate) fn unpin(&self, entry: Entry, cluster: &Cluster, slot: usize) {
-        let Some(word) = cluster.backing(slot) else {
-            return;
-        };
-        // AcqRel: our reads are done before the bytes are freed, and if we free them, after everybody's reads.
-        let before = Backing::from_raw(word.fetch_sub(ONE_PIN, Ordering::AcqRel));
-        if !before.is_abandoned() || before.pins() != 1 {
+        if !cluster.backing(slot).is_some_and(BackingWord::unpin) {
             return;
         }
-        // Nobody pins an abandoned word, so it is ours alone now.
         let Some(mut cluster) = cluster.lock() else {
             return;
         };
         let group = cluster.group(slot);
-        cluster.set_backing(slot, Backing::NONE);
-        self.space.release_slot(&mut cluster, entry);
+        let stored = cluster.clear_backing(slot);
+        self.release_slot(&mut cluster, entry);
         drop(cluster);
-        if let Some(stored) = before.stored() {
-            self.lose(group, stored);
-        }
+        self.lose_all(entry, group, stored);
     }
 
     /// As `unpin`.
     pub(crate) fn unpin_entry(&self, entry: Entry) {
-        if let Some((cluster, slot)) = self.space.locate(entry) {
+        if let Some((cluster, slot)) = self.locate(entry) {
             self.unpin(entry, cluster, slot);
         }
     }
@@ -385,7 +340,7 @@ impl Engine {
     /// What the entry keeps of its page's age; `None` if it is free or nothing was known.
     #[must_use]
     pub fn shadow(&self, entry: Entry) -> Option<Shadow> {
-        let (cluster, slot) = self.space.locate(entry)?;
+        let (cluster, slot) = self.locate(entry)?;
         let shadow = match cluster.word(slot).kind() {
             Kind::Shadow(shadow) => shadow,
             // Between the look at the word and at the frame the frame may have gone to another slot: look with a hold.

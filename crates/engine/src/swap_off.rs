@@ -11,6 +11,10 @@
 //! 5. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
 //!    else is at the storage. So it is closed, and the area's number is free.
 //!
+//! A *directly mapped* page cannot be moved like that: page tables name the slot itself. Whoever keeps them is asked to
+//! bring such pages back into memory and put their entries, after each pass that has found some (`BringBack`). That is
+//! the kernel's `try_to_unuse`, a walk of every page table there is; virtual slots need none.
+//!
 //! Pins are taken in batches, but never waited for: waiting with pins held could go in a circle.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -67,6 +71,14 @@ pub enum SwapOffError {
         /// How many.
         pages: u64,
     },
+    /// Page tables name slots of the area, and nobody brings their pages back.
+    #[error(
+        "{pages} pages are directly mapped to the area, all others were moved: bring them back into memory, and repeat"
+    )]
+    Mapped {
+        /// Pages that are still in it.
+        pages: u64,
+    },
     /// The caller wanted no more.
     #[error("cancelled with {pages} pages left in the area")]
     Cancelled {
@@ -75,19 +87,48 @@ pub enum SwapOffError {
     },
 }
 
+/// What whoever keeps the page tables answers when asked to bring directly mapped pages back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BringBack {
+    /// Those that could be brought back are back, or somebody is at them.
+    Done {
+        /// Pages that cannot be read, of all that were found.
+        unreadable: u64,
+    },
+    /// There is no memory for them, and will be none.
+    NoRoom,
+    /// Nobody does that here.
+    Nobody,
+}
+
 impl Engine {
-    /// Takes a physical area out of use: moves every page in it to the pool or another area and closes its storage.
-    /// Everything else goes on meanwhile. `cancel` is asked again and again whether to give up; it may take its time to
-    /// answer and so sets the pace. Blocks while areas are read and written, and while other threads are at pages of
-    /// the area.
+    /// As [`Engine::swap_off_mapped`], of an area without directly mapped slots.
     ///
     /// # Errors
-    /// [`SwapOffError`]; the area is in use as before, without the pages that were moved.
+    /// As there, and [`SwapOffError::Mapped`] if it has some.
     pub fn swap_off(
         &self,
         id: AreaId,
         scratch: &mut Scratch,
         cancel: &dyn Fn() -> bool,
+    ) -> Result<(), SwapOffError> {
+        self.swap_off_mapped(id, scratch, cancel, &mut || BringBack::Nobody)
+    }
+
+    /// Takes a physical area out of use: moves every page in it to the pool or another area and closes its storage.
+    /// Everything else goes on meanwhile. `cancel` is asked again and again whether to give up; it may take its time to
+    /// answer and so sets the pace. `bring_back` is called again and again as long as slots of the area are directly
+    /// mapped: it is to swap in all pages whose entries are of the area, put the entries, and not come back too soon if
+    /// it could do nothing. Blocks while areas are read and written, and while other threads are at pages of the area.
+    ///
+    /// # Errors
+    /// [`SwapOffError`]; the area is in use as before, without the pages that were moved.
+    pub fn swap_off_mapped(
+        &self,
+        id: AreaId,
+        scratch: &mut Scratch,
+        cancel: &dyn Fn() -> bool,
+        bring_back: &mut dyn FnMut() -> BringBack,
     ) -> Result<(), SwapOffError> {
         let area = self.areas.close(id)?;
         let mut emptying = Emptying {
@@ -95,6 +136,7 @@ impl Engine {
             area,
             scratch,
             cancel,
+            bring_back,
             pages: vec![Page::zeroed(); BATCH_PAGES],
             refusals: 0,
         };
@@ -114,6 +156,8 @@ struct Pass {
     /// Somebody else is at them: they will be free, or can be moved, by one of the next passes. A discard counts too.
     waiting: u64,
     unreadable: u64,
+    /// Directly mapped.
+    direct: u64,
 }
 
 /// A swap-off under way.
@@ -122,6 +166,7 @@ struct Emptying<'a> {
     area: &'a Physical,
     scratch: &'a mut Scratch,
     cancel: &'a dyn Fn() -> bool,
+    bring_back: &'a mut dyn FnMut() -> BringBack,
     pages: Vec<Page>,
     refusals: usize,
 }
@@ -130,24 +175,35 @@ impl Emptying<'_> {
     /// Goes through the area until it is empty. There is no limit to the passes: each slot that one leaves is held by a
     /// thread that will let go of it.
     fn run(&mut self) -> Result<(), SwapOffError> {
+        // Of the directly mapped pages, those that could not be brought back the last time.
+        let mut lost = 0;
         loop {
             let pass = self.pass()?;
-            match pass {
-                Pass {
-                    moved: 0,
-                    waiting: 0,
-                    unreadable,
-                } => {
-                    let pages = unreadable;
-                    return match pages {
-                        0 => Ok(()),
-                        _ => Err(SwapOffError::Unreadable { pages }),
-                    };
-                }
-                Pass { moved: 0, .. } => yield_now(),
-                Pass { .. } => {}
+            if pass.moved == 0 && pass.waiting == 0 && pass.direct <= lost {
+                let pages = pass.unreadable + pass.direct;
+                return match pages {
+                    0 => Ok(()),
+                    _ => Err(SwapOffError::Unreadable { pages }),
+                };
+            }
+            if pass.direct > 0 {
+                lost = self.bring_back()?;
+            }
+            if pass.moved == 0 {
+                yield_now();
             }
             self.check()?;
+        }
+    }
+
+    /// Has directly mapped pages brought back, and returns how many of them cannot be read.
+    fn bring_back(&mut self) -> Result<u64, SwapOffError> {
+        let brought_back = (self.bring_back)();
+        let pages = self.pages_left();
+        match brought_back {
+            BringBack::Done { unreadable } => Ok(unreadable),
+            BringBack::NoRoom => Err(SwapOffError::NoRoom { pages }),
+            BringBack::Nobody => Err(SwapOffError::Mapped { pages }),
         }
     }
 
@@ -185,9 +241,11 @@ impl Emptying<'_> {
             mut leaving,
             slots,
             held,
+            direct,
             unreadable,
         } = engine.fetch(batch, &mut self.pages);
         pass.waiting += held as u64;
+        pass.direct += direct as u64;
         pass.unreadable += unreadable as u64;
         let scratch = &mut *self.scratch;
         leaving

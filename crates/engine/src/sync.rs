@@ -15,7 +15,7 @@ use shuttle::sync as primitive;
 #[cfg(not(any(loom, shuttle)))]
 use std::sync as primitive;
 
-pub(crate) use primitive::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(crate) use primitive::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// A mutex that ignores poisoning.
 #[derive(Debug)]

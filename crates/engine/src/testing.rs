@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::alloc::AllocError;
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
 use crate::backing::Stored;
 use crate::codec::Codec;
@@ -14,7 +15,9 @@ use crate::pages::{HeapPages, PAGE_BYTES, Page};
 use crate::shadow::Shadow;
 use crate::storage::{RamStorage, Storage, StorageError};
 use crate::swap_in::{SwapIn, SwapInError};
+use crate::swap_out::Mapping;
 use crate::table::Word;
+use crate::zpool;
 use crate::zpool::testing::{Kind, page_bytes};
 
 /// What broken storage says.
@@ -194,6 +197,30 @@ pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Kind, seed: u64) -> 
     swapped.expect("a slot")
 }
 
+/// The same, of a page that is mapped so; or why there is no slot for it.
+pub(crate) fn try_out(
+    engine: &Engine,
+    mapping: Mapping,
+    group: GroupId,
+    kind: Kind,
+    seed: u64,
+) -> Result<Entry, AllocError> {
+    let frame = engine.frame().expect("a free frame");
+    let placed = engine.place(0, frame, group, mapping);
+    let mut placed = placed.map_err(|(_, error)| error)?;
+    placed.0.copy_from_slice(&page_bytes(kind, seed)[..]);
+    Ok(placed.publish(Shadow::ABSENT))
+}
+
+/// Damages the bytes of a page in the pool.
+pub(crate) fn damage(engine: &Engine, entry: Entry) {
+    let (cluster, slot) = engine.locate(entry).expect("in use");
+    match cluster.lock().expect("used").backing(slot).stored() {
+        Some(Stored::Pool(handle)) => zpool::damage(&engine.pool, handle, 40),
+        other => panic!("not in the pool: {other:?}"),
+    }
+}
+
 /// Makes a group that may have so many pages in areas, and no limit otherwise.
 pub(crate) fn group(engine: &Engine, name: &str, swap_max_pages: u64) -> GroupId {
     let limits = GroupLimits {
@@ -237,7 +264,7 @@ pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
 
 /// The slot of its area in which an entry's page lies.
 pub(crate) fn slot_of(engine: &Engine, entry: Entry) -> u64 {
-    let (cluster, slot) = engine.space.locate(entry).expect("of the virtual area");
+    let (cluster, slot) = engine.locate(entry).expect("in use");
     match cluster.lock().expect("used").backing(slot).stored() {
         Some(Stored::Physical(physical)) => physical.offset(),
         other => panic!("it lies elsewhere: {other:?}"),

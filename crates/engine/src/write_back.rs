@@ -25,8 +25,7 @@ use crate::entry::Entry;
 use crate::exchange::Settled;
 use crate::groups::{GroupId, GroupIndex};
 use crate::pages::Page;
-use crate::sync::Ordering;
-use crate::write_out::Leaving;
+use crate::write_out::{Leaving, are_alike};
 
 pub(crate) use aging::Aging;
 use aging::Cold;
@@ -81,12 +80,14 @@ impl Engine {
         let mut buffer = std::mem::take(&mut scratch.unpacked);
         while done.tried() < budget_pages && done.homeless + done.refused == 0 {
             let most = BATCH_PAGES.min(budget_pages - done.tried());
-            let cold = self.aging.pick(&self.space, group.index(), most);
+            let cold = self.aging.pick(self, group.index(), most);
             if cold.is_empty() {
                 break;
             }
             buffer.resize_with(most.max(buffer.len()), Page::zeroed);
-            self.write_batch_back(cpu, &cold, &mut buffer, scratch, &mut done);
+            for cold in cold.chunk_by(|a, b| are_alike(a.entry, b.entry)) {
+                self.write_batch_back(cpu, cold, &mut buffer, scratch, &mut done);
+            }
         }
         scratch.unpacked = buffer;
         done
@@ -115,7 +116,7 @@ impl Engine {
         for ((&(page, group), slot), buffer) in placed.iter().zip(slots).zip(buffer) {
             let unpacked = self.unpack(page.entry, page.handle, buffer, scratch);
             if unpacked.is_err() {
-                self.lose_among(group, Stored::Physical(slot), &mut uncharges);
+                self.lose_among(page.entry, group, Stored::Physical(slot), &mut uncharges);
                 self.leave_damaged(page.entry);
                 done.damaged += 1;
                 continue;
@@ -127,7 +128,7 @@ impl Engine {
         self.write_runs(&slots, &mut leaving.iter_mut().collect::<Vec<_>>());
         for ((backing, _), page) in going.into_iter().zip(&leaving) {
             if page.is_refused() {
-                uncharges.slot(page.group);
+                uncharges.slot_for(page.entry, page.group);
             }
             match self.settle(backing, page, &mut uncharges) {
                 Settled::Moved => done.pages += 1,
@@ -146,7 +147,7 @@ impl Engine {
             .collect();
         let mut admitted = Vec::with_capacity(cold.len());
         for run in grouped.chunk_by(|a, b| a.1 == b.1) {
-            let count = self.admit_to_areas(run[0].1, run.len());
+            let count = self.admit_to_areas(run[0].0.entry, run[0].1, run.len());
             let (charged, limited) = run.split_at(count);
             admitted.extend_from_slice(charged);
             limited
@@ -158,10 +159,9 @@ impl Engine {
 
     /// Lets go of a page whose bytes are damaged and marks it. Whoever touches it hears of it.
     fn leave_damaged(&self, entry: Entry) {
-        let located = self.space.locate(entry);
+        let located = self.locate(entry);
         if let Some(word) = located.and_then(|(cluster, slot)| cluster.backing(slot)) {
-            // Relaxed: a mark in the word of bytes that we have pinned; nothing is read through it.
-            word.fetch_or(Backing::DAMAGED, Ordering::Relaxed);
+            word.mark_damaged();
         }
         self.unpin_entry(entry);
     }

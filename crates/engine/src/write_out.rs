@@ -24,6 +24,7 @@ use crate::read_ahead::is_clean;
 use crate::runs::are_neighbours;
 use crate::storage::StorageError;
 use crate::table::Word;
+use crate::transition::place_fits;
 
 /// What [`Engine::write_out`] made of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,15 +232,9 @@ impl Engine {
     {
         if !self.areas.is_empty() {
             let mut admitted = self.admit(leaving, coming);
-            let slots = self.slots_for(cpu, admitted.iter().map(|page| page.entry));
-            let (placed, without) = admitted.split_at_mut(slots.len());
-            self.write_runs(&slots, placed);
-            if coming == Coming::FromMemory {
-                let mut uncharges = Uncharges::new(&self.groups);
-                let in_vain = without.iter().map(|page| page.group);
-                in_vain.for_each(|group| self.admitted_in_vain(group, &mut uncharges));
-                let refused = placed.iter().filter(|page| page.is_refused());
-                refused.for_each(|page| uncharges.slot(page.group));
+            let alike = |a: &&mut Leaving<P>, b: &&mut Leaving<P>| are_alike(a.entry, b.entry);
+            for admitted in admitted.chunk_by_mut(alike) {
+                self.write_admitted(cpu, admitted, coming);
             }
         }
         for page in leaving {
@@ -255,6 +250,23 @@ impl Engine {
         }
     }
 
+    /// Writes pages that may have slots in areas, all virtual or all directly mapped, as many as get one.
+    fn write_admitted<P>(&self, cpu: usize, admitted: &mut [&mut Leaving<P>], coming: Coming)
+    where
+        P: Deref<Target = Page>,
+    {
+        let slots = self.slots_for(cpu, admitted.iter().map(|page| page.entry));
+        let (placed, without) = admitted.split_at_mut(slots.len());
+        self.write_runs(&slots, placed);
+        if coming == Coming::FromMemory {
+            let mut uncharges = Uncharges::new(&self.groups);
+            let in_vain = without.iter().map(|page| page.group);
+            in_vain.for_each(|group| self.admitted_in_vain(group, &mut uncharges));
+            let refused = placed.iter().filter(|page| page.is_refused());
+            refused.for_each(|page| uncharges.slot_for(page.entry, page.group));
+        }
+    }
+
     /// The homeless among `leaving` that may have slots in areas, and are charged for them. The limits are those of
     /// each group in turn, neighbours of one group at once.
     fn admit<'a, P>(
@@ -263,14 +275,16 @@ impl Engine {
         coming: Coming,
     ) -> Vec<&'a mut Leaving<P>> {
         let mut admitted = Vec::with_capacity(leaving.len());
-        for run in leaving.chunk_by_mut(|a, b| a.group == b.group) {
+        let alike =
+            |a: &Leaving<P>, b: &Leaving<P>| a.group == b.group && are_alike(a.entry, b.entry);
+        for run in leaving.chunk_by_mut(alike) {
             let homeless = run
                 .iter_mut()
                 .filter(|page| matches!(page.to, Destination::None { .. }));
             let mut homeless: Vec<&mut Leaving<P>> = homeless.collect();
             let count = match (coming, homeless.first()) {
                 (Coming::FromMemory, Some(first)) => {
-                    self.admit_to_areas(first.group, homeless.len())
+                    self.admit_to_areas(first.entry, first.group, homeless.len())
                 }
                 _ => homeless.len(),
             };
@@ -282,9 +296,15 @@ impl Engine {
         admitted
     }
 
-    /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room.
+    /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room. A directly mapped
+    /// page has its own; the entries are all of them such, or none.
     pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
-        slots_from(entries, |words| self.areas.allocate(cpu, words))
+        let entries: Vec<Entry> = entries.collect();
+        if entries.first().is_some_and(|first| first.is_direct()) {
+            debug_assert!(entries.iter().all(|entry| entry.is_direct()));
+            return entries;
+        }
+        slots_from(entries.into_iter(), |words| self.areas.allocate(cpu, words))
     }
 
     /// Writes pages to `slots`, one each, and each row of neighbours at once.
@@ -299,7 +319,8 @@ impl Engine {
         }
     }
 
-    /// Writes pages to the neighbouring slots of `run`, which are given back if that fails.
+    /// Writes pages to the neighbouring slots of `run`, which are given back if that fails; those that page tables name
+    /// stay their pages'.
     fn write_run<P>(&self, run: &[Entry], pages: &mut [&mut Leaving<P>])
     where
         P: Deref<Target = Page>,
@@ -313,7 +334,9 @@ impl Engine {
             page.to = match written {
                 Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),
                 Err(error) => {
-                    self.areas.give_back(slot);
+                    if slot != page.entry {
+                        self.areas.give_back(slot);
+                    }
                     Destination::Refused(error)
                 }
             };
@@ -322,15 +345,19 @@ impl Engine {
 
     /// Claims the entry's frame: from here until `finish` a put leaves the slot to us.
     pub(crate) fn claim(&self, entry: Entry) -> Result<Leaving<FrameRef<'_>>, WriteOutError> {
-        let (cluster, slot) = self.space.lock(entry).ok_or(WriteOutError::NotCached)?;
+        let (cluster, slot) = self.lock(entry).ok_or(WriteOutError::NotCached)?;
         if is_clean(&cluster, slot) {
             return Err(WriteOutError::NotCached);
         }
         let word = cluster.word(slot);
         let index = word.frame().ok_or(WriteOutError::NotCached)?;
+        if word.count_field() == 0 {
+            // Put while another thread writes it out, or not published yet.
+            return Err(WriteOutError::NotCached);
+        }
         // The word names the frame and we hold the cluster, so the cache's reference is there to add ours to.
         let frame = self.frames.try_get(index).ok_or(WriteOutError::NotCached)?;
-        if word.count_field() == 0 || !self.frames.try_claim(index) {
+        if !self.frames.try_claim(index) {
             return Err(WriteOutError::Busy);
         }
         Ok(Leaving::new(entry, cluster.group(slot), frame))
@@ -338,7 +365,7 @@ impl Engine {
 
     /// Gives the claim back and puts the slot into its new state.
     pub(crate) fn finish(&self, page: &Leaving<FrameRef<'_>>) -> Result<Written, WriteOutError> {
-        let Some((mut cluster, slot)) = self.space.lock(page.entry) else {
+        let Some((mut cluster, slot)) = self.lock(page.entry) else {
             return Err(WriteOutError::NotCached);
         };
         let index = page.page.index();
@@ -348,12 +375,14 @@ impl Engine {
         self.frames.unclaim(index);
         if word.count_field() == 0 {
             // The last reference was put meanwhile and left the slot to us.
-            self.space.release_slot(&mut cluster, page.entry);
+            self.release_slot(&mut cluster, page.entry);
             drop(cluster);
             self.frames.release(index);
-            if let Destination::Stored(stored, _) = page.to {
-                self.lose(page.group, stored);
-            }
+            let stored = match page.to {
+                Destination::Stored(stored, _) => Some(stored),
+                _ => None,
+            };
+            self.lose_all(page.entry, page.group, stored);
             return Ok(Written::Freed);
         }
         let word = word.into_shadow(self.frames.shadow(index));
@@ -368,8 +397,9 @@ impl Engine {
                 Written::Zero
             }
             Destination::Stored(stored, written) => {
+                debug_assert!(place_fits(page.entry, stored));
                 // The backing first: whoever sees the word without a frame finds it.
-                cluster.set_backing(slot, self.backing_of(stored));
+                cluster.store_backing(slot, self.backing_of(stored));
                 cluster.set_word(slot, word);
                 written
             }
@@ -395,6 +425,11 @@ pub(crate) fn slots_from(
         slots.extend((0..count).map(|at| first.behind(at)));
     }
     slots
+}
+
+/// Virtual both, or directly mapped both.
+pub(crate) fn are_alike(a: Entry, b: Entry) -> bool {
+    a.is_direct() == b.is_direct()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,6 +1,7 @@
 //! Random operations against a naive model: a map from entry to content, count and group. The pool and the areas behind
 //! it are small enough to fill up, areas come and go, and their storage breaks down now and then, at once or in the
-//! middle of something. Groups come and go too, and have limits that keep pages out of either.
+//! middle of something. Groups come and go too, and have limits that keep pages out of either. Page tables name virtual
+//! slots, or those of areas, or some of both.
 //!
 //! The fuzz target `engine` drives the same model, with operations that a fuzzer has chosen.
 
@@ -12,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use vswap_engine::{
-    AreaFigures, AreaId, Codec, Config, Discard, DupError, Engine, Entry, HeapPages, Lookup,
-    NewArea, PAGE_BYTES, Page, Shadow, SwapIn, SwapInError, SwapOffError, WriteOutError, Written,
+    AllocError, AreaFigures, AreaId, BringBack, Codec, Config, Discard, DupError, Engine, Entry,
+    HeapPages, Lookup, Mapping, NewArea, PAGE_BYTES, Page, Shadow, SwapIn, SwapInError,
+    SwapOffError, WriteOutError, Written,
 };
 
 #[path = "naive/content.rs"]
@@ -71,8 +73,29 @@ struct Expected {
     group: Option<usize>,
 }
 
+/// Which slots page tables name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mappings {
+    Virtual,
+    Direct,
+    /// By turns.
+    Both,
+}
+
+impl Mappings {
+    fn of_page(self, number: u64) -> Mapping {
+        match self {
+            Mappings::Virtual => Mapping::Virtual,
+            Mappings::Direct => Mapping::Direct,
+            Mappings::Both if number.is_multiple_of(2) => Mapping::Virtual,
+            Mappings::Both => Mapping::Direct,
+        }
+    }
+}
+
 struct Run {
     engine: Engine,
+    mappings: Mappings,
     model: HashMap<Entry, Expected>,
     /// Entries alive, in order of birth, for choosing; and the last ones that died.
     alive: Vec<Entry>,
@@ -86,7 +109,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(pages: &Arc<HeapPages>, codec: Codec) -> Run {
+    fn new(pages: &Arc<HeapPages>, codec: Codec, mappings: Mappings) -> Run {
         let config = Config {
             frames: FRAMES,
             cpus: 3,
@@ -100,6 +123,7 @@ impl Run {
             groups: Groups::new(&engine),
             codec,
             engine,
+            mappings,
             model: HashMap::new(),
             alive: Vec::new(),
             dead: Vec::new(),
@@ -140,7 +164,7 @@ impl Run {
             of_it.map(|area| area.priority)
         };
         let before = priority(&self.engine.areas());
-        let result = self.engine.swap_off(id, &mut self.scratch, &|| false);
+        let result = self.empty(id);
         let after = priority(&self.engine.areas());
         match result {
             Ok(()) => {
@@ -160,6 +184,40 @@ impl Run {
                 page.place = Where::Stored;
             }
         }
+    }
+
+    /// Swaps an area off. Directly mapped pages go back to their programs, and are no entries any longer.
+    fn empty(&mut self, id: AreaId) -> Result<(), SwapOffError> {
+        let Run {
+            engine,
+            model,
+            alive,
+            dead,
+            scratch,
+            ..
+        } = self;
+        let mut own_scratch = engine.scratch();
+        let mut bring_back = || {
+            let mut unreadable = 0;
+            alive.retain(|&entry| {
+                if entry.area() != id {
+                    return true;
+                }
+                let mut found = Box::new(Page([0x77; PAGE_BYTES]));
+                let read = engine.swap_in(entry, &mut found, &mut own_scratch);
+                if read.is_err() {
+                    unreadable += 1;
+                    return true;
+                }
+                let page = model.remove(&entry).expect("alive");
+                assert!(found.0 == page.content.page().0, "content differs");
+                (0..page.count).for_each(|_| engine.put(entry));
+                dead.push(entry);
+                false
+            });
+            BringBack::Done { unreadable }
+        };
+        engine.swap_off_mapped(id, scratch, &|| false, &mut bring_back)
     }
 
     /// Pages that were read ahead give their frames up when all are wanted.
@@ -281,11 +339,14 @@ impl Run {
             .collect();
         let of_pages = |at| {
             let mut sum = Charges::default();
-            for (page, payload_bytes) in self.model.values().zip(&payloads) {
-                match page.place {
-                    Where::Area if page.group == Some(at) => sum.swap_bytes += PAGE_BYTES as u64,
-                    Where::Stored if page.group == Some(at) => sum.pool_bytes += payload_bytes,
-                    _ => {}
+            let pages = self.model.iter().zip(&payloads);
+            for ((entry, page), payload_bytes) in pages.filter(|((_, of), _)| of.group == Some(at))
+            {
+                if page.place == Where::Stored {
+                    sum.pool_bytes += payload_bytes;
+                }
+                if page.place == Where::Area || entry.is_direct() {
+                    sum.swap_bytes += PAGE_BYTES as u64;
                 }
             }
             sum
@@ -298,14 +359,25 @@ impl Run {
             assert_eq!(self.cached(), FRAMES, "no frame though some are free");
             return;
         };
-        content.fill(&mut frame);
+        frame.0.fill(0x55);
         self.born += 1;
         let shadow = Shadow::truncated(self.born);
         let (group, id) = self.groups.choose(group);
-        let entry = match self.engine.swap_out(cpu, frame, shadow, id) {
-            Ok(entry) => entry,
+        let mapping = self.mappings.of_page(self.born);
+        let entry = match self.engine.place(cpu, frame, id, mapping) {
+            Ok(mut placed) => {
+                content.fill(&mut placed);
+                placed.publish(shadow)
+            }
+            Err((_, AllocError::NoSlot)) if mapping == Mapping::Direct => {
+                return self.expect_full();
+            }
+            Err((_, AllocError::Limited)) if mapping == Mapping::Direct => {
+                return self.groups.expect_no_slot(group);
+            }
             Err((_, error)) => return self.groups.expect_refused(group, error),
         };
+        assert_eq!(entry.is_direct(), mapping == Mapping::Direct);
         let page = Expected {
             content,
             count: 1,
@@ -414,7 +486,10 @@ impl Run {
     ) {
         let (group, content) = (self.model[&entry].group, self.model[&entry].content);
         match result {
-            Err(WriteOutError::Full) => self.expect_full(),
+            Err(WriteOutError::Full) => {
+                assert!(!entry.is_direct(), "it has a slot");
+                self.expect_full();
+            }
             Err(WriteOutError::Limited) => {
                 let payload_bytes = self.payload_bytes(content);
                 self.groups.expect_limited(group, payload_bytes, is_alone);
@@ -530,7 +605,11 @@ impl Run {
         assert_eq!(stats.slots_used, self.model.len() as u64);
         assert_eq!(stats.zero, places(Where::Zero));
         assert_eq!(stats.compressed + stats.raw, places(Where::Stored));
-        assert_eq!(stats.physical, places(Where::Area));
+        let direct = self.model.keys().filter(|entry| entry.is_direct()).count() as u64;
+        let behind =
+            |(entry, page): (&Entry, &Expected)| !entry.is_direct() && page.place == Where::Area;
+        let behind = self.model.iter().filter(|&one| behind(one)).count() as u64;
+        assert_eq!((stats.physical, stats.direct), (direct + behind, direct));
         let ahead = self
             .model
             .iter()
@@ -566,9 +645,9 @@ impl Run {
 }
 
 /// Takes the steps, looks at everything after each, and lets go of everything at the end.
-pub(crate) fn follow(operations: &[Operation], codec: Codec) {
+pub(crate) fn follow(operations: &[Operation], codec: Codec, mappings: Mappings) {
     let pages = Arc::new(HeapPages::new());
-    let mut run = Run::new(&pages, codec);
+    let mut run = Run::new(&pages, codec, mappings);
     for operation in operations {
         run.step(operation);
     }
@@ -590,7 +669,8 @@ proptest! {
     fn the_engine_does_what_a_map_does(
         operations in prop::collection::vec(operation::operation(), 1..OPERATIONS_MAX),
         zstd in any::<bool>(),
+        mappings in prop_oneof![Just(Mappings::Virtual), Just(Mappings::Direct), Just(Mappings::Both)],
     ) {
-        follow(&operations, if zstd { Codec::Zstd } else { Codec::Lz4 });
+        follow(&operations, if zstd { Codec::Zstd } else { Codec::Lz4 }, mappings);
     }
 }

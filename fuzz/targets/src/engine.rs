@@ -4,7 +4,7 @@ use vswap_engine::Codec;
 
 use crate::bytes::Bytes;
 use crate::model::operation::limits;
-use crate::model::{Content, Operation, follow};
+use crate::model::{Content, Mappings, Operation, follow};
 
 /// Most operations of one input: enough to fill pool and areas some times, few enough for a hundred inputs a second.
 const OPERATIONS_MAX: usize = 400;
@@ -28,18 +28,24 @@ const GROUP_PAGES: u8 = 6;
 /// Slots of a new area.
 const SLOTS: u8 = 20;
 
-/// The first byte chooses the codec, the rest are operations.
+/// The first byte chooses the codec and which slots page tables name, the rest are operations.
 pub fn engine(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let codec = match bytes.below(3) {
+    let choice = bytes.below(9);
+    let codec = match choice % 3 {
         0 => Codec::Lz4,
         _ => Codec::Zstd,
+    };
+    let mappings = match choice / 3 {
+        0 => Mappings::Virtual,
+        1 => Mappings::Direct,
+        _ => Mappings::Both,
     };
     let mut operations = Vec::new();
     while !bytes.is_empty() && operations.len() < OPERATIONS_MAX {
         operations.push(operation(&mut bytes));
     }
-    follow(&operations, codec);
+    follow(&operations, codec, mappings);
 }
 
 fn operation(bytes: &mut Bytes<'_>) -> Operation {

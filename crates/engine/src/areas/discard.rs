@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::physical::Physical;
 use super::{Areas, NewArea};
+use crate::alloc::Owner;
 use crate::cluster::SLOTS_PER_CLUSTER;
 use crate::entry::Entry;
 use crate::order::Order;
@@ -44,10 +45,11 @@ impl Areas {
         cpu: usize,
         order: Order,
         words: &[Word],
+        owner: Option<Owner<'_>>,
     ) -> Option<(Entry, usize)> {
         // Others may be quicker than we are with what we have freed. It ends because there are less of them each time.
         while self.discard(1) > 0 {
-            let taken = self.take_in_turn(cpu, order, words);
+            let taken = self.take_in_turn(cpu, order, words, owner);
             if taken.is_some() {
                 return taken;
             }

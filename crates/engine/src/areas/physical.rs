@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::{AreaFigures, NewArea};
 use crate::area::{Area, Hand};
-use crate::entry::AreaId;
+use crate::cluster::ClusterGuard;
+use crate::entry::{AreaId, Entry};
 use crate::pages::{PAGE_BYTES, Page};
 use crate::storage::{ReadRun, Storage, StorageError};
 use crate::sync::{AtomicU64, Lock, OncePtr, Ordering};
@@ -71,9 +72,10 @@ impl Physical {
         self.used.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    /// A slot is about to be free.
-    pub(super) fn count_freed(&self) {
+    /// Frees a slot whose cluster is locked.
+    pub(super) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
         self.used.fetch_sub(1, Ordering::Relaxed);
+        self.area.release_slot(cluster, entry);
     }
 
     pub(crate) fn free_slots(&self) -> u64 {
@@ -89,12 +91,12 @@ impl Physical {
         self.failing.store(failing, Ordering::Relaxed);
     }
 
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Relaxed)
-    }
-
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
     }
 
     /// True if nobody else is swapping it off: then we are. Under the lock of the order.

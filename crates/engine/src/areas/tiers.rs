@@ -51,7 +51,7 @@ impl Areas {
             for order in order.and_below() {
                 let words = up_to(order, words);
                 let mut in_turn = equals.iter();
-                let first = in_turn.find_map(|&id| self.take_of(id, cpu, order, words));
+                let first = in_turn.find_map(|&id| self.take_of(id, cpu, order, words, None));
                 if let Some(first) = first {
                     equals.rotate_left(1);
                     return Some((first, words.len()));

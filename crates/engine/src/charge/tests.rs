@@ -282,7 +282,7 @@ fn a_page_that_is_put_while_it_is_read_is_charged_until_the_reader_leaves() {
         let (cluster, slot) = engine.space.locate(entry).expect("in use");
         assert!(matches!(
             engine.pin(cluster, slot),
-            crate::swap_in::Pin::Taken(_)
+            crate::transition::Pin::Taken(_)
         ));
         engine.put(entry);
         assert_ne!(charges(&engine, id), (0, 0));
@@ -355,7 +355,7 @@ fn a_page_that_is_put_while_its_area_goes_is_uncharged_once() {
         let (cluster, slot) = engine.space.locate(batch[1].0).expect("in use");
         assert!(matches!(
             engine.pin(cluster, slot),
-            crate::swap_in::Pin::Taken(_)
+            crate::transition::Pin::Taken(_)
         ));
         let meanwhile = || {
             asked.set(asked.get() + 1);

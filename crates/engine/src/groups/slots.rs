@@ -1,8 +1,9 @@
 //! Which group each slot of a cluster is of: 2 bytes a slot, beside the swap table.
 //!
 //! A cluster has such a table from the first slot in it of another group than the root until it is empty. So an engine
-//! without groups pays nothing, and physical clusters never have one: their slots stand behind virtual ones, which say
-//! whose they are. Read and written under the cluster's lock; looking up an entry does not ask.
+//! without groups pays nothing, and of physical clusters only those have one that hold directly mapped slots: other
+//! slots stand behind virtual ones, which say whose they are. Read and written under the cluster's lock; looking up an
+//! entry does not ask.
 
 use super::GroupIndex;
 use crate::cluster::{ClusterGuard, SLOTS_PER_CLUSTER};

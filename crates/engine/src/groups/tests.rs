@@ -89,18 +89,21 @@ fn only_an_empty_group_is_removed() {
     let (a, b) = (add(&groups, "a", PAGE), add(&groups, "a/b", PAGE));
     let inside = name("a/b");
     assert_eq!(
-        groups.remove(a, &space),
+        groups.remove(a, [&space]),
         Err(GroupError::HasGroups { inside })
     );
     assert_eq!(groups.charge(b.index, Resource::Pool, 1, 1), 1);
     let in_use = Err(GroupError::InUse { pages: 0 });
-    assert_eq!(groups.remove(b, &space), in_use);
+    assert_eq!(groups.remove(b, [&space]), in_use);
     assert_eq!(groups.index_for_slot(b), Ok(b.index), "nothing has changed");
     groups.uncharge(b.index, Resource::Pool, 1);
-    assert_eq!(groups.remove(b, &space), Ok(()));
-    assert_eq!(groups.remove(b, &space), Err(GroupError::Gone));
-    assert_eq!(groups.remove(a, &space), Ok(()));
-    assert_eq!(groups.remove(GroupId::ROOT, &space), Err(GroupError::Root));
+    assert_eq!(groups.remove(b, [&space]), Ok(()));
+    assert_eq!(groups.remove(b, [&space]), Err(GroupError::Gone));
+    assert_eq!(groups.remove(a, [&space]), Ok(()));
+    assert_eq!(
+        groups.remove(GroupId::ROOT, [&space]),
+        Err(GroupError::Root)
+    );
     assert!(groups.figures().is_empty());
 }
 
@@ -110,7 +113,7 @@ fn a_number_is_used_again_and_an_old_id_is_not_taken_for_the_new_group() {
     let old = add(&groups, "a", PAGE);
     groups.charge(old.index, Resource::Swap, 2 * PAGE, PAGE);
     groups.uncharge(old.index, Resource::Swap, PAGE);
-    groups.remove(old, &space).expect("it is empty");
+    groups.remove(old, [&space]).expect("it is empty");
     let new = add(&groups, "b", 3 * PAGE);
     assert_eq!(new.index, old.index);
     assert_eq!(groups.index_for_slot(old), Err(AllocError::NoGroup));
@@ -132,7 +135,7 @@ fn who_takes_a_slot_keeps_a_group_that_is_about_to_go() {
     group.begin_end(id.life);
     assert!(group.end(id.life));
     assert_eq!(groups.index_for_slot(id), Err(AllocError::NoGroup));
-    assert_eq!(groups.remove(id, &space), Err(GroupError::Gone));
+    assert_eq!(groups.remove(id, [&space]), Err(GroupError::Gone));
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn there_are_as_many_as_numbers() {
     indexes.sort_unstable();
     indexes.dedup();
     assert_eq!((indexes.len(), indexes[0]), (GROUPS_MAX - 1, 1));
-    groups.remove(ids[1], &space).expect("it is empty");
+    groups.remove(ids[1], [&space]).expect("it is empty");
     assert_eq!(add(&groups, "more", PAGE).index, ids[1].index);
     assert!(groups.table_bytes() > 0);
 }

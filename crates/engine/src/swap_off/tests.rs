@@ -6,8 +6,9 @@ use super::*;
 use crate::alloc::AllocError;
 use crate::areas::{NewArea, PRIORITY_DEFAULT};
 use crate::storage::Storage;
-use crate::swap_in::{Pin, SwapIn};
+use crate::swap_in::SwapIn;
 use crate::testing::{self, Probe, area_on, assert_holds, engine_with_areas, out, read};
+use crate::transition::Pin;
 use crate::write_out::Written;
 use crate::zpool::testing::{Kind, page_bytes};
 

@@ -3,10 +3,11 @@
 //! Time is counted in generations, which begin as the pool is filled ([`Engine::begin_generation`]) and when all pages
 //! are of the youngest two. A page is of the generation in which it was stored or, if it stayed, last read: that number
 //! lies in its backing word (`backing.rs`), and is written by the store and the pin that write the word anyhow. A hand
-//! goes round the virtual area, slot by slot, and takes the pages of the oldest generation, and of what it passes over
-//! notes the oldest; with that generation it goes on when it has come round. So a page that was just stored or read is
-//! passed over until two generations have begun since, which is a second chance, and those that go are the coldest to
-//! within a generation, in the order of their slots, which is nearly that in which they were evicted.
+//! goes round the virtual area, and those areas that have directly mapped slots, slot by slot, and takes the pages of
+//! the oldest generation, and of what it passes over notes the oldest; with that generation it goes on when it has come
+//! round. So a page that was just stored or read is passed over until two generations have begun since, which is a
+//! second chance, and those that go are the coldest to within a generation, in the order of their slots, which is
+//! nearly that in which they were evicted.
 //!
 //! A mark to be cleared would say the same of two generations alone: after a lap pages differ in age by a whole one,
 //! and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and a
@@ -20,8 +21,9 @@ use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
 use crate::engine::Engine;
 use crate::entry::{AreaId, Entry};
 use crate::groups::GroupIndex;
-use crate::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+use crate::sync::{AtomicU32, Lock, Ordering};
 use crate::table::Kind;
+use crate::transition::BackingWord;
 use crate::zpool::Handle;
 
 /// Generations that are safe: the youngest, and the one before, so that a page has at least a whole generation.
@@ -33,6 +35,9 @@ const GENERATIONS_MAX: u8 = 250;
 /// Times that the hand may come round without a page before there counts as being none: once for what it noted as the
 /// oldest and is gone by now, then so often until every page that nobody reads is old enough, and once more to find it.
 const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
+
+/// Where the hand begins.
+const START: (AreaId, u64) = (AreaId::VIRTUAL, 0);
 
 /// A page of the pool that has been left alone, pinned.
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +58,8 @@ pub(crate) struct Aging {
 
 #[derive(Debug)]
 struct Hand {
-    /// Offset in the virtual area from which on it goes.
-    next: u64,
+    /// Area and offset from which on it goes.
+    next: (AreaId, u64),
     /// Pages of this generation are taken, and older ones.
     taken: u8,
     /// Age of the oldest page that it has passed over since it last came round.
@@ -66,7 +71,7 @@ impl Aging {
         Aging {
             youngest: CachePadded::new(AtomicU32::new(0)),
             hand: Lock::new(Hand {
-                next: 0,
+                next: START,
                 taken: 0,
                 oldest_passed: 0,
             }),
@@ -81,9 +86,9 @@ impl Aging {
     }
 
     /// Begins a generation. Under the hand's lock.
-    fn begin(&self, space: &Area, hand: &mut Hand) {
+    fn begin(&self, engine: &Engine, hand: &mut Hand) {
         if self.youngest().wrapping_sub(hand.taken) >= GENERATIONS_MAX {
-            self.fold(space, hand);
+            self.fold(engine, hand);
         }
         self.advance();
     }
@@ -96,32 +101,29 @@ impl Aging {
     /// Makes half of the generations, the older ones, one: numbers are used again, and what is oldest would be taken
     /// for young.
     #[cold]
-    fn fold(&self, space: &Area, hand: &mut Hand) {
+    fn fold(&self, engine: &Engine, hand: &mut Hand) {
         let youngest = self.youngest();
         let oldest = youngest.wrapping_sub(GENERATIONS_MAX / 2);
-        visit_pool(space, GroupIndex::ROOT, 0, |word, _, backing| {
+        visit_pool(engine, GroupIndex::ROOT, START, |word, _, backing| {
             if youngest.wrapping_sub(backing.generation()) > GENERATIONS_MAX / 2 {
-                let (was, is) = (backing.raw(), backing.touched(oldest).raw());
-                // If somebody was at it meanwhile it is young, or gone. Relaxed: nothing is read through it.
-                let order = Ordering::Relaxed;
-                let _ = word.compare_exchange(was, is, order, order);
+                word.age(backing, oldest);
             }
             true
         });
         hand.taken = oldest;
     }
 
-    /// Up to `most` pages of `space` and of `group` that are next to be written back, pinned; none if no such page is
-    /// in the pool, or all are being read. Groups that take turns share the hand: what it knows of the oldest is the
-    /// last one's, and a lap sets it right.
-    pub(crate) fn pick(&self, space: &Area, group: GroupIndex, most: usize) -> Vec<Cold> {
+    /// Up to `most` pages of `group` that are next to be written back, pinned; none if no such page is in the pool, or
+    /// all are being read. Groups that take turns share the hand: what it knows of the oldest is the last one's, and a
+    /// lap sets it right.
+    pub(crate) fn pick(&self, engine: &Engine, group: GroupIndex, most: usize) -> Vec<Cold> {
         let mut picked = Vec::with_capacity(most);
         let mut hand = self.hand.lock();
         for _ in 0..LAPS_MAX {
             let youngest = self.youngest();
             let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
             let mut oldest_passed = hand.oldest_passed;
-            let next = visit_pool(space, group, hand.next, |word, entry, backing| {
+            let next = visit_pool(engine, group, hand.next, |word, entry, backing| {
                 let age = youngest.wrapping_sub(backing.generation());
                 if age < old {
                     oldest_passed = oldest_passed.max(age);
@@ -152,29 +154,46 @@ impl Aging {
         }
         let age = hand.oldest_passed.max(SAFE_GENERATIONS);
         hand.taken = self.youngest().wrapping_sub(age);
-        (hand.next, hand.oldest_passed) = (0, 0);
+        (hand.next, hand.oldest_passed) = (START, 0);
     }
 }
 
-/// Shows `visit` the pages of `group` in the pool that could be written back, from the slot at `from` on, until it has
-/// enough. Returns where to go on, or `None` at the end of the area. Takes no lock of a cluster unless a group is
-/// named; a slot may be another group's by the time it is shown.
+/// Shows `visit` the pages of `group` in the pool that could be written back, from `start` on, until it has enough.
+/// Returns where to go on, or `None` at the end of the last area. Takes no lock of a cluster unless a group is named; a
+/// slot may be another group's by the time it is shown.
 fn visit_pool(
-    space: &Area,
+    engine: &Engine,
+    group: GroupIndex,
+    start: (AreaId, u64),
+    mut visit: impl FnMut(BackingWord<'_>, Entry, Backing) -> bool,
+) -> Option<(AreaId, u64)> {
+    for area in engine.areas_to_age().filter(|area| area.id >= start.0) {
+        let from = if area.id == start.0 { start.1 } else { 0 };
+        let next = visit_area(area, group, from, &mut visit);
+        if let Some(next) = next {
+            return Some((area.id, next));
+        }
+    }
+    None
+}
+
+/// The same in one area, from the slot at `from` on.
+fn visit_area(
+    area: &Area,
     group: GroupIndex,
     from: u64,
-    mut visit: impl FnMut(&AtomicU64, Entry, Backing) -> bool,
+    visit: &mut impl FnMut(BackingWord<'_>, Entry, Backing) -> bool,
 ) -> Option<u64> {
-    let (first, slot) = Entry::at(AreaId::VIRTUAL, from)?.position();
-    for (id, cluster) in space.clusters_from(first) {
+    let (first, slot) = Entry::at(area.id, from)?.position();
+    for (id, cluster) in area.clusters_from(first) {
         // A hint, read without a lock: the tables of a free cluster would be brought back to be found empty.
-        if cluster.place() != Place::Free {
+        if cluster.place() != Place::Free && cluster.backing(0).is_some() {
             let start = if id == first { slot } else { 0 };
             let Some(is_of_group) = members(cluster, group) else {
                 continue;
             };
             for slot in (start..SLOTS_PER_CLUSTER).filter(|&slot| is_of_group[slot]) {
-                let entry = Entry::of(AreaId::VIRTUAL, id, slot);
+                let entry = Entry::of(area.id, id, slot);
                 let in_pool = in_pool(cluster, slot);
                 if in_pool.is_some_and(|(word, backing)| !visit(word, entry, backing)) {
                     return Some(entry.offset() + 1);
@@ -197,25 +216,21 @@ fn members(cluster: &Cluster, group: GroupIndex) -> Option<[bool; SLOTS_PER_CLUS
 
 /// The backing word of a page that is in the pool and could be written back. A page that is in a frame as well is warm;
 /// one that is being read will be of the youngest generation; one that is damaged stays.
-fn in_pool(cluster: &Cluster, slot: usize) -> Option<(&AtomicU64, Backing)> {
+fn in_pool(cluster: &Cluster, slot: usize) -> Option<(BackingWord<'_>, Backing)> {
     let word = cluster.backing(slot)?;
-    // Relaxed: nothing is read through it before it was pinned.
-    let backing = Backing::from_raw(word.load(Ordering::Relaxed));
+    let backing = word.peek();
     let is_idle = backing.pins() == 0 && !backing.is_abandoned() && !backing.is_damaged();
     let in_pool = matches!(backing.stored(), Some(Stored::Pool(_)));
     let is_stored_only = || matches!(cluster.word(slot).kind(), Kind::Shadow(_));
     (is_idle && in_pool && is_stored_only()).then_some((word, backing))
 }
 
-/// Pins a page if its word is still `backing`: then it was neither read nor put nor moved since the look at it.
-fn take(word: &AtomicU64, entry: Entry, backing: Backing) -> Option<Cold> {
+/// Pins a page if its word is still `backing`.
+fn take(word: BackingWord<'_>, entry: Entry, backing: Backing) -> Option<Cold> {
     let Some(Stored::Pool(handle)) = backing.stored() else {
         return None;
     };
-    // Acquire pairs with the Release with which the word was stored: the pool's bytes are there.
-    let (was, is) = (backing.raw(), backing.pinned().raw());
-    let pinned = word.compare_exchange(was, is, Ordering::Acquire, Ordering::Relaxed);
-    pinned.ok().map(|_| Cold {
+    word.pin_idle(backing).then_some(Cold {
         entry,
         handle,
         backing,
@@ -227,7 +242,7 @@ impl Engine {
     /// were before. To be called as the pool is filled, some times for each time that its content is exchanged: ages
     /// are told apart as finely as this is called often.
     pub fn begin_generation(&self) {
-        self.aging.begin(&self.space, &mut self.aging.hand.lock());
+        self.aging.begin(self, &mut self.aging.hand.lock());
     }
 
     /// The word for bytes that were just stored.

@@ -2,11 +2,9 @@
 //! of races and of the kernel's bugs.
 
 use super::*;
-use crate::backing::Stored;
 use crate::storage::StorageError;
 use crate::swap_in::{SwapIn, SwapInError};
-use crate::testing::{BROKEN, Probe, area_on, assert_holds, engine_with_areas, out, read};
-use crate::zpool;
+use crate::testing::{BROKEN, Probe, area_on, assert_holds, damage, engine_with_areas, out, read};
 use crate::zpool::testing::Kind;
 
 const POOL_BYTES: u64 = 1 << 22;
@@ -247,14 +245,6 @@ fn without_areas_nothing_is_moved() {
     assert_all_hold(&engine, 0, &entries, SwapIn::Compressed);
     let (empty, _) = engine_with_areas(FRAMES, POOL_BYTES, &[64]);
     assert_eq!(write_back(&empty, 4), moved(0));
-}
-
-fn damage(engine: &Engine, entry: Entry) {
-    let (cluster, slot) = engine.space.locate(entry).expect("in use");
-    match cluster.lock().expect("used").backing(slot).stored() {
-        Some(Stored::Pool(handle)) => zpool::damage(&engine.pool, handle, 40),
-        other => panic!("not in the pool: {other:?}"),
-    }
 }
 
 #[test]

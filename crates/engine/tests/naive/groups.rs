@@ -67,6 +67,17 @@ impl Groups {
         assert!(at.is_some_and(|at| !self.0[at].is_alive), "{error}");
     }
 
+    /// A swap-out for a group was refused because of a limit on slots.
+    pub fn expect_no_slot(&self, at: Option<usize>) {
+        let meets_limit = |at: usize| {
+            let Known {
+                limits, charged, ..
+            } = self.0[at];
+            charged.swap_bytes + PAGE > limits.swap_max_bytes
+        };
+        assert!(at.is_some_and(|at| path(at).any(meets_limit)), "{self:?}");
+    }
+
     /// Limits a group, or makes it again.
     pub fn limit(&mut self, engine: &Engine, at: usize, limits: GroupLimits) {
         let at = at % NAMES.len();

@@ -7,6 +7,7 @@
 #[cfg(shuttle)]
 mod clusters;
 mod demote;
+mod direct;
 mod groups;
 mod read_ahead;
 mod write_back;
@@ -19,6 +20,7 @@ use loom::{sync::Arc, thread};
 use shuttle::{sync::Arc, thread};
 
 pub use demote::*;
+pub use direct::*;
 pub use groups::*;
 pub use read_ahead::*;
 pub use write_back::*;
@@ -88,6 +90,10 @@ macro_rules! each_race {
             demotion_against_swap_in,
             demotion_against_put,
             demotion_against_swap_off,
+            direct_put_against_write_back,
+            direct_swap_in_against_write_back,
+            direct_swap_in_against_put_and_reuse,
+            a_stale_name_against_a_slot_that_is_filled,
         );
     };
     ($run:ident: $($race:ident),* $(,)?) => {
