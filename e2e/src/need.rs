@@ -24,8 +24,18 @@ pub fn require_program(name: &str, provided_by: &str) -> Outcome<PathBuf> {
 
 /// The workloads of `bench/`, which verify every byte they wrote.
 pub fn workload_binary() -> Outcome<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/vswap-workload");
-    let help = "build it with `cargo build --release -p vswap-bench`";
+    built("vswap-workload", "vswap-bench")
+}
+
+/// The victims of `e2e/victims`, which verify every byte, too.
+pub fn victims_binary() -> Outcome<PathBuf> {
+    built("vswap-victims", "vswap-victims")
+}
+
+fn built(program: &str, package: &str) -> Outcome<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release");
+    let built = built.join(program);
+    let help = format!("build it with `cargo build --release -p {package}`");
     std::fs::canonicalize(&built)
         .map_err(|error| Failure::wrong(format!("no {}: {error}; {help}", built.display())))
 }

@@ -137,6 +137,10 @@ pub struct RunArgs {
     /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
+    /// Page tables name slots of the swap areas themselves, as without virtual swap space. What is out takes a slot,
+    /// zeros and compressed pages too, and swapoff looks through all page tables.
+    #[arg(long, requires = "swap")]
+    pub no_virtual: bool,
     /// Count what the run's pages take up to a group, which the options below limit.
     #[arg(long, value_name = "NAME[/SUB...]")]
     pub group: Option<GroupName>,

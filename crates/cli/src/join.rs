@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vswap_pager::config::GroupLimits;
+use vswap_pager::config::{GroupLimits, Mapping};
 use vswap_pager::{Config, RunGroup};
 
 /// What a run tells the daemon. Who it is says the socket.
@@ -71,6 +71,8 @@ impl Join {
         Ok(Config {
             limit_bytes: self.limit_bytes,
             pool_limit_bytes: None,
+            // The other wants --swap, which is the daemon's.
+            mapping: Mapping::Virtual,
             group: group.transpose()?,
             root_pid: pid,
             run_dir: self.run_dir.clone(),
@@ -88,6 +90,7 @@ mod tests {
         Config {
             limit_bytes: 64 << 20,
             pool_limit_bytes: None,
+            mapping: Mapping::Virtual,
             group: Some(RunGroup {
                 name: "web/jobs".parse().expect("a good name"),
                 limits: GroupLimits {

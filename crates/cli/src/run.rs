@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use serde_json::Value;
-use vswap_engine::GroupLimits;
+use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::{Config, RunGroup, Status};
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::signals;
@@ -59,6 +59,11 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
         Config {
             limit_bytes,
             pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
+            mapping: if args.no_virtual {
+                Mapping::Direct
+            } else {
+                Mapping::Virtual
+            },
             group: group(args),
             root_pid: std::process::id(),
             run_dir: run_dir.path().to_owned(),

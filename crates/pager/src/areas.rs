@@ -4,6 +4,7 @@
 //! lock is innermost and held for list operations only. One area at a time is begun or ended.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use vswap_engine::{SwapOffError, SwapOnError};
 use vswap_sys::area_file::Kind;
 use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
+use crate::bring_back::{self, BringingBack};
+use crate::core::Core;
 use crate::lock::{Mutex, Row};
 use crate::run::PAGE_BYTES;
 use crate::space::Space;
@@ -200,9 +203,16 @@ pub struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
-    /// Have what is on it come back or go elsewhere. Takes as long as reading it takes.
-    pub fn give_up(self, engine: &Engine, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
-        engine.swap_off(self.id, &mut engine.scratch(), cancel)?;
+    /// Have what is on it come back or go elsewhere, pages of these `runs`. Takes as long as reading it takes.
+    pub fn give_up(
+        self,
+        engine: &Engine,
+        runs: &[Arc<Core>],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), GiveUpError> {
+        let mut bringing = BringingBack::of(runs, self.id, cancel);
+        let mut bring_back = || bring_back::walk(&mut bringing);
+        engine.swap_off_mapped(self.id, &mut engine.scratch(), cancel, &mut bring_back)?;
         self.areas.list.lock().retain(|known| known.id != self.id);
         self.areas.in_use.fetch_sub(1, Ordering::AcqRel);
         Ok(())

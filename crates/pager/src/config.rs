@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use vswap_engine::{Codec, GroupLimits, GroupName};
+pub use vswap_engine::{Codec, GroupLimits, GroupName, Mapping};
 
 use crate::run::PAGE_BYTES;
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub limit_bytes: u64,
     /// Bytes that the compressed pool may take at the most, if the user said so; 0 is no pool at all.
     pub pool_limit_bytes: Option<u64>,
+    /// Which slots page words name: those of the virtual area, or those of physical areas.
+    pub mapping: Mapping,
     /// The group that all pages of the run are of; the root, which has no limits, where there is none. In a shared
     /// store the run's own group is inside it.
     pub group: Option<RunGroup>,

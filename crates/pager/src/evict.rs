@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vswap_engine::{Entry, FrameMut, Page, Scratch};
+use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page, Scratch};
 use vswap_sys::process::{self, LocalSpan, RemoteSpan};
 use vswap_sys::ring::op;
 
-use self::carried::{Moving, Proposed, Published, Stored, Taken};
+use self::carried::{Carrier, Moving, Proposed, Published, Stored, Taken};
 use self::hand::Hand;
 use crate::agent::{AgentGone, Slot};
 use crate::core::Core;
@@ -200,21 +200,49 @@ impl<'a> Evictor<'a> {
         Ok(Window::Moved(moved))
     }
 
-    /// Frames for a window, as many as there are; none when the writers are behind.
-    fn frames(&mut self) -> Vec<FrameMut<'a>> {
+    /// Frames for a window, as many as there are; none when the writers are behind, or when no directly mapped page
+    /// would find a slot.
+    fn frames(&mut self) -> Vec<Carrier<'a>> {
         let core: &'a Core = self.core;
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
         let mut most = core.frames_left();
         while frames.len() < WINDOW_PAGES {
             let frame = (frames.len() < most).then(|| core.engine.frame());
             match frame.flatten() {
-                Some(frame) => frames.push(frame),
+                Some(frame) => match self.carrier(frame) {
+                    Ok(carrier) => frames.push(carrier),
+                    Err(error) => {
+                        if frames.is_empty() {
+                            self.found_no_slot(error);
+                        }
+                        break;
+                    }
+                },
                 // The writers are behind: help them.
                 None if core.writeback.help(core, &mut self.scratch) => most = core.frames_left(),
                 None => break,
             }
         }
         frames
+    }
+
+    /// A frame for one page. A directly mapped page gets its slot before it is moved: if there is none it stays.
+    fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
+        let core: &'a Core = self.core;
+        match core.config.mapping {
+            Mapping::Virtual => Ok(Carrier::Frame(frame)),
+            Mapping::Direct => {
+                let placed = core.engine.place(0, frame, core.group, Mapping::Direct);
+                placed.map(Carrier::Placed).map_err(|(_, error)| error)
+            }
+        }
+    }
+
+    /// No page can leave: the areas have no slot, or the group may not have more. Copies of resident pages have some.
+    fn found_no_slot(&self, error: AllocError) {
+        let is_limited = error == AllocError::Limited;
+        self.core.governor.note_full(true, is_limited);
+        self.core.shed_kept_copies(|_| true);
     }
 
     /// Proposed pages that are in memory and have no entry yet: those that have one are not shared any more.
@@ -360,7 +388,7 @@ impl<'a> Evictor<'a> {
     fn copy_to_entries(
         &mut self,
         moving: &[Moving],
-        mut frames: Vec<FrameMut<'a>>,
+        mut frames: Vec<Carrier<'a>>,
         proposals: &mut Proposed<'_>,
     ) -> Vec<Stored> {
         frames.truncate(moving.len());
@@ -389,7 +417,7 @@ impl<'a> Evictor<'a> {
         }
         let mut stored = Vec::with_capacity(frames.len());
         for (frame, moved) in frames.into_iter().zip(moving) {
-            if let Some(entry) = self.same_as_kin(&frame, moved.page, proposals) {
+            if let Some(entry) = self.same_as_kin(frame.page(), moved.page, proposals) {
                 stored.push(Stored {
                     entry,
                     fresh: false,
@@ -397,10 +425,9 @@ impl<'a> Evictor<'a> {
                 continue;
             }
             let shadow = self.core.working_set.leave(moved.early);
-            let group = self.core.group;
-            match self.core.engine.swap_out(0, frame, shadow, group) {
+            match frame.swap_out(self.core, shadow) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
-                Err((_, error)) => {
+                Err(error) => {
                     self.core.fail_closed(self.space, moved.page, &error);
                     break;
                 }

@@ -114,8 +114,18 @@ impl Proposals {
 
     /// The space has ended: give the references up.
     pub fn drop_all(&self, core: &Core) {
-        let all = std::mem::take(&mut *self.waiting.lock());
-        all.into_iter()
+        self.give_up(core, |_| true);
+    }
+
+    /// Give those up whose entries are `unwanted`.
+    pub fn give_up(&self, core: &Core, unwanted: impl Fn(Entry) -> bool) {
+        let mut waiting = self.waiting.lock();
+        let given_up: Vec<Proposal> = waiting
+            .extract_if(.., |proposal| unwanted(proposal.entry))
+            .collect();
+        drop(waiting);
+        given_up
+            .into_iter()
             .for_each(|proposal| core.engine.put(proposal.entry));
     }
 }

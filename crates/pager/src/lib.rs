@@ -9,6 +9,7 @@
 mod agent;
 mod area_reads;
 pub mod areas;
+mod bring_back;
 pub mod config;
 mod core;
 mod evict;

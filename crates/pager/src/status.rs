@@ -66,8 +66,10 @@ pub struct Status {
     pub compressed_pages: u64,
     /// Of these, pages kept as they are because they do not compress.
     pub raw_pages: u64,
-    /// Of these, pages that lie in physical areas.
+    /// Slots of physical areas in use: pages that lie there, and with them all that are directly mapped.
     pub physical_pages: u64,
+    /// Slots of physical areas that are directly mapped (`--no-virtual`), wherever their pages lie.
+    pub direct_pages: u64,
     /// Of the pages brought back since the start, those that came from areas.
     pub pages_in_areas: u64,
     /// Of these, pages that came back so soon that they would have stayed in a pool with as much room again.
@@ -192,6 +194,7 @@ impl Status {
             status.compressed_pages = engine.compressed;
             status.raw_pages = engine.raw;
             status.alloc_reject = engine.alloc_reject;
+            status.direct_pages = engine.direct;
             status.pool_limit_hits = engine.pool_reject;
         }
         core.governor.fill(&mut status);

@@ -67,8 +67,9 @@ impl Store {
     /// [`GiveUpError`]; the area is then in use as before, with its old priority.
     pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
         let area = self.areas.begin_leaving(name)?;
-        self.runs().iter().for_each(|run| run.limit_pool());
-        area.give_up(&self.engine, cancel)
+        let runs = self.runs();
+        runs.iter().for_each(|run| run.limit_pool());
+        area.give_up(&self.engine, &runs, cancel)
     }
 
     /// The physical areas, in the order in which they came.

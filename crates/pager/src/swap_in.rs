@@ -17,6 +17,9 @@ use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::words::{PageState, PageWord};
 use crate::working_set::Return;
 
+/// Behind the last page of any address space.
+const PAGES_END: u64 = 1 << 52;
+
 /// A page being brought in.
 #[derive(Debug)]
 pub struct Incoming {
@@ -34,6 +37,18 @@ struct Read {
     error: Option<SwapInError>,
     /// Pages that had been read ahead into the swap cache.
     hits: u64,
+}
+
+impl Incoming {
+    /// Number of the page.
+    pub fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// What holds its content.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
 }
 
 impl<'a> FaultServer<'a> {
@@ -355,21 +370,46 @@ fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> Vec<
 /// Claim what is swapped of `pages` pages from `first` on. Those in between that are in memory, or that somebody else
 /// carries, are passed over.
 fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming> {
-    let mut incoming = Vec::new();
-    for page in first..first + pages {
-        let word = state.layout.words.get(page);
-        let PageState::Swapped(entry) = word.state() else {
-            continue;
-        };
-        if word.is_claimed() || !state.layout.registered.contains(page) {
-            continue;
+    let swapped = (first..first + pages)
+        .filter_map(|page| Some((page, may_claim(state, page, state.layout.words.get(page))?)))
+        .collect();
+    claim_all(state, swapped)
+}
+
+/// Claim the next pages from `first` on, so many at the most, that are swapped to `wanted` entries.
+pub fn claim_matching(
+    state: &mut State,
+    first: u64,
+    most: u64,
+    wanted: impl Fn(Entry) -> bool,
+) -> Vec<Incoming> {
+    let words = state.layout.words.iter(first..PAGES_END);
+    let swapped = words.filter_map(|(page, word)| Some((page, may_claim(state, page, word)?)));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let swapped = swapped
+        .filter(|&(_, entry)| wanted(entry))
+        .take(most)
+        .collect();
+    claim_all(state, swapped)
+}
+
+/// The entry of a page that is swapped and that nobody carries.
+fn may_claim(state: &State, page: u64, word: PageWord) -> Option<Entry> {
+    match word.state() {
+        PageState::Swapped(entry)
+            if !word.is_claimed() && state.layout.registered.contains(page) =>
+        {
+            Some(entry)
         }
-        let ticket = state.layout.claim(page, Direction::In);
-        incoming.push(Incoming {
-            page,
-            entry,
-            ticket,
-        });
+        _ => None,
     }
-    incoming
+}
+
+fn claim_all(state: &mut State, swapped: Vec<(u64, Entry)>) -> Vec<Incoming> {
+    let claim = |(page, entry)| Incoming {
+        page,
+        entry,
+        ticket: state.layout.claim(page, Direction::In),
+    };
+    swapped.into_iter().map(claim).collect()
 }

@@ -23,14 +23,14 @@ fn hog(size: &str, seconds: &str) -> Outcome<Job> {
     Ok(job.vswap_options(["--pool", "off"]))
 }
 
-fn directory(context: &Context, name: &str) -> Outcome<String> {
+pub fn directory(context: &Context, name: &str) -> Outcome<String> {
     let place = context.place().join(name);
     fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
     Ok(place.display().to_string())
 }
 
 /// Starts the job and waits until an area holds at least some MiB.
-fn start(context: &Context, launcher: &Launcher, job: &Job) -> Outcome<Running> {
+pub fn start(context: &Context, launcher: &Launcher, job: &Job) -> Outcome<Running> {
     let running = launcher.start(job)?;
     wait_for_use(context, &running)?;
     Ok(running)

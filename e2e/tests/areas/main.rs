@@ -6,6 +6,7 @@ use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
 mod breaks;
+mod direct;
 mod groups;
 mod live;
 mod moving;
@@ -27,6 +28,14 @@ const TESTS: &[Test] = &[
     ),
     Test::new("swapoff_without_room", 120, live::swapoff_without_room),
     Test::new("swapoff_interrupted", 120, live::swapoff_interrupted),
+    Test::new("no_virtual", 240, direct::no_virtual),
+    Test::new("no_virtual_swapoff", 180, direct::no_virtual_swapoff),
+    Test::new(
+        "no_virtual_swapoff_without_room",
+        120,
+        direct::no_virtual_swapoff_without_room,
+    ),
+    Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("swap_max", 120, groups::swap_max),
     Test::new("no_writeback", 120, groups::no_writeback),
     Test::new("group_full", 120, groups::group_full),

@@ -2,11 +2,46 @@
 //!
 //! Plain data of the evictor's thread.
 
-use vswap_engine::Entry;
+use vswap_engine::{AllocError, Entry, FrameMut, Page, Placed, Shadow};
 
 use crate::core::Core;
 use crate::kin::Proposal;
 use crate::layout::Ticket;
+
+/// A frame that a page is copied to.
+pub enum Carrier<'a> {
+    /// Its slot, a virtual one, is taken when the page is there: there is always one.
+    Frame(FrameMut<'a>),
+    /// It has its slot, one of an area.
+    Placed(Placed<'a>),
+}
+
+impl Carrier<'_> {
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            Carrier::Frame(frame) => frame.as_mut_ptr(),
+            Carrier::Placed(placed) => placed.as_mut_ptr(),
+        }
+    }
+
+    pub fn page(&self) -> &Page {
+        match self {
+            Carrier::Frame(frame) => frame,
+            Carrier::Placed(placed) => placed,
+        }
+    }
+
+    /// Give the page its entry.
+    pub fn swap_out(self, core: &Core, shadow: Shadow) -> Result<Entry, AllocError> {
+        match self {
+            Carrier::Frame(frame) => {
+                let swapped = core.engine.swap_out(0, frame, shadow, core.group);
+                swapped.map_err(|(_, error)| error)
+            }
+            Carrier::Placed(placed) => Ok(placed.publish(shadow)),
+        }
+    }
+}
 
 /// A page on its way out.
 pub struct Moving {
