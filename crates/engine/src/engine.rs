@@ -236,22 +236,40 @@ impl Engine {
     /// The area of an entry; `None` for a physical one that was swapped off.
     #[inline]
     pub(crate) fn area_of(&self, entry: Entry) -> Option<&Area> {
-        if entry.area() == AreaId::VIRTUAL {
-            return Some(&self.space);
+        if entry.is_direct() {
+            self.direct_area_of(entry)
+        } else {
+            Some(&self.space)
         }
+    }
+
+    /// Apart, so that looking up a virtual slot stays short.
+    #[cold]
+    #[inline(never)]
+    fn direct_area_of(&self, entry: Entry) -> Option<&Area> {
         self.areas.get(entry.area()).map(|physical| &physical.area)
     }
 
     /// The cluster and the slot of an entry, virtual or directly mapped; `None` if there never was such a cluster.
     #[inline]
     pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
-        self.area_of(entry)?.locate(entry)
+        if entry.is_direct() {
+            return self.locate_direct(entry);
+        }
+        self.space.locate(entry)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_direct(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        self.direct_area_of(entry)?.locate(entry)
     }
 
     /// As [`Engine::locate`], with the cluster locked; `None` also if the cluster was never used.
     #[inline]
     pub(crate) fn lock(&self, entry: Entry) -> Option<(ClusterGuard<'_>, usize)> {
-        self.area_of(entry)?.lock(entry)
+        let (cluster, slot) = self.locate(entry)?;
+        Some((cluster.lock()?, slot))
     }
 
     /// Frees a slot that a page table named, and which has neither frame nor backing any longer.

@@ -90,9 +90,27 @@ impl Engine {
     /// Finds out where an entry's content is, and holds the frame if it is in one. Takes no lock.
     #[inline]
     pub fn lookup(&self, entry: Entry) -> Lookup<'_> {
-        let Some((cluster, slot)) = self.locate(entry) else {
-            return Lookup::Gone;
-        };
+        if entry.is_direct() {
+            return self.lookup_direct(entry);
+        }
+        match self.space.locate(entry) {
+            Some((cluster, slot)) => self.lookup_at(cluster, slot),
+            None => Lookup::Gone,
+        }
+    }
+
+    /// Apart, so that looking up a virtual slot stays short.
+    #[cold]
+    #[inline(never)]
+    fn lookup_direct(&self, entry: Entry) -> Lookup<'_> {
+        match self.locate(entry) {
+            Some((cluster, slot)) => self.lookup_at(cluster, slot),
+            None => Lookup::Gone,
+        }
+    }
+
+    #[inline]
+    fn lookup_at(&self, cluster: &Cluster, slot: usize) -> Lookup<'_> {
         let mut word = cluster.word(slot);
         loop {
             if word.count_field() == 0 {
