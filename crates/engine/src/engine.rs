@@ -233,17 +233,8 @@ impl Engine {
         cluster.dup(slot)
     }
 
-    /// The area of an entry; `None` for a physical one that was swapped off.
-    #[inline]
-    pub(crate) fn area_of(&self, entry: Entry) -> Option<&Area> {
-        if entry.is_direct() {
-            self.direct_area_of(entry)
-        } else {
-            Some(&self.space)
-        }
-    }
-
-    /// Apart, so that looking up a virtual slot stays short.
+    /// The area of a directly mapped entry; `None` if it was swapped off. Apart, so that looking up a virtual slot
+    /// stays short.
     #[cold]
     #[inline(never)]
     fn direct_area_of(&self, entry: Entry) -> Option<&Area> {

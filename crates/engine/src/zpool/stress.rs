@@ -1,7 +1,7 @@
-//! Threads that store, read and free while another compacts. Content follows from seeds and is compared byte for byte.
+//! Threads that store, read, free and compact. Content follows from seeds and is compared byte for byte.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::testing::seeded;
@@ -12,6 +12,8 @@ use super::*;
 const WORKERS: u64 = if cfg!(miri) { 2 } else { 4 };
 /// Steps of each: a second or two together without optimisation.
 const STEPS: usize = if cfg!(miri) { 40 } else { 6_000 };
+/// From one compaction by a thread to its next.
+const COMPACT_STEPS: usize = 16;
 /// Payloads that each keeps.
 const KEPT_MAX: usize = if cfg!(miri) { 12 } else { 300 };
 
@@ -26,8 +28,8 @@ fn length(random: u64) -> usize {
     length - usize::try_from(random >> 32 & 7).expect("small")
 }
 
-/// Stores, reads back and frees, in bursts, so that spans become ragged.
-fn work(pool: &Pool, worker: u64) {
+/// Stores, reads back and frees, in bursts, so that spans become ragged, and compacts now and then beside the others.
+fn work(pool: &Pool, worker: u64, moved: &AtomicUsize) {
     let mut random = seeded(worker);
     let mut kept: VecDeque<(Handle, u64, usize)> = VecDeque::new();
     let mut rejected = 0;
@@ -54,6 +56,9 @@ fn work(pool: &Pool, worker: u64) {
                 }
             }
         }
+        if step % COMPACT_STEPS == 0 {
+            moved.fetch_add(pool.compact(16), Ordering::Relaxed);
+        }
     }
     for (handle, seed, bytes) in kept {
         assert_eq!(
@@ -67,24 +72,15 @@ fn work(pool: &Pool, worker: u64) {
 #[test]
 fn bug_36_threads_store_read_and_free_beside_compaction() {
     let (pool, pages) = &pool(LIMIT_BYTES);
-    let (done, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let moved = &AtomicUsize::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                moved.fetch_add(pool.compact(16), Ordering::Relaxed);
-                // The interpreter gives every thread the same share; leave most of it to the workers.
-                let pauses = if cfg!(miri) { 50 } else { 1 };
-                (0..pauses).for_each(|_| thread::yield_now());
-            }
-        });
         let workers: Vec<_> = (0..WORKERS)
-            .map(|worker| scope.spawn(move || work(pool, worker)))
+            .map(|worker| scope.spawn(move || work(pool, worker, moved)))
             .collect();
         let results: Vec<_> = workers
             .into_iter()
             .map(thread::ScopedJoinHandle::join)
             .collect();
-        done.store(true, Ordering::Relaxed);
         assert!(results.iter().all(Result::is_ok), "a worker failed");
     });
     let stats = pool.stats();

@@ -330,18 +330,18 @@ fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
             .write_out(entry, &mut engine.scratch())
             .expect("room")
     };
-    let has_groups = |entry: Entry| {
-        let area = engine.area_of(Entry::of(AreaId::physical(0).expect("a number"), 0, 1));
-        let mut clusters = area.expect("in use").clusters().map(|(_, cluster)| cluster);
-        let _ = entry;
+    let area = engine.areas.get(AreaId::physical(0).expect("a number"));
+    let area = &area.expect("in use").area;
+    let has_groups = || {
+        let mut clusters = area.clusters().map(|(_, cluster)| cluster);
         clusters.any(|cluster| cluster.lock().is_some_and(|one| one.state.groups.is_some()))
     };
     let behind = take(Mapping::Virtual, 1);
     assert_eq!(write(behind), Written::Physical);
     let before = table_bytes();
-    assert!(!has_groups(behind));
+    assert!(!has_groups());
     let direct = take(Mapping::Direct, 2);
-    assert!(table_bytes() > before && has_groups(direct));
+    assert!(table_bytes() > before && has_groups());
     assert_eq!(write(direct), Written::Physical);
     assert_eq!(engine.stats().direct, 1);
     assert_holds(&engine, behind, Kind::Text, 1, SwapIn::Physical);
@@ -349,7 +349,7 @@ fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
     engine.put(direct);
     // The cluster is a CPU's own, which keeps the tables; it is put away when the area is closed.
     let cancelled = engine.swap_off(engine.areas()[0].id, &mut engine.scratch(), &|| true);
-    assert!(cancelled.is_err() && !has_groups(direct));
+    assert!(cancelled.is_err() && !has_groups());
     assert_eq!(table_bytes(), before);
     assert_holds(&engine, behind, Kind::Text, 1, SwapIn::Physical);
     engine.put(behind);
