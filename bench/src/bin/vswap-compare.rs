@@ -5,12 +5,15 @@
 //! object per phase (as `vswap-workload --json` does) is compared phase by phase; any other by
 //! wall time and CPU time.
 //!
+//! A second vswap, another build of it or the same with other options, is another side: `--other`,
+//! `--other-option`.
+//!
 //! The kernel's side is a script given by `--kernel-script`. It is called with `--ram SIZE
 //! [--backend NAME] -- COMMAND…`, runs the command on the kernel's swap under that limit, passes its
 //! standard output and status through, cleans up when it ends or gets SIGTERM, and says
 //! `total_peak_mib=NUMBER` in a line on standard error.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -50,6 +53,12 @@ struct Options {
     /// An option to pass to `vswap run`, such as --codec=lz4; may be given several times.
     #[arg(long = "vswap-option", allow_hyphen_values = true)]
     vswap_options: Vec<String>,
+    /// The vswap program of another side; the same one if only its options differ.
+    #[arg(long)]
+    other: Option<PathBuf>,
+    /// An option for the other side alone, such as --no-virtual; may be given several times.
+    #[arg(long = "other-option", allow_hyphen_values = true)]
+    other_options: Vec<String>,
     /// Run without any limit too.
     #[arg(long)]
     native: bool,
@@ -115,6 +124,9 @@ impl Compare {
         if self.options.vswap.is_some() {
             sides.push(Side::Vswap);
         }
+        if self.options.other.is_some() || !self.options.other_options.is_empty() {
+            sides.push(Side::Other);
+        }
         let mut complete = true;
         for round in 0..self.options.rounds {
             // The first round must have the kernel before vswap, to know how much it used.
@@ -151,7 +163,7 @@ impl Compare {
             }
             result => result?,
         };
-        let mut ram_mib = (side == Side::Vswap).then(|| mib(ram));
+        let mut ram_mib = matches!(side, Side::Vswap | Side::Other).then(|| mib(ram));
         if side == Side::Kernel {
             ram_mib = total_peak_mib(&ended.stderr);
             // A failed run was ended early and says little about what the command needs.
@@ -187,26 +199,23 @@ impl Compare {
         }
     }
 
-    fn command(&self, side: Side, ram: usize, summary: &std::path::Path) -> Command {
-        let Options { command, .. } = &self.options;
-        match (side, &self.options.kernel_script, &self.options.vswap) {
-            (Side::Kernel, Some(script), _) => {
+    fn command(&self, side: Side, ram: usize, summary: &Path) -> Command {
+        let options = &self.options;
+        let command = &options.command;
+        let other = options.other.as_ref().or(options.vswap.as_ref());
+        match (side, &options.kernel_script, &options.vswap, other) {
+            (Side::Kernel, Some(script), ..) => {
                 let mut run = Command::new(script);
-                run.arg("--ram").arg(self.options.ram.to_string());
-                if let Some(backend) = &self.options.backend {
+                run.arg("--ram").arg(options.ram.to_string());
+                if let Some(backend) = &options.backend {
                     run.args(["--backend", backend]);
                 }
                 run.arg("--").args(command);
                 run
             }
-            (Side::Vswap, _, Some(vswap)) => {
-                let mut run = Command::new(vswap);
-                run.arg("run").arg("--ram").arg(format!("{}K", ram / KIB));
-                run.arg("--summary")
-                    .arg(summary)
-                    .args(&self.options.vswap_options);
-                run.arg("--").args(command);
-                run
+            (Side::Vswap, _, Some(vswap), _) => self.vswap(vswap, ram, summary, &[]),
+            (Side::Other, .., Some(vswap)) => {
+                self.vswap(vswap, ram, summary, &options.other_options)
             }
             _ => {
                 let mut run = Command::new(&command[0]);
@@ -214,6 +223,15 @@ impl Compare {
                 run
             }
         }
+    }
+
+    fn vswap(&self, vswap: &Path, ram: usize, summary: &Path, more: &[String]) -> Command {
+        let mut run = Command::new(vswap);
+        run.arg("run").arg("--ram").arg(format!("{}K", ram / KIB));
+        run.arg("--summary").arg(summary);
+        run.args(&self.options.vswap_options).args(more);
+        run.arg("--").args(&self.options.command);
+        run
     }
 }
 

@@ -275,11 +275,20 @@ mod tests {
                     Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
                 });
             });
+            // Also when the test fails: it would wait for the server for ever.
+            let _stop = Stop(&server);
             test(&dir);
             // Also without the file in its place the server ends.
             std::fs::remove_dir_all(&dir).expect("removed");
-            server.stop();
         });
+    }
+
+    struct Stop<'a>(&'a Server);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
     }
 
     #[test]
@@ -303,10 +312,13 @@ mod tests {
             assert_eq!(ask(Request::Status), json!(2));
             assert_eq!(ask(Request::Finish), json!("end"));
             let error = kept.ask(&Request::Status, None).expect_err("it is over");
-            assert!(
-                [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe].contains(&error.kind()),
-                "{error}"
-            );
+            // Which of them depends on how far the server has come with closing.
+            let closed = [
+                io::ErrorKind::UnexpectedEof,
+                io::ErrorKind::BrokenPipe,
+                io::ErrorKind::ConnectionReset,
+            ];
+            assert!(closed.contains(&error.kind()), "{error}");
             assert!(kept.has_gone());
         });
     }

@@ -193,8 +193,15 @@ impl Word {
     /// What is set in the word of a physical slot whose page was read.
     pub(crate) const READ: u64 = READ_FLAG;
 
+    /// A pointer word, marked: its page was read.
+    #[must_use]
+    pub const fn with_read_mark(self) -> Word {
+        Word(self.0 | READ_FLAG)
+    }
+
     /// True for a physical slot whose page was read since a hand came by.
-    pub(crate) const fn is_read(self) -> bool {
+    #[must_use]
+    pub const fn is_read(self) -> bool {
         matches!(self.kind(), Kind::Pointer { .. }) && self.0 & READ_FLAG != 0
     }
 
@@ -274,7 +281,7 @@ mod tests {
             for cache_only in [false, true] {
                 let word = Word::pointer(offset, cache_only).expect("in range");
                 assert_eq!(word.kind(), Kind::Pointer { offset, cache_only });
-                let read = Word::from_raw(word.raw() | Word::READ);
+                let read = word.with_read_mark();
                 assert_eq!(read.kind(), word.kind());
                 assert!(read.is_read() && !word.is_read());
             }

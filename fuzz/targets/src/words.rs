@@ -36,7 +36,11 @@ fn any_slot_word(raw: u64) {
         }
         Kind::Pointer { offset, cache_only } => {
             assert!(offset <= POINTER_MAX);
-            assert_eq!(Some(word), Word::pointer(offset, cache_only));
+            let mut made = Word::pointer(offset, cache_only);
+            if word.is_read() {
+                made = made.map(Word::with_read_mark);
+            }
+            assert_eq!(Some(word), made);
         }
         Kind::Invalid => assert_eq!(word.frame(), None),
     }

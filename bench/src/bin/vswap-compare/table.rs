@@ -16,6 +16,14 @@ pub(crate) enum Side {
     Native,
     Kernel,
     Vswap,
+    /// vswap, built or told otherwise.
+    Other,
+}
+
+impl Side {
+    const ALL: [Side; 4] = [Side::Native, Side::Kernel, Side::Vswap, Side::Other];
+    /// What vswap is compared with.
+    const RIVALS: [Side; 2] = [Side::Kernel, Side::Other];
 }
 
 impl fmt::Display for Side {
@@ -24,6 +32,7 @@ impl fmt::Display for Side {
             Self::Native => "native",
             Self::Kernel => "kernel",
             Self::Vswap => "vswap",
+            Self::Other => "other",
         })
     }
 }
@@ -110,29 +119,34 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sides = [Side::Native, Side::Kernel, Side::Vswap];
+        let has_run = |side: &Side| self.samples.keys().any(|(_, of)| of == side);
+        let sides: Vec<Side> = Side::ALL.into_iter().filter(has_run).collect();
+        let rivals: Vec<Side> = Side::RIVALS.into_iter().filter(has_run).collect();
         write!(f, "{:<24}", "median (min..max)")?;
-        for side in sides {
+        for side in &sides {
             write!(f, " {:>26}", side.to_string())?;
         }
-        writeln!(f, " {:>14}", "vswap/kernel")?;
+        for rival in &rivals {
+            write!(f, " {:>14}", format!("vswap/{rival}"))?;
+        }
+        writeln!(f)?;
         for row in &self.rows {
             write!(f, "{row:<24}")?;
-            for side in sides {
+            for &side in &sides {
                 match self.spread(row, side) {
                     Some(spread) => write!(f, " {spread:>26}")?,
                     None => write!(f, " {:>26}", "-")?,
                 }
             }
-            match (
-                self.spread(row, Side::Vswap),
-                self.spread(row, Side::Kernel),
-            ) {
-                (Some(vswap), Some(kernel)) if kernel.median > 0.0 => {
-                    writeln!(f, " {:>14.2}", vswap.median / kernel.median)?;
+            for &rival in &rivals {
+                match (self.spread(row, Side::Vswap), self.spread(row, rival)) {
+                    (Some(vswap), Some(rival)) if rival.median > 0.0 => {
+                        write!(f, " {:>14.2}", vswap.median / rival.median)?;
+                    }
+                    _ => write!(f, " {:>14}", "-")?,
                 }
-                _ => writeln!(f, " {:>14}", "-")?,
             }
+            writeln!(f)?;
         }
         for (side, count) in &self.failed {
             writeln!(f, "{side}: {count} runs failed")?;
@@ -146,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_come_from_medians_and_missing_sides_are_dashes() {
+    fn ratios_come_from_medians_and_what_is_missing_is_a_dash() {
         let mut table = Table::default();
         for value in [10.0, 20.0, 30.0] {
             table.sample("fill us_per_op".to_owned(), Side::Kernel, value);
@@ -155,5 +169,11 @@ mod tests {
         let text = table.to_string();
         assert!(text.contains("20.00 (10.00..30.00)"), "{text}");
         assert!(text.lines().nth(1).unwrap().ends_with("0.50"), "{text}");
+        table.sample("fill us_per_op".to_owned(), Side::Other, 5.0);
+        let text = table.to_string();
+        assert!(text.lines().nth(1).unwrap().ends_with("2.00"), "{text}");
+        table.sample("wall s".to_owned(), Side::Vswap, 1.0);
+        let text = table.to_string();
+        assert!(text.lines().nth(2).unwrap().ends_with('-'), "{text}");
     }
 }
