@@ -28,7 +28,7 @@
 //! | cached | zero | `finish` (`write_out.rs`) | cluster's lock, claim of the frame |
 //! | cached | pool, area | `finish`: [`ClusterGuard::store_backing`] | the same; word was none |
 //! | pool | area | `write_back.rs`: [`ClusterGuard::exchange_backing`] | exchange, lock, pinned by us alone |
-//! | area, ahead | the other area, pool, zero | `swap_off.rs`, virtual slots alone: the same | the same |
+//! | area, ahead | another area, pool, zero | `swap_off.rs`, `demote.rs`, virtual slots alone: the same | the same |
 //! | area | ahead | `add_to_cache` (`read_ahead.rs`) | cluster's lock; slot word alone |
 //! | ahead | area, pool, zero | `drop_clean` (`read_ahead.rs`) | cluster's lock; slot word alone |
 //! | pool, area, ahead | pinned once more | [`BackingWord::pin`], [`BackingWord::pin_idle`] | exchange, no lock |

@@ -94,7 +94,7 @@ fn on_a_live_run(context: &Context) -> Outcome {
     let run = running.pid().to_string();
     for (args, expected) in [
         (["swapon", "/nowhere", "--run", &run], "vswap mkswap"),
-        (["swapoff", "/nowhere", "--run", &run], "does not use it"),
+        (["swapoff", "/nowhere", "--run", &run], "it is not in use"),
     ] {
         let output = context.vswap(&args)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,7 +1,9 @@
 //! Races of pages whose slots page tables name directly: a slot of an area that is freed and taken again is another
 //! page's place and name at once.
 
-use vswap_engine::{Engine, Entry, GroupId, GroupLimits, Mapping, Scratch, Shadow, WriteOutError};
+use vswap_engine::{
+    Engine, Entry, GroupId, GroupLimits, Mapping, PRIORITY_DEFAULT, Scratch, Shadow, WriteOutError,
+};
 
 use super::{Shared, assert_empty, engine, engine_with_area, read, spawn, swap_on};
 
@@ -22,7 +24,7 @@ fn write(engine: &Engine, entry: Entry) {
 /// An engine with a cold page of 1 in the pool, which has the only slot of an area.
 fn cold_in_the_pool() -> (Shared, Entry) {
     let engine = engine(1);
-    swap_on(&engine, 1);
+    swap_on(&engine, 1, PRIORITY_DEFAULT);
     let name = "a".parse().expect("a name");
     let mut limits = GroupLimits {
         writeback: false,
