@@ -232,7 +232,8 @@ fn what_finds_no_room_half_way_stays() {
 #[test]
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn a_failure_at_any_request_costs_no_page() {
-    for fails in 0..4 {
+    let requests = CLUSTER.div_ceil(BATCH_PAGES as u64);
+    for fails in 0..requests.min(4) {
         let (engine, probes) = tiers(&[TIER, 2 * TIER]);
         let entries = written(&engine, 0..TIER);
         probes[1].refuse_writes(fails, Some(BROKEN));
