@@ -84,6 +84,10 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         "swap_off",
         "--skip",
         "write_back",
+        "--skip",
+        "demote",
+        "--skip",
+        "transition",
     ];
     let mut command = nightly(root, &words);
     command
