@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
+use vswap_sys::procfs;
 use vswap_sys::signals::{self, Blocked};
-use vswap_sys::{cgroup, procfs};
 
 use crate::args::DaemonArgs;
 use crate::control::{Asker, Request, Server};
@@ -251,15 +251,7 @@ fn refuse_second() -> Result<(), Failure> {
 
 /// What the pool may take for all runs together; each of them is limited by its own --ram besides.
 fn pool_limit(args: &DaemonArgs) -> Result<u64, Failure> {
-    let machine = procfs::meminfo().map_err(|error| {
-        Failure::own(format!(
-            "cannot read the size of the machine's RAM: {error}"
-        ))
-    })?;
-    let available = Available {
-        machine_bytes: machine.total_bytes,
-        container_bytes: cgroup::limit().map(|limit| limit.bytes),
-    };
+    let available = Available::here()?;
     let whole = available.whole();
     Ok(args.pool.map_or(whole, |pool| pool.resolve(whole)))
 }

@@ -18,7 +18,6 @@ use vswap_pager::{Config, RunGroup, Status};
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::signals;
 use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
-use vswap_sys::{cgroup, procfs};
 
 use crate::args::RunArgs;
 use crate::control::{Asker, Request, Server};
@@ -159,15 +158,7 @@ pub fn refuse_nested() -> Result<(), Failure> {
 }
 
 fn limit(args: &RunArgs) -> Result<u64, Failure> {
-    let machine = procfs::meminfo().map_err(|error| {
-        Failure::own(format!(
-            "cannot read the size of the machine's RAM: {error}"
-        ))
-    })?;
-    let available = Available {
-        machine_bytes: machine.total_bytes,
-        container_bytes: cgroup::limit().map(|limit| limit.bytes),
-    };
+    let available = Available::here()?;
     let limit_bytes = args.ram.resolve(available)?;
     if limit_bytes > available.whole() && !args.quiet {
         notice(&format!(

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
+use vswap_sys::{cgroup, procfs};
 
 use crate::failure::Failure;
 use crate::output::bytes;
@@ -263,6 +264,19 @@ impl PoolSize {
 }
 
 impl Available {
+    /// What there is here.
+    pub fn here() -> Result<Available, Failure> {
+        let machine = procfs::meminfo().map_err(|error| {
+            Failure::own(format!(
+                "cannot read the size of the machine's RAM: {error}"
+            ))
+        })?;
+        Ok(Available {
+            machine_bytes: machine.total_bytes,
+            container_bytes: cgroup::limit().map(|limit| limit.bytes),
+        })
+    }
+
     /// What there is to share: the container's limit, or the machine's RAM.
     pub fn whole(self) -> u64 {
         self.container_bytes

@@ -46,50 +46,22 @@ struct TakenSlot<'a> {
 }
 
 impl Engine {
-    /// First half of a swap-out: takes a slot whose cached content is `frame`, with count 1. From here on the entry can
-    /// be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is of `group`
-    /// until its last reference is put; that alone charges the group nothing.
+    /// First half of a swap-out: takes a virtual slot whose cached content is `frame`, with count 1. From here on the
+    /// entry can be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is
+    /// of `group` until its last reference is put; that alone charges the group nothing.
     ///
     /// # Errors
     /// The frame comes back with [`AllocError`] if there is no slot, or no such group.
     pub fn swap_out<'a>(
         &'a self,
         cpu: usize,
-        frame: FrameMut<'a>,
-        shadow: Shadow,
-        group: GroupId,
-    ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
-        self.swap_out_as(cpu, frame, shadow, group, Mapping::Virtual)
-    }
-
-    /// As [`Engine::swap_out`], with a slot of a physical area that is directly mapped: charged to the group from here
-    /// on, and the only slot in which the page can lie.
-    ///
-    /// # Errors
-    /// The frame comes back with [`AllocError`] if no area has a slot, the group may not have one, or there is no such
-    /// group.
-    pub fn swap_out_direct<'a>(
-        &'a self,
-        cpu: usize,
-        frame: FrameMut<'a>,
-        shadow: Shadow,
-        group: GroupId,
-    ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
-        self.swap_out_as(cpu, frame, shadow, group, Mapping::Direct)
-    }
-
-    #[inline]
-    fn swap_out_as<'a>(
-        &'a self,
-        cpu: usize,
         mut frame: FrameMut<'a>,
         shadow: Shadow,
         group: GroupId,
-        mapping: Mapping,
     ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
         frame.set_shadow(shadow);
         let word = Word::cached(frame.index()).with_count_field(1);
-        match self.take_slot(cpu, word, group, mapping) {
+        match self.take_slot(cpu, word, group, Mapping::Virtual) {
             Ok(entry) => {
                 frame.into_cache();
                 Ok(entry)
@@ -98,11 +70,13 @@ impl Engine {
         }
     }
 
-    /// Either in two steps: gives a frame its slot before it is filled. The count is 0 until it is published, so that
-    /// whoever still has the name of a page that was there before finds none.
+    /// The same in two steps: gives a frame its slot before it is filled. The count is 0 until it is published, so that
+    /// whoever still has the name of a page that was there before finds none. A directly mapped slot is charged to the
+    /// group from here on, and is the only one in which the page can lie.
     ///
     /// # Errors
-    /// As of the swap-out.
+    /// The frame comes back with [`AllocError`] if there is no slot, the group may not have one, or there is no such
+    /// group.
     pub fn place<'a>(
         &'a self,
         cpu: usize,

@@ -9,10 +9,11 @@ use super::{Shared, assert_empty, engine, engine_with_area, read, spawn, swap_on
 
 /// A page of `byte` in the area's next free slot.
 fn out(engine: &Engine, group: GroupId, byte: u8) -> Entry {
-    let mut frame = engine.frame().expect("a free frame");
-    frame.0.fill(byte);
-    let swapped_out = engine.swap_out_direct(0, frame, Shadow::ABSENT, group);
-    swapped_out.map_err(|(_, error)| error).expect("a slot")
+    let frame = engine.frame().expect("a free frame");
+    let placed = engine.place(0, frame, group, Mapping::Direct);
+    let mut placed = placed.map_err(|(_, error)| error).expect("a slot");
+    placed.0.fill(byte);
+    placed.publish(Shadow::ABSENT)
 }
 
 fn write(engine: &Engine, entry: Entry) {
