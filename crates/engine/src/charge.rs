@@ -96,10 +96,15 @@ impl Engine {
     }
 
     /// Frees the bytes behind an entry that was freed just now, and uncharges for them and for the entry's own slot.
-    pub(crate) fn lose_all(&self, entry: Entry, group: GroupIndex, stored: Option<Stored>) {
-        let mut uncharges = Uncharges::new(&self.groups);
+    pub(crate) fn lose_all(
+        &self,
+        entry: Entry,
+        group: GroupIndex,
+        stored: Option<Stored>,
+        uncharges: &mut Uncharges<'_>,
+    ) {
         if let Some(stored) = stored {
-            self.lose_among(entry, group, stored, &mut uncharges);
+            self.lose_among(entry, group, stored, uncharges);
         }
         if entry.is_direct() {
             self.areas.note_freed(entry);
@@ -163,6 +168,7 @@ pub(crate) enum NotStored {
 
 /// Charges to be taken back: neighbours of one group together, at the latest when this is dropped. What was charged for
 /// has been freed.
+#[derive(Debug)]
 pub(crate) struct Uncharges<'a> {
     groups: &'a Groups,
     group: GroupIndex,

@@ -19,10 +19,8 @@ use crate::groups::{
 };
 use crate::pages::{PAGE_BYTES, Page, PageSource};
 use crate::read_ahead::ReadAhead;
-use crate::shadow::Shadow;
 use crate::stats::Stats;
 use crate::sync::ModelPoint;
-use crate::transition::Left;
 use crate::write_back::Aging;
 use crate::zpool::{Pool, PoolFill};
 
@@ -289,45 +287,6 @@ impl Engine {
         [&self.space].into_iter().chain(physical)
     }
 
-    /// Takes a reference away. With the last one everything behind the entry is freed, at once or by the thread that is
-    /// just writing it out or reading it. An entry that is free is left alone.
-    pub fn put(&self, entry: Entry) {
-        let Some((mut cluster, slot)) = self.lock(entry) else {
-            return;
-        };
-        if cluster.put(slot) == Some(0) {
-            self.free(cluster, entry, slot);
-        }
-    }
-
-    /// Frees a slot whose count is 0, unless somebody is at its content and will.
-    #[inline]
-    fn free(&self, mut cluster: ClusterGuard<'_>, entry: Entry, slot: usize) {
-        let word = cluster.word(slot);
-        let frame = word.frame();
-        if frame.is_some_and(|index| self.frames.is_claimed(index)) {
-            // The writer finds count 0 when it gives the claim back, which it does under this lock.
-            return;
-        }
-        let group = cluster.group(slot);
-        let left = cluster.take_backing(slot);
-        match left {
-            Left::ToReaders if frame.is_some() => {
-                // They free the slot; a clean copy of its content is ours to free.
-                cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
-            }
-            Left::ToReaders => {}
-            Left::Here(_) => self.release_slot(&mut cluster, entry),
-        }
-        drop(cluster);
-        if let Some(index) = frame {
-            self.frames.release(index);
-        }
-        if let Left::Here(stored) = left {
-            self.lose_all(entry, group, stored);
-        }
-    }
-
     /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
     #[must_use]
     pub fn count(&self, entry: Entry) -> u32 {
@@ -354,6 +313,7 @@ mod tests {
     use super::*;
     use crate::directory::CLUSTERS_MAX;
     use crate::pages::HeapPages;
+    use crate::shadow::Shadow;
     use crate::swap_in::{Lookup, SwapIn, SwapInError};
     use crate::transition::Pin;
     use crate::write_out::{Destination, WriteOutError, Written};

@@ -4,7 +4,7 @@
 //! A page is swapped out in two halves: [`Engine::swap_out`] gives a filled frame a slot, [`Engine::write_out`] finds
 //! the content a place and frees the frame; [`Engine::write_back`] moves what is cold in the pool on to an area.
 //! [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`]
-//! and [`Engine::put`] count the page-table references; the last put frees everything.
+//! and [`Engine::put`] count the page-table references; the last put frees everything. [`Engine::puts`] takes many.
 //!
 //! Nothing here makes a system call or knows a process, an address or a descriptor. Memory comes from a [`PageSource`],
 //! and what physical areas keep goes to their [`Storage`].
@@ -36,6 +36,7 @@ pub mod header;
 mod lists;
 mod order;
 pub mod pages;
+mod put;
 mod read_ahead;
 mod runs;
 mod shadow;
@@ -67,6 +68,7 @@ pub use groups::{
     GroupName, GroupNameError,
 };
 pub use pages::{HeapPages, PAGE_BYTES, Page, PageSource};
+pub use put::Puts;
 pub use read_ahead::READ_AROUND_MAX;
 pub use shadow::Shadow;
 pub use stats::Stats;

@@ -5,6 +5,7 @@
 //! returned. Pins are few, so nobody waits for one while he holds another.
 
 use crate::backing::Stored;
+use crate::charge::Uncharges;
 use crate::cluster::Cluster;
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -314,7 +315,8 @@ impl Engine {
         let stored = cluster.clear_backing(slot);
         self.release_slot(&mut cluster, entry);
         drop(cluster);
-        self.lose_all(entry, group, stored);
+        let mut uncharges = Uncharges::new(&self.groups);
+        self.lose_all(entry, group, stored, &mut uncharges);
     }
 
     /// As `unpin`.

@@ -382,7 +382,8 @@ impl Engine {
                 Destination::Stored(stored, _) => Some(stored),
                 _ => None,
             };
-            self.lose_all(page.entry, page.group, stored);
+            let mut uncharges = Uncharges::new(&self.groups);
+            self.lose_all(page.entry, page.group, stored, &mut uncharges);
             return Ok(Written::Freed);
         }
         let word = word.into_shadow(self.frames.shadow(index));

@@ -91,7 +91,7 @@ impl<'a> BringingBack<'a> {
         // A lock that is held longer than a moment is one that waits for a stopped process.
         if let Some(mut state) = space.try_lock() {
             let core = self.core;
-            let put = &mut |word| core.put_word(word);
+            let put = &mut core.put_words();
             state.layout.shed_kept(&is_there, put);
         }
         let mut from = 0;

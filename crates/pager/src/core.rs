@@ -188,12 +188,18 @@ impl Core {
 
     /// Give up the reference that a page word holds.
     pub fn put_word(&self, word: PageWord) {
-        match word.state() {
+        self.put_words()(word);
+    }
+
+    /// Give up the references that many page words hold, one after the other.
+    pub fn put_words(&self) -> impl FnMut(PageWord) {
+        let mut puts = self.engine.puts();
+        move |word| match word.state() {
             PageState::Kept(entry) => {
                 self.kept_pages.fetch_sub(1, Ordering::Relaxed);
-                self.engine.put(entry);
+                puts.put(entry);
             }
-            PageState::Swapped(entry) => self.engine.put(entry),
+            PageState::Swapped(entry) => puts.put(entry),
             PageState::Plain => {}
         }
     }
@@ -246,9 +252,7 @@ impl Core {
         for space in self.spaces() {
             // A lock that is held longer than a moment is one that waits for a stopped process.
             if let Some(mut state) = space.try_lock() {
-                state
-                    .layout
-                    .shed_kept(&wanted, &mut |word| self.put_word(word));
+                state.layout.shed_kept(&wanted, &mut self.put_words());
             }
         }
     }

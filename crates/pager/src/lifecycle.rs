@@ -195,7 +195,7 @@ fn end(core: &Core, space: &Arc<Space>) {
     let _ = space.stop.signal();
     space.evictor.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
-    state.layout.clear(&mut |word| core.put_word(word));
+    state.layout.clear(&mut core.put_words());
     state.deferred.clear();
     state.waiting.clear();
     space.thaw(&mut state);

@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
 /// Apply a layout event other than a fork.
 fn apply(core: &Core, space: &Space, state: &mut State, event: &Message) {
     let pages = |start: u64, end: u64| start / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
-    let put = &mut |word| core.put_word(word);
+    let put = &mut core.put_words();
     match *event {
         Message::Unmap { start, end } => state.layout.unmap(pages(start, end), put),
         Message::Remove { start, end } => {

@@ -64,9 +64,7 @@ pub fn rescan(core: &Core, space: &Space, process: &Process, _slot: &Slot<'_>) {
         }
         fresh.retain(|range| lies_in_one(range, &whole));
         for range in fresh {
-            state
-                .layout
-                .register(range, &mut |word| core.put_word(word));
+            state.layout.register(range, &mut core.put_words());
         }
     }
     space
@@ -85,7 +83,7 @@ pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
         if all_is_read(space) {
             state.layout.foreign.remove(range.clone());
             if watch(space, &range) {
-                state.layout.adopt(range, &mut |word| core.put_word(word));
+                state.layout.adopt(range, &mut core.put_words());
             }
             return;
         }

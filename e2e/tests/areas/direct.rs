@@ -2,7 +2,7 @@
 
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, need, workload_binary};
 
-use crate::live::{directory, start};
+use crate::live::{directory, hog, interrupt, start};
 use crate::used::{list, with_areas};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
@@ -75,6 +75,12 @@ pub fn no_virtual_swapoff_without_room(context: &Context) -> Outcome {
         "it is not what it was: {areas}"
     );
     launcher.finish(running)?.must_succeed()
+}
+
+/// Who asked goes away while pages are brought back: what came is in memory or elsewhere, the rest is where it was.
+pub fn no_virtual_swapoff_interrupted(context: &Context) -> Outcome {
+    let job = hog("400M", "12")?.vswap_options(["--no-virtual"]);
+    interrupt(context, job)
 }
 
 /// Forks share pages by the counts of their slots.

@@ -18,7 +18,7 @@ const LIMIT_BYTES: u64 = 96 * MIB;
 const ROUNDS: usize = 3;
 
 /// A program that rewrites and verifies its memory round and round, and pages that go straight to the areas.
-fn hog(size: &str, seconds: &str) -> Outcome<Job> {
+pub fn hog(size: &str, seconds: &str) -> Outcome<Job> {
     let job = Job::new(workload_binary()?).args(["memhog", size, "--seconds", seconds]);
     Ok(job.vswap_options(["--pool", "off"]))
 }
@@ -122,9 +122,14 @@ pub fn swapoff_without_room(context: &Context) -> Outcome {
 
 /// Who asked goes away: the area stays in use.
 pub fn swapoff_interrupted(context: &Context) -> Outcome {
+    interrupt(context, hog("400M", "12")?)
+}
+
+/// Gives one of two areas of a job up and goes away in the middle of it.
+pub fn interrupt(context: &Context, job: Job) -> Outcome {
     let (first, second) = (directory(context, "first")?, directory(context, "second")?);
     let launcher = context.limited(LIMIT_BYTES)?;
-    let job = with_areas(hog("400M", "12")?, &[first.clone(), second]);
+    let job = with_areas(job, &[first.clone(), second]);
     let running = start(context, &launcher, &job)?;
     let run = running.pid().to_string();
     let vswap = context.require_vswap()?;
@@ -144,6 +149,5 @@ pub fn swapoff_interrupted(context: &Context) -> Outcome {
         })?;
     }
     context.say(format!("swapoff ended with {status}"));
-    launcher.finish(running)?;
-    Ok(())
+    launcher.finish(running).map(drop)
 }

@@ -35,6 +35,11 @@ const TESTS: &[Test] = &[
         120,
         direct::no_virtual_swapoff_without_room,
     ),
+    Test::new(
+        "no_virtual_swapoff_interrupted",
+        120,
+        direct::no_virtual_swapoff_interrupted,
+    ),
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("swap_max", 120, groups::swap_max),
     Test::new("no_writeback", 120, groups::no_writeback),

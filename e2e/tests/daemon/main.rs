@@ -16,6 +16,11 @@ mod users;
 const TESTS: &[Test] = &[
     Test::new("three_runs", 240, shares::three_runs),
     Test::new("group_of_two_runs", 90, shares::group_of_two_runs),
+    Test::new(
+        "swapoff_under_two_runs",
+        120,
+        shares::swapoff_under_two_runs,
+    ),
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),

@@ -155,3 +155,40 @@ pub fn group_of_two_runs(context: &Context) -> Outcome {
     ensure!(most > SWAP_MAX_BYTES / 2, "the area was hardly used");
     daemon.until_empty()
 }
+
+/// One of the daemon's two areas goes while pages of two runs are on it, which verify theirs meanwhile.
+pub fn swapoff_under_two_runs(context: &Context) -> Outcome {
+    let area = swap_file(context)?;
+    let private = format!("{},prio=1", context.place().display());
+    let first = format!("{area},prio=2");
+    let options = ["--pool", "off", "--swap", &first, "--swap", &private];
+    let mut daemon = Daemon::start(context, &options)?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let job = || -> Outcome<Job> {
+        let words = ["memhog", "208M", "--seconds", "12"];
+        Ok(daemon.job(Job::new(workload_binary()?).args(words)))
+    };
+    let runs = [launcher.start(&job()?)?, launcher.start(&job()?)?];
+    for run in &runs {
+        run.until("its pages to go to the area", || {
+            let report = daemon.report_of(run.pid())?.unwrap_or_default();
+            let out = report["pages_out"].as_u64().unwrap_or(0) * 4096;
+            Ok((out > 64 * MIB).then_some(()))
+        })?;
+    }
+    let used = figure(&daemon.report()?, "physical_pages")?;
+    let off = daemon.vswap(&["swapoff", &area])?;
+    ensure!(off.status.success(), "swapoff: {off:?}");
+    let areas = daemon.vswap(&["status", "--areas"])?;
+    let listed = String::from_utf8_lossy(&areas.stdout).into_owned();
+    ensure!(!listed.contains(&area), "after swapoff: {listed}");
+    let alive = runs.iter().all(|run| procfs::is_alive(run.pid()));
+    ensure!(alive, "a run had ended before the area was gone");
+    context.say(format!("{used} pages were in areas"));
+    for run in runs {
+        let ended = run.wait()?;
+        ended.must_succeed()?;
+        ended.must_hold_limit()?;
+    }
+    daemon.until_empty()
+}

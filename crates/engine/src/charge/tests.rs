@@ -118,6 +118,27 @@ fn the_pool_is_charged_by_the_payload_and_a_slot_by_the_page() {
 
 #[test]
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+fn references_taken_away_in_a_row_are_uncharged_group_by_group() {
+    let (engine, _) = engine(0, &[24]);
+    let ids = ["a", "b"].map(|name| group(&engine, name, NO_LIMIT));
+    let of = [ids[0], ids[0], ids[1], GroupId::ROOT, ids[0]];
+    let pages = written(&engine, &of);
+    assert_eq!(outcomes(&pages), [Ok(Written::Physical); 5]);
+    let mut puts = engine.puts();
+    let mut charged = Vec::new();
+    for (entry, _) in &pages {
+        puts.put(*entry);
+        charged.push(ids.map(|id| charges(&engine, id).0));
+    }
+    // Of one group until a page of another comes, the last at the end; what was freed is never charged too little.
+    assert_eq!(charged, [[3, 1], [3, 1], [1, 1], [1, 0], [1, 0]]);
+    drop(puts);
+    assert_eq!(ids.map(|id| charges(&engine, id)), [(0, 0); 2]);
+    assert_eq!(engine.stats().slots_used, 0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn at_its_limit_a_group_gets_slots_for_the_first_pages_and_the_rest_stays() {
     let (engine, probes) = engine(0, &[24]);
     let id = group(&engine, "a", 5);
