@@ -117,6 +117,13 @@ impl Area {
         if entry.area() != self.id {
             return None;
         }
+        self.locate_own(entry)
+    }
+
+    /// As [`Area::locate`], of an entry that is known to be of this area.
+    #[inline]
+    pub(crate) fn locate_own(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        debug_assert_eq!(entry.area(), self.id);
         let (id, slot) = entry.position();
         Some((self.directory.get(id)?, slot))
     }

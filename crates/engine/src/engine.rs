@@ -245,7 +245,7 @@ impl Engine {
         if entry.is_direct() {
             return self.locate_direct(entry);
         }
-        self.space.locate(entry)
+        self.space.locate_own(entry)
     }
 
     #[cold]

@@ -94,7 +94,7 @@ impl Engine {
         if entry.is_direct() {
             return self.lookup_direct(entry);
         }
-        match self.space.locate(entry) {
+        match self.space.locate_own(entry) {
             Some((cluster, slot)) => self.lookup_at(cluster, slot),
             None => Lookup::Gone,
         }
