@@ -123,17 +123,81 @@ impl Supervisor {
     /// # Errors
     /// When it cannot be started, or was ended because of a signal or the time-out.
     pub fn run(&self, command: &mut Command, timeout: Duration) -> Result<Ended, RunError> {
+        self.run_driven(command, None, timeout)
+    }
+
+    /// Runs `command` to its end, and beside it `driver`, which uses what the command offers and then has it end. Times
+    /// are those of the command, output is that of both, and the status is the driver's if that failed.
+    ///
+    /// # Errors
+    /// When one cannot be started, or was ended because of a signal or the time-out.
+    pub fn run_driven(
+        &self,
+        command: &mut Command,
+        driver: Option<&mut Command>,
+        timeout: Duration,
+    ) -> Result<Ended, RunError> {
+        let start = Instant::now();
+        let running = self.start(command)?;
+        let driver = match driver.map(|driver| self.start(driver)).transpose() {
+            Ok(driver) => driver,
+            Err(error) => {
+                kill_group(running.pid, libc::SIGKILL);
+                running.collect();
+                return Err(error.into());
+            }
+        };
+        let waited = self.wait(&running, start, timeout);
+        let wall_s = start.elapsed().as_secs_f64();
+        // Whatever is left of the group would keep the pipes open.
+        kill_group(running.pid, libc::SIGKILL);
+        let (stdout, stderr) = running.collect();
+        let well = matches!(&waited, Ok((status, _)) if status.success());
+        let driver = driver
+            .map(|driver| self.end_driver(driver, well))
+            .transpose();
+        let (status, cpu_s) = waited?;
+        let mut ended = Ended {
+            status,
+            stdout,
+            stderr,
+            wall_s,
+            cpu_s,
+        };
+        if let Some((status, stdout, stderr)) = driver? {
+            ended.stdout += &stdout;
+            ended.stderr += &stderr;
+            if ended.status.success() {
+                ended.status = status;
+            }
+        }
+        Ok(ended)
+    }
+
+    fn start(&self, command: &mut Command) -> io::Result<Running> {
         self.prepare(command);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let start = Instant::now();
         let mut child = command.spawn()?;
-        let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
-        let pid = child.id().cast_signed();
+        Ok(Running {
+            pid: child.id().cast_signed(),
+            stdout: collect(child.stdout.take()),
+            stderr: collect(child.stderr.take()),
+        })
+    }
+
+    /// Waits for the end of what runs, and brings it about when it has to be.
+    fn wait(
+        &self,
+        running: &Running,
+        start: Instant,
+        timeout: Duration,
+    ) -> Result<(ExitStatus, f64), RunError> {
+        let pid = running.pid;
         let mut ending: Option<(RunError, Instant)> = None;
-        let (status, cpu_s) = loop {
+        let ended = loop {
             if let Some(ended) = reap(pid)? {
                 break ended;
             }
@@ -157,21 +221,41 @@ impl Supervisor {
                 _ => {}
             }
         };
-        let wall_s = start.elapsed().as_secs_f64();
-        // Whatever is left of the group would keep the pipes open.
-        kill_group(pid, libc::SIGKILL);
-        let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-        let (stdout, stderr) = (text(stdout), text(stderr));
         match ending {
             Some((error, _)) => Err(error),
-            None => Ok(Ended {
-                status,
-                stdout,
-                stderr,
-                wall_s,
-                cpu_s,
-            }),
+            None => Ok(ended),
         }
+    }
+
+    /// The driver's status and output. It has a moment to end by itself, unless the command did not end `well`.
+    fn end_driver(&self, driver: Running, well: bool) -> io::Result<(ExitStatus, String, String)> {
+        let since = Instant::now();
+        let status = loop {
+            if let Some((status, _)) = reap(driver.pid)? {
+                break status;
+            }
+            if !well || since.elapsed() > CLEANUP_GRACE || self.asked_to_end(TICK) {
+                kill_group(driver.pid, libc::SIGKILL);
+            }
+        };
+        kill_group(driver.pid, libc::SIGKILL);
+        let (stdout, stderr) = driver.collect();
+        Ok((status, stdout, stderr))
+    }
+}
+
+/// A process that was started, and what it says.
+struct Running {
+    pid: i32,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+}
+
+impl Running {
+    /// All that was written, once the process has ended.
+    fn collect(self) -> (String, String) {
+        let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+        (text(self.stdout), text(self.stderr))
     }
 }
 
@@ -280,5 +364,26 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(20));
         assert_eq!(std::fs::read_to_string(&mark).unwrap(), "cleaned\n");
         std::fs::remove_file(&mark).unwrap();
+    }
+
+    #[test]
+    fn a_driver_adds_its_output_and_its_failure() {
+        let supervisor = Supervisor::new();
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let run = |driver: &str| {
+            let (mut command, mut driver) = (shell("echo served; sleep 0.1"), shell(driver));
+            let patience = Duration::from_secs(20);
+            supervisor
+                .run_driven(&mut command, Some(&mut driver), patience)
+                .unwrap()
+        };
+        let good = run("echo asked");
+        assert!(good.status.success());
+        assert_eq!(good.stdout, "served\nasked\n");
+        assert_eq!(run("exit 4").status.code(), Some(4));
     }
 }

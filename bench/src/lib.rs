@@ -1,13 +1,17 @@
-//! Parts that the workload and measuring programs share.
+//! Workloads that verify what they wrote, and runs of them on vswap and on the kernel's swap side by side.
 //!
-//! Nothing here knows how swap works: a workload sees its own memory and a clock, a comparison
-//! sees commands and what they print. That is what lets their figures judge the rest. The one program that does know
-//! the engine, `vswap-engine-bench`, measures it by itself and brings what it needs along.
+//! Neither knows how vswap works: a workload sees its own memory and a clock, a comparison sees commands and what they
+//! print. That is what lets their figures judge the rest. The one program that does know the engine,
+//! `vswap-engine-bench`, measures it by itself and brings what it needs along; of the engine's own, the library uses
+//! the header that a swap area begins with.
 
 pub mod command;
+pub mod compare;
 pub mod content;
+pub mod kernel_swap;
 pub mod measure;
 pub mod random;
 pub mod region;
 pub mod size;
 pub mod spread;
+pub mod workload;

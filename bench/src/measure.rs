@@ -210,6 +210,21 @@ impl Stage {
         Ok(self.figures(name, wall, &all))
     }
 
+    /// Runs `work` on this thread alone, which may then change what it has borrowed.
+    ///
+    /// # Errors
+    /// That of the work.
+    pub fn run_alone<E>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&mut Latencies) -> Result<(), E>,
+    ) -> Result<Phase, E> {
+        let mut all = Latencies::new();
+        let start = Instant::now();
+        work(&mut all)?;
+        Ok(self.figures(name, start.elapsed(), &all))
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts and ticks are far below 2^53"

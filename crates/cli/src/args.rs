@@ -88,6 +88,19 @@ Examples:
   vswap mkswap swapfile --size 2G --label spare
   vswap mkswap /dev/vdb2";
 
+const BENCH_EXAMPLES: &str = "\
+Each round runs every side once, in alternation. Sides of the kernel need root, and that no swap is on; one that
+cannot be run is left out, and the reason is printed. vswap gets as much memory as the kernel's side took in all.
+
+Exit status: 0 when every run ended well, 1 when one failed or found a wrong byte.
+
+Examples:
+  vswap bench --all --html report.html
+  vswap bench zipf usemem-2 --on vswap,zram,native --json samples.json
+  vswap bench --quick fill-read-write
+  vswap bench --ram 512M -- sort -S 2G big.txt -o sorted.txt
+  vswap bench fill-read-write --other-option --codec=zstd";
+
 /// Swap for any Linux program, from user space.
 #[derive(Debug, Parser)]
 #[command(name = "vswap", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -118,6 +131,12 @@ pub enum Command {
     /// Make a swap area in a file or block device.
     #[command(after_help = MKSWAP_EXAMPLES)]
     Mkswap(MkswapArgs),
+    /// Run workloads on vswap and on the kernel's own swap, with the same memory in all, and compare them.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Box<vswap_bench::compare::Options>),
+    /// One of the workloads that `bench` runs, by itself.
+    #[command(subcommand, hide = true)]
+    BenchWorkload(vswap_bench::workload::Workload),
     /// Say what this machine and user are permitted, and what to do about each thing missing.
     #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
     Doctor,

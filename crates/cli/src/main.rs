@@ -8,6 +8,7 @@
 mod area_file;
 mod areas;
 mod args;
+mod bench;
 mod control;
 mod daemon;
 mod doctor;
@@ -55,6 +56,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Mkswap(args),
         }) => mkswap::mkswap(&args),
+        Ok(Args {
+            command: Command::Bench(options),
+        }) => bench::bench(&options),
+        Ok(Args {
+            command: Command::BenchWorkload(workload),
+        }) => Ok(workload.run()),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

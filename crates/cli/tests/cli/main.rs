@@ -1,6 +1,7 @@
 //! `vswap` as its users see it: the binary, its exit status, its streams, its signals.
 
 mod arguments;
+mod bench;
 mod mkswap;
 mod passes_through;
 mod refusals;

@@ -7,10 +7,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vswap_bench::measure::Latencies;
-use vswap_bench::random::{Random, Zipf};
+use crate::measure::Latencies;
+use crate::random::{Random, Zipf};
 
-use crate::{FillReadWrite, Mismatch, Setup, check_page};
+use super::{FillReadWrite, Mismatch, Setup, check_page};
 
 /// Versions of all pages. Relaxed throughout: a thread reads versions of its own part while it
 /// writes, and the end of a phase orders everything else.
@@ -28,25 +28,25 @@ impl Versions {
     }
 }
 
-pub(crate) struct Run<'a> {
+pub(super) struct Run<'a> {
     setup: &'a Setup,
     versions: Versions,
     seed: u64,
 }
 
-pub(crate) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
+pub(super) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
     let setup = options.common.setup()?;
     Ok(Run::new(&setup, options.common.seed).all(options))
 }
 
 /// The share of `total` that falls to `thread`.
-pub(crate) fn share(total: usize, thread: usize, threads: usize) -> Range<usize> {
+pub(super) fn share(total: usize, thread: usize, threads: usize) -> Range<usize> {
     total * thread / threads..total * (thread + 1) / threads
 }
 
 /// Accesses that go to few pages often.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Skewed {
+pub(super) struct Skewed {
     pub count: usize,
     pub exponent: f64,
     pub write_percent: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Skewed {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(setup: &'a Setup, seed: u64) -> Run<'a> {
+    pub(super) fn new(setup: &'a Setup, seed: u64) -> Run<'a> {
         let pages = setup.region.pages();
         let versions = Versions((0..pages).map(|_| AtomicU32::new(0)).collect());
         Run {
@@ -108,13 +108,26 @@ impl<'a> Run<'a> {
         self.phase("verify", |thread, latencies| self.verify(thread, latencies))
     }
 
-    pub(crate) fn phase(
+    pub(super) fn phase(
         &self,
         name: &str,
         work: impl Fn(usize, &mut Latencies) -> Result<(), Mismatch> + Sync,
     ) -> Result<(), Mismatch> {
         self.setup.printer.phase(&self.setup.stage.run(name, work)?);
         Ok(())
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.setup.region.pages()
+    }
+
+    /// Compares all bytes of a page with what they should be.
+    pub(super) fn verify_page(&self, page: usize) -> Result<(), Mismatch> {
+        let Setup {
+            region, content, ..
+        } = self.setup;
+        // SAFETY: a page is verified by a process of one thread, or while nobody writes.
+        unsafe { check_page(region, content, page, self.versions.of(page)) }
     }
 
     fn part(&self, thread: usize) -> Range<usize> {
@@ -129,7 +142,7 @@ impl<'a> Run<'a> {
         Random::new(self.seed ^ phase << 32 ^ (thread as u64) << 48)
     }
 
-    pub(crate) fn fill(&self, thread: usize, latencies: &mut Latencies) {
+    pub(super) fn fill(&self, thread: usize, latencies: &mut Latencies) {
         let Setup {
             region, content, ..
         } = self.setup;
@@ -162,7 +175,11 @@ impl<'a> Run<'a> {
     }
 
     /// Reads one word of a page that nobody writes, and looks at the rest when it is wrong.
-    fn read_stamp(&self, page: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+    pub(super) fn read_stamp(
+        &self,
+        page: usize,
+        latencies: &mut Latencies,
+    ) -> Result<(), Mismatch> {
         let Setup {
             region, content, ..
         } = self.setup;
@@ -180,7 +197,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes one word of a page of this thread's part.
-    fn write_stamp(&self, page: usize, latencies: &mut Latencies) {
+    pub(super) fn write_stamp(&self, page: usize, latencies: &mut Latencies) {
         let Setup {
             region, content, ..
         } = self.setup;
@@ -198,7 +215,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(crate) fn zipf(
+    pub(super) fn zipf(
         &self,
         thread: usize,
         skewed: Skewed,
@@ -223,7 +240,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    pub(crate) fn verify(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
+    pub(super) fn verify(&self, thread: usize, latencies: &mut Latencies) -> Result<(), Mismatch> {
         let Setup {
             region, content, ..
         } = self.setup;

@@ -6,15 +6,16 @@
 //! the mean time to touch a page and the mean time to free one.
 
 use std::io;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::random::Random;
+use crate::region::{HugePages, PAGE_BYTES, PAGE_WORDS, Region};
+use crate::size::parse_bytes;
 use clap::Args;
-use vswap_bench::random::Random;
-use vswap_bench::region::{HugePages, PAGE_BYTES, PAGE_WORDS, Region};
-use vswap_bench::size::parse_bytes;
 
-use crate::print_line;
+use super::print_line;
 
 /// How often a task at a barrier looks for the others.
 const BARRIER_PAUSE: Duration = Duration::from_micros(200);
@@ -23,8 +24,9 @@ const BARRIERS: usize = 2;
 /// Tasks whose results fit the shared page, two words each.
 const TASKS_MAX: usize = (PAGE_WORDS - BARRIERS) / 2;
 
-#[derive(Args)]
-pub(crate) struct Usemem {
+/// Options of `usemem`.
+#[derive(Args, Debug)]
+pub struct Usemem {
     /// Memory of each task, such as 1G.
     #[arg(value_parser = parse_bytes)]
     size: usize,
@@ -105,8 +107,23 @@ impl Board {
     }
 }
 
+/// Runs all tasks; status 0 says that every word was right, 1 that one was not, 2 that tasks could not be run.
+pub(super) fn run_all(options: &Usemem) -> ExitCode {
+    match run(options) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("{failed} tasks failed");
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            eprintln!("cannot run the tasks: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
 /// Runs all tasks; the number of tasks that failed.
-pub(crate) fn run(options: &Usemem) -> io::Result<usize> {
+fn run(options: &Usemem) -> io::Result<usize> {
     if options.nproc == 0 || options.nproc > TASKS_MAX {
         let text = format!("{} tasks: expected 1 to {TASKS_MAX}", options.nproc);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -153,11 +170,29 @@ pub(crate) fn run(options: &Usemem) -> io::Result<usize> {
     reason = "microseconds and pages are far below 2^53"
 )]
 fn json_line(options: &Usemem, board: &Board, which: usize, phase: &str) -> String {
-    let took = (0..options.nproc).map(|task| board.result(task, which).load(Ordering::Acquire));
-    let mean_us = took.sum::<u64>() as f64 / options.nproc as f64;
+    let took: Vec<u64> = (0..options.nproc)
+        .map(|task| board.result(task, which).load(Ordering::Acquire))
+        .collect();
+    let mean_us = took.iter().sum::<u64>() as f64 / options.nproc as f64;
     let pages = (options.size / PAGE_BYTES).max(1);
     let us_per_op = mean_us / pages as f64;
-    format!(r#"{{"phase":"{phase}","pages":{pages},"us_per_op":{us_per_op:.4}}}"#)
+    // Until the last task was done. The sum of the tasks' own lines would say more where one has finished before the
+    // other began in earnest.
+    let slowest = took.iter().copied().max().unwrap_or(0).max(1);
+    let kb_per_s = kb_per_s(options, slowest) * options.nproc as u64;
+    format!(
+        r#"{{"phase":"{phase}","pages":{pages},"us_per_op":{us_per_op:.4},"kb_per_s":{kb_per_s}}}"#
+    )
+}
+
+/// What a task that took so long reports: bytes that its accounting has, for which see above.
+fn kb_per_s(options: &Usemem, usecs: u64) -> u64 {
+    u64::try_from(u128::from(counted_bytes(options)) * 1_000_000 / 1024 / u128::from(usecs))
+        .unwrap_or(u64::MAX)
+}
+
+const fn counted_bytes(options: &Usemem) -> u64 {
+    (options.size + options.size / 8) as u64
 }
 
 /// One task; false when a word was wrong.
@@ -175,8 +210,7 @@ fn task(options: &Usemem, board: &Board, number: usize, start: Instant) -> io::R
         );
     }
     let usecs = micros(start.elapsed()).max(1);
-    let bytes = (options.size + options.size / 8) as u64;
-    let rate = u128::from(bytes) * 1_000_000 / 1024 / u128::from(usecs);
+    let (bytes, rate) = (counted_bytes(options), kb_per_s(options, usecs));
     print_line(&format!("{bytes} bytes / {usecs} usecs = {rate} KB/s"));
     board.result(number, 0).store(usecs, Ordering::Release);
     let right = !options.verify || verify(options, &region);

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::phases::{Run, Skewed};
-use crate::{Mismatch, Zipf};
+use super::phases::{Run, Skewed};
+use super::{Mismatch, Zipf};
 
 pub(crate) fn run(options: &Zipf) -> io::Result<Result<(), Mismatch>> {
     let setup = options.common.setup()?;

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::phases::share;
-use crate::{Memhog, Mismatch, Setup, check_page};
+use super::phases::share;
+use super::{Memhog, Mismatch, Setup, check_page};
 
 pub(crate) fn run(options: &Memhog) -> io::Result<Result<(), Mismatch>> {
     let setup = options.common.setup()?;

@@ -1,0 +1,424 @@
+//! Named workloads: which command each of them is, and on which sides it runs.
+//!
+//! The commands are this very program again, with the hidden subcommand that runs a workload, so that nothing has to be
+//! installed beside it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::command::{RunError, Supervisor};
+
+use crate::region::PAGE_BYTES;
+
+use super::options::{On, Options};
+
+mod programs;
+
+/// The subcommand of this program that runs a workload.
+const SUBCOMMAND: &str = "bench-workload";
+/// Sides of workloads for memory, and of those for disks.
+const MEMORY: &[On] = &[On::Vswap, On::Zram];
+const DISK: &[On] = &[On::Vswap, On::File];
+const FITTING: &[On] = &[On::Vswap, On::Native];
+/// What `disk` uses of the memory that was asked for: a random access there takes ten times as long.
+const DISK_SHARE: usize = 4;
+/// Of so many pages `disk` reads and writes one at random.
+const DISK_RANDOM_SHARE: usize = 20;
+
+/// A command to run on several sides.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) command: Vec<OsString>,
+    /// What uses the command, where that does nothing by itself; it is neither limited nor measured.
+    pub(super) driver: Option<Vec<OsString>>,
+    /// Limit of the kernel's group.
+    pub(super) ram_bytes: usize,
+    /// What the command uses, where that is known.
+    pub(super) needs_bytes: Option<usize>,
+    /// Sides, unless others are asked for.
+    pub(super) sides: &'static [On],
+    /// Where it keeps its files.
+    scratch: Option<Scratch>,
+}
+
+/// A directory, removed on drop.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self, String> {
+        let name = format!("vswap-bench-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path)
+            .map(|()| Self(path.clone()))
+            .map_err(|error| format!("cannot make the directory {}: {error}", path.display()))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why there is no job.
+#[derive(Debug)]
+pub(super) enum Unable {
+    /// What is missing here, for a person.
+    Missing(String),
+    /// The preparation was interrupted.
+    Interrupted,
+}
+
+impl From<String> for Unable {
+    fn from(reason: String) -> Self {
+        Self::Missing(reason)
+    }
+}
+
+impl From<RunError> for Unable {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Interrupted => Self::Interrupted,
+            other => Self::Missing(other.to_string()),
+        }
+    }
+}
+
+impl Job {
+    /// Takes away what a run has left in its directory.
+    pub(super) fn tidy(&self) {
+        let path = self.scratch.as_ref().map(Scratch::path);
+        let entries = path.and_then(|path| fs::read_dir(path).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            // What cannot be removed now is tried again with the directory.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+
+    /// The command as people write it.
+    pub(super) fn line(&self) -> String {
+        let line = |words: &[OsString]| -> String {
+            // A script is told by its first line.
+            let words = words.iter().map(|word| word.to_string_lossy());
+            let words = words.map(|word| word.lines().next().unwrap_or("''").to_owned());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        match &self.driver {
+            Some(driver) => format!("{}, driven by {}", line(&self.command), line(driver)),
+            None => line(&self.command),
+        }
+    }
+}
+
+/// A workload that can be asked for by name.
+pub(super) struct Named {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    make: fn(&Maker) -> Result<Job, Unable>,
+}
+
+/// Every workload, in the order in which they are run.
+pub(super) const NAMED: &[Named] = &[
+    Named {
+        name: "fill-read-write",
+        about: "fill memory, read it in order, read and write it at random, verify it",
+        make: |maker| Ok(maker.memory("fill-read-write", &["--ratio"])),
+    },
+    Named {
+        name: "zipf-0.8",
+        about: "few pages often, one write in five, Zipf exponent 0.8",
+        make: |maker| Ok(maker.zipf("0.8")),
+    },
+    Named {
+        name: "zipf-0.99",
+        about: "the same, exponent 0.99",
+        make: |maker| Ok(maker.zipf("0.99")),
+    },
+    Named {
+        name: "zipf-1.2",
+        about: "the same, exponent 1.2",
+        make: |maker| Ok(maker.zipf("1.2")),
+    },
+    Named {
+        name: "usemem-1",
+        about: "one task that writes its memory word by word, then frees it",
+        make: |maker| Ok(maker.usemem(1)),
+    },
+    Named {
+        name: "usemem-2",
+        about: "two tasks with half of it each",
+        make: |maker| Ok(maker.usemem(2)),
+    },
+    Named {
+        name: "usemem-31",
+        about: "31 tasks",
+        make: |maker| Ok(maker.usemem(31)),
+    },
+    Named {
+        name: "memhog",
+        about: "fill three times the limit as fast as it goes, rewrite and verify it",
+        make: |maker| Ok(maker.memhog()),
+    },
+    Named {
+        name: "redis",
+        about: "redis: SET, GET by redis-benchmark, without and with BGSAVE, and a mix by Zipf",
+        make: programs::redis,
+    },
+    Named {
+        name: "build",
+        about: "compile zstd, as many files at a time as there are processors",
+        make: programs::build,
+    },
+    Named {
+        name: "python-pandas",
+        about: "group and sort a table in pandas",
+        make: |maker| programs::python(maker, "pandas", include_str!("python/pandas.py")),
+    },
+    Named {
+        name: "python-duckdb",
+        about: "the same in DuckDB",
+        make: |maker| programs::python(maker, "duckdb", include_str!("python/duckdb.py")),
+    },
+    Named {
+        name: "python-numpy",
+        about: "the same with numpy alone",
+        make: |maker| programs::python(maker, "numpy", include_str!("python/numpy.py")),
+    },
+    Named {
+        name: "fork",
+        about: "a large parent that forks 64 children, 4 at a time",
+        make: |maker| Ok(maker.memory("fork", &[])),
+    },
+    Named {
+        name: "disk",
+        about: "fill-read-write on a swap file, vswap without a pool",
+        make: |maker| Ok(maker.disk()),
+    },
+    Named {
+        name: "fits",
+        about: "fill-read-write with more memory than it uses, beside a run without vswap",
+        make: |maker| Ok(maker.fits()),
+    },
+];
+
+/// How many times what it uses `fits` is given.
+const FITTING_TIMES: usize = 4;
+/// How many times its limit memhog takes.
+const MEMHOG_TIMES: usize = 3;
+
+/// The workloads that were asked for.
+///
+/// # Errors
+/// A name that no workload has.
+pub(super) fn wanted(options: &Options) -> Result<Vec<&'static Named>, String> {
+    for asked in &options.workloads {
+        if !NAMED.iter().any(|named| named.is(asked)) {
+            let names: Vec<&str> = NAMED.iter().map(|named| named.name).collect();
+            return Err(format!(
+                "there is no workload {asked}: expected one of {}, or the beginning of several, such as zipf",
+                names.join(", ")
+            ));
+        }
+    }
+    let asked = |named: &&Named| options.workloads.iter().any(|asked| named.is(asked));
+    Ok(NAMED
+        .iter()
+        .filter(|named| options.all || asked(named))
+        .collect())
+}
+
+impl Named {
+    /// Whether `asked` is its name or that of its family.
+    fn is(&self, asked: &str) -> bool {
+        let rest = self.name.strip_prefix(asked);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
+    /// Prepares it.
+    ///
+    /// # Errors
+    /// Why it cannot be run here.
+    pub(super) fn job(
+        &self,
+        program: &Path,
+        options: &Options,
+        supervisor: &Supervisor,
+    ) -> Result<Job, Unable> {
+        let maker = Maker {
+            name: self.name,
+            program,
+            options,
+            supervisor,
+        };
+        (self.make)(&maker)
+    }
+}
+
+/// The command that was given instead of a workload.
+pub(super) fn of_command(options: &Options) -> Job {
+    Job {
+        name: "command".to_owned(),
+        command: options.command.iter().map(OsString::from).collect(),
+        ram_bytes: options.ram(),
+        driver: None,
+        needs_bytes: None,
+        sides: MEMORY,
+        scratch: None,
+    }
+}
+
+/// What commands are made of.
+struct Maker<'a> {
+    name: &'static str,
+    program: &'a Path,
+    options: &'a Options,
+    supervisor: &'a Supervisor,
+}
+
+impl Maker<'_> {
+    /// A job that runs `workload` of this program with `words` behind it.
+    fn own(&self, workload: &str, words: &[&str]) -> Job {
+        let mut command = vec![self.program.into(), SUBCOMMAND.into(), workload.into()];
+        command.extend(words.iter().map(OsString::from));
+        Job {
+            name: self.name.to_owned(),
+            command,
+            driver: None,
+            ram_bytes: self.options.ram(),
+            needs_bytes: Some(self.options.size()),
+            sides: MEMORY,
+            scratch: None,
+        }
+    }
+
+    /// The same for workloads that fill memory with content, of which there is as much as was asked for.
+    fn memory(&self, workload: &str, words: &[&str]) -> Job {
+        self.filling(workload, self.options.size(), words)
+    }
+
+    fn filling(&self, workload: &str, bytes: usize, words: &[&str]) -> Job {
+        let content = self.content();
+        let bytes_word = bytes.to_string();
+        let mut all = vec![bytes_word.as_str(), "--content", &content, "--json"];
+        all.extend(words);
+        Job {
+            needs_bytes: Some(bytes),
+            ..self.own(workload, &all)
+        }
+    }
+
+    /// The content's name.
+    fn content(&self) -> String {
+        let content = self.options.content.to_possible_value();
+        content.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// A part of memory and limit, for workloads that take long; all of it where it is little anyway.
+    fn share(&self, share: usize) -> (usize, usize) {
+        let share = if self.options.quick { 1 } else { share };
+        (self.options.size() / share, self.options.ram() / share)
+    }
+
+    fn zipf(&self, exponent: &str) -> Job {
+        let words = [
+            "--exponent",
+            exponent,
+            "--write-percent",
+            "20",
+            "--hot-sets",
+            "1",
+        ];
+        self.memory("zipf", &words)
+    }
+
+    fn usemem(&self, tasks: usize) -> Job {
+        let each = (self.options.size() / tasks).to_string();
+        let tasks = tasks.to_string();
+        let options = ["-O", "-y", "-x", "--init-time", "--verify", "--json"];
+        let mut words = vec![each.as_str(), "-n", &tasks];
+        words.extend(options);
+        self.own("usemem", &words)
+    }
+
+    fn disk(&self) -> Job {
+        let (bytes, ram) = self.share(DISK_SHARE);
+        let count = (bytes / PAGE_BYTES / DISK_RANDOM_SHARE).to_string();
+        Job {
+            ram_bytes: ram,
+            sides: DISK,
+            ..self.filling("fill-read-write", bytes, &["--count", &count])
+        }
+    }
+
+    fn fits(&self) -> Job {
+        Job {
+            ram_bytes: self.options.size() * FITTING_TIMES,
+            sides: FITTING,
+            ..self.memory("fill-read-write", &[])
+        }
+    }
+
+    fn memhog(&self) -> Job {
+        let bytes = self.options.ram() * MEMHOG_TIMES;
+        self.filling("memhog", bytes, &["--seconds", "0"])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &[&str]) -> Options {
+        Line::parse_from([&["bench"], words].concat()).options
+    }
+
+    fn names(words: &[&str]) -> Result<Vec<&'static str>, String> {
+        let wanted = wanted(&options(words))?;
+        Ok(wanted.iter().map(|named| named.name).collect())
+    }
+
+    #[test]
+    fn workloads_are_asked_for_by_name_or_family() {
+        assert_eq!(names(&["usemem-2"]).unwrap(), ["usemem-2"]);
+        assert_eq!(
+            names(&["zipf"]).unwrap(),
+            ["zipf-0.8", "zipf-0.99", "zipf-1.2"]
+        );
+        assert_eq!(names(&["--all"]).unwrap().len(), NAMED.len());
+        let said = names(&["zip"]).unwrap_err();
+        assert!(
+            said.contains("no workload zip") && said.contains("memhog"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn commands_are_this_program_again() {
+        let options = options(&["usemem-2", "--size", "1M", "--ram", "512K"]);
+        let job =
+            wanted(&options).unwrap()[0].job(Path::new("/bin/vswap"), &options, &Supervisor::new());
+        let job = job.unwrap();
+        assert_eq!(
+            job.line(),
+            "/bin/vswap bench-workload usemem 524288 -n 2 -O -y -x --init-time --verify --json"
+        );
+        assert_eq!((job.ram_bytes, job.needs_bytes), (512 << 10, Some(1 << 20)));
+    }
+}

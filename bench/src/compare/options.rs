@@ -1,0 +1,237 @@
+//! The command line of `vswap bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::content::Kind;
+use crate::kernel_swap::Backing;
+use crate::size::parse_bytes;
+
+use super::side::Side;
+
+/// Limit of the kernel's group, and what workloads take of memory, unless told otherwise.
+const RAM_BYTES: usize = 512 << 20;
+const SIZE_BYTES: usize = 2 << 30;
+/// The same for a quick run: as little as still swaps.
+const RAM_BYTES_QUICK: usize = 80 << 20;
+const SIZE_BYTES_QUICK: usize = 128 << 20;
+/// Rounds: the fewest with a median that one bad round cannot move.
+const ROUNDS: usize = 5;
+
+/// What is run, on which sides, and where the results go.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Workloads, or families of them such as zipf; --list tells which there are.
+    #[arg(value_name = "WORKLOAD", required_unless_present_any = ["all", "list", "command"])]
+    pub workloads: Vec<String>,
+    /// Every workload there is.
+    #[arg(long, conflicts_with_all = ["workloads", "command"])]
+    pub all: bool,
+    /// Tell which workloads there are.
+    #[arg(long, conflicts_with_all = ["all", "workloads", "command"])]
+    pub list: bool,
+    /// Sides, instead of the workload's own: for most of them vswap and zram, for disks vswap and file.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SIDE")]
+    pub on: Vec<On>,
+    /// Limit of the kernel's group; vswap gets what the kernel's side then takes in all. 512M unless told otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    ram: Option<usize>,
+    /// Memory that a workload uses. 2G unless told otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    size: Option<usize>,
+    /// What pages contain; mixed compresses 2 to 3 times, as heaps do.
+    #[arg(long, value_enum, default_value = "mixed")]
+    pub content: Kind,
+    /// How often each side is run, in alternation. 5 unless told otherwise.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// One round of small sizes, to see that everything works.
+    #[arg(long)]
+    pub quick: bool,
+    /// Seconds that one run may take.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// Where swap files and areas are made.
+    #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
+    pub swap_dir: PathBuf,
+    /// C sources that build compiles; those of zstd that cargo has fetched, unless told otherwise.
+    #[arg(long, value_name = "DIR")]
+    pub build_tree: Option<PathBuf>,
+    /// An option for `vswap run`, such as --codec=zstd; may be given again.
+    #[arg(
+        long = "vswap-option",
+        allow_hyphen_values = true,
+        value_name = "OPTION"
+    )]
+    pub vswap_options: Vec<String>,
+    /// Another vswap program, as one more side.
+    #[arg(long, value_name = "PROGRAM")]
+    pub other: Option<PathBuf>,
+    /// An option for `vswap run` of one more side alone, such as --no-virtual; may be given again.
+    #[arg(
+        long = "other-option",
+        allow_hyphen_values = true,
+        value_name = "OPTION"
+    )]
+    pub other_options: Vec<String>,
+    /// Write all samples to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with tables and plots to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// A command to run instead of a workload.
+    #[arg(last = true, conflicts_with = "workloads")]
+    pub command: Vec<String>,
+}
+
+/// A side, as `--on` names it. vswap is run once beside each side of the kernel, with its total.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum On {
+    /// vswap.
+    Vswap,
+    /// Without any limit.
+    Native,
+    /// The kernel's swap on zram with lz4.
+    Zram,
+    /// The kernel's zswap in front of a swap file; vswap has a pool and an area beside it.
+    Zswap,
+    /// The kernel's swap file; vswap has an area and no pool beside it.
+    File,
+}
+
+impl Options {
+    /// Limit of the kernel's group.
+    #[must_use]
+    pub fn ram(&self) -> usize {
+        let default = if self.quick {
+            RAM_BYTES_QUICK
+        } else {
+            RAM_BYTES
+        };
+        self.ram.unwrap_or(default)
+    }
+
+    /// Memory that a workload uses.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let default = if self.quick {
+            SIZE_BYTES_QUICK
+        } else {
+            SIZE_BYTES
+        };
+        self.size.unwrap_or(default)
+    }
+
+    /// How often each side is run.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        let default = if self.quick { 1 } else { ROUNDS };
+        self.rounds.map_or(default, usize::from)
+    }
+
+    /// The sides of a workload whose own are `default`, each side of the kernel before the vswap that gets its total.
+    pub(super) fn sides(&self, default: &[On]) -> Vec<Side> {
+        let on = if self.on.is_empty() {
+            default
+        } else {
+            &self.on
+        };
+        let backings = [
+            (On::Zram, Backing::Zram),
+            (On::Zswap, Backing::Zswap),
+            (On::File, Backing::File),
+        ];
+        let mut backings: Vec<Backing> = backings
+            .into_iter()
+            .filter_map(|(side, backing)| on.contains(&side).then_some(backing))
+            .collect();
+        let kernels = backings.clone();
+        if backings.is_empty() {
+            backings.push(Backing::Zram);
+        }
+        let mut sides = Vec::new();
+        if on.contains(&On::Native) {
+            sides.push(Side::Native);
+        }
+        for &backing in &backings {
+            if kernels.contains(&backing) {
+                sides.push(Side::Kernel(backing));
+            }
+            if on.contains(&On::Vswap) {
+                sides.push(Side::Vswap(backing));
+            }
+        }
+        if self.other.is_some() || !self.other_options.is_empty() {
+            sides.push(Side::Other(backings[0]));
+        }
+        sides
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(words: &str) -> Result<Options, String> {
+        let words = std::iter::once("bench").chain(words.split_whitespace());
+        Line::try_parse_from(words)
+            .map(|line| line.options)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_quick_run_is_small_unless_told_otherwise() {
+        let quick = parse("--quick --all").unwrap();
+        assert_eq!((quick.rounds(), quick.size()), (1, SIZE_BYTES_QUICK));
+        let told = parse("--quick --rounds 3 --size 1G --ram 0.5G zipf").unwrap();
+        assert_eq!(
+            (told.rounds(), told.size(), told.ram()),
+            (3, 1 << 30, 1 << 29)
+        );
+        assert_eq!(parse("zipf").unwrap().rounds(), ROUNDS);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(parse("").unwrap_err().contains("WORKLOAD"));
+        assert!(parse("--all zipf").unwrap_err().contains("cannot be used"));
+        assert!(
+            parse("zipf -- true")
+                .unwrap_err()
+                .contains("cannot be used")
+        );
+        assert!(parse("zipf --rounds 0").unwrap_err().contains("0"));
+        assert!(parse("zipf --on disk").unwrap_err().contains("zswap"));
+        assert!(parse("zipf --ram much").unwrap_err().contains("512M"));
+        assert!(parse("zipf --content lead").unwrap_err().contains("heap"));
+    }
+
+    #[test]
+    fn every_side_of_the_kernel_has_a_vswap_after_it() {
+        let sides = |words: &str| parse(words).unwrap().sides(&[On::Vswap, On::Zram]);
+        let zram = [Side::Kernel(Backing::Zram), Side::Vswap(Backing::Zram)];
+        assert_eq!(sides("zipf"), zram);
+        assert_eq!(
+            sides("zipf --on file,native,vswap"),
+            [
+                Side::Native,
+                Side::Kernel(Backing::File),
+                Side::Vswap(Backing::File)
+            ]
+        );
+        assert_eq!(
+            sides("zipf --on vswap --other-option --codec=zstd"),
+            [Side::Vswap(Backing::Zram), Side::Other(Backing::Zram)]
+        );
+    }
+}

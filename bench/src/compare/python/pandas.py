@@ -1,0 +1,39 @@
+"""Group, aggregate and sort a table in pandas, and check the sums against the columns they came of."""
+import json
+import sys
+import time
+
+import numpy
+import pandas
+
+rows = int(sys.argv[1])
+
+
+def phase(name, work):
+    begun = time.perf_counter()
+    result = work()
+    wall_s = time.perf_counter() - begun
+    line = {"phase": name, "pages": rows, "wall_s": wall_s, "us_per_op": wall_s * 1e6 / rows}
+    print(json.dumps(line), flush=True)
+    return result
+
+
+def make():
+    random = numpy.random.default_rng(1)
+    columns = {"key": random.integers(0, max(rows // 10, 1), rows), "value": random.integers(0, 1000, rows)}
+    return pandas.DataFrame(columns)
+
+
+table = phase("make", make)
+total = int(table["value"].sum())
+groups = phase("group_by", lambda: table.groupby("key")["value"].agg(["sum", "count", "max"]))
+ordered = phase("sort", lambda: table.sort_values(["value", "key"], ignore_index=True))
+
+
+def verify():
+    assert int(groups["sum"].sum()) == total and int(groups["count"].sum()) == rows, "wrong groups"
+    assert int(ordered["value"].sum()) == total and ordered["value"].is_monotonic_increasing, "wrong order"
+    assert int(table["value"].sum()) == total, "the table has changed"
+
+
+phase("verify", verify)

@@ -1,0 +1,158 @@
+//! The whole result: workloads, what was left out and why, the machine. Text, JSON and the page are made of it.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::samples::Samples;
+use super::side::Side;
+use super::table;
+use super::targets::{Verdict, verdicts};
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) machine: Machine,
+    pub(super) workloads: Vec<WorkloadResult>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// One workload on all of its sides.
+#[derive(Debug)]
+pub(super) struct WorkloadResult {
+    pub(super) name: String,
+    pub(super) command: String,
+    pub(super) ram_bytes: usize,
+    pub(super) samples: Samples,
+}
+
+/// A workload or a side of one that was not run.
+#[derive(Debug, PartialEq)]
+pub(super) struct LeftOut {
+    pub(super) workload: String,
+    pub(super) side: Option<Side>,
+    pub(super) reason: String,
+}
+
+/// Where it was measured.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    pub(super) kernel: String,
+    pub(super) processor: String,
+    pub(super) processors: usize,
+    pub(super) memory_mib: u64,
+    /// Processes that wanted to run, on average of the last minute, when the first run began.
+    pub(super) load_average: String,
+}
+
+impl Machine {
+    pub(super) fn here() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            let value = line.and_then(|line| line.split_once(':'));
+            value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+        };
+        let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
+        let memory_kib = memory_kib
+            .split(' ')
+            .next()
+            .and_then(|kib| kib.parse::<u64>().ok());
+        let load = read("/proc/loadavg");
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory_kib.unwrap_or(0) / 1024,
+            load_average: load.split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Linux {}, {} x {}, {} MiB, load average {} at the start",
+            self.kernel, self.processors, self.processor, self.memory_mib, self.load_average
+        )
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.side {
+            Some(side) => write!(f, "{}: without {side}: {}", self.workload, self.reason),
+            None => write!(f, "{}: {}", self.workload, self.reason),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn workload(&self, name: &str) -> Option<&WorkloadResult> {
+        self.workloads.iter().find(|result| result.name == name)
+    }
+
+    /// Whether every run that was tried succeeded.
+    pub(super) fn is_complete(&self) -> bool {
+        let mut failed = self.workloads.iter().map(|result| result.samples.failed());
+        failed.all(std::collections::BTreeMap::is_empty)
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let machine = json!({
+            "kernel": self.machine.kernel,
+            "processor": self.machine.processor,
+            "processors": self.machine.processors,
+            "memory_mib": self.machine.memory_mib,
+            "load_average": self.machine.load_average,
+        });
+        let workloads: Vec<Value> = self
+            .workloads
+            .iter()
+            .map(|result| {
+                let mut json = result.samples.to_json();
+                json["workload"] = result.name.clone().into();
+                json["command"] = result.command.clone().into();
+                json["ram_bytes"] = result.ram_bytes.into();
+                json
+            })
+            .collect();
+        let left_out: Vec<Value> = self
+            .left_out
+            .iter()
+            .map(|left| json!({ "workload": left.workload, "side": left.side, "reason": left.reason }))
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "machine": machine,
+            "workloads": workloads,
+            "left_out": left_out,
+            "targets": verdicts(self).iter().map(Verdict::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.machine)?;
+        for result in &self.workloads {
+            writeln!(f, "\n{}: {}", result.name, result.command)?;
+            table::write(f, &result.samples)?;
+        }
+        let verdicts = verdicts(self);
+        if !verdicts.is_empty() {
+            writeln!(f, "\n{:<32} {:>10} {:>10}", "target", "wanted", "measured")?;
+        }
+        for verdict in &verdicts {
+            writeln!(f, "{verdict}")?;
+        }
+        if !self.left_out.is_empty() {
+            writeln!(f, "\nleft out")?;
+        }
+        for left in &self.left_out {
+            writeln!(f, "  {left}")?;
+        }
+        Ok(())
+    }
+}

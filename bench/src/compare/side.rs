@@ -1,0 +1,63 @@
+//! Who runs a workload.
+
+use std::fmt;
+
+use crate::kernel_swap::Backing;
+
+/// A column of the table. vswap beside a side of the kernel has the storage that is its like: memory alone beside zram,
+/// a pool and an area beside zswap, an area without a pool beside a file.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Side {
+    Native,
+    Kernel(Backing),
+    Vswap(Backing),
+    /// vswap, built or told otherwise.
+    Other(Backing),
+}
+
+impl Side {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Kernel(Backing::Zram) => "zram",
+            Self::Kernel(Backing::Zswap) => "zswap",
+            Self::Kernel(Backing::File) => "file",
+            Self::Vswap(Backing::Zram) => "vswap",
+            Self::Vswap(Backing::Zswap) => "vswap pool+area",
+            Self::Vswap(Backing::File) => "vswap area",
+            Self::Other(_) => "other",
+        }
+    }
+
+    /// Whose total vswap gets, and whose it is compared with.
+    pub(super) const fn backing(self) -> Option<Backing> {
+        match self {
+            Self::Native => None,
+            Self::Kernel(backing) | Self::Vswap(backing) | Self::Other(backing) => Some(backing),
+        }
+    }
+
+    /// Whether vswap, on this side, is to be compared with `rival`. What a disk costs beside no swap at all is no news.
+    pub(super) fn is_measured_against(self, rival: Side) -> bool {
+        let Self::Vswap(backing) = self else {
+            return false;
+        };
+        match rival {
+            Self::Native => backing == Backing::Zram,
+            Self::Vswap(_) => false,
+            Self::Kernel(_) | Self::Other(_) => rival.backing() == Some(backing),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl serde::Serialize for Side {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}

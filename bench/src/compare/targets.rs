@@ -1,0 +1,320 @@
+//! What is wanted of vswap beside the kernel, and whether it was reached.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::kernel_swap::Backing;
+
+use super::report::Report;
+use super::side::Side;
+
+const ZRAM: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Kernel(Backing::Zram));
+const FILE: (Side, Side) = (Side::Vswap(Backing::File), Side::Kernel(Backing::File));
+const NATIVE: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Native);
+
+/// A figure that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    what: &'static str,
+    workload: &'static str,
+    row: &'static str,
+    figure: Figure,
+    bound: Bound,
+}
+
+/// Which figure of a row.
+#[derive(Clone, Copy, Debug)]
+enum Figure {
+    /// One side's median over the other's.
+    Ratio((Side, Side)),
+    /// The median itself.
+    Of(Side),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// What became of a target.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) target: &'static Target,
+    /// `None` where the sides did not run.
+    pub(super) measured: Option<f64>,
+}
+
+/// A ratio to zram that is wanted to be small.
+const fn at_most(
+    what: &'static str,
+    workload: &'static str,
+    row: &'static str,
+    bound: f64,
+) -> Target {
+    Target {
+        what,
+        workload,
+        row,
+        figure: Figure::Ratio(ZRAM),
+        bound: Bound::AtMost(bound),
+    }
+}
+
+/// A ratio to zram that is wanted to be large.
+const fn at_least(
+    what: &'static str,
+    workload: &'static str,
+    row: &'static str,
+    bound: f64,
+) -> Target {
+    Target {
+        bound: Bound::AtLeast(bound),
+        ..at_most(what, workload, row, bound)
+    }
+}
+
+const fn of(what: &'static str, row: &'static str, bound: f64) -> Target {
+    Target {
+        figure: Figure::Of(Side::Vswap(Backing::Zram)),
+        ..at_most(what, "fill-read-write", row, bound)
+    }
+}
+
+const fn on(pair: (Side, Side), target: Target) -> Target {
+    Target {
+        figure: Figure::Ratio(pair),
+        ..target
+    }
+}
+
+const TARGETS: &[Target] = &[
+    at_most("fill, 1 task", "fill-read-write", "fill us/op", 0.6),
+    at_most(
+        "sequential read, 1 task",
+        "fill-read-write",
+        "seq_read us/op",
+        0.6,
+    ),
+    at_most(
+        "random read, 1 task",
+        "fill-read-write",
+        "random_read us/op",
+        0.8,
+    ),
+    at_most(
+        "random write, 1 task",
+        "fill-read-write",
+        "random_write us/op",
+        0.8,
+    ),
+    at_most("zipf 0.8, 1 task", "zipf-0.8", "zipf us/op", 0.8),
+    at_most("zipf 0.99, 1 task", "zipf-0.99", "zipf us/op", 0.8),
+    at_most("zipf 1.2, 1 task", "zipf-1.2", "zipf us/op", 0.8),
+    at_least("usemem throughput, 2 tasks", "usemem-2", "touch KB/s", 1.3),
+    at_least(
+        "usemem throughput, 31 tasks",
+        "usemem-31",
+        "touch KB/s",
+        1.3,
+    ),
+    at_most(
+        "free latency, mostly swapped",
+        "usemem-1",
+        "free us/op",
+        0.5,
+    ),
+    at_least("redis GET", "redis", "get ops/s", 1.1),
+    at_most("redis GET, p99", "redis", "get p99 us", 1.0),
+    at_least("redis GET during BGSAVE", "redis", "get_bgsave ops/s", 1.1),
+    at_most(
+        "redis GET during BGSAVE, p99",
+        "redis",
+        "get_bgsave p99 us",
+        1.0,
+    ),
+    at_most("redis zipf mix, p99", "redis", "zipf p99 us", 1.0),
+    at_most("build", "build", "wall s", 0.95),
+    on(
+        FILE,
+        at_most("disk, pool off: fill", "disk", "fill us/op", 0.5),
+    ),
+    on(
+        FILE,
+        at_most(
+            "disk, pool off: sequential read",
+            "disk",
+            "seq_read us/op",
+            0.5,
+        ),
+    ),
+    of("swap-in, p50 of all faults, us", "vswap fault p50 us", 5.0),
+    of("swap-in, p99 of all faults, us", "vswap fault p99 us", 30.0),
+    at_most(
+        "total CPU, fill-read-write",
+        "fill-read-write",
+        "CPU s",
+        1.1,
+    ),
+    at_most("total CPU, zipf 0.99", "zipf-0.99", "CPU s", 1.1),
+    at_most("total CPU, usemem 2 tasks", "usemem-2", "CPU s", 1.1),
+    at_most("total CPU, redis", "redis", "CPU s", 1.1),
+    at_most("total CPU, build", "build", "CPU s", 1.1),
+    on(
+        NATIVE,
+        at_most("overhead when all of it fits", "fits", "wall s", 1.01),
+    ),
+];
+
+impl Figure {
+    fn find(self, report: &Report, target: &Target) -> Option<f64> {
+        let row = report.workload(target.workload)?.samples.row(target.row)?;
+        match self {
+            Self::Ratio((ours, theirs)) => row.ratio(ours, theirs).map(|ratio| ratio.of_medians),
+            Self::Of(side) => row.spread(side).map(|spread| spread.median),
+        }
+    }
+}
+
+impl Bound {
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtMost(bound) => figure <= bound,
+            Self::AtLeast(bound) => figure >= bound,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::AtMost(bound) => format!("<= {bound}"),
+            Self::AtLeast(bound) => format!(">= {bound}"),
+        };
+        f.pad(&text)
+    }
+}
+
+/// The targets of workloads that were asked for.
+pub(super) fn verdicts(report: &Report) -> Vec<Verdict> {
+    let was_asked_for = |target: &&Target| {
+        report.workload(target.workload).is_some()
+            || report
+                .left_out
+                .iter()
+                .any(|left| left.workload == target.workload)
+    };
+    let verdict = |target: &'static Target| Verdict {
+        target,
+        measured: target.figure.find(report, target),
+    };
+    TARGETS.iter().filter(was_asked_for).map(verdict).collect()
+}
+
+impl Verdict {
+    pub(super) const fn what(&self) -> &'static str {
+        self.target.what
+    }
+
+    /// Which workload and row it is about, and which sides.
+    pub(super) fn place(&self) -> String {
+        let Target { workload, row, .. } = self.target;
+        match self.target.figure {
+            Figure::Ratio((ours, theirs)) => format!("{workload}: {row}, {ours}/{theirs}"),
+            Figure::Of(side) => format!("{workload}: {row}, {side}"),
+        }
+    }
+
+    pub(super) fn wanted(&self) -> String {
+        self.target.bound.to_string()
+    }
+
+    pub(super) fn met(&self) -> Option<bool> {
+        self.measured.map(|figure| self.target.bound.holds(figure))
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        match self.met() {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not measured",
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "target": self.what(),
+            "place": self.place(),
+            "wanted": self.wanted(),
+            "measured": self.measured,
+            "met": self.met(),
+        })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = self
+            .measured
+            .map_or("-".to_owned(), |figure| format!("{figure:.2}"));
+        let (what, wanted) = (self.what(), self.wanted());
+        write!(f, "{what:<32} {wanted:>10} {measured:>10}  {}", self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{LeftOut, WorkloadResult};
+    use super::super::samples::tests::three_rounds;
+    use super::*;
+
+    #[test]
+    fn targets_are_met_missed_or_not_measured() {
+        let report = Report {
+            workloads: vec![WorkloadResult {
+                name: "fill-read-write".to_owned(),
+                command: String::new(),
+                ram_bytes: 1,
+                samples: three_rounds(),
+            }],
+            left_out: vec![LeftOut {
+                workload: "build".to_owned(),
+                side: None,
+                reason: "no compiler".to_owned(),
+            }],
+            ..Report::default()
+        };
+        let verdicts = verdicts(&report);
+        let word = |what: &str| {
+            let found = verdicts.iter().find(|verdict| verdict.what() == what);
+            found.map(Verdict::word)
+        };
+        assert_eq!(word("fill, 1 task"), Some("met"));
+        assert_eq!(word("sequential read, 1 task"), Some("not measured"));
+        assert_eq!(word("swap-in, p50 of all faults, us"), Some("met"));
+        assert_eq!(word("build"), Some("not measured"));
+        assert_eq!(word("redis GET"), None);
+        assert_eq!(verdicts[0].to_json()["met"], true);
+        assert_eq!(
+            verdicts[0].place(),
+            "fill-read-write: fill us/op, vswap/zram"
+        );
+    }
+
+    #[test]
+    fn every_target_is_of_a_workload_that_exists() {
+        for target in TARGETS {
+            let known = super::super::jobs::NAMED
+                .iter()
+                .any(|named| named.name == target.workload);
+            assert!(known, "{}", target.workload);
+        }
+    }
+
+    #[test]
+    fn bounds_hold_at_their_edge() {
+        assert!(Bound::AtMost(0.6).holds(0.6) && !Bound::AtMost(0.6).holds(0.61));
+        assert!(Bound::AtLeast(1.3).holds(1.3) && !Bound::AtLeast(1.3).holds(1.29));
+    }
+}

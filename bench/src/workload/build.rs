@@ -1,0 +1,179 @@
+//! `build`: compiles all C files of a tree, several at a time, as `make -j` would.
+//!
+//! The objects go to a directory that is removed at the end. Their checksum says whether the compiler came to the same
+//! as elsewhere: it depends on the objects' bytes and names, and on nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::random::mix;
+
+use super::print_line;
+
+/// Options of `build`.
+#[derive(Args, Debug)]
+pub struct Build {
+    /// The tree, also searched for headers.
+    tree: PathBuf,
+    /// Compilers at a time.
+    #[arg(long, short, default_value_t = 1)]
+    jobs: usize,
+    /// The compiler.
+    #[arg(long, default_value = "cc")]
+    cc: String,
+    /// Fail unless the checksum of the objects is this.
+    #[arg(long)]
+    expect: Option<String>,
+}
+
+/// A directory for objects, removed on drop.
+struct Objects(PathBuf);
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(super) fn run(options: &Build) -> Result<(), String> {
+    let mut sources = Vec::new();
+    find_sources(&options.tree, &mut sources)?;
+    sources.sort();
+    if sources.is_empty() {
+        return Err(format!("{} has no C files", options.tree.display()));
+    }
+    let name = format!("vswap-build-{}", std::process::id());
+    let objects = Objects(std::env::temp_dir().join(name));
+    std::fs::create_dir(&objects.0)
+        .map_err(|error| format!("cannot make {}: {error}", objects.0.display()))?;
+    let begun = Instant::now();
+    compile_all(options, &sources, &objects)?;
+    let wall_s = begun.elapsed().as_secs_f64();
+    let checksum = checksum(&sources, &objects)?;
+    let files = sources.len();
+    let peak_bytes = compiler_peak_bytes();
+    print_line(&format!(
+        "{}{}",
+        format_args!(r#"{{"phase":"compile","files":{files},"wall_s":{wall_s:.3},"#),
+        format_args!(r#""checksum":"{checksum}","compiler_bytes":{peak_bytes}}}"#)
+    ));
+    match &options.expect {
+        Some(expected) if *expected != checksum => Err(format!(
+            "wrong objects: their checksum is {checksum}, expected {expected}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn find_sources(dir: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    let cannot = |error| format!("cannot read {}: {error}", dir.display());
+    for entry in std::fs::read_dir(dir).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.is_dir() {
+            find_sources(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "c") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn compile_all(options: &Build, sources: &[PathBuf], objects: &Objects) -> Result<(), String> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = compile(options, source, &objects.0.join(object_name(source))) {
+                // Nobody begins another one.
+                next.store(sources.len(), Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.jobs.max(1))
+            .map(|_| scope.spawn(worker))
+            .collect();
+        let ended = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+        });
+        // All of them, so that no compiler is left.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+fn compile(options: &Build, source: &Path, object: &Path) -> Result<(), String> {
+    let mut compiler = Command::new(&options.cc);
+    compiler.args(["-O3", "-w", "-c", "-I"]).arg(&options.tree);
+    compiler.arg(source).arg("-o").arg(object);
+    let output = compiler
+        .output()
+        .map_err(|error| format!("cannot run the compiler {}: {error}", options.cc))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} of {}: {}\n{}",
+        options.cc,
+        source.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    ))
+}
+
+fn object_name(source: &Path) -> PathBuf {
+    Path::new(source.file_stem().unwrap_or_default()).with_extension("o")
+}
+
+/// A checksum of all objects in the order of their sources. It guards against damage, not against malice.
+fn checksum(sources: &[PathBuf], objects: &Objects) -> Result<String, String> {
+    let mut sum = 0;
+    for source in sources {
+        let path = objects.0.join(object_name(source));
+        let bytes = std::fs::read(&path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            sum = mix(sum ^ u64::from_le_bytes(word));
+        }
+        sum = mix(sum ^ bytes.len() as u64);
+    }
+    Ok(format!("{sum:016x}"))
+}
+
+/// Memory that the largest process of a compiler had.
+fn compiler_peak_bytes() -> u64 {
+    // SAFETY: an all-zero rusage is valid, and a valid place for the result.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_have_a_checksum_of_their_bytes() {
+        let dir = std::env::temp_dir().join(format!("vswap-build-test-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let objects = Objects(dir);
+        let sources = [PathBuf::from("tree/a.c"), PathBuf::from("tree/b.c")];
+        std::fs::write(objects.0.join("a.o"), b"0123456789").unwrap();
+        std::fs::write(objects.0.join("b.o"), b"x").unwrap();
+        let before = checksum(&sources, &objects).unwrap();
+        assert_eq!(checksum(&sources, &objects).unwrap(), before);
+        std::fs::write(objects.0.join("b.o"), b"y").unwrap();
+        assert_ne!(checksum(&sources, &objects).unwrap(), before);
+    }
+}
