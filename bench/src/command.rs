@@ -1,10 +1,8 @@
 //! Runs one command at a time to its end, and leaves nothing of it behind.
 //!
-//! The command has a process group of its own. Interrupts and time-outs end what the command
-//! started first, so that a script whose command ended goes on to its clean-up (swapping off fails
-//! while the memory is still in use); then all of the group with SIGTERM; and with SIGKILL when
-//! that takes too long. [`Supervisor::new`] has to be called before threads are made: it blocks the
-//! signals that it waits for.
+//! The command has a process group of its own, as a shell would give it. Interrupts and time-outs end all of it with
+//! SIGTERM, and with SIGKILL when that takes too long. [`Supervisor::new`] has to be called before threads are made: it
+//! blocks the signals that it waits for.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -14,10 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How often a time-out is looked at when no signal arrives.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a command may take to end after what it started has ended; swapping off takes a while.
-const CLEANUP_GRACE: Duration = Duration::from_secs(20);
-/// How long it may take from the first SIGTERM to the end.
-const TERM_GRACE: Duration = Duration::from_secs(40);
+/// How long it may take from SIGTERM to the end: memory that is in swap takes a while to be freed.
+const TERM_GRACE: Duration = Duration::from_secs(20);
 
 /// A command that ended.
 #[derive(Debug)]
@@ -210,13 +206,10 @@ impl Supervisor {
                         RunError::TimedOut(timeout)
                     };
                     ending = Some((why, Instant::now()));
-                    signal_descendants(pid, libc::SIGTERM);
+                    kill_group(pid, libc::SIGTERM);
                 }
                 Some((_, since)) if since.elapsed() > TERM_GRACE => {
                     kill_group(pid, libc::SIGKILL);
-                }
-                Some((_, since)) if since.elapsed() > CLEANUP_GRACE => {
-                    kill_group(pid, libc::SIGTERM);
                 }
                 _ => {}
             }
@@ -234,7 +227,7 @@ impl Supervisor {
             if let Some((status, _)) = reap(driver.pid)? {
                 break status;
             }
-            if !well || since.elapsed() > CLEANUP_GRACE || self.asked_to_end(TICK) {
+            if !well || since.elapsed() > TERM_GRACE || self.asked_to_end(TICK) {
                 kill_group(driver.pid, libc::SIGKILL);
             }
         };
@@ -269,27 +262,6 @@ impl Default for Supervisor {
 pub fn kill_group(group: i32, signal: i32) {
     // SAFETY: the group was made for a child of this process; a group that is gone is no error.
     unsafe { libc::kill(-group, signal) };
-}
-
-/// Sends a signal to all processes of a group but its leader.
-fn signal_descendants(group: i32, signal: i32) {
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
-            continue;
-        };
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // After the name in parentheses: state, parent, group.
-        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
-        let found = fields.and_then(|mut fields| fields.nth(2)?.parse::<i32>().ok());
-        if pid != group && found == Some(group) {
-            // SAFETY: the process is a member of the group that was made for the command.
-            unsafe { libc::kill(pid, signal) };
-        }
-    }
 }
 
 /// Status and CPU seconds of a child if it has ended.
@@ -356,7 +328,10 @@ mod tests {
         let mark = std::env::temp_dir().join(format!("vswap-bench-test-{}", std::process::id()));
         let mut command = Command::new("sh");
         command
-            .args(["-c", "sleep 60; echo cleaned > \"$0\""])
+            .args([
+                "-c",
+                "trap 'echo cleaned > \"$0\"; exit' TERM; sleep 60 & wait",
+            ])
             .arg(&mark);
         let start = Instant::now();
         let result = supervisor.run(&mut command, Duration::from_millis(300));

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::{Ended, RunError, Supervisor};
+use crate::content::Kind;
 use crate::kernel_swap::{Backing, Host, KernelSwap, Limits};
 
 mod html;
@@ -41,6 +42,8 @@ const KIB: usize = 1024;
 const AREA_BYTES: u64 = 12 << 30;
 /// How often content shrinks at least, where vswap's share has to be guessed.
 const COMPRESSION_AT_LEAST: usize = 2;
+/// What keeping pages that do not shrink takes beside them, as a part of them.
+const RANDOM_TABLES_SHARE: usize = 20;
 
 /// Runs what `options` ask for, prints the result and writes the files. `program` is this program. False when a run
 /// failed.
@@ -136,7 +139,11 @@ impl Bench<'_> {
     fn run_job(&mut self, job: &Job) -> Result<(), RunError> {
         let mut progress = Progress {
             samples: Samples::default(),
-            sides: self.options.sides(job.sides),
+            sides: if job.is_alone {
+                vec![Side::Native]
+            } else {
+                self.options.sides(job.sides)
+            },
             totals: BTreeMap::new(),
         };
         let ended = self.run_rounds(job, &mut progress);
@@ -207,7 +214,7 @@ impl Bench<'_> {
             return (ended, None, None);
         };
         let known = progress.totals.get(&backing).copied();
-        let ram = known.unwrap_or_else(|| guessed_total(job));
+        let ram = known.unwrap_or_else(|| guessed_total(job, self.options.content));
         let summary = std::env::temp_dir().join(format!("vswap-bench-{}", std::process::id()));
         let mut command = self.vswap(side, ram, &summary);
         command.arg("--").args(&job.command);
@@ -302,11 +309,15 @@ fn record(
 
 /// What vswap gets where no side of the kernel has told: as much as would remain beside the limit when compressed. A
 /// command of which nobody knows what it needs gets the limit.
-fn guessed_total(job: &Job) -> usize {
-    let beside = job
-        .needs_bytes
-        .map_or(0, |bytes| bytes.saturating_sub(job.ram_bytes));
-    job.ram_bytes + beside / COMPRESSION_AT_LEAST
+fn guessed_total(job: &Job, content: Kind) -> usize {
+    let needs = job.needs_bytes.unwrap_or(0);
+    let beside = needs.saturating_sub(job.ram_bytes);
+    job.ram_bytes
+        + match content {
+            // It does not shrink at all, and where it lies takes memory too.
+            Kind::Random => beside + beside / RANDOM_TABLES_SHARE,
+            _ => beside / COMPRESSION_AT_LEAST,
+        }
 }
 
 #[expect(

@@ -1,13 +1,13 @@
 //! Workloads that verify what they wrote, and runs of them on vswap and on the kernel's swap side by side.
 //!
 //! Neither knows how vswap works: a workload sees its own memory and a clock, a comparison sees commands and what they
-//! print. That is what lets their figures judge the rest. The one program that does know the engine,
-//! `vswap-engine-bench`, measures it by itself and brings what it needs along; of the engine's own, the library uses
-//! the header that a swap area begins with.
+//! print. That is what lets their figures judge the rest. The one part that does know the engine, `engine_bench`,
+//! measures it by itself; of the engine's own, the others use the header that a swap area begins with.
 
 pub mod command;
 pub mod compare;
 pub mod content;
+pub mod engine_bench;
 pub mod kernel_swap;
 pub mod measure;
 pub mod random;

@@ -11,11 +11,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::content::{Content, Kind};
+use crate::engine_bench;
 use crate::measure::{Phase, Stage};
 use crate::region::{HugePages, PAGE_BYTES, PAGE_WORDS, Region};
 use crate::size::parse_bytes;
 
 mod build;
+mod device;
 mod fork;
 mod memhog;
 mod phases;
@@ -47,6 +49,11 @@ pub enum Workload {
     Build(build::Build),
     /// Load a redis server, read it back in several ways, and end it.
     RedisClient(redis::RedisClient),
+    /// What fio gets from a disk, in order.
+    Device(device::Device),
+    /// The engine by itself.
+    #[command(subcommand)]
+    Engine(engine_bench::Command),
 }
 
 #[derive(Args, Debug)]
@@ -288,6 +295,8 @@ impl Workload {
             Self::Usemem(options) => return usemem::run_all(options),
             Self::Build(options) => return verdict(build::run(options)),
             Self::RedisClient(options) => return verdict(redis::run(options)),
+            Self::Device(options) => return verdict(device::run(options)),
+            Self::Engine(command) => return command.run(),
         };
         match result {
             Ok(Ok(())) => ExitCode::SUCCESS,

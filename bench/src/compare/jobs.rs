@@ -22,6 +22,7 @@ const SUBCOMMAND: &str = "bench-workload";
 /// Sides of workloads for memory, and of those for disks.
 const MEMORY: &[On] = &[On::Vswap, On::Zram];
 const DISK: &[On] = &[On::Vswap, On::File];
+const ALONE: &[On] = &[On::Native];
 const FITTING: &[On] = &[On::Vswap, On::Native];
 /// What `disk` uses of the memory that was asked for: a random access there takes ten times as long.
 const DISK_SHARE: usize = 4;
@@ -41,6 +42,8 @@ pub(super) struct Job {
     pub(super) needs_bytes: Option<usize>,
     /// Sides, unless others are asked for.
     pub(super) sides: &'static [On],
+    /// Whether others must not be asked for.
+    pub(super) is_alone: bool,
     /// Where it keeps its files.
     scratch: Option<Scratch>,
 }
@@ -204,6 +207,21 @@ pub(super) const NAMED: &[Named] = &[
         make: |maker| Ok(maker.disk()),
     },
     Named {
+        name: "device",
+        about: "what fio gets from the disk that disk is on",
+        make: programs::device,
+    },
+    Named {
+        name: "areas",
+        about: "the engine alone: four areas that take turns, and one after the other",
+        make: |maker| Ok(maker.engine("areas")),
+    },
+    Named {
+        name: "metadata",
+        about: "the engine alone: tables of an idle area of 1 TiB, and of full ones",
+        make: |maker| Ok(maker.engine("metadata")),
+    },
+    Named {
         name: "fits",
         about: "fill-read-write with more memory than it uses, beside a run without vswap",
         make: |maker| Ok(maker.fits()),
@@ -272,6 +290,7 @@ pub(super) fn of_command(options: &Options) -> Job {
         driver: None,
         needs_bytes: None,
         sides: MEMORY,
+        is_alone: false,
         scratch: None,
     }
 }
@@ -296,6 +315,7 @@ impl Maker<'_> {
             ram_bytes: self.options.ram(),
             needs_bytes: Some(self.options.size()),
             sides: MEMORY,
+            is_alone: false,
             scratch: None,
         }
     }
@@ -356,6 +376,24 @@ impl Maker<'_> {
             ram_bytes: ram,
             sides: DISK,
             ..self.filling("fill-read-write", bytes, &["--count", &count])
+        }
+    }
+
+    /// A measurement of the engine, which swaps by itself.
+    fn engine(&self, what: &str) -> Job {
+        let quick = self.options.quick.then_some("--quick");
+        let mut words = vec![what, "--phases", "--rounds", "1"];
+        words.extend(quick);
+        self.alone("engine", &words)
+    }
+
+    /// A job without any swap, whichever sides were asked for.
+    fn alone(&self, workload: &str, words: &[&str]) -> Job {
+        Job {
+            needs_bytes: None,
+            sides: ALONE,
+            is_alone: true,
+            ..self.own(workload, words)
         }
     }
 

@@ -16,8 +16,10 @@ const ROUNDS_HEIGHT: u32 = 260;
 /// Room for the rows' names.
 const NAMES_WIDTH: u32 = 190;
 const LABEL_PX: u32 = 14;
-/// The axis of ratios goes at least this far, so that the line at 1 is never at the edge.
-const RATIO_AT_LEAST: f64 = 1.5;
+/// The axis of ratios is logarithmic, so that half and twice are as far from 1. It goes at least to the first of these
+/// and its inverse, and at most to the second; what lies beyond, such as a hit beside a fault, is drawn at the edge.
+const RATIO_AT_LEAST: f64 = 4.0;
+const RATIO_AT_MOST: f64 = 100.0;
 /// Room above the highest round, for the legend.
 const HEADROOM: f64 = 1.5;
 /// Distinguishable also for those who see few colours.
@@ -39,18 +41,7 @@ pub(super) fn ratios(
     samples: &Samples,
     (ours, theirs): (Side, Side),
 ) -> Result<Option<String>, DrawError> {
-    let ratio = |row: &Row| {
-        let ratio = row.ratio(ours, theirs)?;
-        let median = ratio.of_medians;
-        let alone = Spread {
-            min: median,
-            median,
-            max: median,
-        };
-        let rounds = ratio.of_rounds.unwrap_or(alone);
-        Some((row.name.clone(), Spread { median, ..rounds }))
-    };
-    let rows: Vec<(String, Spread)> = samples.rows().iter().filter_map(ratio).collect();
+    let rows = ratio_rows(samples, ours, theirs);
     if rows.is_empty() {
         return Ok(None);
     }
@@ -58,15 +49,20 @@ pub(super) fn ratios(
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        let highest = rows
+        let farthest = |reach: f64, (_, ratio): &(String, Spread)| {
+            let below = 1.0 / ratio.min.max(f64::MIN_POSITIVE);
+            reach.max(ratio.max).max(below)
+        };
+        let reach = rows
             .iter()
-            .map(|(_, ratio)| ratio.max)
-            .fold(RATIO_AT_LEAST, f64::max);
+            .fold(RATIO_AT_LEAST, farthest)
+            .min(RATIO_AT_MOST);
+        let (first, last) = (1.0 / reach, reach);
         let mut axes = ChartBuilder::on(&root)
             .margin(8)
             .x_label_area_size(40)
             .y_label_area_size(NAMES_WIDTH)
-            .build_cartesian_2d(0.0..highest * 1.05, at(rows.len()) - 0.5..-0.5)?;
+            .build_cartesian_2d((first..last).log_scale(), at(rows.len()) - 0.5..-0.5)?;
         axes.configure_mesh()
             .disable_y_mesh()
             .light_line_style(WHITE)
@@ -76,6 +72,7 @@ pub(super) fn ratios(
                 let index = (0..rows.len()).find(|&index| (at(index) - y).abs() < 0.01);
                 index.map_or_else(String::new, |index| rows[index].0.clone())
             })
+            .x_label_formatter(&|ratio| format!("{ratio}"))
             .x_desc(format!("{ours} / {theirs}"))
             .label_style(("sans-serif", LABEL_PX))
             .axis_desc_style(("sans-serif", LABEL_PX))
@@ -88,14 +85,34 @@ pub(super) fn ratios(
                 .map(|(index, (_, ratio))| (at(index), ratio))
         };
         axes.draw_series(placed().map(|(y, ratio)| {
-            PathElement::new([(ratio.min, y), (ratio.max, y)], COLORS[0].stroke_width(2))
+            let ends = [
+                (ratio.min.clamp(first, last), y),
+                (ratio.max.clamp(first, last), y),
+            ];
+            PathElement::new(ends, COLORS[0].stroke_width(2))
         }))?;
-        axes.draw_series(
-            placed().map(|(y, ratio)| Circle::new((ratio.median, y), 5, COLORS[0].filled())),
-        )?;
+        axes.draw_series(placed().map(|(y, ratio)| {
+            Circle::new((ratio.median.clamp(first, last), y), 5, COLORS[0].filled())
+        }))?;
         root.present()?;
     }
     Ok(Some(svg))
+}
+
+/// Names of rows and the spreads of their ratios, around the ratio of the medians.
+fn ratio_rows(samples: &Samples, ours: Side, theirs: Side) -> Vec<(String, Spread)> {
+    let ratio = |row: &Row| {
+        let ratio = row.ratio(ours, theirs)?;
+        let median = ratio.of_medians;
+        let alone = Spread {
+            min: median,
+            median,
+            max: median,
+        };
+        let rounds = ratio.of_rounds.unwrap_or(alone);
+        Some((row.name.clone(), Spread { median, ..rounds }))
+    };
+    samples.rows().iter().filter_map(ratio).collect()
 }
 
 /// The wall times of all sides, round by round: whether the machine drifted.

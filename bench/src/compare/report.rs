@@ -142,7 +142,7 @@ impl fmt::Display for Report {
         }
         let verdicts = verdicts(self);
         if !verdicts.is_empty() {
-            writeln!(f, "\n{:<32} {:>10} {:>10}", "target", "wanted", "measured")?;
+            writeln!(f, "\n{:<36} {:>10} {:>10}", "target", "wanted", "measured")?;
         }
         for verdict in &verdicts {
             writeln!(f, "{verdict}")?;

@@ -10,13 +10,15 @@ use crate::spread::Spread;
 use super::side::Side;
 
 /// Figures of a phase that are compared, as workloads print them, and how the table names them.
-const METRICS: [(&str, &str); 6] = [
+const METRICS: [(&str, &str); 8] = [
     ("us_per_op", "us/op"),
     ("p50_us", "p50 us"),
     ("p99_us", "p99 us"),
     ("p999_us", "p99.9 us"),
     ("kb_per_s", "KB/s"),
     ("ops_per_s", "ops/s"),
+    ("mib", "MiB"),
+    ("bytes_per_slot", "bytes/slot"),
 ];
 /// Figures of a line that is of no phase.
 const SINGLE: [(&str, &str); 1] = [("lz4_ratio", "lz4 ratio of the content")];

@@ -11,6 +11,8 @@ use super::side::Side;
 
 const ZRAM: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Kernel(Backing::Zram));
 const FILE: (Side, Side) = (Side::Vswap(Backing::File), Side::Kernel(Backing::File));
+/// Bytes of a page in the unit of throughput.
+const PAGE_KB: f64 = 4.0;
 const NATIVE: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Native);
 
 /// A figure that is wanted.
@@ -30,6 +32,8 @@ enum Figure {
     Ratio((Side, Side)),
     /// The median itself.
     Of(Side),
+    /// Throughput of pages over that of this row of `device`.
+    OfDevice(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +83,14 @@ const fn of(what: &'static str, row: &'static str, bound: f64) -> Target {
     Target {
         figure: Figure::Of(Side::Vswap(Backing::Zram)),
         ..at_most(what, "fill-read-write", row, bound)
+    }
+}
+
+/// A share of what the device gives.
+const fn of_device(what: &'static str, row: &'static str, device_row: &'static str) -> Target {
+    Target {
+        figure: Figure::OfDevice(device_row),
+        ..at_least(what, "disk", row, 0.8)
     }
 }
 
@@ -149,6 +161,16 @@ const TARGETS: &[Target] = &[
             0.5,
         ),
     ),
+    of_device(
+        "disk: fill, share of what fio gets",
+        "fill us/op",
+        "write KB/s",
+    ),
+    of_device(
+        "disk: sequential read, share of fio",
+        "seq_read us/op",
+        "read KB/s",
+    ),
     of("swap-in, p50 of all faults, us", "vswap fault p50 us", 5.0),
     of("swap-in, p99 of all faults, us", "vswap fault p99 us", 30.0),
     at_most(
@@ -173,6 +195,11 @@ impl Figure {
         match self {
             Self::Ratio((ours, theirs)) => row.ratio(ours, theirs).map(|ratio| ratio.of_medians),
             Self::Of(side) => row.spread(side).map(|spread| spread.median),
+            Self::OfDevice(of_device) => {
+                let us = row.spread(FILE.0)?.median;
+                let device = report.workload("device")?.samples.row(of_device)?;
+                Some(PAGE_KB * 1e6 / us / device.spread(Side::Native)?.median)
+            }
         }
     }
 }
@@ -223,6 +250,7 @@ impl Verdict {
         match self.target.figure {
             Figure::Ratio((ours, theirs)) => format!("{workload}: {row}, {ours}/{theirs}"),
             Figure::Of(side) => format!("{workload}: {row}, {side}"),
+            Figure::OfDevice(of) => format!("{workload}: {row}, as throughput, / device: {of}"),
         }
     }
 
@@ -259,7 +287,7 @@ impl fmt::Display for Verdict {
             .measured
             .map_or("-".to_owned(), |figure| format!("{figure:.2}"));
         let (what, wanted) = (self.what(), self.wanted());
-        write!(f, "{what:<32} {wanted:>10} {measured:>10}  {}", self.word())
+        write!(f, "{what:<36} {wanted:>10} {measured:>10}  {}", self.word())
     }
 }
 

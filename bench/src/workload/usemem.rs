@@ -6,15 +6,18 @@
 //! the mean time to touch a page and the mean time to free one.
 
 use std::io;
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
+
 use crate::random::Random;
 use crate::region::{HugePages, PAGE_BYTES, PAGE_WORDS, Region};
 use crate::size::parse_bytes;
-use clap::Args;
 
+use super::phases::share;
 use super::print_line;
 
 /// How often a task at a barrier looks for the others.
@@ -33,6 +36,9 @@ pub struct Usemem {
     /// Number of tasks, each a process.
     #[arg(short = 'n', long, default_value_t = 1)]
     nproc: usize,
+    /// Threads of each task, which share its memory among them.
+    #[arg(short = 't', long, default_value_t = 1)]
+    thread: usize,
     /// Print how long the start took, and leave it out of the figures.
     #[arg(long)]
     init_time: bool,
@@ -206,7 +212,7 @@ fn task(options: &Usemem, board: &Board, number: usize, start: Instant) -> io::R
         touch(
             options,
             &region,
-            Random::new(options.random_seed ^ turn << 32 ^ number as u64),
+            options.random_seed ^ turn << 32 ^ number as u64,
         );
     }
     let usecs = micros(start.elapsed()).max(1);
@@ -229,17 +235,39 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn touch(options: &Usemem, region: &Region, mut random: Random) {
+/// Goes over all words once, each thread over its share.
+fn touch(options: &Usemem, region: &Region, seed: u64) {
+    let (words, threads) = (options.size / 8, options.thread.max(1));
+    let of_thread = |thread: usize| {
+        let share = share(words, thread, threads);
+        touch_words(
+            options,
+            region,
+            share,
+            Random::new(seed ^ (thread as u64) << 48),
+        );
+    };
+    if threads == 1 {
+        return of_thread(0);
+    }
+    let of_thread = &of_thread;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || of_thread(thread));
+        }
+    });
+}
+
+fn touch_words(options: &Usemem, region: &Region, words: Range<usize>, mut random: Random) {
     let start = region.page(0);
-    let words = options.size / 8;
     let mut sum = 0u64;
-    for turn in 0..words {
+    for turn in words.clone() {
         let index = if options.random {
-            random.below(words)
+            words.start + random.below(words.len())
         } else {
             turn
         };
-        // SAFETY: the index is below the words of the region, which this task alone uses.
+        // SAFETY: the index is below the words of the region, and in the share of this thread alone.
         unsafe {
             let word = start.add(index);
             if options.readonly {

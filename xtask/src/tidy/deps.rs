@@ -50,7 +50,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-bench",
-        // For `vswap-engine-bench`, which measures the one on the other's memory; and for the header of an area.
+        // For `engine_bench`, which measures the one on the other's memory; and for the header of an area.
         may_use: &["vswap-engine", "vswap-sys"],
         may_call_kernel: true,
     },

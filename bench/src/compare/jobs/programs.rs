@@ -125,6 +125,16 @@ fn fetched_sources() -> Result<PathBuf, String> {
     })
 }
 
+/// fio on the disk, with as much as `disk` uses.
+pub(super) fn device(maker: &Maker) -> Result<Job, Unable> {
+    let fio = program("fio", "fio")?;
+    let (size, _) = maker.share(super::DISK_SHARE);
+    let mut job = maker.alone("device", &["--size", &size.to_string()]);
+    job.command.push(maker.options.swap_dir.clone().into());
+    job.command.extend(["--fio".into(), fio.into()]);
+    Ok(job)
+}
+
 /// A script with a library of Python.
 pub(super) fn python(maker: &Maker, library: &str, script: &str) -> Result<Job, Unable> {
     let interpreter = interpreter(maker, library)?;

@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use vswap_bench::spread::Spread;
-
-use crate::metadata::{KERNEL, TIB_SLOTS, of_page};
-use crate::plan::THREADS;
-use crate::record::{AreaSample, Results, Sample, Weight, distinct, spread};
+use crate::engine_bench::metadata::{KERNEL, TIB_SLOTS, of_page};
+use crate::engine_bench::plan::THREADS;
+use crate::engine_bench::record::{AreaSample, Results, Sample, Weight, distinct, spread};
+use crate::spread::Spread;
 
 const MIB: f64 = (1 << 20) as f64;
 /// Beyond so many threads a small machine has fewer processors; the last column's ratio is taken to it.
@@ -223,7 +222,7 @@ fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Cell;
+    use crate::engine_bench::cell::Cell;
 
     #[test]
     fn rounds_become_a_median_and_a_spread() {

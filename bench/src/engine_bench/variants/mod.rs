@@ -71,7 +71,7 @@ impl Word {
 
 #[cfg(test)]
 mod tests {
-    use vswap_bench::random::Random;
+    use crate::random::Random;
 
     use super::*;
 

@@ -7,9 +7,9 @@ use vswap_engine::{
     Written,
 };
 
-use crate::Failure;
-use crate::cell::cpus;
-use crate::pages::MappedPages;
+use crate::engine_bench::Failure;
+use crate::engine_bench::cell::cpus;
+use crate::engine_bench::pages::MappedPages;
 
 /// An engine that keeps pages in frames, as zeros and in areas, and compresses nothing.
 pub(crate) fn without_pool(frames: usize) -> Config {

@@ -3,15 +3,15 @@
 //! An order-0 slot cannot be had without a frame, so allocation takes one; what the frame costs by itself is measured
 //! beside it. Each thread goes through entries of its own shuffle, so that neighbours in time are none in memory.
 
-use vswap_bench::random::Random;
 use vswap_engine::{Codec, Config, Engine, Entry, PAGE_BYTES, Page, Scratch, SwapIn};
 
-use crate::Failure;
-use crate::cell::{BATCH, Cell, Meter, cpu};
-use crate::pages::fill_words;
-use crate::plan::{Plan, THREADS, in_order};
-use crate::record::Sample;
-use crate::setup::{self, swap_out};
+use crate::engine_bench::Failure;
+use crate::engine_bench::cell::{BATCH, Cell, Meter, cpu};
+use crate::engine_bench::pages::fill_words;
+use crate::engine_bench::plan::{Plan, THREADS, in_order};
+use crate::engine_bench::record::Sample;
+use crate::engine_bench::setup::{self, swap_out};
+use crate::random::Random;
 
 /// Entries of each kind: 32 MiB of pages. Words, backing words and frame states together fit a second-level cache.
 const ENTRIES: usize = 8192;

@@ -6,11 +6,11 @@ use vswap_engine::{
     Engine, Entry, GroupId, GroupLimits, PRIORITY_DEFAULT, Page, Storage, StorageError, Written,
 };
 
-use crate::Failure;
-use crate::pages::{MappedPages, resident_bytes};
-use crate::plan::Plan;
-use crate::record::Weight;
-use crate::setup::{engine, swap_on, swap_out_of, without_pool, write_out};
+use crate::engine_bench::Failure;
+use crate::engine_bench::pages::{MappedPages, resident_bytes};
+use crate::engine_bench::plan::Plan;
+use crate::engine_bench::record::Weight;
+use crate::engine_bench::setup::{engine, swap_on, swap_out_of, without_pool, write_out};
 
 /// Slots of 1 TiB.
 pub(crate) const TIB_SLOTS: u64 = 1 << 28;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
-use vswap_bench::spread::Spread;
 
-use crate::Failure;
-use crate::plan::THREADS;
-use crate::record::{AreaSample, Results, Sample, distinct, spread};
+use crate::engine_bench::Failure;
+use crate::engine_bench::plan::THREADS;
+use crate::engine_bench::record::{AreaSample, Results, Sample, distinct, spread};
+use crate::spread::Spread;
 
 /// Size of one panel in pixels: two beside each other are as wide as a page of documentation shows them.
 const PANEL: (u32, u32) = (560, 440);

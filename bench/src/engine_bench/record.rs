@@ -1,9 +1,9 @@
 //! What is measured, as it is kept in a file: samples of single rounds, from which tables and plots are made.
 
 use serde::{Deserialize, Serialize};
-use vswap_bench::spread::Spread;
 
-use crate::cell::{Cell, cpus};
+use crate::engine_bench::cell::{Cell, cpus};
+use crate::spread::Spread;
 
 /// What the names of loads begin with that all variants had.
 pub(crate) const ABLATION: &str = "ablation: ";

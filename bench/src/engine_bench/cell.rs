@@ -8,9 +8,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use vswap_bench::measure::{Latencies, ticks, ticks_per_us};
 
-use crate::Failure;
+use crate::engine_bench::Failure;
+use crate::measure::{Latencies, ticks, ticks_per_us};
 
 /// Operations of a batch: the clock's share falls below half a nanosecond, and a batch of the slowest operation is
 /// still far shorter than a scheduler's slice.

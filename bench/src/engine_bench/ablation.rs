@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vswap_bench::random::Random;
-
-use crate::Failure;
-use crate::cell::{BATCH, Cell, Meter, cpu, cpus};
-use crate::plan::{Plan, THREADS, in_order};
-use crate::record::{ABLATION, Sample};
-use crate::variants::{CountMap, GlobalTree, Real, SlotCache, SwapTable, Variant};
+use crate::engine_bench::Failure;
+use crate::engine_bench::cell::{BATCH, Cell, Meter, cpu, cpus};
+use crate::engine_bench::plan::{Plan, THREADS, in_order};
+use crate::engine_bench::record::{ABLATION, Sample};
+use crate::engine_bench::variants::{CountMap, GlobalTree, Real, SlotCache, SwapTable, Variant};
+use crate::random::Random;
 
 /// Slots that all threads together hold: 64 MiB of pages, 32 clusters. The same for any number of threads, so that more
 /// threads do not mean more cache misses.

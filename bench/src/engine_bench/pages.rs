@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use vswap_engine::{PAGE_BYTES, Page, PageSource};
 use vswap_sys::memory::{HugePages, PageArena};
 
-use crate::Failure;
+use crate::engine_bench::Failure;
 
 /// Address space of one engine; only what is used takes memory. 64 GiB: ten times what the largest table needs.
 const RESERVATION_BYTES: usize = 1 << 36;

@@ -7,18 +7,18 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use vswap_bench::random::Random;
 use vswap_engine::{
     Engine, Entry, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch, Storage, StorageError,
     Written,
 };
 
-use crate::Failure;
-use crate::cell::{cpu, together};
-use crate::pages::fill_words;
-use crate::plan::{Plan, THREADS, in_order};
-use crate::record::AreaSample;
-use crate::setup::{self, swap_on, swap_out, without_pool, write_out};
+use crate::engine_bench::Failure;
+use crate::engine_bench::cell::{cpu, together};
+use crate::engine_bench::pages::fill_words;
+use crate::engine_bench::plan::{Plan, THREADS, in_order};
+use crate::engine_bench::record::AreaSample;
+use crate::engine_bench::setup::{self, swap_on, swap_out, without_pool, write_out};
+use crate::random::Random;
 
 /// As many as in the kernel's comparison.
 const AREAS: usize = 4;

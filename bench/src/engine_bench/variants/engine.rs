@@ -3,8 +3,8 @@
 use vswap_engine::{Config, Engine, Entry, GroupId, Lookup, Shadow};
 
 use super::{FRAMES, Variant};
-use crate::Failure;
-use crate::setup::{self, without_pool};
+use crate::engine_bench::Failure;
+use crate::engine_bench::setup::{self, without_pool};
 
 /// The engine.
 #[derive(Debug)]
