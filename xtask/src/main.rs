@@ -3,10 +3,12 @@
 //! A verb is a list of steps. Each step prints its name and its time; the first that fails ends the run and
 //! names the command that repeats it; a table comes last. Continuous integration runs `cargo xtask ci` and
 //! nothing else, so what passes there passes here. This program builds, runs and reads; the only file of the
-//! tree that it ever writes is `unsafe-counts.txt`, and that only when told to.
+//! tree that it ever writes is `unsafe-counts.txt`, and that only when told to; `bench-ab` has git make a worktree
+//! below `target`.
 
 #![forbid(unsafe_code)]
 
+mod bench_ab;
 mod checks;
 mod command;
 mod fuzz;
@@ -78,6 +80,10 @@ const VERBS: &[(&str, &str)] = &[
         "victims and stress-ng under constant eviction; --minutes N, 10 unless told",
     ),
     (
+        "bench-ab",
+        "vswap of this tree beside that of another commit: bench-ab BASE [ARGUMENTS OF vswap bench]",
+    ),
+    (
         "unsafe-counts",
         "print the unsafe blocks per crate; --write records them",
     ),
@@ -113,6 +119,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "ci" => no_options(checks::ci())?,
         "soak" => soak::steps(soak::minutes(rest)?),
         "fuzz" => vec![fuzz::step(fuzz::search(rest)?)],
+        "bench-ab" => return bench_ab::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
             Some(step) => no_options(vec![step])?,
@@ -146,7 +153,7 @@ mod tests {
     #[test]
     fn every_listed_verb_is_known() {
         for (verb, _) in VERBS {
-            let known = matches!(*verb, "ci" | "soak" | "fuzz" | "unsafe-counts");
+            let known = matches!(*verb, "ci" | "soak" | "fuzz" | "bench-ab" | "unsafe-counts");
             assert!(
                 known || checks::by_name(verb).is_some(),
                 "{verb} is listed and not known"
