@@ -82,7 +82,11 @@ fn write_targets(out: &mut String, verdicts: &[Verdict]) -> std::fmt::Result {
 fn write_workload(out: &mut String, result: &WorkloadResult) -> std::fmt::Result {
     let samples = &result.samples;
     writeln!(out, "<h2 id=\"{0}\">{0}</h2>", text(&result.name))?;
-    writeln!(out, "<p><code>{}</code></p>", text(&result.command))?;
+    let (command, limit) = (text(&result.command), result.limit());
+    writeln!(
+        out,
+        "<p><code>{command}</code> <span class=\"note\">{limit}</span></p>"
+    )?;
     write_table(out, samples)?;
     for (side, count) in samples.failed() {
         writeln!(

@@ -113,6 +113,12 @@ impl Options {
         self.ram.unwrap_or(default)
     }
 
+    /// The same, where it was told.
+    #[must_use]
+    pub const fn ram_told(&self) -> Option<usize> {
+        self.ram
+    }
+
     /// Memory that a workload uses.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -26,6 +26,13 @@ pub(super) struct WorkloadResult {
     pub(super) samples: Samples,
 }
 
+impl WorkloadResult {
+    /// What the kernel's group may have, for a person.
+    pub(super) fn limit(&self) -> String {
+        format!("limit {} MiB", self.ram_bytes >> 20)
+    }
+}
+
 /// A workload or a side of one that was not run.
 #[derive(Debug, PartialEq)]
 pub(super) struct LeftOut {
@@ -137,7 +144,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
         for result in &self.workloads {
-            writeln!(f, "\n{}: {}", result.name, result.command)?;
+            writeln!(
+                f,
+                "\n{} ({}): {}",
+                result.name,
+                result.limit(),
+                result.command
+            )?;
             table::write(f, &result.samples)?;
         }
         let verdicts = verdicts(self);

@@ -20,9 +20,10 @@ const REDIS_SHARE: usize = 4;
 const PYTHON_SHARE: usize = 2;
 /// Memory of a row at the peak of the Python workloads: table, order and copy.
 const PYTHON_ROW_BYTES: usize = 80;
-/// Compilers get this part of what all jobs would take together at their largest, which makes the kernel thrash; but at
-/// least so much that a compiler's own program fits.
-const BUILD_SHARE: usize = 4;
+/// Compilers get this part of what all jobs would take together at their largest, but at least so much that a
+/// compiler's own program fits. With a quarter the kernel's build takes as long as one without limit, with a fifth a
+/// seventh longer; with a sixth and less it is sometimes twice as long, and sometimes the kernel kills a compiler.
+const BUILD_SHARE: usize = 5;
 const BUILD_BYTES_MIN: usize = 48 << 20;
 /// Beginning of the name of the crate whose C sources are compiled: vswap itself is built with them, so they are there.
 const BUILD_CRATE: &str = "zstd-sys-";
@@ -81,7 +82,10 @@ pub(super) fn build(maker: &Maker) -> Result<Job, Unable> {
     let mut job = maker.own("build", &[]);
     words(&mut job, &["--expect", &checksum]);
     Ok(Job {
-        ram_bytes: (needs / BUILD_SHARE).max(BUILD_BYTES_MIN),
+        ram_bytes: maker
+            .options
+            .ram_told()
+            .unwrap_or((needs / BUILD_SHARE).max(BUILD_BYTES_MIN)),
         needs_bytes: Some(needs),
         ..job
     })
