@@ -4,6 +4,7 @@
 //! print. That is what lets their figures judge the rest. The one part that does know the engine, `engine_bench`,
 //! measures it by itself; of the engine's own, the others use the header that a swap area begins with.
 
+mod colors;
 pub mod command;
 pub mod compare;
 pub mod content;

@@ -161,26 +161,12 @@ fn text(plain: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::LeftOut;
-    use super::super::samples::tests::three_rounds;
+    use super::super::report::tests::one_run_one_left_out;
     use super::*;
 
     #[test]
     fn the_page_has_tables_plots_and_targets_and_asks_nobody_for_more() {
-        let report = Report {
-            workloads: vec![WorkloadResult {
-                name: "fill-read-write".to_owned(),
-                command: "sh -c 'a < b && c'".to_owned(),
-                ram_bytes: 1,
-                samples: three_rounds(),
-            }],
-            left_out: vec![LeftOut {
-                workload: "build".to_owned(),
-                side: None,
-                reason: "no compiler".to_owned(),
-            }],
-            ..Report::default()
-        };
+        let report = one_run_one_left_out("sh -c 'a < b && c'");
         let page = page(&report);
         assert!(page.contains("a &lt; b &amp;&amp; c"), "{page}");
         assert_eq!(page.matches("<svg").count(), 2, "{page}");

@@ -2,6 +2,7 @@
 
 use plotters::prelude::*;
 
+use crate::colors::COLORS;
 use crate::spread::Spread;
 
 use super::samples::{Row, Samples};
@@ -22,15 +23,6 @@ const RATIO_AT_LEAST: f64 = 4.0;
 const RATIO_AT_MOST: f64 = 100.0;
 /// Room above the highest round, for the legend.
 const HEADROOM: f64 = 1.5;
-/// Distinguishable also for those who see few colours.
-const COLORS: [RGBColor; 6] = [
-    RGBColor(0, 90, 181),
-    RGBColor(220, 50, 32),
-    RGBColor(0, 140, 110),
-    RGBColor(150, 90, 200),
-    RGBColor(200, 130, 0),
-    RGBColor(90, 90, 90),
-];
 const GRID: RGBColor = RGBColor(200, 200, 200);
 
 type DrawError = Box<dyn std::error::Error>;

@@ -169,3 +169,27 @@ impl fmt::Display for Report {
         Ok(())
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::samples::tests::three_rounds;
+    use super::*;
+
+    /// Three rounds of one workload by this command, and another workload that was left out.
+    pub(in crate::compare) fn one_run_one_left_out(command: &str) -> Report {
+        Report {
+            workloads: vec![WorkloadResult {
+                name: "fill-read-write".to_owned(),
+                command: command.to_owned(),
+                ram_bytes: 1,
+                samples: three_rounds(),
+            }],
+            left_out: vec![LeftOut {
+                workload: "build".to_owned(),
+                side: None,
+                reason: "no compiler".to_owned(),
+            }],
+            ..Report::default()
+        }
+    }
+}

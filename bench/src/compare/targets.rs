@@ -293,26 +293,12 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{LeftOut, WorkloadResult};
-    use super::super::samples::tests::three_rounds;
+    use super::super::report::tests::one_run_one_left_out;
     use super::*;
 
     #[test]
     fn targets_are_met_missed_or_not_measured() {
-        let report = Report {
-            workloads: vec![WorkloadResult {
-                name: "fill-read-write".to_owned(),
-                command: String::new(),
-                ram_bytes: 1,
-                samples: three_rounds(),
-            }],
-            left_out: vec![LeftOut {
-                workload: "build".to_owned(),
-                side: None,
-                reason: "no compiler".to_owned(),
-            }],
-            ..Report::default()
-        };
+        let report = one_run_one_left_out("true");
         let verdicts = verdicts(&report);
         let word = |what: &str| {
             let found = verdicts.iter().find(|verdict| verdict.what() == what);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
+use crate::colors::COLORS;
 use crate::engine_bench::Failure;
 use crate::engine_bench::plan::THREADS;
 use crate::engine_bench::record::{AreaSample, Results, Sample, distinct, spread};
@@ -18,15 +19,6 @@ const CAPTION_PX: u32 = 22;
 const LABEL_PX: u32 = 16;
 /// How far beside each other the lines' points stand at one number of threads, so that no whisker hides another.
 const BESIDE: f64 = 0.03;
-/// Distinguishable also for those who see few colours, on white and on grey.
-const COLORS: [RGBColor; 6] = [
-    RGBColor(0, 90, 181),
-    RGBColor(220, 50, 32),
-    RGBColor(0, 140, 110),
-    RGBColor(150, 90, 200),
-    RGBColor(200, 130, 0),
-    RGBColor(90, 90, 90),
-];
 
 /// One file.
 struct Chart {

@@ -145,6 +145,9 @@ pub(super) fn python(maker: &Maker, library: &str, script: &str) -> Result<Job, 
     let (size, ram) = maker.share(PYTHON_SHARE);
     let rows = (size / PYTHON_ROW_BYTES).max(1).to_string();
     let mut job = maker.own("python", &[]);
+    // What all share goes behind the line that says what the script does.
+    let (title, body) = script.split_once('\n').unwrap_or((script, ""));
+    let script = format!("{title}\n{}{body}", include_str!("../python/phase.py"));
     job.command = vec![interpreter.into(), "-c".into(), script.into(), rows.into()];
     Ok(Job {
         ram_bytes: ram,

@@ -1,20 +1,5 @@
 """Group, aggregate and sort arrays in numpy, and check the sums against the arrays they came of."""
-import json
-import sys
-import time
-
 import numpy
-
-rows = int(sys.argv[1])
-
-
-def phase(name, work):
-    begun = time.perf_counter()
-    result = work()
-    wall_s = time.perf_counter() - begun
-    line = {"phase": name, "pages": rows, "wall_s": wall_s, "us_per_op": wall_s * 1e6 / rows}
-    print(json.dumps(line), flush=True)
-    return result
 
 
 def make():

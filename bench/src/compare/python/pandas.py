@@ -1,21 +1,6 @@
 """Group, aggregate and sort a table in pandas, and check the sums against the columns they came of."""
-import json
-import sys
-import time
-
 import numpy
 import pandas
-
-rows = int(sys.argv[1])
-
-
-def phase(name, work):
-    begun = time.perf_counter()
-    result = work()
-    wall_s = time.perf_counter() - begun
-    line = {"phase": name, "pages": rows, "wall_s": wall_s, "us_per_op": wall_s * 1e6 / rows}
-    print(json.dumps(line), flush=True)
-    return result
 
 
 def make():
