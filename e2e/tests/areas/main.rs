@@ -18,6 +18,7 @@ const TESTS: &[Test] = &[
     Test::new("areas_without_a_pool", 180, used::areas_without_a_pool),
     Test::new("private_file", 120, used::private_file),
     Test::new("priorities", 120, used::priorities),
+    Test::new("every_backing", 120, moving::every_backing),
     Test::new("cold_pages_go_first", 180, moving::cold_pages_go_first),
     Test::new("tiers", 180, moving::tiers),
     Test::new("swapoff_in_the_middle", 180, live::swapoff_in_the_middle),

@@ -29,6 +29,35 @@ fn figure(ended: &Ended, name: &str) -> u64 {
     summary.and_then(|s| s[name].as_u64()).unwrap_or(0)
 }
 
+/// Pages that are zeros, go to the pool as text, from there to an area, and come back from all of these.
+pub fn every_backing(context: &Context) -> Outcome {
+    const MANY: u64 = 10_000;
+    let python = require_program("python3", "apt package python3")?;
+    let [script, place] = ["backings.py", "area"].map(|name| context.place().join(name));
+    fs::write(&script, include_str!("../../inputs/backings.py"))
+        .during(|| format!("write {}", script.display()))?;
+    fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
+    let job = Job::new(python).arg(&script).args(["160"]);
+    let job = with_areas(job, &[place.display().to_string()]);
+    let ended = context.limited(LIMIT_BYTES)?.run(&job)?;
+    let figure = |name: &str| ended.figure(name);
+    let through = [
+        ("zeros", figure("pages_out_zero")?),
+        ("the pool", figure("compressed_in_bytes")? / PAGE_BYTES),
+        ("the pool to the area", figure("pages_written_back")?),
+        ("the area and back", figure("pages_in_areas")?),
+        (
+            "zeros, frames or the pool and back",
+            figure("pages_in")? - figure("pages_in_areas")?,
+        ),
+    ];
+    for (what, pages) in through {
+        context.say(format!("{pages} pages through {what}"));
+        ensure!(pages > MANY, "only {pages} pages went through {what}");
+    }
+    Ok(())
+}
+
 pub fn cold_pages_go_first(context: &Context) -> Outcome {
     let place = context.place().join("cold");
     fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
