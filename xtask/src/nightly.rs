@@ -54,8 +54,8 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         return Ok(skipped("miri", "miri,rust-src"));
     }
     // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too. The
-    // header's are long as well, and of code without anything unsafe, as are those of allocation, discards, reading of
-    // runs, swapping off and writing back, which model and stress go through.
+    // header's are long as well, and of code without anything unsafe, as are those of allocation, areas, charges,
+    // discards, reading of runs, swapping off and writing back, which model and stress go through.
     let words = [
         "cargo",
         "miri",
@@ -76,6 +76,10 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         "header",
         "--skip",
         "alloc::",
+        "--skip",
+        "areas::",
+        "--skip",
+        "charge::",
         "--skip",
         "discard",
         "--skip",
