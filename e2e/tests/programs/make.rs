@@ -15,12 +15,14 @@ const COMPILED: u64 = 10;
 /// Targets that fill and check much memory each, two of them at a time.
 const LARGE_TARGETS: u64 = 6;
 
-/// Fills memory page by page and checks it: `size` in MiB, and a number of its own.
-const LARGE_STEP: &str = "import sys
+/// Fills memory page by page and checks it: `size` in MiB, and a number of its own. It pauses in between, so that the
+/// two that run at a time are full at a time: each by itself needs less than three times the limit.
+const LARGE_STEP: &str = "import sys, time
 size, seed = int(sys.argv[1]) << 20, int(sys.argv[2])
 memory = bytearray(size)
 for at in range(0, size, 4096):
     memory[at : at + 8] = (at * 31 + seed).to_bytes(8, 'little')
+time.sleep(0.2)
 for at in range(0, size, 4096):
     if int.from_bytes(memory[at : at + 8], 'little') != at * 31 + seed or memory[at + 8]:
         sys.exit(f'page {at // 4096} is wrong')
