@@ -53,9 +53,8 @@ pub(super) struct Job {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Result<Self, String> {
-        let name = format!("vswap-bench-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+    fn new(dir: &Path, name: &str) -> Result<Self, String> {
+        let path = dir.join(format!("vswap-bench-{}-{name}", std::process::id()));
         fs::create_dir(&path)
             .map(|()| Self(path.clone()))
             .map_err(|error| format!("cannot make the directory {}: {error}", path.display()))

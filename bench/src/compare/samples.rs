@@ -23,9 +23,9 @@ const METRICS: [(&str, &str); 8] = [
 /// Figures of a line that is of no phase.
 const SINGLE: [(&str, &str); 1] = [("lz4_ratio", "lz4 ratio of the content")];
 /// Figures of vswap's own summary.
-const SUMMARY: [(&str, &str, f64); 2] = [
-    ("fault_us_p50", "vswap fault p50 us", 1.0),
-    ("fault_us_p99", "vswap fault p99 us", 1.0),
+const SUMMARY: [(&str, &str); 2] = [
+    ("fault_us_p50", "vswap fault p50 us"),
+    ("fault_us_p99", "vswap fault p99 us"),
 ];
 /// The row of memory in all.
 const MEMORY: &str = "memory MiB";
@@ -103,9 +103,9 @@ impl Samples {
         if let Some(mib) = mib.or(total_mib) {
             self.sample(MEMORY, side, mib);
         }
-        for (key, row, scale) in SUMMARY {
+        for (key, row) in SUMMARY {
             if let Some(value) = of(key) {
-                self.sample(row, side, value * scale);
+                self.sample(row, side, value);
             }
         }
         self.summaries.extend(summary);

@@ -1,7 +1,7 @@
 //! `build`: compiles all C files of a tree, several at a time, as `make -j` would.
 //!
-//! The objects go to a directory that is removed at the end. Their checksum says whether the compiler came to the same
-//! as elsewhere: it depends on the objects' bytes and names, and on nothing else.
+//! The objects go to a directory that its owner removes, also when this is interrupted. Their checksum says whether the
+//! compiler came to the same as elsewhere: it depends on the objects' bytes and order, and on nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +19,8 @@ use super::print_line;
 pub struct Build {
     /// The tree, also searched for headers.
     tree: PathBuf,
+    /// Directory for the objects, which must exist.
+    objects: PathBuf,
     /// Compilers at a time.
     #[arg(long, short, default_value_t = 1)]
     jobs: usize,
@@ -30,15 +32,6 @@ pub struct Build {
     expect: Option<String>,
 }
 
-/// A directory for objects, removed on drop.
-struct Objects(PathBuf);
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(super) fn run(options: &Build) -> Result<(), String> {
     let mut sources = Vec::new();
     find_sources(&options.tree, &mut sources)?;
@@ -46,15 +39,11 @@ pub(super) fn run(options: &Build) -> Result<(), String> {
     if sources.is_empty() {
         return Err(format!("{} has no C files", options.tree.display()));
     }
-    let name = format!("vswap-build-{}", std::process::id());
-    let objects = Objects(std::env::temp_dir().join(name));
-    std::fs::create_dir(&objects.0)
-        .map_err(|error| format!("cannot make {}: {error}", objects.0.display()))?;
     let begun = Instant::now();
-    compile_all(options, &sources, &objects)?;
+    compile_all(options, &sources)?;
     let wall_s = begun.elapsed().as_secs_f64();
-    let checksum = checksum(&sources, &objects)?;
     let files = sources.len();
+    let checksum = checksum(&options.objects, files)?;
     let peak_bytes = compiler_peak_bytes();
     print_line(&format!(
         "{}{}",
@@ -82,17 +71,20 @@ fn find_sources(dir: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-fn compile_all(options: &Build, sources: &[PathBuf], objects: &Objects) -> Result<(), String> {
+fn compile_all(options: &Build, sources: &[PathBuf]) -> Result<(), String> {
     let next = AtomicUsize::new(0);
     let worker = || {
-        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = compile(options, source, &objects.0.join(object_name(source))) {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(source) = sources.get(number) else {
+                return Ok(());
+            };
+            if let Err(error) = compile(options, source, &object(&options.objects, number)) {
                 // Nobody begins another one.
                 next.store(sources.len(), Ordering::Relaxed);
                 return Err(error);
             }
         }
-        Ok(())
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..options.jobs.max(1))
@@ -127,15 +119,16 @@ fn compile(options: &Build, source: &Path, object: &Path) -> Result<(), String> 
     ))
 }
 
-fn object_name(source: &Path) -> PathBuf {
-    Path::new(source.file_stem().unwrap_or_default()).with_extension("o")
+/// The object of a source, by its number: sources in different directories may have one name.
+fn object(objects: &Path, number: usize) -> PathBuf {
+    objects.join(format!("{number}.o"))
 }
 
 /// A checksum of all objects in the order of their sources. It guards against damage, not against malice.
-fn checksum(sources: &[PathBuf], objects: &Objects) -> Result<String, String> {
+fn checksum(objects: &Path, files: usize) -> Result<String, String> {
     let mut sum = 0;
-    for source in sources {
-        let path = objects.0.join(object_name(source));
+    for number in 0..files {
+        let path = object(objects, number);
         let bytes = std::fs::read(&path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         for chunk in bytes.chunks(8) {
@@ -167,13 +160,12 @@ mod tests {
     fn objects_have_a_checksum_of_their_bytes() {
         let dir = std::env::temp_dir().join(format!("vswap-build-test-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        let objects = Objects(dir);
-        let sources = [PathBuf::from("tree/a.c"), PathBuf::from("tree/b.c")];
-        std::fs::write(objects.0.join("a.o"), b"0123456789").unwrap();
-        std::fs::write(objects.0.join("b.o"), b"x").unwrap();
-        let before = checksum(&sources, &objects).unwrap();
-        assert_eq!(checksum(&sources, &objects).unwrap(), before);
-        std::fs::write(objects.0.join("b.o"), b"y").unwrap();
-        assert_ne!(checksum(&sources, &objects).unwrap(), before);
+        std::fs::write(object(&dir, 0), b"0123456789").unwrap();
+        std::fs::write(object(&dir, 1), b"x").unwrap();
+        let before = checksum(&dir, 2).unwrap();
+        assert_eq!(checksum(&dir, 2).unwrap(), before);
+        std::fs::write(object(&dir, 1), b"y").unwrap();
+        assert_ne!(checksum(&dir, 2).unwrap(), before);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! `device`: what fio gets from the disk that swap files and areas are on, to compare the streams of `disk` with.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
@@ -17,8 +17,8 @@ const DEPTH: &str = "--iodepth=8";
 /// Options of `device`.
 #[derive(Args, Debug)]
 pub struct Device {
-    /// Directory on the disk.
-    dir: PathBuf,
+    /// The file on the disk that is written and read; its owner removes it.
+    file: PathBuf,
     /// Bytes to write and to read.
     #[arg(long, value_parser = parse_bytes)]
     size: usize,
@@ -27,20 +27,9 @@ pub struct Device {
     fio: PathBuf,
 }
 
-/// The file that is written and read, removed on drop.
-struct TestFile(PathBuf);
-
-impl Drop for TestFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 pub(super) fn run(options: &Device) -> Result<(), String> {
-    let name = format!("vswap-bench-{}.fio", std::process::id());
-    let file = TestFile(options.dir.join(name));
     for direction in ["write", "read"] {
-        let kb_per_s = stream(options, &file.0, direction)?;
+        let kb_per_s = stream(options, direction)?;
         print_line(&format!(
             r#"{{"phase":"{direction}","kb_per_s":{kb_per_s}}}"#
         ));
@@ -49,7 +38,7 @@ pub(super) fn run(options: &Device) -> Result<(), String> {
 }
 
 /// Throughput in one direction, from one end of the file to the other.
-fn stream(options: &Device, file: &Path, direction: &str) -> Result<u64, String> {
+fn stream(options: &Device, direction: &str) -> Result<u64, String> {
     let output = Command::new(&options.fio)
         .args([
             "--name=stream",
@@ -60,7 +49,7 @@ fn stream(options: &Device, file: &Path, direction: &str) -> Result<u64, String>
         .args([REQUEST, DEPTH, "--output-format=json"])
         .arg(format!("--rw={direction}"))
         .arg(format!("--size={}", options.size))
-        .arg(format!("--filename={}", file.display()))
+        .arg(format!("--filename={}", options.file.display()))
         .output()
         .map_err(|error| format!("cannot run {}: {error}", options.fio.display()))?;
     let said = String::from_utf8_lossy(&output.stdout);

@@ -34,7 +34,7 @@ pub(super) fn redis(maker: &Maker) -> Result<Job, Unable> {
     let benchmark = program("redis-benchmark", "redis-tools")?;
     let (size, ram) = maker.share(REDIS_SHARE);
     let keys = (size / REDIS_KEY_BYTES).max(1).to_string();
-    let scratch = Scratch::new("redis")?;
+    let scratch = Scratch::new(&env::temp_dir(), "redis")?;
     let socket = scratch.path().join("socket");
     let mut job = maker.own("redis-client", &[]);
     job.command.push(socket.clone().into());
@@ -65,8 +65,11 @@ pub(super) fn build(maker: &Maker) -> Result<Job, Unable> {
         tree
     };
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let scratch = Scratch::new(&env::temp_dir(), "build")?;
+    let objects = scratch.path().to_owned();
     let words = |job: &mut Job, more: &[&str]| {
         job.command.push(tree.clone().into());
+        job.command.push(objects.clone().into());
         job.command
             .extend(["--jobs".into(), jobs.to_string().into()]);
         job.command.extend(more.iter().map(OsString::from));
@@ -87,6 +90,7 @@ pub(super) fn build(maker: &Maker) -> Result<Job, Unable> {
             .ram_told()
             .unwrap_or((needs / BUILD_SHARE).max(BUILD_BYTES_MIN)),
         needs_bytes: Some(needs),
+        scratch: Some(scratch),
         ..job
     })
 }
@@ -133,9 +137,11 @@ fn fetched_sources() -> Result<PathBuf, String> {
 pub(super) fn device(maker: &Maker) -> Result<Job, Unable> {
     let fio = program("fio", "fio")?;
     let (size, _) = maker.share(super::DISK_SHARE);
+    let scratch = Scratch::new(&maker.options.swap_dir, "device")?;
     let mut job = maker.alone("device", &["--size", &size.to_string()]);
-    job.command.push(maker.options.swap_dir.clone().into());
+    job.command.push(scratch.path().join("file").into());
     job.command.extend(["--fio".into(), fio.into()]);
+    job.scratch = Some(scratch);
     Ok(job)
 }
 
