@@ -294,6 +294,14 @@ impl Engine {
         locked.map_or(0, |(cluster, slot)| cluster.count(slot))
     }
 
+    /// Whether an entry has more than one reference; a hint, which takes no lock.
+    #[inline]
+    #[must_use]
+    pub fn is_shared(&self, entry: Entry) -> bool {
+        let located = self.locate(entry);
+        located.is_some_and(|(cluster, slot)| cluster.word(slot).count_field() > 1)
+    }
+
     /// Moves stored payloads together, looking at `budget_pages` at most, and returns how many pages were given back.
     pub fn compact(&self, budget_pages: usize) -> usize {
         self.pool.compact(budget_pages)
@@ -528,6 +536,7 @@ mod tests {
         let table_bytes = engine.stats().table_bytes;
         const SHARERS: u32 = 40;
         for count in 2..=SHARERS {
+            assert_eq!(engine.is_shared(entry), count > 2);
             engine.dup(entry).expect("in use");
             assert_eq!(engine.count(entry), count);
             assert_eq!(engine.stats().table_bytes > table_bytes, count >= 15);

@@ -25,8 +25,6 @@ use crate::words::{PageState, PageWord};
 use crate::working_set::WorkingSet;
 use crate::writeback::Writeback;
 
-/// Kept copies may take one part in this many of the limit: they save a compression each, and cost pool memory.
-const KEPT_PART: u64 = 8;
 /// Text, stacks and small data of the vswap process, measured at rest and rounded up.
 const OWN_FIXED_BYTES: u64 = 6 << 20;
 /// A run may have one part in this many of a shared store's frames.
@@ -147,18 +145,14 @@ impl Core {
             .cloned()
     }
 
-    /// May a page that comes back for reading keep its entry? Within the budget, and where it pays: a program that
-    /// writes to what it has just read takes a second fault for each page that was kept in vain.
+    /// May a page that comes back for reading keep its entry? Where it pays: a program that writes to what it has just
+    /// read takes a second fault for each page that was kept in vain.
     pub fn may_keep_copies(&self) -> bool {
         let probe = self
             .keep_asked
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(KEEP_PROBE);
-        if self.keep_score.load(Ordering::Relaxed) < 0 && !probe {
-            return false;
-        }
-        let kept = u64::try_from(self.kept_pages.load(Ordering::Relaxed)).unwrap_or(0);
-        kept * self.governor.kept_copy_bytes() < self.config.limit_bytes / KEPT_PART
+        self.keep_score.load(Ordering::Relaxed) >= 0 || probe
     }
 
     /// One more entry is kept behind a resident page.

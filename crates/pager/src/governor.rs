@@ -18,7 +18,8 @@ use crate::space::Space;
 use crate::threads;
 use crate::usage::Usage;
 
-/// Eviction begins when less than one part in this many of the limit is free, and frees twice as much.
+/// Eviction begins when less than one part in this many of the limit is free, the low watermark, and frees a quarter
+/// more: what is free beyond that is missing as resident memory, and long spells of eviction hold faults up.
 const WATERMARK_PART: u64 = 16;
 /// Watermark bounds: below 2 MiB a fresh mapping outgrows it before it is seen, above 16 MiB memory lies idle.
 const WATERMARK_BYTES: (u64, u64) = (2 << 20, 16 << 20);
@@ -57,8 +58,6 @@ const OVERDRAFT_PART: u64 = 25;
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
 const SMALL_SPACE_PART: u64 = 64;
-/// What a copy of a page is counted as until something is stored: half a page.
-const COPY_BYTES_FIRST: u64 = PAGE_BYTES / 2;
 
 /// Limits and estimates of a run.
 #[derive(Debug)]
@@ -76,7 +75,6 @@ pub struct Governor {
     own_bytes: AtomicU64,
     peak_needed_bytes: AtomicU64,
     strangers: AtomicU64,
-    copy_bytes: AtomicU64,
     pool_limit_bytes: AtomicU64,
     stalled: AtomicBool,
     /// It was the limits of a group that a page met last when nothing more could be stored.
@@ -115,7 +113,6 @@ impl Governor {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
-            copy_bytes: AtomicU64::new(COPY_BYTES_FIRST),
             pool_limit_bytes: AtomicU64::new(limit_bytes),
             stalled: AtomicBool::new(false),
             limited: AtomicBool::new(false),
@@ -165,11 +162,6 @@ impl Governor {
     /// Pages of the run's processes that are in memory, as of the last sample.
     pub fn resident_pages(&self) -> u64 {
         self.resident_bytes.load(Ordering::Relaxed) / PAGE_BYTES
-    }
-
-    /// What one kept copy costs in memory: the average of all that is stored. What lies in areas costs nothing.
-    pub fn kept_copy_bytes(&self) -> u64 {
-        self.copy_bytes.load(Ordering::Relaxed)
     }
 
     /// A page found no place to go to (or all did), perhaps because of its group's limits.
@@ -290,8 +282,6 @@ impl Governor {
         let swapped = usage.swapped_pages * PAGE_BYTES;
         self.peak_needed_bytes
             .fetch_max(sample.resident_bytes + swapped, Ordering::Relaxed);
-        let copy_bytes = usage.copy_bytes().unwrap_or(COPY_BYTES_FIRST);
-        self.copy_bytes.store(copy_bytes, Ordering::Relaxed);
         reckoned
     }
 
@@ -388,7 +378,7 @@ fn steer(core: &Arc<Core>, residents: &[(u64, &Arc<Space>)], total: u64, growing
         .filter(|(_, s)| s.is_active())
         .map(|(b, _)| b)
         .sum();
-    let missing = (2 * governor.watermark_bytes).saturating_sub(free);
+    let missing = (governor.watermark_bytes / 4 * 5).saturating_sub(free);
     let wanted_pages = if free < governor.watermark_bytes {
         missing / PAGE_BYTES
     } else {

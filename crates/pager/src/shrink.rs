@@ -35,9 +35,6 @@ const LOW_PART: u64 = 20;
 const ACCEPT_PART: u64 = 10;
 /// Writers help when less than one part in this many is free: a batch may need a new span of each size that it has.
 const FULL_PART: u64 = 40;
-/// Copies of resident pages are kept in the pool again when one part in this many is free. To give them up costs a look
-/// at all pages, so it must not be done often.
-const KEEP_PART: u64 = 4;
 /// Pages that the shrinker writes back before it looks again how full the pool is: one request.
 const BATCH: usize = 64;
 /// Fewer pages than this are not worth a request while there is no hurry.
@@ -65,8 +62,6 @@ pub struct Shrinker {
     started: AtomicBool,
     /// No area had room the last time, or the group of the run may not have more in them.
     no_room: AtomicBool,
-    /// The pool has been nearly full and is not yet far from that again.
-    pressed: AtomicBool,
     /// Pages that came back from an area too early and have not spared another one yet.
     refaults: AtomicU64,
     /// Pages in the pool, as of the last look.
@@ -83,7 +78,6 @@ impl Default for Shrinker {
             stop: AtomicBool::new(false),
             started: AtomicBool::new(false),
             no_room: AtomicBool::new(false),
-            pressed: AtomicBool::new(false),
             refaults: AtomicU64::new(0),
             pool_pages: AtomicU64::new(0),
             generation_began: AtomicU64::new(0),
@@ -104,9 +98,6 @@ impl Shrinker {
         if !is_short(&fill, fill.span_bytes, LOW_PART) || self.no_room.load(Ordering::Relaxed) {
             return;
         }
-        if !self.pressed.swap(true, Ordering::Relaxed) {
-            core.shed_kept_copies(|entry| !core.engine.is_physical(entry));
-        }
         self.wake();
         if is_short(&fill, fill.needed_bytes, FULL_PART) {
             self.write_back(core, pages.max(BATCH), scratch);
@@ -116,20 +107,13 @@ impl Shrinker {
         }
     }
 
-    /// May a page that comes back keep its entry? In the pool that takes room that pages need which are nowhere else.
-    /// On an area it takes none, but if the page goes out again it is there: one that has come back too early had
-    /// better be in a higher tier, or, if it `packs`, in the pool.
+    /// May a page that comes back from an area keep its entry there? It takes no memory, but if the page goes out again
+    /// it is there: one that has come back too early had better be in a higher tier, or, if it `packs`, in the pool.
     pub fn may_keep(&self, core: &Core, entry: Entry, packs: impl FnOnce() -> bool) -> bool {
-        if !core.areas.any() {
-            return true;
-        }
-        if core.engine.is_physical(entry) {
-            let has_pool = self.pool_pages.load(Ordering::Relaxed) > 0;
-            let has_better = || core.engine.lies_low(entry) || (has_pool && packs());
-            let shadow = core.engine.shadow(entry).unwrap_or_default();
-            return !(self.is_early(core, shadow) && has_better());
-        }
-        !self.pressed.load(Ordering::Relaxed)
+        let has_pool = self.pool_pages.load(Ordering::Relaxed) > 0;
+        let has_better = || core.engine.lies_low(entry) || (has_pool && packs());
+        let shadow = core.engine.shadow(entry).unwrap_or_default();
+        !(self.is_early(core, shadow) && has_better())
     }
 
     /// Would a page that comes back from an area have stayed in a pool that holds as much again?
@@ -157,9 +141,6 @@ impl Shrinker {
     fn look(&self, core: &Core) -> PoolFill {
         let fill = core.pool_fill();
         self.pool_pages.store(fill.objects, Ordering::Relaxed);
-        if !is_short(&fill, fill.span_bytes, KEEP_PART) {
-            self.pressed.store(false, Ordering::Relaxed);
-        }
         let now = core.working_set.pages_gone();
         let began = self.generation_began.load(Ordering::Relaxed);
         let length = (fill.objects / GENERATION_PART).max(GENERATION_PAGES_LEAST);

@@ -5,6 +5,8 @@
 //! to the threads of `area_reads`, so that no reader of faults waits for a disk. A lone page brings along what lies
 //! around it there (`read_around.rs`).
 
+use std::sync::atomic::Ordering;
+
 use vswap_engine::{Entry, Page, SwapIn, SwapInError};
 use vswap_sys::uffd::{UffdError, copy_mode};
 
@@ -284,7 +286,11 @@ impl<'a> FaultServer<'a> {
         let Some(start) = run.first().map(|page| page.page) else {
             return Ok(0);
         };
-        let modes = copy_mode::DONTWAKE | if keep { copy_mode::WP } else { 0 };
+        // A lone page is announced by the call that brings it, which saves one. Whoever is woken may fault again before
+        // the lock is given back, and waits for that; behind a window the wait would be longer.
+        let lone = run.len() == 1;
+        let modes =
+            if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
         let (uffd, source) = (
             &self.space.uffd,
             self.buffers.pages[first..].as_ptr().cast(),
@@ -292,7 +298,11 @@ impl<'a> FaultServer<'a> {
         let done = fill(run.len() as u64, |bytes| {
             uffd.copy(start * PAGE_BYTES, source, bytes, modes)
         })?;
-        self.served.push((start, done));
+        if lone {
+            self.space.faults_served.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.served.push((start, done));
+        }
         let resident_pages = self.core.governor.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
             let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
@@ -320,7 +330,14 @@ impl<'a> FaultServer<'a> {
 
     /// May the pages that were read keep their entries? Asked of the first, whose content is in the first buffer.
     /// Without the lock: it may compress.
+    ///
+    /// A copy that only this page needs stays in an area, but not in the pool: it takes memory there that other pages
+    /// need, and to bring those in again costs more than to compress this one a second time. What kin refer to is there
+    /// in any case; and pages that are alike and have no entry in common would be stored once for each of them.
     fn may_keep(&mut self, entry: Entry) -> bool {
+        if !self.is_in_area(entry) {
+            return self.core.engine.is_shared(entry) && self.core.may_keep_copies();
+        }
         let core = self.core;
         let Buffers { scratch, pages, .. } = &mut self.buffers;
         let packs = || {

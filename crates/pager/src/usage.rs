@@ -79,12 +79,6 @@ impl Usage {
     pub fn own_bytes(&self, core: &Core) -> u64 {
         core.own_fixed_bytes() + self.pool_bytes + self.table_bytes
     }
-
-    /// Memory that one stored page takes on average; what lies in areas takes none.
-    pub fn copy_bytes(&self) -> Option<u64> {
-        let stored = self.pool_pages + self.physical_pages;
-        self.payload_bytes.checked_div(stored)
-    }
 }
 
 impl Part {
@@ -154,17 +148,5 @@ mod tests {
         assert_eq!(part.payload_in(1 << 19), 0);
         part.settle(&usage(1 << 20, 2 << 20));
         assert_eq!(part.payload_in(3 << 20), 3 << 20, "not of one moment");
-    }
-
-    #[test]
-    fn a_copy_takes_what_the_average_page_takes_in_memory() {
-        let usage = Usage {
-            payload_bytes: 3000,
-            pool_pages: 2,
-            physical_pages: 1,
-            ..Usage::default()
-        };
-        assert_eq!(usage.copy_bytes(), Some(1000));
-        assert_eq!(Usage::default().copy_bytes(), None);
     }
 }

@@ -21,14 +21,17 @@ const BATCH: usize = 8;
 /// The same where there are areas: what is taken together is written with one request, and a request of 256 KiB costs a
 /// device little more than one of 32.
 const BATCH_FOR_AREAS: usize = 64;
-/// Pause before storing is tried again when the pool is full.
-const FULL_PACE: Duration = Duration::from_millis(5);
+/// Pause before a writer tries to store again when the pool is full.
+const FULL_PACE: Duration = Duration::from_millis(1);
 
 /// Entries that are published and still to be written out.
 #[derive(Debug)]
 pub struct Writeback {
     queue: Mutex<VecDeque<Entry>>,
     filled: Condvar,
+    /// The last batch found no room. Writers try again now and then, nobody else does: what is refused has been
+    /// compressed in vain.
+    full: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -37,6 +40,7 @@ impl Default for Writeback {
         Writeback {
             queue: Mutex::new(Row::Innermost, "the queue of writers", VecDeque::new()),
             filled: Condvar::new(),
+            full: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         }
     }
@@ -56,6 +60,9 @@ impl Writeback {
 
     /// Write out one batch in the calling thread. False when there was none, or the pool takes no more.
     pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
+        if self.full.load(Ordering::Relaxed) {
+            return false;
+        }
         let batch = take(core, &mut self.lock());
         !batch.is_empty() && self.write(core, &batch, scratch)
     }
@@ -94,9 +101,13 @@ impl Writeback {
             });
         let full = !refused.is_empty();
         core.governor.note_full(full, is_limited);
+        let was_full = self.full.swap(full, Ordering::Relaxed);
         if full {
             self.push(refused);
-            core.shed_kept_copies(|_| true);
+        }
+        if full && !was_full {
+            // What kin refer to as well would be stored twice when it leaves again.
+            core.shed_kept_copies(|entry| !core.engine.is_shared(entry));
         }
         !full
     }
