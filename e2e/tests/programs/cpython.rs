@@ -1,4 +1,4 @@
-//! CPython: large dicts and lists, numpy, and multiprocessing by fork, each checking its own sums.
+//! CPython: large dicts and lists, numpy, and processes that fork, each checking its own sums.
 //!
 //! The scripts are under `inputs/`. They print only what must be the same in every run.
 
@@ -11,6 +11,8 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 const DICTS_LIMIT_BYTES: u64 = 76 * MIB;
 const NUMPY_LIMIT_BYTES: u64 = 136 * MIB;
 const FORK_LIMIT_BYTES: u64 = 208 * MIB;
+/// What parent and child read fits once, compressed, and not twice.
+const KIN_LIMIT_BYTES: u64 = 140 * MIB;
 /// Numbers that count up are half their size in lz4 and a sixth in zstd.
 const DENSE: &str = "zstd";
 const QUICK: &str = "lz4";
@@ -30,6 +32,11 @@ pub fn numpy(context: &Context) -> Outcome {
 pub fn multiprocessing(context: &Context) -> Outcome {
     let text = include_str!("../../inputs/forks.py");
     script(context, FORK_LIMIT_BYTES, QUICK, text)
+}
+
+pub fn kin_read_what_they_share(context: &Context) -> Outcome {
+    let text = include_str!("../../inputs/kin.py");
+    script(context, KIN_LIMIT_BYTES, QUICK, text)
 }
 
 fn script(context: &Context, limit_bytes: u64, codec: &str, text: &str) -> Outcome {

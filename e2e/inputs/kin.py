@@ -1,0 +1,51 @@
+"""A parent and its child read the same large table again and again, each in an order of its own: pages that both bring
+back from swap must not be stored twice, since there is no room for that."""
+
+import os
+import random
+import sys
+import zlib
+from array import array
+
+PAGE = 4096
+# A prime, so that every stride goes through all pages.
+PAGES = 110_017
+# A third of every other page does not compress, and hardly anything of the rest is to be stored.
+NOISE = 1536, 16
+
+
+def verify(table, sums, strides, who):
+    total = 0
+    for stride in strides:
+        for step in range(PAGES):
+            number = step * stride % PAGES
+            found = zlib.crc32(memoryview(table)[number * PAGE : (number + 1) * PAGE])
+            if found != sums[number]:
+                print(f"{who}: page {number} has other content", flush=True)
+                os._exit(1)
+            total += found
+    return total
+
+
+def main():
+    noise = random.Random(7)
+    table = bytearray(PAGES * PAGE)
+    sums = array("L")
+    for number in range(PAGES):
+        bytes_of_noise = NOISE[number % 2]
+        table[number * PAGE : number * PAGE + bytes_of_noise] = noise.randbytes(bytes_of_noise)
+        sums.append(zlib.crc32(memoryview(table)[number * PAGE : (number + 1) * PAGE]))
+    child = os.fork()
+    if child == 0:
+        verify(table, sums, [1, 7919], "child")
+        os._exit(0)
+    total = verify(table, sums, [15_485, 1], "parent")
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        print(f"the child ended with status {status}")
+        sys.exit(1)
+    print("sum", total)
+    print("right")
+
+
+main()
