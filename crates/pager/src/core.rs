@@ -31,7 +31,7 @@ const OWN_FIXED_BYTES: u64 = 6 << 20;
 const FRAMES_PART: u64 = 8;
 /// What a run in a shared store costs that process: threads, their buffers, and frames read ahead, measured at work.
 /// The bytes above are the run's own process then.
-const SHARED_FIXED_BYTES: u64 = 4 << 20;
+const SHARED_FIXED_BYTES: u64 = 6 << 20;
 /// While keeping does not pay, one swap-in in this many is kept to learn whether it does again.
 const KEEP_PROBE: u64 = 64;
 /// How far the balance of keeping may swing: so many pages change its mind.

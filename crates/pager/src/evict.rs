@@ -195,7 +195,7 @@ impl<'a> Evictor<'a> {
             .iter()
             .filter(|page| page.fresh)
             .map(|page| page.entry);
-        core.writeback.push(fresh);
+        core.writeback.push(core, fresh);
         self.serve_deferred();
         Ok(Window::Moved(moved))
     }

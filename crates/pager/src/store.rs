@@ -16,7 +16,7 @@ use crate::groups::{self, GroupStatus};
 use crate::lock::{Mutex, Row};
 use crate::memory::MappedPages;
 use crate::status::StoreStatus;
-use crate::{StartError, area_reads, shrink};
+use crate::{StartError, area_reads, shrink, writeback};
 
 /// Swap tables, pool, groups and areas, of one run or of several.
 #[derive(Debug)]
@@ -138,6 +138,7 @@ impl Store {
 /// Pages may lie on areas from here on.
 fn use_areas(core: &Arc<Core>) {
     area_reads::start(core);
+    writeback::start_for_areas(core);
     shrink::start(core);
 }
 

@@ -5,7 +5,7 @@
 //! bounds the queue. The queue's lock is innermost.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const BATCH: usize = 8;
 /// The same where there are areas: what is taken together is written with one request, and a request of 256 KiB costs a
 /// device little more than one of 32.
 const BATCH_FOR_AREAS: usize = 64;
+/// Writers beside those of the CPUs where there are areas, so that several requests are under way at once: as many as
+/// a small run has frames for.
+const AREA_WRITERS: usize = 4;
 /// Pause before a writer tries to store again when the pool is full.
 const FULL_PACE: Duration = Duration::from_millis(1);
 
@@ -33,6 +36,8 @@ pub struct Writeback {
     /// compressed in vain.
     full: AtomicBool,
     stop: AtomicBool,
+    writers: AtomicUsize,
+    for_areas: AtomicBool,
 }
 
 impl Default for Writeback {
@@ -42,15 +47,22 @@ impl Default for Writeback {
             filled: Condvar::new(),
             full: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            writers: AtomicUsize::new(0),
+            for_areas: AtomicBool::new(false),
         }
     }
 }
 
 impl Writeback {
     /// Queue entries.
-    pub fn push(&self, entries: impl IntoIterator<Item = Entry>) {
-        self.lock().extend(entries);
-        self.filled.notify_all();
+    pub fn push(&self, core: &Core, entries: impl IntoIterator<Item = Entry>) {
+        let mut queue = self.lock();
+        queue.extend(entries);
+        let batches = queue.len().div_ceil(most_at_once(core));
+        drop(queue);
+        for _ in 0..batches.min(self.writers.load(Ordering::Relaxed)) {
+            self.filled.notify_one();
+        }
     }
 
     /// Entries that wait.
@@ -103,7 +115,7 @@ impl Writeback {
         core.governor.note_full(full, is_limited);
         let was_full = self.full.swap(full, Ordering::Relaxed);
         if full {
-            self.push(refused);
+            self.push(core, refused);
         }
         if full && !was_full {
             // What kin refer to as well would be stored twice when it leaves again.
@@ -117,13 +129,16 @@ impl Writeback {
     }
 }
 
-fn take(core: &Core, queue: &mut VecDeque<Entry>) -> Vec<Entry> {
-    let most = if core.areas.any() {
+fn most_at_once(core: &Core) -> usize {
+    if core.areas.any() {
         BATCH_FOR_AREAS
     } else {
         BATCH
-    };
-    let count = queue.len().min(most);
+    }
+}
+
+fn take(core: &Core, queue: &mut VecDeque<Entry>) -> Vec<Entry> {
+    let count = queue.len().min(most_at_once(core));
     queue.drain(..count).collect()
 }
 
@@ -145,14 +160,26 @@ fn count(core: &Core, written: Written) {
 /// Start one writer a CPU.
 pub fn start(core: &Arc<Core>) {
     for cpu in &core.cpus {
-        let core = Arc::clone(core);
-        threads::spawn(&format!("write-{cpu}"), move || {
-            let mut scratch = core.engine.scratch();
-            while let Some(batch) = core.writeback.next(&core) {
-                if !core.writeback.write(&core, &batch, &mut scratch) {
-                    std::thread::sleep(FULL_PACE);
-                }
-            }
-        });
+        start_one(core, &format!("write-{cpu}"));
     }
+}
+
+/// Start writers that wait for areas while those of the CPUs compress, once. Before the first area is used.
+pub fn start_for_areas(core: &Arc<Core>) {
+    if !core.writeback.for_areas.swap(true, Ordering::AcqRel) {
+        (0..AREA_WRITERS).for_each(|number| start_one(core, &format!("swap-out-{number}")));
+    }
+}
+
+fn start_one(core: &Arc<Core>, name: &str) {
+    let core = Arc::clone(core);
+    core.writeback.writers.fetch_add(1, Ordering::Relaxed);
+    threads::spawn(name, move || {
+        let mut scratch = core.engine.scratch();
+        while let Some(batch) = core.writeback.next(&core) {
+            if !core.writeback.write(&core, &batch, &mut scratch) {
+                std::thread::sleep(FULL_PACE);
+            }
+        }
+    });
 }
