@@ -60,7 +60,7 @@ fn write_targets(out: &mut String, verdicts: &[Verdict]) -> std::fmt::Result {
     writeln!(out, "<h2>Targets</h2><div class=\"scroll\"><table>")?;
     writeln!(
         out,
-        "<tr><th>target</th><th>wanted</th><th>measured</th><th></th><th>where</th></tr>"
+        "<tr><th>target</th><th>wanted</th><th>measured</th><th></th><th>where</th><th>limited by</th></tr>"
     )?;
     for verdict in verdicts {
         let measured = verdict
@@ -68,12 +68,14 @@ fn write_targets(out: &mut String, verdicts: &[Verdict]) -> std::fmt::Result {
             .map_or("-".to_owned(), |figure| format!("{figure:.2}"));
         writeln!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{measured}</td><td class=\"{}\">{}</td><td class=\"note\">{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{measured}</td><td class=\"{}\">{}</td>\
+             <td class=\"note\">{}</td><td class=\"note\">{}</td></tr>",
             text(verdict.what()),
             text(&verdict.wanted()),
             verdict.word(),
             verdict.word(),
             text(&verdict.place()),
+            verdict.because().map_or_else(String::new, text),
         )?;
     }
     writeln!(out, "</table></div>")
