@@ -145,8 +145,12 @@ impl<'a> Evictor<'a> {
     fn follow_kin(&mut self) {
         while !self.space.has_ended() {
             let proposals = self.space.proposals.take(WINDOW_PAGES);
-            if proposals.is_empty() || self.window(proposals).is_err() {
+            if proposals.is_empty() {
                 return;
+            }
+            match self.window(proposals) {
+                Ok(Window::Moved(_) | Window::Nothing) => {}
+                Ok(Window::Blocked) | Err(AgentGone) => return,
             }
         }
     }
@@ -155,8 +159,11 @@ impl<'a> Evictor<'a> {
     fn window(&mut self, proposals: Vec<Proposal>) -> Result<Window, AgentGone> {
         let mut proposals = Proposed::new(self.core, proposals);
         let picked = proposals.is_empty();
-        let frames = match self.frames() {
-            frames if frames.is_empty() => return Ok(Window::Blocked),
+        let frames = match self.frames(picked) {
+            frames if frames.is_empty() => {
+                proposals.give_back(self.space);
+                return Ok(Window::Blocked);
+            }
             frames => frames,
         };
         let process: &'a Process = self.process;
@@ -201,11 +208,16 @@ impl<'a> Evictor<'a> {
     }
 
     /// Frames for a window, as many as there are; none when the writers are behind, or when no directly mapped page
-    /// would find a slot.
-    fn frames(&mut self) -> Vec<Carrier<'a>> {
+    /// would find a slot. What kin propose needs one for as long as it is compared: there are some for that also when
+    /// nothing can be written out.
+    fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
         let core: &'a Core = self.core;
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
-        let mut most = core.frames_left();
+        let mut most = if picked {
+            core.frames_left()
+        } else {
+            WINDOW_PAGES
+        };
         while frames.len() < WINDOW_PAGES {
             let frame = (frames.len() < most).then(|| core.engine.frame());
             match frame.flatten() {

@@ -16,7 +16,7 @@ use crate::lock::{Mutex, Row};
 use crate::space::Space;
 
 /// Proposals that wait for one space, at the most: what is more is left to its own hand.
-const PROPOSALS_MAX: usize = 4096;
+const PROPOSALS_MAX: usize = 16384;
 
 /// The spaces of one family.
 #[derive(Debug)]
@@ -110,6 +110,18 @@ impl Proposals {
         drop(waiting);
         taken.sort_by_key(|proposal| proposal.page);
         taken
+    }
+
+    /// Queue proposals again that could not be followed now.
+    pub fn give_back(&self, core: &Core, space: &Space, proposals: Vec<Proposal>) {
+        let mut waiting = self.waiting.lock();
+        if !space.has_ended() {
+            return waiting.extend(proposals);
+        }
+        drop(waiting);
+        proposals
+            .into_iter()
+            .for_each(|proposal| core.engine.put(proposal.entry));
     }
 
     /// The space has ended: give the references up.

@@ -18,6 +18,10 @@ use crate::memory::MappedPages;
 use crate::status::StoreStatus;
 use crate::{StartError, area_reads, shrink, writeback};
 
+/// Frames beside those for pages on their way out: for comparing what kin propose, which makes room where there is
+/// none.
+const KIN_FRAMES: u64 = 64;
+
 /// Swap tables, pool, groups and areas, of one run or of several.
 #[derive(Debug)]
 pub struct Store {
@@ -34,7 +38,7 @@ impl Store {
     /// `StartError` if there is no memory for it.
     pub fn new(config: &StoreConfig) -> Result<Store, StartError> {
         let engine_config = vswap_engine::Config {
-            frames: usize::try_from(config.frames).unwrap_or(usize::MAX),
+            frames: usize::try_from(config.frames + KIN_FRAMES).unwrap_or(usize::MAX),
             cpus: cpu::bound(),
             codec: config.codec,
             pool_limit_bytes: config.pool_limit_bytes,

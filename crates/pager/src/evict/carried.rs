@@ -7,6 +7,7 @@ use vswap_engine::{AllocError, Entry, FrameMut, Page, Placed, Shadow};
 use crate::core::Core;
 use crate::kin::Proposal;
 use crate::layout::Ticket;
+use crate::space::Space;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {
@@ -91,6 +92,12 @@ impl<'a> Proposed<'a> {
     pub fn find(&self, page: u64) -> Option<Entry> {
         let found = self.proposals.iter().find(|proposal| proposal.page == page);
         found.map(|proposal| proposal.entry)
+    }
+
+    /// Queue what is left again.
+    pub fn give_back(&mut self, space: &Space) {
+        let proposals = std::mem::take(&mut self.proposals);
+        space.proposals.give_back(self.core, space, proposals);
     }
 
     /// The reference held for a page.
