@@ -1,6 +1,6 @@
 """Takes pages away behind vswap's back: UFFDIO_MOVE by a userfaultfd of the program's own tells nobody of its source.
 
-A page that had come back for reading, and whose entry was kept, is then neither there nor out."""
+A page that had come back from an area for reading, and whose entry was kept, is then neither there nor out."""
 
 import ctypes
 import struct

@@ -345,7 +345,10 @@ impl<'a> FaultServer<'a> {
                 .first()
                 .is_some_and(|page| core.engine.packs(page, scratch))
         };
-        core.may_keep_copies() && core.shrinker.may_keep(core, entry, packs)
+        // Where everything is full, the slot is wanted by a page that is nowhere else.
+        !core.writeback.is_full()
+            && core.may_keep_copies()
+            && core.shrinker.may_keep(core, entry, packs)
     }
 
     /// The kernel refused the page.

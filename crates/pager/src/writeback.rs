@@ -70,9 +70,14 @@ impl Writeback {
         self.lock().len()
     }
 
+    /// Did the last batch find no room?
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
     /// Write out one batch in the calling thread. False when there was none, or the pool takes no more.
     pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
-        if self.full.load(Ordering::Relaxed) {
+        if self.is_full() {
             return false;
         }
         let batch = take(core, &mut self.lock());

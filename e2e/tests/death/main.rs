@@ -295,8 +295,11 @@ fn page_taken_away(context: &Context) -> Outcome {
     let text = include_str!("../../inputs/vanish.py");
     fs::write(&script, text).during(|| format!("write {}", script.display()))?;
     let (python, script) = (python.display().to_string(), script.display().to_string());
-    let pressed = ["run", "--ram", "256M", "--debug-evict-every", "5ms", "--"];
-    let output = context.vswap(&[&pressed[..], &[&python, &script]].concat())?;
+    // An entry is kept behind a page that has come back from an area.
+    let area = context.place().display().to_string();
+    let areas = ["run", "--pool", "off", "--swap", &area];
+    let pressed = ["--ram", "256M", "--debug-evict-every", "5ms", "--"];
+    let output = context.vswap(&[&areas[..], &pressed, &[&python, &script]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
