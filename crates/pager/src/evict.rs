@@ -180,7 +180,10 @@ impl<'a> Evictor<'a> {
                     busy,
                 } => (moving, clean, busy),
                 Taken::Nothing => return Ok(Window::Nothing),
-                Taken::Blocked => return Ok(Window::Blocked),
+                Taken::Blocked => {
+                    proposals.give_back(self.space);
+                    return Ok(Window::Blocked);
+                }
             };
         let entries = self.copy_to_entries(&moving, frames, &mut proposals);
         let published = self.publish(&moving, entries);

@@ -1,4 +1,5 @@
 //! Serving faults: first touches, and writes to pages whose entry was kept. Pages that come back are in `swap_in`.
+//!
 //! Called with the space lock held by the readers and by the evictor (for faults that waited). Threads whose faults
 //! were served are woken only when the lock has been given back (`release`): the kernel may run a woken thread at once
 //! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the

@@ -112,16 +112,13 @@ impl Proposals {
         taken
     }
 
-    /// Queue proposals again that could not be followed now.
-    pub fn give_back(&self, core: &Core, space: &Space, proposals: Vec<Proposal>) {
+    /// Queue proposals again that could not be followed now, unless the space has ended.
+    pub fn give_back(&self, space: &Space, proposals: &mut Vec<Proposal>) {
         let mut waiting = self.waiting.lock();
+        // Looked at under the lock, as in `add`.
         if !space.has_ended() {
-            return waiting.extend(proposals);
+            waiting.append(proposals);
         }
-        drop(waiting);
-        proposals
-            .into_iter()
-            .for_each(|proposal| core.engine.put(proposal.entry));
     }
 
     /// The space has ended: give the references up.

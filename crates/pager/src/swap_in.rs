@@ -287,7 +287,7 @@ impl<'a> FaultServer<'a> {
             return Ok(0);
         };
         // A lone page is announced by the call that brings it, which saves one. Whoever is woken may fault again before
-        // the lock is given back, and waits for that; behind a window the wait would be longer.
+        // the lock is given back, and waits for that.
         let lone = run.len() == 1;
         let modes =
             if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
@@ -346,7 +346,7 @@ impl<'a> FaultServer<'a> {
                 .is_some_and(|page| core.engine.packs(page, scratch))
         };
         // Where everything is full, the slot is wanted by a page that is nowhere else.
-        !core.writeback.is_full()
+        !core.governor.is_stalled()
             && core.may_keep_copies()
             && core.shrinker.may_keep(core, entry, packs)
     }

@@ -5,7 +5,7 @@
 //! bounds the queue. The queue's lock is innermost.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
@@ -32,11 +32,7 @@ const FULL_PACE: Duration = Duration::from_millis(1);
 pub struct Writeback {
     queue: Mutex<VecDeque<Entry>>,
     filled: Condvar,
-    /// The last batch found no room. Writers try again now and then, nobody else does: what is refused has been
-    /// compressed in vain.
-    full: AtomicBool,
     stop: AtomicBool,
-    writers: AtomicUsize,
     for_areas: AtomicBool,
 }
 
@@ -45,22 +41,21 @@ impl Default for Writeback {
         Writeback {
             queue: Mutex::new(Row::Innermost, "the queue of writers", VecDeque::new()),
             filled: Condvar::new(),
-            full: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            writers: AtomicUsize::new(0),
             for_areas: AtomicBool::new(false),
         }
     }
 }
 
 impl Writeback {
-    /// Queue entries.
+    /// Queue entries, and wake a writer for each batch of them: one that is awake looks into the queue by itself.
     pub fn push(&self, core: &Core, entries: impl IntoIterator<Item = Entry>) {
         let mut queue = self.lock();
+        let before = queue.len();
         queue.extend(entries);
-        let batches = queue.len().div_ceil(most_at_once(core));
+        let added = queue.len() - before;
         drop(queue);
-        for _ in 0..batches.min(self.writers.load(Ordering::Relaxed)) {
+        for _ in 0..added.div_ceil(most_at_once(core)) {
             self.filled.notify_one();
         }
     }
@@ -70,14 +65,10 @@ impl Writeback {
         self.lock().len()
     }
 
-    /// Did the last batch find no room?
-    pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
-    }
-
-    /// Write out one batch in the calling thread. False when there was none, or the pool takes no more.
+    /// Write out one batch in the calling thread. False when there was none, or the pool takes no more: then only
+    /// writers try again, now and then, since what is refused has been compressed in vain.
     pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
-        if self.is_full() {
+        if core.governor.is_stalled() {
             return false;
         }
         let batch = take(core, &mut self.lock());
@@ -117,8 +108,8 @@ impl Writeback {
                 }
             });
         let full = !refused.is_empty();
+        let was_full = core.governor.is_stalled();
         core.governor.note_full(full, is_limited);
-        let was_full = self.full.swap(full, Ordering::Relaxed);
         if full {
             self.push(core, refused);
         }
@@ -178,7 +169,6 @@ pub fn start_for_areas(core: &Arc<Core>) {
 
 fn start_one(core: &Arc<Core>, name: &str) {
     let core = Arc::clone(core);
-    core.writeback.writers.fetch_add(1, Ordering::Relaxed);
     threads::spawn(name, move || {
         let mut scratch = core.engine.scratch();
         while let Some(batch) = core.writeback.next(&core) {

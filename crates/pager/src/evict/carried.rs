@@ -96,8 +96,7 @@ impl<'a> Proposed<'a> {
 
     /// Queue what is left again.
     pub fn give_back(&mut self, space: &Space) {
-        let proposals = std::mem::take(&mut self.proposals);
-        space.proposals.give_back(self.core, space, proposals);
+        space.proposals.give_back(space, &mut self.proposals);
     }
 
     /// The reference held for a page.
