@@ -216,13 +216,10 @@ const TARGETS: &[Target] = &[
             "write KB/s",
         ),
     ),
-    limited(
-        FAULT,
-        of_device(
-            "disk: sequential read, share of fio",
-            "seq_read us/op",
-            "read KB/s",
-        ),
+    of_device(
+        "disk: sequential read, share of fio",
+        "seq_read us/op",
+        "read KB/s",
     ),
     limited(
         FAULT,
