@@ -101,6 +101,7 @@ pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
         evictor.hand.wrapped = every.is_none();
         evictor.follow_kin();
         evictor.move_out(wanted.pages);
+        evictor.lead_nothing();
     }
 }
 
@@ -109,6 +110,7 @@ impl<'a> Evictor<'a> {
     fn move_out(&mut self, pages: u64) {
         let (mut left, mut blocked, mut fruitless) = (pages, 0, 0);
         while !self.space.has_ended() && (left > 0 || !self.hand.wrapped || self.faults_wait()) {
+            self.follow_kin();
             match self.window(Vec::new()) {
                 Ok(Window::Moved(moved)) => {
                     left = left.saturating_sub(moved);
@@ -172,7 +174,7 @@ impl<'a> Evictor<'a> {
             let shared = self.choose(&mut self.space.lock_thawed(), &proposals);
             self.make_exclusive(&mut slot, &shared)?;
         }
-        let (moving, gone_clean, busy) =
+        let (moving, gone_clean, mut busy) =
             match self.take_pages(&mut slot, frames.len(), &proposals)? {
                 Taken::Pages {
                     moving,
@@ -190,8 +192,9 @@ impl<'a> Evictor<'a> {
         self.empty_staging(&mut slot)?;
         let moved = (moving.len() + gone_clean) as u64;
         let kept_by_kin = self.propose_shared(&published);
-        self.make_exclusive(&mut slot, &busy)?;
         if picked {
+            self.lead(&mut busy);
+            self.make_exclusive(&mut slot, &busy)?;
             // What the hand goes back for stays known as shared over a window of proposals.
             self.shared = busy;
         }
@@ -265,6 +268,21 @@ impl<'a> Evictor<'a> {
         let mut pages = self.hand.choose(state, &proposals.pages());
         pages.retain(|page| state.layout.words.get(*page).entry().is_none());
         pages
+    }
+
+    /// Of the pages that were busy, those that this evictor goes back for. Kin see to the others, now or as soon as this
+    /// one follows them; asked in this order, since they propose a page before they cease to lead it.
+    fn lead(&mut self, busy: &mut Vec<u64>) {
+        self.space.kin.lead(self.space.id, busy);
+        self.space.proposals.leave_out(busy);
+        if !self.hand.retry_busy(busy) {
+            busy.clear();
+        }
+    }
+
+    /// Nobody need wait for this evictor while it sleeps.
+    fn lead_nothing(&self) {
+        self.space.kin.lead(self.space.id, &mut Vec::new());
     }
 
     /// Propose to kin what they may share; the number of pages that stay in memory until they follow.
@@ -343,9 +361,6 @@ impl<'a> Evictor<'a> {
             return Ok(Taken::Blocked);
         }
         self.core.stats.pages_busy.add(busy.len() as u64);
-        if !proposals.is_empty() || !self.hand.retry_busy(&busy) {
-            busy.clear();
-        }
         Ok(Taken::Pages {
             moving,
             clean,

@@ -50,7 +50,7 @@ const POOL_PART_WITH_AREAS: u64 = 2;
 /// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
-const UNSURE_PART: u64 = 16;
+const UNSURE_PART: u64 = 64;
 /// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
 /// twentieth that the limit may be passed by.
 const OVERDRAFT_PART: u64 = 25;

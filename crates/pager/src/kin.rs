@@ -3,8 +3,10 @@
 //! Moving a shared page out of one process frees nothing: the kernel first makes a copy for that process, and the page
 //! stays with the others. Memory becomes free only when all of them have given the page up. So the evictor that meets a
 //! shared page proposes it to its kin, with the entry it got: each gives the page up as well, and takes the same entry
-//! if its content is the same. The locks of this file are held for list operations, that of the proposals also while
-//! entries are counted once more; no other lock of the pager is taken under them.
+//! if its content is the same. From meeting it to proposing it that evictor leads the page, and its kin leave it alone:
+//! if two moved it out at the same time it would be stored twice for good. The locks of this file are held for list
+//! operations, that of the proposals also while entries are counted once more; no other lock of the pager is taken
+//! under them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,7 +23,15 @@ const PROPOSALS_MAX: usize = 16384;
 /// The spaces of one family.
 #[derive(Debug)]
 pub struct Kin {
-    members: Mutex<Vec<Weak<Space>>>,
+    members: Mutex<Vec<Member>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: u64,
+    space: Weak<Space>,
+    /// Pages that it is about to move out and to propose, in ascending order.
+    leads: Vec<u64>,
 }
 
 impl Default for Kin {
@@ -59,14 +69,33 @@ impl Kin {
     /// One more member.
     pub fn join(&self, space: &Arc<Space>) {
         let mut members = self.members.lock();
-        members.retain(|member| member.strong_count() > 0);
-        members.push(Arc::downgrade(space));
+        members.retain(|member| member.space.strong_count() > 0);
+        members.push(Member {
+            id: space.id,
+            space: Arc::downgrade(space),
+            leads: Vec::new(),
+        });
+    }
+
+    /// From now on `own` leads those of `pages`, which ascend, that nobody else leads; the others are taken out.
+    pub fn lead(&self, own: u64, pages: &mut Vec<u64>) {
+        let mut members = self.members.lock();
+        let is_led = |page: &u64| {
+            let mut others = members.iter().filter(|member| member.id != own);
+            others.any(|other| {
+                other.space.strong_count() > 0 && other.leads.binary_search(page).is_ok()
+            })
+        };
+        pages.retain(|page| !is_led(page));
+        if let Some(member) = members.iter_mut().find(|member| member.id == own) {
+            member.leads.clone_from(pages);
+        }
     }
 
     /// Members other than `own` that can move pages out.
     fn others(&self, own: u64) -> Vec<Arc<Space>> {
         let members = self.members.lock();
-        let living = members.iter().filter_map(Weak::upgrade);
+        let living = members.iter().filter_map(|member| member.space.upgrade());
         let able = |space: &Arc<Space>| {
             space.id != own && space.is_active() && space.evictor_started.load(Ordering::Acquire)
         };
@@ -100,6 +129,12 @@ impl Proposals {
             .filter(|(_, entry)| core.engine.dup(*entry).is_ok());
         waiting.extend(held.map(|&(page, entry)| Proposal { page, entry }));
         !waiting.is_empty()
+    }
+
+    /// Take those out of `pages` that wait to be followed.
+    pub fn leave_out(&self, pages: &mut Vec<u64>) {
+        let waiting = self.waiting.lock();
+        pages.retain(|page| !waiting.iter().any(|proposal| proposal.page == *page));
     }
 
     /// Take up to `most` of them, in address order.

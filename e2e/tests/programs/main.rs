@@ -23,6 +23,7 @@ const TESTS: &[Test] = &[
     Test::new("cpython_numpy", 240, cpython::numpy),
     Test::new("cpython_multiprocessing", 240, cpython::multiprocessing),
     Test::new("cpython_kin", 240, cpython::kin_read_what_they_share),
+    Test::new("cpython_kin_once", 240, cpython::kin_store_once),
     Test::new("sort", 240, sort::test),
     Test::new("gcc", 300, gcc::test),
     Test::new("java", 240, java::test),
