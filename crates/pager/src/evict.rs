@@ -334,7 +334,7 @@ impl<'a> Evictor<'a> {
                 (0, PageState::Kept(entry)) => {
                     state.layout.finish(ticket);
                     state.layout.words.set(page, PageWord::swapped(entry));
-                    let shadow = self.core.working_set.leave(word.is_early());
+                    let shadow = self.core.working_set.leave(word.heat());
                     self.core.engine.set_shadow(entry, shadow);
                     self.core.kept_went_out();
                     clean += 1;
@@ -343,7 +343,7 @@ impl<'a> Evictor<'a> {
                     page,
                     ticket,
                     staged,
-                    early: word.is_early(),
+                    heat: word.heat(),
                 }),
                 (errno, _) => {
                     state.layout.finish(ticket);
@@ -454,7 +454,7 @@ impl<'a> Evictor<'a> {
                 });
                 continue;
             }
-            let shadow = self.core.working_set.leave(moved.early);
+            let shadow = self.core.working_set.leave(moved.heat);
             match frame.swap_out(self.core, shadow) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
                 Err(error) => {

@@ -27,7 +27,6 @@ use crate::core::Core;
 use crate::lock::{Mutex, Row};
 use crate::run::PAGE_BYTES;
 use crate::threads;
-use crate::working_set::Return;
 
 /// The shrinker begins when less than one part in this many of the pool's limit is free.
 const LOW_PART: u64 = 20;
@@ -119,7 +118,7 @@ impl Shrinker {
     /// Would a page that comes back from an area have stayed in a pool that holds as much again?
     fn is_early(&self, core: &Core, shadow: Shadow) -> bool {
         let held = core.governor.resident_pages() + self.pool_pages.load(Ordering::Relaxed);
-        core.working_set.come_back(shadow, held) != Return::Late
+        core.working_set.come_back(shadow, held).is_early()
     }
 
     /// A page comes back from an area.

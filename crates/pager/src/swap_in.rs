@@ -17,7 +17,6 @@ use crate::lock::MutexGuard;
 use crate::run::PAGE_BYTES;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::words::{PageState, PageWord};
-use crate::working_set::Return;
 
 /// Behind the last page of any address space.
 const PAGES_END: u64 = 1 << 52;
@@ -306,7 +305,7 @@ impl<'a> FaultServer<'a> {
         let resident_pages = self.core.governor.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
             let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
-            let how = self.core.working_set.come_back(shadow, resident_pages);
+            let heat = self.core.working_set.come_back(shadow, resident_pages);
             if self.is_in_area(page.entry) {
                 self.core.shrinker.came_from_area(self.core, shadow);
             }
@@ -317,11 +316,8 @@ impl<'a> FaultServer<'a> {
                 self.core.engine.put(page.entry);
                 PageWord::PLAIN
             };
-            state.layout.words.set(page.page, word.returned(how));
-            self.core
-                .stats
-                .pages_early
-                .add(u64::from(how != Return::Late));
+            state.layout.words.set(page.page, word.returned(heat));
+            self.core.stats.pages_early.add(u64::from(heat.is_early()));
         }
         self.took(done);
         self.core.stats.pages_in.add(done);

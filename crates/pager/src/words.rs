@@ -3,18 +3,18 @@
 //! This is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
 //!
 //! ```text
-//!   63        62       61     60      59       58..56  55 ..................... 0
-//!  +---------+--------+------+-------+--------+-------+--------------------------+
-//!  | CLAIMED | STALE? | KEPT | EARLY | SPARED |   0   | entry, 0 = none          |
-//!  +---------+--------+------+-------+--------+-------+--------------------------+
+//!   63        62       61     60 59   58..56  55 ..................... 0
+//!  +---------+--------+------+-------+-------+--------------------------+
+//!  | CLAIMED | STALE? | KEPT | heat  | laps  | entry, 0 = none          |
+//!  +---------+--------+------+-------+-------+--------------------------+
 //!   word 0           plain: present, or never touched; the kernel's page table knows
 //!   entry            swapped: a hole in the page table, the content is behind the entry
 //!   entry + KEPT     resident and write-protected, and the entry still holds the same content
 //!   CLAIMED          somebody carries the page in or out at this moment (see layout::Claim)
 //!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
 //!                    so it may not be evicted until it was seen missing (rule P1)
-//!   EARLY            resident, and came back soon after it had gone (see working_set)
-//!   SPARED           the next sweep passes it over
+//!   heat             resident, and so often in a row it came back early (see working_set)
+//!   laps             so many sweeps more pass it over
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,17 +22,22 @@ use std::ops::Range;
 
 use vswap_engine::Entry;
 
-use crate::working_set::Return;
+use crate::working_set::Heat;
 
 const CLAIMED: u64 = 1 << 63;
 const STALE: u64 = 1 << 62;
 const KEPT: u64 = 1 << 61;
-const EARLY: u64 = 1 << 60;
-const SPARED: u64 = 1 << 59;
+const HEAT_SHIFT: u32 = 59;
+const LAPS_SHIFT: u32 = 56;
+/// One lap, all laps, heat and laps.
+const LAP: u64 = 1 << LAPS_SHIFT;
+const LAPS_MASK: u64 = (1 << HEAT_SHIFT) - LAP;
+const AGE_MASK: u64 = KEPT - LAP;
 const ENTRY_BITS: u32 = 56;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
-const _: () = assert!((CLAIMED | STALE | KEPT | EARLY | SPARED) & ENTRY_MASK == 0);
+const _: () = assert!((CLAIMED | STALE | KEPT | AGE_MASK) & ENTRY_MASK == 0);
+const _: () = assert!(HEAT_SHIFT + Heat::BITS == KEPT.trailing_zeros());
 
 /// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
 const CHUNK_PAGES: u64 = 512;
@@ -93,33 +98,30 @@ impl PageWord {
         self.0 & STALE != 0
     }
 
-    /// Did the page come back soon after it had gone?
-    pub fn is_early(self) -> bool {
-        self.0 & EARLY != 0
+    /// How often in a row the page came back early.
+    pub fn heat(self) -> Heat {
+        Heat::from_bits(self.0 >> HEAT_SHIFT)
     }
 
     /// Does the next sweep pass it over?
     pub fn is_spared(self) -> bool {
-        self.0 & SPARED != 0
+        self.0 & LAPS_MASK != 0
     }
 
-    /// The word of a resident page with what its return has told.
-    pub fn returned(self, how: Return) -> PageWord {
-        PageWord(match how {
-            Return::Late => self.0,
-            Return::Early => self.0 | EARLY,
-            Return::EarlyAgain => self.0 | EARLY | SPARED,
-        })
+    /// The word of a resident page that came back with this heat.
+    pub fn returned(self, heat: Heat) -> PageWord {
+        let age = heat.bits() << HEAT_SHIFT | u64::from(heat.laps()) << LAPS_SHIFT;
+        PageWord(self.0 & !AGE_MASK | age)
     }
 
-    /// The same word after a sweep has passed it over.
+    /// The same word after a sweep has passed it over, as it does when it is spared.
     pub fn swept(self) -> PageWord {
-        PageWord(self.0 & !SPARED)
+        PageWord(self.0 - LAP)
     }
 
-    /// The word of a kept page when it is written to: plain, and as early as it was.
+    /// The word of a kept page when it is written to: plain, and as hot as it was.
     pub fn written(self) -> PageWord {
-        PageWord(self.0 & (EARLY | SPARED))
+        PageWord(self.0 & AGE_MASK)
     }
 
     /// The same word with the claim set or lifted.
@@ -232,17 +234,22 @@ mod tests {
 
     #[test]
     fn how_a_page_came_back_is_known_while_it_is_resident() {
-        let word = PageWord::PLAIN.returned(Return::EarlyAgain);
-        assert_eq!(word.state(), PageState::Plain);
-        assert!(word.is_early() && word.is_spared());
-        assert!(word.swept().is_early() && !word.swept().is_spared());
-        assert!(!PageWord::PLAIN.returned(Return::Early).is_spared());
+        let heats: Vec<Heat> = (0..4).map(Heat::from_bits).collect();
+        for &heat in &heats {
+            let mut word = PageWord::PLAIN.returned(heat);
+            for _ in 0..heat.laps() {
+                assert!(word.is_spared());
+                word = word.swept();
+            }
+            assert!(!word.is_spared());
+            assert_eq!((word.state(), word.heat()), (PageState::Plain, heat));
+        }
         let entry = entry(77);
-        let kept = PageWord::kept(entry).returned(Return::Early);
+        let kept = PageWord::kept(entry).returned(heats[3]);
         assert_eq!(kept.state(), PageState::Kept(entry));
         assert_eq!(
-            (kept.written().entry(), kept.written().is_early()),
-            (None, true)
+            (kept.written().entry(), kept.written().heat()),
+            (None, heats[3])
         );
         assert_eq!(PageWord::kept(entry).written(), PageWord::PLAIN);
     }

@@ -1,29 +1,60 @@
-//! The working set: which pages the next sweep passes over, told by refault distance.
+//! The working set: which pages sweeps pass over, told by refault distance.
 //!
 //! A page that goes out takes along how many pages had gone before it (its shadow). When it comes back, as many as have
 //! gone since are its refault distance. Had memory been larger by that distance it would have stayed; so if that is no
-//! more than what the run has in memory, it was thrown out too early, and colder pages lie in its place. One early
-//! return may be chance: the first is remembered, in the page's word and then in its next shadow, and from the second
-//! in a row on the page is passed over for one sweep. Idea and measure are those of the kernel's workingset.c.
+//! more than what the run has in memory, it was thrown out too early, and colder pages lie in its place. Idea and
+//! measure are those of the kernel's workingset.c.
+//!
+//! Where the kernel then asks the page table whether a page is in use, vswap cannot: a page that nobody evicts tells
+//! nothing. So what it knows of a page is how often in a row it came back early, its heat, which goes along in the
+//! page's word and in its next shadow. One early return may be chance; from the second on sweeps pass the page over,
+//! the more of them the hotter it is, and a late return takes the heat away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vswap_engine::Shadow;
 
-/// The lowest bit of a shadow: the page had come back early before it went out.
-const EARLY: u64 = 1;
-const CLOCK_SHIFT: u32 = 1;
+/// Width of the heat in the low bits of a shadow; the clock is above it.
+const CLOCK_SHIFT: u32 = Heat::BITS;
 const CLOCK_MASK: u64 = Shadow::MAX >> CLOCK_SHIFT;
 
-/// What a return tells of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Return {
-    /// It was away for long, or nobody knows.
-    Late,
-    /// It went too early.
-    Early,
-    /// It went too early again.
-    EarlyAgain,
+/// How often in a row a page came back early, up to three times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Heat(u8);
+
+impl Heat {
+    /// Its last return was late, or nobody knows of one.
+    pub const COLD: Heat = Heat(0);
+    /// Bits that hold a heat.
+    pub const BITS: u32 = 2;
+    const MAX: u8 = (1 << Heat::BITS) - 1;
+    /// Sweeps that pass over a page of each heat.
+    const LAPS: [u8; 1 << Heat::BITS] = [0, 0, 1, 7];
+
+    /// The heat in the lowest bits of `bits`.
+    pub fn from_bits(bits: u64) -> Heat {
+        Heat(bits.to_le_bytes()[0] & Heat::MAX)
+    }
+
+    /// As bits.
+    pub fn bits(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    /// Once more early.
+    fn next(self) -> Heat {
+        Heat((self.0 + 1).min(Heat::MAX))
+    }
+
+    /// So many sweeps pass the page over.
+    pub fn laps(self) -> u8 {
+        Heat::LAPS[usize::from(self.0)]
+    }
+
+    /// Did the page come back early?
+    pub fn is_early(self) -> bool {
+        self != Heat::COLD
+    }
 }
 
 /// Counts the pages that have gone out.
@@ -47,25 +78,23 @@ impl WorkingSet {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// A page goes out; `was_early` if it had come back early.
-    pub fn leave(&self, was_early: bool) -> Shadow {
+    /// A page of this heat goes out.
+    pub fn leave(&self, heat: Heat) -> Shadow {
         let now = self.clock.fetch_add(1, Ordering::Relaxed) & CLOCK_MASK;
-        Shadow::truncated(now << CLOCK_SHIFT | if was_early { EARLY } else { 0 })
+        Shadow::truncated(now << CLOCK_SHIFT | heat.bits())
     }
 
-    /// A page with this shadow comes back while `resident_pages` of the run are in memory.
-    pub fn come_back(&self, shadow: Shadow, resident_pages: u64) -> Return {
+    /// The heat of a page with this shadow that comes back while `resident_pages` of the run are in memory.
+    pub fn come_back(&self, shadow: Shadow, resident_pages: u64) -> Heat {
         if shadow == Shadow::ABSENT {
-            return Return::Late;
+            return Heat::COLD;
         }
         let now = self.clock.load(Ordering::Relaxed);
         let distance = now.wrapping_sub(shadow.value() >> CLOCK_SHIFT) & CLOCK_MASK;
         if distance > resident_pages {
-            Return::Late
-        } else if shadow.value() & EARLY == 0 {
-            Return::Early
+            Heat::COLD
         } else {
-            Return::EarlyAgain
+            Heat::from_bits(shadow.value()).next()
         }
     }
 }
@@ -76,27 +105,33 @@ mod tests {
 
     fn leave_many(set: &WorkingSet, pages: u64) {
         (0..pages).for_each(|_| {
-            set.leave(false);
+            set.leave(Heat::COLD);
         });
     }
 
     #[test]
     fn early_is_within_what_is_resident() {
         let set = WorkingSet::default();
-        let shadow = set.leave(false);
+        let shadow = set.leave(Heat::COLD);
         leave_many(&set, 99);
-        assert_eq!(set.come_back(shadow, 100), Return::Early);
-        assert_eq!(set.come_back(shadow, 99), Return::Late);
-        assert_eq!(set.come_back(Shadow::ABSENT, u64::MAX), Return::Late);
+        assert!(set.come_back(shadow, 100).is_early());
+        assert_eq!(set.come_back(shadow, 99), Heat::COLD);
+        assert_eq!(set.come_back(Shadow::ABSENT, u64::MAX), Heat::COLD);
     }
 
     #[test]
-    fn the_second_early_return_in_a_row_is_told_from_the_first() {
+    fn each_early_return_in_a_row_makes_hotter_and_a_late_one_cold() {
         let set = WorkingSet::default();
-        let again = set.leave(true);
-        assert_eq!(set.come_back(again, 10), Return::EarlyAgain);
+        let mut heat = Heat::COLD;
+        let mut laps = Vec::new();
+        for _ in 0..5 {
+            heat = set.come_back(set.leave(heat), 10);
+            laps.push(heat.laps());
+        }
+        assert_eq!(laps, [0, 1, 7, 7, 7]);
+        let shadow = set.leave(heat);
         leave_many(&set, 20);
-        assert_eq!(set.come_back(again, 10), Return::Late);
+        assert_eq!(set.come_back(shadow, 10), Heat::COLD);
     }
 
     #[test]
@@ -104,9 +139,9 @@ mod tests {
         let set = WorkingSet {
             clock: AtomicU64::new(CLOCK_MASK),
         };
-        let shadow = set.leave(false);
+        let shadow = set.leave(Heat::COLD);
         leave_many(&set, 5);
-        assert_eq!(set.come_back(shadow, 10), Return::Early);
-        assert_eq!(set.come_back(shadow, 5), Return::Late);
+        assert!(set.come_back(shadow, 10).is_early());
+        assert_eq!(set.come_back(shadow, 5), Heat::COLD);
     }
 }

@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::kin::Proposal;
 use crate::layout::Ticket;
 use crate::space::Space;
+use crate::working_set::Heat;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {
@@ -50,8 +51,8 @@ pub struct Moving {
     pub ticket: Ticket,
     /// Its place in staging.
     pub staged: usize,
-    /// It had come back early.
-    pub early: bool,
+    /// How often in a row it had come back early.
+    pub heat: Heat,
 }
 
 /// A page's content in swap: in a frame of its own, or behind an entry that kin share.

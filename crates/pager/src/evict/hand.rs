@@ -43,19 +43,19 @@ impl<'a> Hand<'a> {
     }
 
     /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
-    /// passed over, and not the next time; twice around if they are all there is.
+    /// passed over, one lap less the next time; if they are all there is, they are taken.
     pub fn pick(&mut self, core: &Core, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
-        let pages = self.lap(state, most);
+        let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);
         core.stats.pages_spared.add(spared);
         if pages.is_empty() && spared > 0 {
-            return self.lap(state, most);
+            return self.lap(state, most, false);
         }
         pages
     }
 
-    fn lap(&mut self, state: &mut State, most: usize) -> Vec<u64> {
+    fn lap(&mut self, state: &mut State, most: usize, spares: bool) -> Vec<u64> {
         let mut pages = Vec::with_capacity(most);
         let hand = self.at;
         let ahead = state
@@ -73,7 +73,9 @@ impl<'a> Hand<'a> {
             while from < range.end && pages.len() < most {
                 let before = pages.len();
                 from = self.scan(state, from, range.end, most, &mut pages);
-                self.spare(state, &mut pages, before);
+                if spares {
+                    self.spare(state, &mut pages, before);
+                }
             }
             if pages.len() >= most {
                 self.at = from;
