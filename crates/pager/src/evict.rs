@@ -270,8 +270,8 @@ impl<'a> Evictor<'a> {
         pages
     }
 
-    /// Of the pages that were busy, those that this evictor goes back for. Kin see to the others, now or as soon as this
-    /// one follows them; asked in this order, since they propose a page before they cease to lead it.
+    /// Of the pages that were busy, those that this evictor goes back for. Kin see to the others, now or as soon as
+    /// this one follows them; asked in this order, since they propose a page before they cease to lead it.
     fn lead(&mut self, busy: &mut Vec<u64>) {
         self.space.kin.lead(self.space.id, busy);
         self.space.proposals.leave_out(busy);

@@ -18,6 +18,8 @@ use crate::run::PAGE_BYTES;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::words::{PageState, PageWord};
 
+/// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
+const WINDOWS_AHEAD: u64 = 6;
 /// Behind the last page of any address space.
 const PAGES_END: u64 = 1 << 52;
 
@@ -95,26 +97,28 @@ impl<'a> FaultServer<'a> {
         self.core.areas.any() && self.core.engine.is_physical(entry)
     }
 
-    /// The fault goes on with a long stream: have its next window read at the same time, so that the area works while
-    /// the program does.
+    /// The fault goes on with a long stream: have its next windows read at the same time, so that the area works while
+    /// the program does, and on several requests.
     fn read_ahead(&self, state: &mut State, fault: &Fault) {
-        let room = 2 * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
-        if !self.core.governor.has_room(room) {
-            return;
+        for number in 1..=WINDOWS_AHEAD {
+            let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
+            let behind = fault.page + number * AREA_WINDOW_PAGES_MAX;
+            if !self.core.governor.has_room(room) {
+                return;
+            }
+            let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
+            let Some(first) = incoming.first() else {
+                return;
+            };
+            let next = Fault {
+                page: first.page,
+                write: false,
+                ahead: true,
+                ..*fault
+            };
+            state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
+            self.core.area_reads.push(self.space, next, incoming, 1);
         }
-        let behind = fault.page + AREA_WINDOW_PAGES_MAX;
-        let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
-        let Some(first) = incoming.first() else {
-            return;
-        };
-        let next = Fault {
-            page: first.page,
-            write: false,
-            ahead: true,
-            ..*fault
-        };
-        state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
-        self.core.area_reads.push(self.space, next, incoming, 1);
     }
 
     /// Read what was claimed, without the lock, and give it to the process, with it. A lone page comes with the window
