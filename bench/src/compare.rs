@@ -10,10 +10,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Ended, RunError, Supervisor};
@@ -33,7 +35,7 @@ mod targets;
 use jobs::{Job, Unable};
 pub use options::{On, Options};
 use report::{LeftOut, Machine, Report, WorkloadResult};
-use samples::Samples;
+use samples::{Samples, Without};
 use side::Side;
 
 /// Bytes of the unit that `--ram` of vswap is given in.
@@ -290,7 +292,7 @@ fn record(
         Err(RunError::Interrupted) => return Err(RunError::Interrupted),
         Err(error) => {
             eprintln!("{who}: {error}");
-            progress.samples.add_failure(side);
+            progress.samples.add_without(side, Without::Failed);
             return Ok(());
         }
         Ok(ended) => ended,
@@ -302,7 +304,13 @@ fn record(
         progress.samples.add(side, &ended, total_mib, summary);
     } else {
         eprintln!("{}", ended.stderr.trim_end());
-        progress.samples.add_failure(side);
+        let is_kernel = matches!(side, Side::Kernel(_));
+        let was_killed = ended.status.signal() == Some(Signal::KILL.as_raw());
+        let why = match is_kernel && was_killed {
+            true => Without::Killed,
+            false => Without::Failed,
+        };
+        progress.samples.add_without(side, why);
     }
     Ok(())
 }

@@ -90,11 +90,8 @@ fn write_workload(out: &mut String, result: &WorkloadResult) -> std::fmt::Result
         "<p><code>{command}</code> <span class=\"note\">{limit}</span></p>"
     )?;
     write_table(out, samples)?;
-    for (side, count) in samples.failed() {
-        writeln!(
-            out,
-            "<p class=\"missed\">{side}: {count} runs failed and have no figures.</p>"
-        )?;
+    for ((side, why), count) in samples.without() {
+        writeln!(out, "<p class=\"missed\">{side}: {count} runs {why}.</p>")?;
     }
     let ratios = samples
         .pairs()

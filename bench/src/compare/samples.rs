@@ -1,6 +1,7 @@
 //! What the runs of one workload came to, row by row and side by side.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::{Value, json};
 
@@ -35,8 +36,26 @@ const MEMORY: &str = "memory MiB";
 pub(super) struct Samples {
     /// Rows in the order in which they were first seen.
     rows: Vec<Row>,
-    failed: BTreeMap<Side, usize>,
+    without: BTreeMap<(Side, Without), usize>,
     summaries: Vec<Value>,
+}
+
+/// Why a run has no figures.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Without {
+    /// It failed, perhaps because it found a wrong byte.
+    Failed,
+    /// The kernel, whose swap it was, killed it for memory: that is what came out, and no failure of the measurement.
+    Killed,
+}
+
+impl fmt::Display for Without {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failed => "failed and have no figures",
+            Self::Killed => "were killed by the kernel for memory and have no figures",
+        })
+    }
 }
 
 /// One figure.
@@ -112,8 +131,8 @@ impl Samples {
     }
 
     /// Counts a run that did not succeed.
-    pub(super) fn add_failure(&mut self, side: Side) {
-        *self.failed.entry(side).or_default() += 1;
+    pub(super) fn add_without(&mut self, side: Side, why: Without) {
+        *self.without.entry((side, why)).or_default() += 1;
     }
 
     fn sample(&mut self, name: &str, side: Side, value: f64) {
@@ -136,8 +155,14 @@ impl Samples {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    pub(super) const fn failed(&self) -> &BTreeMap<Side, usize> {
-        &self.failed
+    /// How many runs of each side have no figures, and why.
+    pub(super) const fn without(&self) -> &BTreeMap<(Side, Without), usize> {
+        &self.without
+    }
+
+    /// Has a run failed?
+    pub(super) fn has_failure(&self) -> bool {
+        self.without.keys().any(|(_, why)| *why == Without::Failed)
     }
 
     /// The sides that have figures, in the order of the table.
@@ -166,12 +191,14 @@ impl Samples {
 
     pub(super) fn to_json(&self) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(|row| self.row_json(row)).collect();
-        let failed: BTreeMap<&str, usize> = self
-            .failed
-            .iter()
-            .map(|(side, count)| (side.name(), *count))
-            .collect();
-        json!({ "rows": rows, "failed": failed, "summaries": self.summaries })
+        let without = |wanted: Without| -> BTreeMap<&str, usize> {
+            let counts = self.without.iter().filter(|((_, why), _)| *why == wanted);
+            counts
+                .map(|((side, _), count)| (side.name(), *count))
+                .collect()
+        };
+        let (failed, killed) = (without(Without::Failed), without(Without::Killed));
+        json!({ "rows": rows, "failed": failed, "killed": killed, "summaries": self.summaries })
     }
 
     fn row_json(&self, row: &Row) -> Value {
@@ -321,9 +348,13 @@ pub(super) mod tests {
     #[test]
     fn json_holds_samples_ratios_and_failures() {
         let mut samples = three_rounds();
-        samples.add_failure(ZRAM);
+        samples.add_without(ZRAM, Without::Killed);
+        assert!(!samples.has_failure());
+        samples.add_without(VSWAP, Without::Failed);
+        assert!(samples.has_failure());
         let json = samples.to_json();
-        assert_eq!(json["failed"]["zram"], 1);
+        assert_eq!(json["killed"], json!({ "zram": 1 }));
+        assert_eq!(json["failed"], json!({ "vswap": 1 }));
         let fill = &json["rows"][0];
         assert_eq!(fill["row"], "fill us/op");
         assert_eq!(fill["ratios"][0]["of_medians"], 0.5);

@@ -34,8 +34,8 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, samples: &Samples) -> fmt::Resul
         }
         writeln!(f)?;
     }
-    for (side, count) in samples.failed() {
-        writeln!(f, "{side}: {count} runs failed and have no figures")?;
+    for ((side, why), count) in samples.without() {
+        writeln!(f, "{side}: {count} runs {why}")?;
     }
     Ok(())
 }
@@ -68,6 +68,7 @@ fn lines(samples: &Samples) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::Without;
     use super::super::samples::tests::{ZRAM, three_rounds};
     use super::*;
 
@@ -82,7 +83,8 @@ mod tests {
     #[test]
     fn ratios_come_from_medians_and_what_is_missing_is_a_dash() {
         let mut samples = three_rounds();
-        samples.add_failure(ZRAM);
+        samples.add_without(ZRAM, Without::Failed);
+        samples.add_without(ZRAM, Without::Killed);
         let text = Shown(samples).to_string();
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(line("median").ends_with("vswap/zram"), "{text}");
@@ -92,7 +94,10 @@ mod tests {
         assert!(fill.ends_with(" 0.50"), "{text}");
         assert!(line("vswap fault").ends_with('-'), "{text}");
         assert!(
-            text.ends_with("zram: 1 runs failed and have no figures\n"),
+            text.ends_with(
+                "zram: 1 runs failed and have no figures\n\
+                 zram: 1 runs were killed by the kernel for memory and have no figures\n"
+            ),
             "{text}"
         );
     }

@@ -23,7 +23,8 @@ const ZIPF: &str =
 const STREAM: &str = "the next windows are asked for when the last ones have been used up";
 const FORK: &str =
     "parent and child each bring in a page of their own where the kernel maps one for both";
-const LIMIT: &str = "some of the limit is left free, since vswap learns of new memory by looking";
+const STARTS: &str = "every process that starts costs 3 ms more, and a fault twice the kernel's";
+const HOST: &str = "within what fresh memory costs from run to run; vswap's own threads take a 60th of a processor";
 const EVICTOR: &str = "one thread evicts, and waits in turn for moving, copying and serving";
 const WINDOW: &str = "counts windows of 16 pages, and faults that wait for the limit";
 
@@ -194,7 +195,7 @@ const TARGETS: &[Target] = &[
         FAULT,
         at_most("redis zipf mix, p99", "redis", "zipf p99 us", 1.0),
     ),
-    limited(LIMIT, at_most("build", "build", "wall s", 0.95)),
+    limited(STARTS, at_most("build", "build", "wall s", 0.95)),
     limited(
         EVICTOR,
         on(
@@ -245,9 +246,12 @@ const TARGETS: &[Target] = &[
     at_most("total CPU, usemem 2 tasks", "usemem-2", "CPU s", 1.1),
     limited(FORK, at_most("total CPU, redis", "redis", "CPU s", 1.1)),
     at_most("total CPU, build", "build", "CPU s", 1.1),
-    on(
-        NATIVE,
-        at_most("overhead when all of it fits", "fits", "wall s", 1.01),
+    limited(
+        HOST,
+        on(
+            NATIVE,
+            at_most("overhead when all of it fits", "fits", "wall s", 1.01),
+        ),
     ),
 ];
 
@@ -398,7 +402,7 @@ mod tests {
         assert!(
             verdict(Some(1.2))
                 .to_string()
-                .ends_with(&format!("missed: {LIMIT}"))
+                .ends_with(&format!("missed: {STARTS}"))
         );
         assert_eq!(verdict(Some(0.9)).because(), None);
         assert_eq!(verdict(None).because(), None);
