@@ -24,7 +24,7 @@ const STREAM: &str = "the next windows are asked for when the last ones have bee
 const FORK: &str =
     "parent and child each bring in a page of their own where the kernel maps one for both";
 const STARTS: &str = "every process that starts costs 3 ms more, and a fault twice the kernel's";
-const HOST: &str = "within what fresh memory costs from run to run; vswap's own threads take a 60th of a processor";
+const HOST: &str = "fresh memory costs more or less from run to run, with vswap and without";
 const EVICTOR: &str = "one thread evicts, and waits in turn for moving, copying and serving";
 const WINDOW: &str = "counts windows of 16 pages, and faults that wait for the limit";
 

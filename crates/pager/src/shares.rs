@@ -9,8 +9,8 @@
 //! held for arithmetic only.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use vswap_sys::{cpu, maps, procfs};
@@ -33,12 +33,15 @@ const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Shares {
     known: Mutex<Known>,
+    /// Signalled when a process has forked.
+    forked: Condvar,
 }
 
 impl Default for Shares {
     fn default() -> Shares {
         Shares {
             known: Mutex::new(Row::Innermost, "what is known of shares", Known::default()),
+            forked: Condvar::new(),
         }
     }
 }
@@ -49,6 +52,8 @@ struct Known {
     shares: HashMap<u64, Share>,
     /// Process id of each process without an agent, and what counts of it.
     strangers: Vec<(u32, u64)>,
+    /// A process has forked since the thread that looks went to sleep.
+    has_forked: bool,
 }
 
 /// One process: what was its own at the last walk, and what has happened since.
@@ -98,7 +103,11 @@ impl Shares {
             resident_bytes: parent.resident_bytes(),
             ..Share::default()
         };
-        self.lock().shares.insert(id, share);
+        let mut known = self.lock();
+        known.shares.insert(id, share);
+        known.has_forked = true;
+        drop(known);
+        self.forked.notify_one();
     }
 
     /// A space has ended.
@@ -126,6 +135,13 @@ impl Shares {
             count: known.strangers.len() as u64,
             bytes: known.strangers.iter().map(|(_, bytes)| bytes).sum(),
         }
+    }
+
+    /// Sleep until a process forks, `pause` at the most.
+    fn wait_for_fork(&self, pause: Duration) {
+        let known = self.lock();
+        let mut known = known.wait_timeout_while(&self.forked, pause, |known| !known.has_forked);
+        known.has_forked = false;
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -212,6 +228,12 @@ fn run(core: &Core) {
             core.shares
                 .look_for_strangers(core.config.root_pid, &spaces);
             strangers_next = Instant::now() + STRANGERS_EVERY;
+        }
+        // Waking for nothing, five hundred times a second, would cost a program that fits a part of its time.
+        if !spaces.iter().any(|space| is_sharing(space)) {
+            let pause = strangers_next.saturating_duration_since(Instant::now());
+            core.shares.wait_for_fork(pause);
+            continue;
         }
         // Each is taken back, so not `any`.
         let changed = spaces
