@@ -38,6 +38,7 @@ const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
 const _: () = assert!((CLAIMED | STALE | KEPT | AGE_MASK) & ENTRY_MASK == 0);
 const _: () = assert!(HEAT_SHIFT + Heat::BITS == KEPT.trailing_zeros());
+const _: () = assert!((Heat::LAPS_MAX as u64) << LAPS_SHIFT & !LAPS_MASK == 0);
 
 /// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
 const CHUNK_PAGES: u64 = 512;

@@ -46,6 +46,9 @@ impl Heat {
         Heat((self.0 + 1).min(Heat::MAX))
     }
 
+    /// Most sweeps that pass a page over.
+    pub const LAPS_MAX: u8 = Heat::LAPS[Heat::MAX as usize];
+
     /// So many sweeps pass the page over.
     pub fn laps(self) -> u8 {
         Heat::LAPS[usize::from(self.0)]
