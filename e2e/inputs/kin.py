@@ -40,11 +40,16 @@ def main():
         bytes_of_noise = NOISE[how][number % 2]
         table[number * PAGE : number * PAGE + bytes_of_noise] = noise.randbytes(bytes_of_noise)
         sums.append(zlib.crc32(memoryview(table)[number * PAGE : (number + 1) * PAGE]))
+    end, done = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(done)
         verify(table, sums, of_child, "child")
+        # Until both have read all of it, so that neither is left alone with pages that it brings back.
+        os.read(end, 1)
         os._exit(0)
     total = verify(table, sums, of_parent, "parent")
+    os.close(done)
     _, status = os.waitpid(child, 0)
     if status != 0:
         print(f"the child ended with status {status}")

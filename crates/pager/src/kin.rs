@@ -77,14 +77,13 @@ impl Kin {
         });
     }
 
-    /// From now on `own` leads those of `pages`, which ascend, that nobody else leads; the others are taken out.
+    /// From now on `own` leads those of `pages`, which ascend, that nobody else leads; the others are taken out. Who
+    /// stops moving pages out, also for ever, leads none from then on.
     pub fn lead(&self, own: u64, pages: &mut Vec<u64>) {
         let mut members = self.members.lock();
         let is_led = |page: &u64| {
             let mut others = members.iter().filter(|member| member.id != own);
-            others.any(|other| {
-                other.space.strong_count() > 0 && other.leads.binary_search(page).is_ok()
-            })
+            others.any(|other| other.leads.binary_search(page).is_ok())
         };
         pages.retain(|page| !is_led(page));
         if let Some(member) = members.iter_mut().find(|member| member.id == own) {
@@ -171,5 +170,42 @@ impl Proposals {
         given_up
             .into_iter()
             .for_each(|proposal| core.engine.put(proposal.entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(ids: &[u64]) -> Kin {
+        let kin = Kin::default();
+        let member = |&id: &u64| Member {
+            id,
+            space: Weak::new(),
+            leads: Vec::new(),
+        };
+        kin.members.lock().extend(ids.iter().map(member));
+        kin
+    }
+
+    fn lead(kin: &Kin, own: u64, pages: &[u64]) -> Vec<u64> {
+        let mut pages = pages.to_vec();
+        kin.lead(own, &mut pages);
+        pages
+    }
+
+    #[test]
+    fn a_page_is_led_by_one_until_it_leads_others() {
+        let kin = family(&[1, 2]);
+        assert_eq!(lead(&kin, 1, &[3, 5, 9]), [3, 5, 9]);
+        assert_eq!(lead(&kin, 2, &[4, 5, 9, 10]), [4, 10]);
+        assert_eq!(
+            lead(&kin, 1, &[3, 4, 5]),
+            [3, 5],
+            "its own and what nobody leads"
+        );
+        assert_eq!(lead(&kin, 2, &[9]), [9], "given up by the other");
+        assert_eq!(lead(&kin, 1, &[]), []);
+        assert_eq!(lead(&kin, 2, &[3, 5, 9]), [3, 5, 9]);
     }
 }
