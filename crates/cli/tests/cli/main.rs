@@ -52,7 +52,7 @@ impl Scratch {
 
     /// `vswap` with its run directories in here.
     fn vswap(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vswap"));
+        let mut command = undisturbed(env!("CARGO_BIN_EXE_vswap"));
         command.env("XDG_RUNTIME_DIR", &self.0).stdin(Stdio::null());
         command
     }
@@ -74,6 +74,15 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// A command that starts with every signal at its default, whatever the tests themselves ignore: under nohup or in a
+/// background job they inherit ignored signals, and so would all that they start. env(1) becomes the program, so the
+/// pid is the program's.
+fn undisturbed(program: &str) -> Command {
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal", program]);
+    command
 }
 
 fn names(directory: &Path) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use crate::{Scratch, output, text};
+use crate::{Scratch, output, text, undisturbed};
 
 #[test]
 fn exit_status() {
@@ -224,6 +224,39 @@ fn signal_mask_and_dispositions() {
             seen(&format!("{vswap} run --ram 256M --")),
             "after: {given}"
         );
+    }
+}
+
+/// Signals 32 and 33, which env(1) cannot change: the C library keeps them for itself.
+const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
+
+/// What nohup and background jobs hand on: the program finds exactly that ignored, natively and under vswap.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let scratch = Scratch::new();
+    for (given, expected) in [
+        ("", 0_u64),
+        ("HUP", 0x1),
+        ("HUP,INT,QUIT", 0x7),
+        ("HUP,INT,QUIT,TERM,CHLD,WINCH", 0x0801_4007),
+    ] {
+        let seen = |prefix: &[&str]| {
+            let mut command = undisturbed("/usr/bin/env");
+            if !given.is_empty() {
+                command.arg(format!("--ignore-signal={given}"));
+            }
+            command
+                .args(prefix)
+                .args(["grep", "^SigIgn", "/proc/self/status"])
+                .env("XDG_RUNTIME_DIR", scratch.path());
+            text(&output(command.stdin(Stdio::null())).stdout)
+        };
+        let native = seen(&[]);
+        let mask = native.trim().trim_start_matches("SigIgn:\t");
+        let mask = u64::from_str_radix(mask, 16).expect("a mask");
+        assert_eq!(mask & !OF_THE_C_LIBRARY, expected, "{given}");
+        let vswap = [env!("CARGO_BIN_EXE_vswap"), "run", "--ram", "256M", "--"];
+        assert_eq!(native, seen(&vswap), "{given}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::{Scratch, eventually, kill, state, text, wait};
+use crate::{Scratch, eventually, kill, state, text, undisturbed, wait};
 
 /// Starts a shell script under vswap and waits for its first line, which is its pid.
 fn start(command: &mut Command, script: &str) -> (Child, u32, BufReader<ChildStdout>) {
@@ -66,7 +66,7 @@ fn a_program_that_dies_of_a_forwarded_signal() {
 #[test]
 fn signals_of_the_program_to_its_group_are_not_doubled() {
     let scratch = Scratch::new();
-    let mut command = Command::new("setsid");
+    let mut command = undisturbed("setsid");
     command
         .arg("--wait")
         .arg(env!("CARGO_BIN_EXE_vswap"))

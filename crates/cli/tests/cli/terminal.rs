@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::{PATIENCE, Scratch};
+use crate::{PATIENCE, Scratch, undisturbed};
 
 /// An interactive shell on a pseudo-terminal.
 struct Terminal {
@@ -34,7 +34,7 @@ impl Terminal {
                 .open(name.to_str().expect("path"))
                 .expect("pty")
         };
-        let shell = Command::new("setsid")
+        let shell = undisturbed("setsid")
             .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
             .env("XDG_RUNTIME_DIR", scratch.path())
             .env("PS1", "$ ")
