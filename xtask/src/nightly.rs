@@ -10,7 +10,7 @@ use crate::checks::{self, tests};
 use crate::step::Report;
 
 /// Cases per property under the interpreter, which is some hundred times slower.
-const MIRI_PROPERTY_CASES: &str = "4";
+const MIRI_PROPERTY_CASES: &str = "3";
 /// The one target that instrumented code is built for. Named, so that build scripts are not instrumented.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 

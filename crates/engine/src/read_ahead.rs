@@ -309,6 +309,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn a_neighbour_that_cannot_be_read_is_left_alone() {
         let (engine, entries, probe) = stored(8);
         let along = block_of_four(&engine, &entries, 4);
@@ -352,6 +353,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn memory_is_not_read_ahead() {
         let (engine, _) = engine_with_areas(FRAMES, 0, &[]);
         let storage = Box::new(crate::RamStorage::new(16));

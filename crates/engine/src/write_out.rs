@@ -469,6 +469,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
     fn what_the_full_pool_refuses_goes_to_the_area_with_one_request() {
         let (engine, probe) = engine(0);
         let entries: Vec<Entry> = (1..=8).map(|seed| out(&engine, Kind::Text, seed)).collect();
