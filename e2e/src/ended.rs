@@ -152,10 +152,13 @@ impl Ended {
                 mib(allowed)
             )));
         }
-        if !peak.says_something() {
+        if !peak.can_tell(allowed) {
             return Err(Failure::Limit(format!(
-                "{}: {} of {} looks at its memory took too long to be of one moment",
-                self.name, peak.blurred, peak.samples
+                "{}: {} of {} looks at its memory took too long to be of one moment, and one of them saw {}",
+                self.name,
+                peak.blurred,
+                peak.samples,
+                mib(peak.blurred_bytes)
             )));
         }
         let own_peak = self.figure("peak_total_bytes")?;

@@ -201,22 +201,29 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
+/// What vswap is called.
+const NAME: &str = "vswap";
+
 impl Running {
     /// The process that the test started: vswap, or the program itself in a native run.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The first process of the program, once it is there.
+    /// The first process of the program, once it is there. vswap has another child, its guardian; both are called as
+    /// vswap is until they have become what they are.
     pub fn program_pid(&self) -> Outcome<u32> {
         if self.limit_bytes.is_none() {
             return Ok(self.pid());
         }
+        let is_program =
+            |pid| !procfs::is_guardian(pid) && procfs::name(pid).is_some_and(|name| name != NAME);
         self.until("the program to start", || {
             let children = procfs::living_descendants(self.pid());
             Ok(children
                 .into_iter()
-                .find(|&pid| procfs::stat(pid).is_some_and(|s| s.parent == self.pid())))
+                .filter(|&pid| procfs::stat(pid).is_some_and(|s| s.parent == self.pid()))
+                .find(|&pid| is_program(pid)))
         })
     }
 

@@ -42,6 +42,17 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != b'Z' && stat.state != b'X')
 }
 
+/// Name of a process's main thread.
+pub fn name(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// Is it the process that outlives a vswap that is killed? It is a child of vswap and no process of the program.
+pub fn is_guardian(pid: u32) -> bool {
+    name(pid).is_some_and(|name| name == "vswap-guard")
+}
+
 /// Command line of a process for messages, or its bare pid.
 pub fn describe(pid: u32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -107,9 +118,9 @@ pub fn living_descendants(root: u32) -> Vec<u32> {
     found.into_iter().filter(|&pid| is_alive(pid)).collect()
 }
 
-/// One figure of `/proc/PID/smaps_rollup` in bytes; `None` when the process is gone or has no memory left.
-fn rollup_bytes(pid: u32, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+/// One figure of a file of `/proc/PID` in bytes; `None` when the process is gone or has no memory left.
+fn field_bytes(file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line
         .trim_start_matches(':')
@@ -121,14 +132,25 @@ fn rollup_bytes(pid: u32, key: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Anonymous memory of a process that is resident, its share of what it shares.
+/// One counter of `/proc/PID/status` in bytes. Unlike the rollup it is read in no time, whatever the process has, and
+/// does not wait for its mappings.
+fn counter_bytes(pid: u32, key: &str) -> Option<u64> {
+    field_bytes(&format!("/proc/{pid}/status"), key)
+}
+
+/// Anonymous memory of a process that is resident, its share of what it shares. The kernel walks all of its memory.
+pub fn anon_share_bytes(pid: u32) -> u64 {
+    field_bytes(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon").unwrap_or(0)
+}
+
+/// Anonymous memory of a process that is resident, shared or not.
 pub fn anon_bytes(pid: u32) -> u64 {
-    rollup_bytes(pid, "Pss_Anon").unwrap_or(0)
+    counter_bytes(pid, "RssAnon").unwrap_or(0)
 }
 
 /// All resident memory of a process.
 pub fn rss_bytes(pid: u32) -> u64 {
-    rollup_bytes(pid, "Rss").unwrap_or(0)
+    counter_bytes(pid, "VmRSS").unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -142,6 +164,7 @@ mod tests {
         assert_eq!(stat.parent, std::os::unix::process::parent_id());
         assert!(stat.start_ticks > 0);
         assert!(is_alive(own));
+        assert!(anon_share_bytes(own) > 0);
         assert!(anon_bytes(own) > 0);
         assert!(rss_bytes(own) >= anon_bytes(own));
     }

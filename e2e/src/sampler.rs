@@ -1,7 +1,8 @@
 //! Watches from outside what a run takes, every 20 ms, with nothing but /proc.
 //!
-//! The total is what a limit is about: the anonymous memory of every process of the run (`Pss_Anon`, so that pages
-//! shared by fork count once) and everything that vswap itself has resident. A thread of its own; it reads only.
+//! The total is what a limit is about: the anonymous memory of every process of the run (where there are several by
+//! `Pss_Anon`, so that pages shared by fork count once) and everything that vswap itself has resident. A thread of its
+//! own; it reads only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,11 @@ use crate::procfs::{self, Tree};
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
 /// A look at several processes that takes longer than this is a sum of different moments, between which some give up
-/// what others take: it proves nothing and is not judged. In this time a program takes some MiB.
+/// what others take: what it shows too much may never have been there. In this time a program takes some MiB.
 const LOOK_MAX: Duration = Duration::from_millis(6);
-/// At least one look in this many has to be judged, or the watch is worth nothing: about a hundred in a minute.
-const JUDGED_PART: u64 = 25;
+/// At least one look in this many has to be sharp where those that are not show too much, or the watch is worth
+/// nothing: about a hundred in a minute.
+const SHARP_PART: u64 = 25;
 
 /// The highest total seen, and what it was made of.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,8 +36,10 @@ pub struct Peak {
     pub at: Duration,
     /// Looks taken in all.
     pub samples: u64,
-    /// Looks of these that took too long to be judged.
+    /// Looks of these that took too long to be of one moment.
     pub blurred: u64,
+    /// The highest total that one of those saw, bytes.
+    pub blurred_bytes: u64,
     /// The longest time between two looks.
     pub gap_max: Duration,
 }
@@ -48,8 +52,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to watch the process `root` and its descendants; with `root_is_vswap` the root is counted whole (`Rss`)
-    /// and the descendants by their anonymous memory, else all by their anonymous memory.
+    /// Begins to watch the process `root` and its descendants; with `root_is_vswap` the root is counted whole, as
+    /// vswap's own, and the descendants by their anonymous memory, else all by their anonymous memory.
     pub fn start(root: u32, root_is_vswap: bool) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -69,9 +73,11 @@ impl Sampler {
 }
 
 impl Peak {
-    /// Were enough looks sharp enough to say anything?
-    pub fn says_something(&self) -> bool {
-        (self.samples - self.blurred) * JUDGED_PART >= self.samples
+    /// Can it be said that the run never took more than this? Only sharp looks tell that it did (`total_bytes`); one
+    /// that is blurred and shows no more than this is as good as a sharp one.
+    pub fn can_tell(&self, allowed_bytes: u64) -> bool {
+        self.blurred_bytes <= allowed_bytes
+            || (self.samples - self.blurred) * SHARP_PART >= self.samples
     }
 }
 
@@ -87,17 +93,20 @@ fn watch(root: u32, root_is_vswap: bool, stop: &AtomicBool) -> Peak {
     let mut tree = Tree::default();
     let mut peak = Peak::default();
     let mut last = began;
-    let (mut samples, mut blurred) = (0, 0);
+    let (mut samples, mut blurred, mut blurred_bytes) = (0, 0, 0);
     let mut gap_max = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) && procfs::stat(root).is_some() {
         let (look, took) = look(&mut tree, root, root_is_vswap);
         samples += 1;
         // Nothing moves between the processes of a native run.
-        let judged = !root_is_vswap || look.processes == 1 || took <= LOOK_MAX;
-        blurred += u64::from(!judged);
+        let sharp = !root_is_vswap || took <= LOOK_MAX;
+        if !sharp {
+            blurred += 1;
+            blurred_bytes = blurred_bytes.max(look.total_bytes);
+        }
         gap_max = gap_max.max(last.elapsed());
         last = Instant::now();
-        if judged && look.total_bytes > peak.total_bytes {
+        if sharp && look.total_bytes > peak.total_bytes {
             peak = Peak {
                 at: began.elapsed(),
                 ..look
@@ -108,13 +117,14 @@ fn watch(root: u32, root_is_vswap: bool, stop: &AtomicBool) -> Peak {
     Peak {
         samples,
         blurred,
+        blurred_bytes,
         gap_max,
         ..peak
     }
 }
 
 /// Puts the calling thread before all ordinary ones, so that a look is over quickly. Without the right to it, or
-/// without `chrt`, looks take longer and fewer are judged.
+/// without `chrt`, looks take longer and fewer are sharp.
 fn run_first() {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let _ = std::process::Command::new("chrt")
@@ -125,30 +135,46 @@ fn run_first() {
 
 /// One look, and how long the figures took to read.
 fn look(tree: &mut Tree, root: u32, root_is_vswap: bool) -> (Peak, Duration) {
-    let processes = tree.descendants(root);
+    let (guardians, mut program): (Vec<u32>, Vec<u32>) = tree
+        .descendants(root)
+        .into_iter()
+        .partition(|&pid| root_is_vswap && procfs::is_guardian(pid));
+    if !root_is_vswap {
+        program.push(root);
+    }
+    let own = || {
+        let guardians = guardians.iter().map(|&pid| procfs::anon_share_bytes(pid));
+        if root_is_vswap {
+            procfs::rss_bytes(root) + guardians.sum::<u64>()
+        } else {
+            0
+        }
+    };
     let began = Instant::now();
     // The looks at two processes are not one moment: a page that goes out between them is counted twice when the
     // program is looked at first and not at all the other way round. Half of each order cancels the error out.
-    let own_before = if root_is_vswap {
-        procfs::rss_bytes(root)
-    } else {
-        0
-    };
-    let mut program_bytes: u64 = processes.iter().map(|&pid| procfs::anon_bytes(pid)).sum();
-    let mut own_bytes = 0;
-    if root_is_vswap {
-        own_bytes = u64::midpoint(own_before, procfs::rss_bytes(root));
-    } else {
-        program_bytes += procfs::anon_bytes(root);
-    }
+    let own_before = own();
+    let program_bytes = program_bytes(&program);
+    let own_bytes = u64::midpoint(own_before, own());
     let peak = Peak {
         total_bytes: program_bytes + own_bytes,
         program_bytes,
         own_bytes,
-        processes: processes.len() + usize::from(!root_is_vswap),
+        processes: program.len(),
         ..Peak::default()
     };
     (peak, began.elapsed())
+}
+
+/// Anonymous memory of these processes. One alone shares with nobody, and its counter is read in no time.
+fn program_bytes(processes: &[u32]) -> u64 {
+    match processes {
+        [one] => procfs::anon_bytes(*one),
+        several => several
+            .iter()
+            .map(|&pid| procfs::anon_share_bytes(pid))
+            .sum(),
+    }
 }
 
 #[cfg(test)]

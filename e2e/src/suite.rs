@@ -4,7 +4,8 @@
 //! say at run time that they were skipped and why. One test at a time: the tests measure memory and time, and two
 //! programs of this size at once would measure each other.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +27,12 @@ const LIMIT_TRIES: u32 = 3;
 
 /// Directories of tests begin with this and the pid of the test process.
 const PLACE_PREFIX: &str = "vswap-e2e-";
+
+/// Set when the test process was started again to get rid of inherited dispositions: it does that once.
+const RESTARTED: &str = "VSWAP_E2E_RESTARTED";
+
+/// Signals 32 and 33, which no program can change: the C library keeps them for itself.
+const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
 
 /// One test of a suite.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +58,10 @@ impl Test {
 
 /// Runs a suite; the `main` of each test binary.
 pub fn run_suite(tests: &[Test]) -> ExitCode {
+    if let Err(error) = start_undisturbed() {
+        eprintln!("cannot give the tests signal dispositions of their own: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     // Orphans of a run come to this process instead of to init, so that they are seen and killed.
@@ -66,6 +77,32 @@ pub fn run_suite(tests: &[Test]) -> ExitCode {
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     println!("SKIPPED: {}", conclusion.num_ignored);
     conclusion.exit_code()
+}
+
+/// Starts this program again with every signal at its default, if it has inherited ignored ones: nohup and shells that
+/// start background jobs leave some, and everything that the tests start would ignore them too.
+fn start_undisturbed() -> std::io::Result<()> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .ok_or_else(|| std::io::Error::other("/proc/self/status has no readable line SigIgn"))?;
+    // The language's runtime ignores SIGPIPE here and undoes that in what it starts.
+    let inherited = ignored & !(1 << (Signal::PIPE.as_raw() - 1)) & !OF_THE_C_LIBRARY;
+    if inherited == 0 {
+        return Ok(());
+    }
+    if std::env::var_os(RESTARTED).is_some() {
+        let what = format!("signals {inherited:#x} are still ignored after env --default-signal");
+        return Err(std::io::Error::other(what));
+    }
+    Err(Command::new("/usr/bin/env")
+        .arg("--default-signal")
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(RESTARTED, "1")
+        .exec())
 }
 
 /// Removes the directories of test processes that were killed and could not do it themselves.

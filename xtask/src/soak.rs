@@ -118,8 +118,9 @@ fn stress(time: Duration) -> Vec<String> {
     .collect()
 }
 
-/// Runs every victim in turn, single-threaded and with threads; each gets an equal part of the time. All of them are
-/// run, whatever the first ones found, and the error names all that failed: the end of a log may be all that is kept.
+/// Runs every victim in turn, with threads and, where there is time for both, single-threaded; each gets an equal part
+/// of the time. All of them are run, whatever the first ones found, and the error names all that failed: the end of a
+/// log may be all that is kept.
 fn victims(root: &Path, time: Duration) -> Result<Report, String> {
     let program = built(root, "vswap-victims");
     let list = Command::new(&program)
@@ -131,14 +132,19 @@ fn victims(root: &Path, time: Duration) -> Result<Report, String> {
     if names.is_empty() {
         return Err(format!("{program} lists no victim"));
     }
+    let both = u32::try_from(names.len() * 2).unwrap_or(u32::MAX);
+    let threads: &[&str] = if time < ROUND * both {
+        &["4"]
+    } else {
+        &["1", "4"]
+    };
+    let run = |name, threads| (&EVICT_ALL[..], vec![name, "--threads", threads]);
     let runs = names
         .iter()
-        .flat_map(|name| {
-            ["1", "4"].map(|threads| (&EVICT_ALL[..], vec![*name, "--threads", threads]))
-        })
+        .flat_map(|name| threads.iter().map(|threads| run(*name, *threads)))
         .chain(AREA_VICTIMS.map(|name| (&EVICT_TO_AREA[..], vec![name, "--threads", "4"])))
         .chain([(&TIGHT[..], TIGHT_VICTIM.to_vec())]);
-    let count = names.len() * 2 + AREA_VICTIMS.len() + 1;
+    let count = names.len() * threads.len() + AREA_VICTIMS.len() + 1;
     let each = (time / u32::try_from(count).unwrap_or(u32::MAX)).max(ROUND);
     let seconds = each.as_secs().to_string();
     let mut tests = TestCounts::default();
@@ -254,7 +260,7 @@ mod tests {
             .iter()
             .map(|step| match step.check {
                 Check::Soak(_, time) => time,
-                Check::Plain(_) | Check::Fuzz(_) => Duration::ZERO,
+                Check::Plain(_) | Check::Fuzz(_) | Check::Chaos(_) => Duration::ZERO,
             })
             .sum();
         assert_eq!(spent, total);

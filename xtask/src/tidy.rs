@@ -4,8 +4,10 @@
 //! clone, in a copy and before a commit. Findings are collected and shown all at once.
 
 mod bugs;
+mod coverage;
 mod deps;
 mod links;
+mod names;
 mod text;
 pub mod unsafe_count;
 
@@ -77,6 +79,7 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
         links::check(root, file, &mut findings);
     }
     bugs::check(&tree, &mut findings);
+    coverage::check(&tree, &mut findings);
     unsafe_count::check(&tree, &mut findings);
     deps::check_into(root, &mut findings)?;
     conclude(&findings, tree.len())

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::aside;
 use crate::die::die;
 use crate::filter;
 use crate::kernel::{
@@ -12,14 +13,17 @@ use crate::kernel::{
 };
 use crate::raw;
 use crate::reservation::Reservation;
-use crate::ring::{ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, Ring, Run, STAGING_PAGES, op};
+use crate::ring::{
+    ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, MOVED_UNMARKED, Ring, Run, STAGING_PAGES, op,
+};
 use crate::socket;
 use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
 
-const MADV_DONTNEED: usize = 4;
-/// The same also for memory that is locked (Linux 5.18).
-const MADV_DONTNEED_LOCKED: usize = 24;
-const MADV_POPULATE_WRITE: usize = 23;
+/// MADV_DONTNEED also for memory that is locked (Linux 5.18).
+pub const MADV_DONTNEED_LOCKED: usize = 24;
+pub const MADV_POPULATE_WRITE: usize = 23;
+pub const PROT_READ_WRITE: usize = 3;
+const PROT_READ_WRITE_EXECUTE: usize = 7;
 /// Tries to give a staging page back that somebody has a reference on: the pager has just read it.
 const FREE_TRIES: u32 = 64;
 
@@ -32,6 +36,8 @@ pub struct Session {
     pub staging: Descriptor,
     /// Connection to the pager.
     pub socket: Descriptor,
+    /// An eventfd: rung by a program thread that asks this one to leave (`alone`).
+    pub bell: Descriptor,
     /// The agent's memory.
     pub reservation: Reservation,
 }
@@ -44,10 +50,16 @@ pub fn carry_out(session: &Session, ring: &Ring) -> isize {
         op::STAGING_FREE => staging_free(session, ring),
         op::POPULATE_WRITE => Ok(populate_write(ring)),
         op::MREMAP => mremap(ring),
-        op::DISCARD => discard(ring),
+        op::ADVISE => advise_for(ring),
         op::INSTALL_FILTER => install_filter(session),
         op::MMAP => mmap(ring),
         op::BRK => Ok(brk(ring)),
+        op::STAGING_PROTECT => staging_protect(session, ring),
+        op::TAKE_ASIDE => aside::take(session, argument(ring, 0), argument(ring, 1)),
+        op::ASIDE_TO_STAGING => aside::to_staging(session, ring, argument(ring, 0)),
+        op::ASIDE_END => aside::end(session),
+        // Rule P7 is kept: whoever could read this memory has ended.
+        op::LEAVE => kernel::exit_thread_with(argument(ring, 0)),
         _ => Err(ENOSYS),
     };
     match result {
@@ -88,6 +100,7 @@ fn move_out(session: &Session, ring: &Ring) -> Result<usize, Errno> {
     let mut window = Window {
         ring,
         main: session.main,
+        marks: argument(ring, 1) != 0,
         target: session
             .reservation
             .staging()
@@ -108,6 +121,8 @@ fn move_out(session: &Session, ring: &Ring) -> Result<usize, Errno> {
 struct Window<'a> {
     ring: &'a Ring,
     main: Descriptor,
+    /// A marker is left in the place of each page.
+    marks: bool,
     /// Where page `index` goes to.
     target: usize,
     index: usize,
@@ -138,9 +153,9 @@ impl Window<'_> {
             };
             let done = (bytes / PAGE_BYTES).min(now);
             let settled = match errno {
-                None => self.settle(now, 0),
+                None => self.settle(now, self.mark(address, now)),
                 // Stopped part-way; the next turn learns why.
-                Some(_) if done > 0 => self.settle(done, 0),
+                Some(_) if done > 0 => self.settle(done, self.mark(address, done)),
                 Some(EAGAIN) => return false,
                 // The mapping changes inside the run.
                 Some(EINVAL) if now > 1 => {
@@ -155,6 +170,15 @@ impl Window<'_> {
         true
     }
 
+    /// Leaves markers where pages have just been. Returns the outcome of these pages.
+    fn mark(&self, address: usize, pages: usize) -> Errno {
+        let bytes = pages.wrapping_mul(PAGE_BYTES);
+        if self.marks && uffd::write_protect(self.main, address, bytes).is_err() {
+            return MOVED_UNMARKED;
+        }
+        0
+    }
+
     /// Notes the outcome of the next pages and goes past them.
     fn settle(&mut self, pages: usize, errno: Errno) -> usize {
         for word in self.ring.page_errno.iter().skip(self.index).take(pages) {
@@ -162,7 +186,7 @@ impl Window<'_> {
         }
         self.index = self.index.wrapping_add(pages);
         self.target = self.target.wrapping_add(pages.wrapping_mul(PAGE_BYTES));
-        if errno == 0 {
+        if matches!(errno, 0 | MOVED_UNMARKED) {
             self.moved = self.moved.wrapping_add(pages);
         }
         pages
@@ -205,6 +229,16 @@ fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
         unsafe { advise(target, left, MADV_DONTNEED_LOCKED) }?;
     }
     Ok(0)
+}
+
+/// Staging takes pages only from memory of its own protection: readable, writable, and perhaps executable.
+fn staging_protect(session: &Session, ring: &Ring) -> Result<usize, Errno> {
+    match argument(ring, 0) {
+        protection @ (PROT_READ_WRITE | PROT_READ_WRITE_EXECUTE) => {
+            session.reservation.protect_staging(protection).map(|()| 0)
+        }
+        _ => Err(EINVAL),
+    }
 }
 
 /// Makes pages exclusive to the process again, by runs. Returns how many runs it was done for.
@@ -252,10 +286,31 @@ fn brk(ring: &Ring) -> usize {
     to(argument(ring, 0))
 }
 
-/// The program's MADV_FREE, done at once.
-fn discard(ring: &Ring) -> Result<usize, Errno> {
-    // SAFETY: the program allows the kernel to drop the pages at any time, so also now.
-    unsafe { advise(argument(ring, 0), argument(ring, 1), MADV_DONTNEED) }.map(|()| 0)
+/// The advice of a program thread that waits in the filter.
+fn advise_for(ring: &Ring) -> Result<usize, Errno> {
+    let [address, bytes, advice, by_process] = [0, 1, 2, 3].map(|index| argument(ring, index));
+    if by_process != 0 {
+        return advise_own_process(address, bytes, advice);
+    }
+    let arguments = [address, bytes, advice, 0, 0, filter::MARK];
+    // SAFETY: the program has asked for exactly this call.
+    unsafe { call(call::MADVISE, arguments) }
+}
+
+/// The same by the other system call. 0 when it was done, as of madvise.
+fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usize, Errno> {
+    let vector = [address, bytes];
+    // SAFETY: the descriptor is of the agent's own table; the vector is one iovec and lives until the call returns; the
+    // program has asked for this call.
+    unsafe {
+        let own = kernel::process_id().unsigned_abs() as usize;
+        let process = call(call::PIDFD_OPEN, [own, 0, 0, 0, 0, 0])?;
+        let vector = (&raw const vector).addr();
+        let arguments = [process, vector, 1, advice, 0, filter::MARK];
+        let done = call(call::PROCESS_MADVISE, arguments);
+        kernel::close(process);
+        done.map(|_| 0)
+    }
 }
 
 /// Installs the filter and hands its listener to the pager. A listener that is lost would make every mremap fail.

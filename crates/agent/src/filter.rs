@@ -1,23 +1,44 @@
-//! The seccomp filter: six kinds of system call stop until the pager has dealt with them, everything else runs.
+//! The seccomp filter: some kinds of system call stop until the pager has dealt with them, everything else runs.
 //!
-//! mremap, because its events do not arrive in the order in which threads did it; madvise(MADV_FREE), because the
-//! pages stay mapped and die later; madvise(MADV_WIPEONFORK), because a child must not get what was swapped out;
-//! UFFDIO_REGISTER, because another userfaultfd on memory that is swapped out would lose it; brk and larger mappings
-//! of private anonymous memory, because a program fills them faster than anybody can notice that they are there. The
-//! number of the call is decided before anything else is looked at, so that the kernel keeps its table of calls that
-//! are always allowed and the others cost nothing. The filter stays across fork and exec.
+//! | call | why it stops |
+//! |---|---|
+//! | mremap | its events do not arrive in the order in which threads called it |
+//! | mmap of private anonymous memory, brk | so that it is registered before it is filled, and merges with neighbours |
+//! | MADV_FREE | the pages stay mapped and die later, without an event |
+//! | MADV_GUARD_INSTALL | discards content without an event |
+//! | MADV_WIPEONFORK | a child must not get what was swapped out |
+//! | UFFDIO_REGISTER | another userfaultfd on memory that is swapped out would lose it |
+//! | exit of a thread | the kernel writes to memory of a thread that ends, and cannot wait for a fault then |
+//! | clone of a thread, clone3, set_tid_address | they name a word that will be written so |
+//! | io_uring_setup | advice by a ring raises no event and stops nowhere |
+//! | PTRACE_ATTACH, PTRACE_SEIZE | a process that stops itself (LeakSanitizer does) must not stop its agent |
+//! | a seccomp filter for all threads | the agent is one of them |
+//!
+//! Advice stops at both of its system calls, madvise and process_madvise. The number of the call is decided before
+//! anything else is looked at, so that the kernel keeps its table of calls that are always allowed and the others cost
+//! nothing. The filter stays across fork and exec.
 
 use crate::kernel::{Descriptor, EACCES, Errno, call};
 
-/// The agent's own calls carry this in the sixth argument register, which brk, mremap and ioctl do not use, and in
-/// which mmap wants a multiple of the page size that means nothing for anonymous memory. The address of the
+/// The agent's own calls carry this in the sixth argument register, which the other calls do not use, and in which mmap
+/// wants a multiple of the page size that means nothing for anonymous memory. The address of the
 /// instruction would not do: the filter outlives an exec, and the next image has its agent elsewhere.
 pub const MARK: usize = (MARK_HIGH as usize) << 32 | MARK_LOW as usize;
 const MARK_HIGH: u32 = 0x9b5c_71e2;
 const MARK_LOW: u32 = 0xd03f_4000;
 const _: () = assert!(MARK.is_multiple_of(crate::kernel::PAGE_BYTES));
 
+/// BPF_LD | BPF_W | BPF_ABS.
+const LOAD: u16 = 0x20;
+/// BPF_JMP | BPF_JEQ | BPF_K.
+const EQUAL: u16 = 0x15;
+/// BPF_JMP | BPF_JSET | BPF_K.
+const ANY_OF: u16 = 0x45;
+/// BPF_ALU | BPF_AND | BPF_K.
+const KEEP: u16 = 0x54;
+
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Instruction {
     code: u16,
     if_true: u8,
@@ -32,9 +53,8 @@ struct Program {
 }
 
 const fn load(offset: u32) -> Instruction {
-    // BPF_LD | BPF_W | BPF_ABS
     Instruction {
-        code: 0x20,
+        code: LOAD,
         if_true: 0,
         if_false: 0,
         value: offset,
@@ -43,31 +63,28 @@ const fn load(offset: u32) -> Instruction {
 
 /// Skips so many instructions if what was loaded is `value`, and so many if not.
 const fn equal(value: u32, if_true: u8, if_false: u8) -> Instruction {
-    // BPF_JMP | BPF_JEQ | BPF_K
     Instruction {
-        code: 0x15,
+        code: EQUAL,
         if_true,
         if_false,
         value,
     }
 }
 
-/// Skips so many instructions if what was loaded is `value` or more, and so many if not.
-const fn at_least(value: u32, if_true: u8, if_false: u8) -> Instruction {
-    // BPF_JMP | BPF_JGE | BPF_K
+/// Skips so many instructions if what was loaded has a bit of `mask`, and so many if not.
+const fn any_of(mask: u32, if_true: u8, if_false: u8) -> Instruction {
     Instruction {
-        code: 0x35,
+        code: ANY_OF,
         if_true,
         if_false,
-        value,
+        value: mask,
     }
 }
 
 /// Keeps the bits of `mask` of what was loaded.
 const fn keep(mask: u32) -> Instruction {
-    // BPF_ALU | BPF_AND | BPF_K
     Instruction {
-        code: 0x54,
+        code: KEEP,
         if_true: 0,
         if_false: 0,
         value: mask,
@@ -102,50 +119,190 @@ const BRK: u32 = 12;
 const IOCTL: u32 = 16;
 const MREMAP: u32 = 25;
 const MADVISE: u32 = 28;
+const PROCESS_MADVISE: u32 = 440;
+const CLONE: u32 = 56;
+const EXIT: u32 = 60;
+const SET_TID_ADDRESS: u32 = 218;
+const CLONE3: u32 = 435;
+const IO_URING_SETUP: u32 = 425;
+const PTRACE: u32 = 101;
+const PTRACE_ATTACH: u32 = 16;
+const PTRACE_SEIZE: u32 = 0x4206;
+const SECCOMP: u32 = 317;
+const SECCOMP_SET_MODE_FILTER: u32 = 1;
+const SECCOMP_FILTER_FLAG_TSYNC: u32 = 1;
+/// CLONE_VM, CLONE_CHILD_CLEARTID: a thread, with a word that the kernel clears when the thread ends.
+const THREAD_WITH_WORD: u32 = 0x100 | 0x20_0000;
 const MADV_FREE: u32 = 8;
 const MADV_WIPEONFORK: u32 = 18;
+const MADV_GUARD_INSTALL: u32 = 102;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB.
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-/// Mappings from this size on are trapped: from here on libc's malloc makes a mapping for each allocation, and stopping
-/// costs about what it costs to fill as much.
-const MAPPING_BYTES: u32 = 128 << 10;
-const FILTER_LENGTH: u16 = 28;
+const FILTER_LENGTH: u16 = 47;
 
-// The second and third number of `equal` and `at_least` are how many instructions are skipped.
+// The second and third number of `equal` and `any_of` are how many instructions are skipped.
 #[rustfmt::skip]
-static FILTER: [Instruction; FILTER_LENGTH as usize] = [
+static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
+#[rustfmt::skip]
+const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 25),       // else 27
+    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 44),            // else 46
     /*  2 */ load(NUMBER),
-    /*  3 */ equal(MREMAP, 18, 0),                  // then 22
-    /*  4 */ equal(MMAP, 10, 0),                    // then 15
-    /*  5 */ equal(BRK, 7, 0),                      // then 13
-    /*  6 */ equal(IOCTL, 4, 0),                    // then 11
-    /*  7 */ equal(MADVISE, 0, 19),                 // else 27
-    /*  8 */ load(THIRD_ARGUMENT),
-    /*  9 */ equal(MADV_FREE, 16, 0),               // then 26
-    /* 10 */ equal(MADV_WIPEONFORK, 15, 16),        // then 26, else 27
-    /* 11 */ load(SECOND_ARGUMENT),
-    /* 12 */ equal(UFFDIO_REGISTER, 9, 14),         // then 22, else 27
-    /* 13 */ load(FIRST_ARGUMENT),
-    /* 14 */ equal(0, 12, 7),                       // where the break is: 27, else 22
-    /* 15 */ load(FOURTH_ARGUMENT),
-    /* 16 */ keep(KIND_OF_MAPPING),
-    /* 17 */ equal(PRIVATE_ANONYMOUS, 0, 9),        // else 27
-    /* 18 */ load(SECOND_ARGUMENT + 4),
-    /* 19 */ equal(0, 0, 2),                        // 4 GiB or more: 22
-    /* 20 */ load(SECOND_ARGUMENT),
-    /* 21 */ at_least(MAPPING_BYTES, 0, 5),         // else 27
-    /* 22 */ load(SIXTH_ARGUMENT),
-    /* 23 */ equal(MARK_LOW, 0, 2),                 // else 26
-    /* 24 */ load(SIXTH_ARGUMENT + 4),
-    /* 25 */ equal(MARK_HIGH, 1, 0),                // then 27
-    /* 26 */ answer(USER_NOTIF),
-    /* 27 */ answer(ALLOW),
+    /*  3 */ equal(MREMAP, 37, 0),                       // then 41
+    /*  4 */ equal(MMAP, 33, 0),                         // then 38
+    /*  5 */ equal(BRK, 28, 0),                          // then 34
+    /*  6 */ equal(IOCTL, 25, 0),                        // then 32
+    /*  7 */ equal(EXIT, 33, 0),                         // then 41
+    /*  8 */ equal(CLONE3, 36, 0),                       // then 45
+    /*  9 */ equal(SET_TID_ADDRESS, 35, 0),              // then 45
+    /* 10 */ equal(IO_URING_SETUP, 34, 0),               // then 45
+    /* 11 */ equal(CLONE, 17, 0),                        // then 29
+    /* 12 */ equal(PTRACE, 13, 0),                       // then 26
+    /* 13 */ equal(SECCOMP, 8, 0),                       // then 22
+    /* 14 */ equal(MADVISE, 3, 0),                       // then 18
+    /* 15 */ equal(PROCESS_MADVISE, 0, 30),              // else 46
+    /* 16 */ load(FOURTH_ARGUMENT),
+    /* 17 */ equal(0, 1, 1),                             // 19
+    /* 18 */ load(THIRD_ARGUMENT),
+    /* 19 */ equal(MADV_FREE, 21, 0),                    // then 41
+    /* 20 */ equal(MADV_WIPEONFORK, 20, 0),              // then 41
+    /* 21 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 41, else 46
+    /* 22 */ load(FIRST_ARGUMENT),
+    /* 23 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 46
+    /* 24 */ load(SECOND_ARGUMENT),
+    /* 25 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 41, else 46
+    /* 26 */ load(FIRST_ARGUMENT),
+    /* 27 */ equal(PTRACE_ATTACH, 17, 0),                // then 45
+    /* 28 */ equal(PTRACE_SEIZE, 16, 17),                // then 45, else 46
+    /* 29 */ load(FIRST_ARGUMENT),
+    /* 30 */ keep(THREAD_WITH_WORD),
+    /* 31 */ equal(THREAD_WITH_WORD, 13, 14),            // then 45, else 46
+    /* 32 */ load(SECOND_ARGUMENT),
+    /* 33 */ equal(UFFDIO_REGISTER, 7, 12),              // then 41, else 46
+    /* 34 */ load(FIRST_ARGUMENT),
+    /* 35 */ equal(0, 0, 5),                             // else 41
+    /* 36 */ load(FIRST_ARGUMENT + 4),
+    /* 37 */ equal(0, 8, 3),                             // where the break is: 46, else 41
+    /* 38 */ load(FOURTH_ARGUMENT),
+    /* 39 */ keep(KIND_OF_MAPPING),
+    /* 40 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 46
+    /* 41 */ load(SIXTH_ARGUMENT),
+    /* 42 */ equal(MARK_LOW, 0, 2),                      // else 45
+    /* 43 */ load(SIXTH_ARGUMENT + 4),
+    /* 44 */ equal(MARK_HIGH, 1, 0),                     // then 46
+    /* 45 */ answer(USER_NOTIF),
+    /* 46 */ answer(ALLOW),
 ];
+
+/// What the kernel makes of a call: the instructions above, carried out by the compiler.
+const fn decide(architecture: u32, number: usize, arguments: [usize; 6]) -> u32 {
+    let (mut at, mut word) = (0, 0);
+    loop {
+        let Instruction {
+            code,
+            if_true,
+            if_false,
+            value,
+        } = INSTRUCTIONS[at];
+        at += 1;
+        match code {
+            LOAD => word = read(architecture, number, &arguments, value),
+            KEEP => word &= value,
+            EQUAL | ANY_OF => {
+                let is_so = if code == EQUAL {
+                    word == value
+                } else {
+                    word & value != 0
+                };
+                at += (if is_so { if_true } else { if_false }) as usize;
+            }
+            _ => return value,
+        }
+    }
+}
+
+/// The word at an offset of seccomp_data.
+#[allow(clippy::cast_possible_truncation, reason = "words are halves")]
+const fn read(architecture: u32, number: usize, arguments: &[usize; 6], offset: u32) -> u32 {
+    match offset {
+        NUMBER => number as u32,
+        ARCHITECTURE => architecture,
+        _ => {
+            let argument = arguments[(offset - FIRST_ARGUMENT) as usize / 8];
+            if offset.is_multiple_of(8) {
+                argument as u32
+            } else {
+                (argument >> 32) as u32
+            }
+        }
+    }
+}
+
+const fn is_trapped(number: u32, arguments: [usize; 6]) -> bool {
+    decide(AUDIT_ARCH_X86_64, number as usize, arguments) == USER_NOTIF
+}
+
+/// Checked whenever the agent is compiled: what is trapped, what is not, and that the agent's own calls never are.
+const _: () = {
+    const HIGH: usize = 1 << 32;
+    assert!(is_trapped(MREMAP, [0; 6]) && !is_trapped(MREMAP, [0, 0, 0, 0, 0, MARK]));
+    assert!(is_trapped(MREMAP, [0, 0, 0, 0, 0, MARK ^ HIGH]));
+    assert!(is_trapped(BRK, [4096, 0, 0, 0, 0, 0]) && is_trapped(BRK, [HIGH, 0, 0, 0, 0, 0]));
+    assert!(!is_trapped(BRK, [0; 6]) && !is_trapped(BRK, [4096, 0, 0, 0, 0, MARK]));
+    // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE; without MAP_ANONYMOUS; shared; huge pages.
+    assert!(is_trapped(MMAP, [0, 4096, 3, 0x4022, usize::MAX, 0]));
+    assert!(!is_trapped(MMAP, [0, 4096, 3, 0x4022, usize::MAX, MARK]));
+    assert!(!is_trapped(MMAP, [0, 4096, 3, 0x02, 3, 0]));
+    assert!(!is_trapped(MMAP, [0, 4096, 3, 0x21, usize::MAX, 0]));
+    assert!(!is_trapped(MMAP, [0, 4096, 3, 0x4_0022, usize::MAX, 0]));
+    assert!(is_trapped(IOCTL, [3, UFFDIO_REGISTER as usize, 0, 0, 0, 0]));
+    assert!(!is_trapped(
+        IOCTL,
+        [3, UFFDIO_REGISTER as usize, 0, 0, 0, MARK]
+    ));
+    assert!(!is_trapped(
+        IOCTL,
+        [UFFDIO_REGISTER as usize, 0, 0, 0, 0, 0]
+    ));
+    let advices = [MADV_FREE, MADV_WIPEONFORK, MADV_GUARD_INSTALL];
+    let mut at = 0;
+    while at < advices.len() {
+        let advice = advices[at] as usize;
+        assert!(is_trapped(MADVISE, [0, 0, advice, 0, 0, 0]));
+        assert!(!is_trapped(MADVISE, [0, 0, advice, 0, 0, MARK]));
+        assert!(!is_trapped(MADVISE, [0, 0, 4, advice, 0, 0]));
+        assert!(is_trapped(PROCESS_MADVISE, [3, 0, 1, advice, 0, 0]));
+        assert!(!is_trapped(PROCESS_MADVISE, [3, 0, 1, advice, 0, MARK]));
+        assert!(!is_trapped(PROCESS_MADVISE, [3, 0, advice, 4, 0, 0]));
+        at += 1;
+    }
+    // Of threads: also with the mark, but for the end of the agent's own. A fork names a word that is the child's own
+    // (CLONE_CHILD_CLEARTID without CLONE_VM); CLONE_VFORK | CLONE_VM names none.
+    assert!(is_trapped(EXIT, [0; 6]) && !is_trapped(EXIT, [0, 0, 0, 0, 0, MARK]));
+    assert!(is_trapped(CLONE, [0x3d_0f00, 0, 0, 4096, 0, 0]));
+    assert!(is_trapped(CLONE, [0x20_0100, 0, 0, 4096, 0, MARK]));
+    assert!(!is_trapped(CLONE, [0x120_0011, 0, 0, 4096, 0, 0]));
+    assert!(!is_trapped(CLONE, [0x4111, 0, 0, 0, 0, 0]));
+    assert!(is_trapped(CLONE3, [4096, 88, 0, 0, 0, MARK]));
+    assert!(is_trapped(SET_TID_ADDRESS, [4096, 0, 0, 0, 0, 0]));
+    assert!(is_trapped(IO_URING_SETUP, [8, 4096, 0, 0, 0, 0]));
+    // PTRACE_TRACEME, PTRACE_CONT.
+    assert!(is_trapped(PTRACE, [PTRACE_ATTACH as usize, 2, 0, 0, 0, 0]));
+    assert!(is_trapped(PTRACE, [PTRACE_SEIZE as usize, 2, 0, 0, 0, 0]));
+    assert!(!is_trapped(PTRACE, [0; 6]) && !is_trapped(PTRACE, [7, 2, 0, 0, 0, 0]));
+    // TSYNC with other flags, without it, SECCOMP_GET_NOTIF_SIZES, and the agent's own filter.
+    assert!(is_trapped(SECCOMP, [1, 1, 4096, 0, 0, 0]));
+    assert!(is_trapped(SECCOMP, [1, 0x1f, 4096, 0, 0, 0]));
+    assert!(!is_trapped(SECCOMP, [1, 0x1e, 4096, 0, 0, 0]));
+    assert!(!is_trapped(SECCOMP, [3, 1, 4096, 0, 0, 0]));
+    assert!(!is_trapped(SECCOMP, [1, 0x3d, 4096, 0, 0, MARK]));
+    assert!(!is_trapped(0, [0; 6]) && !is_trapped(231, [MARK; 6]));
+    // The numbers mean other calls on other architectures.
+    assert!(decide(0x4000_0003, MREMAP as usize, [0; 6]) == ALLOW);
+};
 
 /// Installs the filter on all threads of the process and returns its listener. EBUSY: the process has inherited the
 /// filter of another process of the run, whose listener serves it too.
@@ -168,7 +325,7 @@ pub fn install() -> Result<Descriptor, Errno> {
         (&raw const program).addr(),
         0,
         0,
-        0,
+        MARK,
     ];
     // SAFETY: the program is complete, every jump ends inside it, and it stays in memory.
     unsafe {

@@ -5,6 +5,9 @@
 //! Otherwise the herald, a bare thread that lives as long as the fork, announces it on a connection of its own (the
 //! program's descriptor table stays untouched, and may be full). vfork and posix_spawn come by without hooks, and need
 //! none.
+//!
+//! A child that was made without the hooks has a copy of the state here, taken at any moment: with the lock held, or in
+//! the middle of a fork. It has no agent, so its hooks have nothing to do, and leave all of it alone but `fork_mode`.
 
 use core::sync::atomic::Ordering;
 
@@ -13,11 +16,10 @@ use crate::kernel::{
     block_signals, exit_thread, futex_wait, futex_wake, process_id, random_word, restore_signals,
 };
 use crate::reservation::Reservation;
-use crate::ring::{ACK, Hello, RING_MAGIC, hello};
+use crate::ring::{ACK, CONFINED, Hello, RING_MAGIC, hello};
 use crate::socket;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
-use crate::threads;
 
 /// Values of `State::fork_mode`.
 mod mode {
@@ -29,6 +31,10 @@ mod mode {
     pub const ANNOUNCED: u32 = 2;
     /// The pager could not be told: the child must not live.
     pub const BROKEN: u32 = 3;
+    /// This process is a copy, and its children are copies too.
+    pub const COPY: u32 = 4;
+    /// The process has a seccomp filter of its own: the child gets no agent, which might be killed for its first call.
+    pub const BARE: u32 = 5;
 }
 
 /// Values of `State::herald`.
@@ -46,6 +52,11 @@ mod herald {
 
 /// Before the fork, in the forking thread.
 pub extern "C" fn prepare() {
+    if STATE.is_copy() {
+        // Threads of a copy may be here at the same time: all of them store the same.
+        STATE.fork_mode.store(mode::COPY, Ordering::Relaxed);
+        return;
+    }
     let signals = block_signals();
     lock();
     STATE.fork_signals.store(signals, Ordering::Relaxed);
@@ -53,7 +64,7 @@ pub extern "C" fn prepare() {
 }
 
 fn begin() -> u32 {
-    // A child that was made without hooks has a copy of its parent's state but no agent.
+    // A child of vfork shares its parent's memory, but the pager knows the parent alone.
     if STATE.settled() != phase::ARMED || STATE.owner.load(Ordering::Relaxed) != process_id() {
         return mode::OFF;
     }
@@ -62,11 +73,18 @@ fn begin() -> u32 {
     };
     // Against the pager, which sets `active` and then waits for `forks` to be 0.
     ring.forks.fetch_add(1, Ordering::SeqCst);
-    if ring.active.load(Ordering::SeqCst) == 0 {
+    let active = ring.active.load(Ordering::SeqCst);
+    if active == 0 {
         return mode::QUIET;
     }
     ring.forks.fetch_sub(1, Ordering::SeqCst);
-    if announce() {
+    if active == CONFINED {
+        return mode::OFF;
+    }
+    if STATE.sandboxed.load(Ordering::SeqCst) != 0 {
+        return mode::BARE;
+    }
+    if announce(hello::FORK_BEGIN) {
         mode::ANNOUNCED
     } else {
         mode::BROKEN
@@ -83,6 +101,7 @@ pub extern "C" fn parent() {
             }
         }
         mode::ANNOUNCED => dismiss(),
+        mode::COPY => return,
         _ => {}
     }
     end();
@@ -95,8 +114,12 @@ pub extern "C" fn child() {
             STATE.phase.store(phase::OFF, Ordering::Relaxed);
             None
         }
+        // It goes on as a copy.
+        mode::BARE => None,
+        mode::QUIET if STATE.sandboxed.load(Ordering::SeqCst) != 0 => None,
         mode::QUIET => Some(Origin::Forked),
         mode::ANNOUNCED => Some(Origin::Inherited),
+        mode::COPY => return,
         _ => die(b"vswap-agent: vswap was not ready for a fork, child killed\n"),
     };
     if let Some(origin) = origin {
@@ -108,10 +131,11 @@ pub extern "C" fn child() {
             .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
         STATE.herald.store(herald::IDLE, Ordering::Relaxed);
         STATE.herald_alive.store(0, Ordering::Relaxed);
-        threads::forget_others();
-        // SAFETY: this is the child's only thread, and the ring's pointer is gone.
+        STATE.herald_tid.store(0, Ordering::Relaxed);
+        STATE.phase.store(phase::OFF, Ordering::Relaxed);
+        STATE.base.store(0, Ordering::Relaxed);
+        // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.
         unsafe { old.forsake() };
-        threads::pin_self();
         let started = thread::start(origin).is_ok();
         // Without the agent the pager cannot look after the memory; with nothing registered it need not.
         if origin == Origin::Inherited && (!started || STATE.settled() != phase::ARMED) {
@@ -127,9 +151,8 @@ fn end() {
     restore_signals(signals);
 }
 
-/// Sends the herald and waits for the pager's answer. May block.
-fn announce() -> bool {
-    // The herald of the last fork may still be on its way out, on the same stack.
+/// The herald of the last fork may still be on its way out: wait until its stack is free.
+pub fn await_herald() {
     loop {
         let alive = STATE.herald_alive.load(Ordering::SeqCst);
         if alive == 0 {
@@ -137,16 +160,31 @@ fn announce() -> bool {
         }
         futex_wait(&STATE.herald_alive, alive);
     }
+}
+
+/// Tells the pager something and waits until it has been heard. With the lock held and signals blocked.
+pub fn tell(kind: u32) {
+    let is_here = STATE.owner.load(Ordering::Relaxed) == process_id();
+    if is_here && !STATE.is_copy() && STATE.settled() == phase::ARMED && announce(kind) {
+        dismiss();
+    }
+}
+
+/// Sends the herald and waits for the pager's answer. May block.
+fn announce(kind: u32) -> bool {
+    await_herald();
+    STATE.herald_kind.store(kind, Ordering::SeqCst);
     STATE.fork_token.store(random_word(), Ordering::SeqCst);
     STATE.herald.store(herald::STARTED, Ordering::SeqCst);
     STATE.herald_alive.store(1, Ordering::SeqCst);
     let stack_top = Reservation::at(STATE.base.load(Ordering::Relaxed)).herald_stack_top();
     // SAFETY: the stack is the herald's, and no herald is alive; `run_herald` keeps to system calls.
     let started = unsafe { thread::spawn(stack_top, &raw const STATE.herald_alive, run_herald, 0) };
-    if started.is_err() {
+    let Ok(tid) = started else {
         STATE.herald_alive.store(0, Ordering::SeqCst);
         return false;
-    }
+    };
+    STATE.herald_tid.store(tid, Ordering::Relaxed);
     loop {
         match STATE.herald.load(Ordering::SeqCst) {
             herald::STARTED => futex_wait(&STATE.herald, herald::STARTED),
@@ -160,11 +198,11 @@ fn dismiss() {
     futex_wake(&STATE.herald);
 }
 
-/// Body of the herald. The end of its connection, which is the end of the thread, says that the fork is over.
+/// Body of the herald. The end of its connection, which is the end of the thread, says that a fork is over.
 extern "C" fn run_herald(_: usize) -> ! {
     let greeting = Hello {
         magic: RING_MAGIC,
-        kind: hello::FORK_BEGIN,
+        kind: STATE.herald_kind.load(Ordering::SeqCst),
         pid: process_id(),
         fork: STATE.fork_token.load(Ordering::SeqCst),
         ..Hello::default()
@@ -187,7 +225,8 @@ extern "C" fn run_herald(_: usize) -> ! {
     exit_thread()
 }
 
-fn lock() {
+/// Keeps forks and their like out. With signals blocked.
+pub fn lock() {
     let word = &STATE.fork_lock;
     if word
         .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
@@ -200,7 +239,8 @@ fn lock() {
     }
 }
 
-fn unlock() {
+/// Ends what `lock` began.
+pub fn unlock() {
     if STATE.fork_lock.swap(0, Ordering::Release) == 2 {
         futex_wake(&STATE.fork_lock);
     }

@@ -5,13 +5,15 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::clones;
+use crate::execs;
 use crate::fork;
 use crate::libc;
 use crate::ring::SOCKET_ENV;
 use crate::rules;
 use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
 use crate::thread::{self, Origin};
-use crate::threads;
+use crate::unseen;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -19,8 +21,11 @@ static CONSTRUCTOR: extern "C" fn() = construct;
 
 extern "C" fn construct() {
     libc::keeping_errno(|| {
-        threads::next_create();
+        clones::find();
         rules::read();
+        unseen::look_up();
+        unseen::remember_path();
+        execs::find();
         if !begin() {
             STATE.phase.store(phase::OFF, Ordering::SeqCst);
         }
@@ -35,7 +40,6 @@ fn begin() -> bool {
     if !libc::register_atfork(fork::prepare, fork::parent, fork::child) {
         return false;
     }
-    threads::pin_self();
     thread::start(Origin::Exec).is_ok()
 }
 
@@ -59,6 +63,8 @@ fn remember_socket() -> bool {
         }
         word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
     }
-    STATE.socket_path_bytes.store(path.len(), Ordering::Relaxed);
+    STATE
+        .socket_path_length
+        .store(path.len(), Ordering::Relaxed);
     true
 }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
+use crate::filter::MARK;
 use crate::raw;
 
 /// An errno, positive.
@@ -11,6 +12,7 @@ pub type Descriptor = usize;
 
 /// Numbers of the system calls.
 pub mod call {
+    pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
     pub const POLL: usize = 7;
@@ -21,7 +23,9 @@ pub mod call {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;
     pub const MREMAP: usize = 25;
+    pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
     pub const CONNECT: usize = 42;
@@ -29,6 +33,8 @@ pub mod call {
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
     pub const GETSOCKOPT: usize = 55;
+    pub const CLONE: usize = 56;
+    pub const FORK: usize = 57;
     /// Of the calling thread alone.
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
@@ -36,32 +42,49 @@ pub mod call {
     pub const CHDIR: usize = 80;
     pub const GETEUID: usize = 107;
     pub const GETPPID: usize = 110;
+    pub const GETPRIORITY: usize = 140;
     pub const SETPRIORITY: usize = 141;
     pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const EXIT_GROUP: usize = 231;
+    pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const NEWFSTATAT: usize = 262;
+    pub const UNSHARE: usize = 272;
+    pub const EVENTFD2: usize = 290;
+    pub const PRLIMIT64: usize = 302;
+    pub const SETNS: usize = 308;
     pub const SECCOMP: usize = 317;
     pub const GETRANDOM: usize = 318;
     pub const MEMFD_CREATE: usize = 319;
     pub const USERFAULTFD: usize = 323;
+    pub const PKEY_MPROTECT: usize = 329;
     pub const PIDFD_OPEN: usize = 434;
+    pub const CLONE3: usize = 435;
     pub const CLOSE_RANGE: usize = 436;
     pub const PIDFD_GETFD: usize = 438;
+    pub const PROCESS_MADVISE: usize = 440;
 }
 
 /// A page of memory.
 pub const PAGE_BYTES: usize = 4096;
 /// `O_CLOEXEC`, which is also `SOCK_CLOEXEC`.
 pub const CLOEXEC: usize = 0o2_000_000;
+pub const ESRCH: Errno = 3;
 pub const EAGAIN: Errno = 11;
+pub const EBUSY: Errno = 16;
 pub const EEXIST: Errno = 17;
 pub const EINTR: Errno = 4;
+pub const ENOMEM: Errno = 12;
 pub const EACCES: Errno = 13;
+pub const EFAULT: Errno = 14;
 pub const EINVAL: Errno = 22;
+pub const EFBIG: Errno = 27;
 pub const ENOSYS: Errno = 38;
+/// EUSERS: what time namespaces say to a process of several threads.
+pub const EUSERS: Errno = 87;
 /// ENODATA: the pager says that nothing was inherited.
 pub const ENODATA: Errno = 61;
 /// EPROTO: the other side does not keep to the protocol.
@@ -184,10 +207,22 @@ pub fn futex_wake(word: &AtomicU32) {
     unsafe { raw::syscall3(call::FUTEX, word.as_ptr().addr(), FUTEX_WAKE, EVERYONE) };
 }
 
-/// Ends the calling thread.
+/// Sleeps for less than a second. May end early.
+pub fn nap(nanoseconds: u64) {
+    let time = [0, nanoseconds];
+    // SAFETY: the words are a timespec on this stack, and what is left of the time is not asked for.
+    unsafe { raw::syscall2(call::NANOSLEEP, time.as_ptr().addr(), 0) };
+}
+
+/// Ends the calling thread. Marked: the pager may be waiting for the end of this very thread.
 pub fn exit_thread() -> ! {
+    exit_thread_with(0)
+}
+
+/// Ends the calling thread with a status, which is the process's if it is the last one.
+pub fn exit_thread_with(status: usize) -> ! {
     loop {
         // SAFETY: the callers are threads of the agent, which hold nothing.
-        unsafe { raw::syscall1(call::EXIT, 0) };
+        unsafe { raw::syscall6(call::EXIT, [status, 0, 0, 0, 0, MARK]) };
     }
 }

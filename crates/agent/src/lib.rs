@@ -1,9 +1,10 @@
-//! The preloaded library inside the program: one thread that carries out the pager's commands, and three hooks.
+//! The preloaded library inside the program: one thread that carries out the pager's commands, and a few hooks.
 //!
 //! It is loaded into every dynamic program of a run by LD_PRELOAD. `init` finds the pager's socket in the environment
 //! and starts a thread that libc does not know (`thread`); that thread opens everything else in a descriptor table of
 //! its own and from then on carries out commands from the ring that it shares with the pager (`commands`). Program
-//! threads run agent code in two places only: around a fork (`fork`) and at the start of a thread (`threads`).
+//! threads run agent code around a fork (`fork`), by whatever function of libc it is made (`clones`), and where they
+//! ask for the list of libraries (`unseen`).
 //!
 //! The agent allocates nothing, prints nothing unless it must kill the process (`die`), and never lets the program run
 //! on when the pager is gone. If anything is missing at the start the program runs as if there were no agent. Nothing
@@ -11,13 +12,18 @@
 
 #![cfg_attr(panic = "abort", no_std)]
 
+mod alone;
+mod aside;
+mod clones;
 mod commands;
 mod die;
+mod execs;
 mod filter;
 mod fork;
 mod init;
 mod kernel;
 mod libc;
+mod limits;
 #[allow(
     dead_code,
     reason = "shared with vswap-sys, which has std; the agent needs some of it"
@@ -29,11 +35,12 @@ mod reservation;
 #[path = "../../sys/src/ring.rs"]
 mod ring;
 mod rules;
+mod sandbox;
 mod socket;
 mod state;
 mod thread;
-mod threads;
 mod uffd;
+mod unseen;
 
 /// Nothing in the agent panics; if something does all the same, the process must not go on.
 #[cfg(panic = "abort")]

@@ -53,6 +53,13 @@ pub fn next_symbol(name: &CStr) -> Option<usize> {
     Some(found.addr()).filter(|address| *address != 0)
 }
 
+/// The program's environment as it is now; 0 without a libc that has one.
+pub fn environ() -> usize {
+    let Some(place) = entry(1) else { return 0 };
+    // SAFETY: `environ` is a variable of libc.
+    unsafe { core::ptr::with_exposed_provenance::<usize>(place).read() }
+}
+
 /// The value of the environment variable whose name and `=` are `prefix`, without copying it.
 pub fn environment(prefix: &[u8]) -> Option<&'static CStr> {
     let environ = entry(1)? as *const *const *const c_char;
@@ -85,6 +92,16 @@ pub fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: as above.
     unsafe { *errno = before };
     answer
+}
+
+/// Sets errno of the calling thread.
+pub fn set_errno(errno: c_int) {
+    type Location = unsafe extern "C" fn() -> *mut c_int;
+    let Some(address) = entry(2) else {
+        return;
+    };
+    // SAFETY: the address is that of `__errno_location`, which has this type and gives a word of the calling thread.
+    unsafe { *core::mem::transmute::<usize, Location>(address)() = errno };
 }
 
 /// Registers hooks for fork; false if libc cannot.

@@ -2,15 +2,24 @@
 //!
 //! ```text
 //! base                                                                              base + BYTES
-//! | guard | ring (memfd, shared) | guard | agent's stack, herald's stack | staging A | staging B | guard |
+//! | guard | ring (memfd, shared) | birthmark | guard | stacks: agent, herald | staging A | staging B | aside | guard |
 //! ```
 //!
 //! From the stacks to staging B it is one anonymous mapping, not inherited by children and without huge pages. It is
-//! never unmapped while the process lives.
+//! never unmapped while the process lives. Aside has no access but while pages of the program are taken there.
+//!
+//! The birthmark is a word that the kernel wipes in every child (MADV_WIPEONFORK), whatever call made the child. So it
+//! tells the process that made the reservation from a copy of it. A process id cannot: both may be pid 1, each in its
+//! own namespace.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::filter::MARK;
 use crate::kernel::{Descriptor, Errno, PAGE_BYTES, advise, call, close, unmap};
-use crate::ring::{RING_BYTES, STAGING_PAGES};
+use crate::limits;
+use crate::ring::{ASIDE_PAGES, RING_BYTES, RING_NAME, STAGING_PAGES};
+use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
 use crate::uffd::{self, mode};
 
 const GUARD_BYTES: usize = PAGE_BYTES;
@@ -20,12 +29,16 @@ const HERALD_STACK_BYTES: usize = 16 * 1024;
 const STAGING_BYTES: usize = STAGING_PAGES * PAGE_BYTES;
 
 const RING: usize = GUARD_BYTES;
-const STACKS: usize = RING + RING_BYTES + GUARD_BYTES;
+const BIRTHMARK: usize = RING + RING_BYTES;
+const STACKS: usize = BIRTHMARK + PAGE_BYTES + GUARD_BYTES;
 const AGENT_STACK_TOP: usize = STACKS + AGENT_STACK_BYTES;
 const HERALD_STACK_TOP: usize = AGENT_STACK_TOP + HERALD_STACK_BYTES;
 const STAGING_A: usize = HERALD_STACK_TOP;
 const STAGING_B: usize = STAGING_A + STAGING_BYTES;
-const END_GUARD: usize = STAGING_B + STAGING_BYTES;
+const ASIDE: usize = STAGING_B + STAGING_BYTES;
+/// Bytes of aside.
+pub const ASIDE_BYTES: usize = ASIDE_PAGES * PAGE_BYTES;
+const END_GUARD: usize = ASIDE + ASIDE_BYTES;
 /// Bytes of the whole.
 pub const BYTES: usize = END_GUARD + GUARD_BYTES;
 
@@ -36,26 +49,54 @@ const MAP_PRIVATE: usize = 2;
 const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTFORK: usize = 10;
 const MADV_NOHUGEPAGE: usize = 15;
+const MADV_WIPEONFORK: usize = 18;
+/// Value of the birthmark in the process that made the reservation; in its children it is 0.
+const BORN_HERE: u64 = 1;
 const MFD_CLOEXEC: usize = 1;
 const MFD_NOEXEC_SEAL: usize = 8;
+
+/// Name of the ring's file, with the path of the pager's socket and a zero at the end. It is seen in the mappings of
+/// each process that came of an agent's by forks, also of one that has no agent of its own.
+fn ring_name() -> [u8; RING_NAME_BYTES] {
+    let mut name = [0; RING_NAME_BYTES];
+    let text = RING_NAME.bytes().chain(STATE.socket_path_bytes());
+    for (to, from) in name.iter_mut().zip(text) {
+        *to = from;
+    }
+    name
+}
+
+const RING_NAME_BYTES: usize = RING_NAME.len() + SOCKET_PATH_BYTES_MAX + 1;
+/// Longest name of a file in memory, less `memfd:`.
+const _: () = assert!(RING_NAME_BYTES <= 249 + 1);
 
 /// Where things are, for a reservation at a given base.
 #[derive(Debug, Clone, Copy)]
 pub struct Reservation(usize);
 
 impl Reservation {
-    /// Reserves the range and makes the stacks and staging usable.
+    /// Reserves the range and makes the stacks and staging usable, also where the process may have no more memory.
     pub fn map() -> Result<Self, Errno> {
+        limits::make_room(Self::map_within_limits)
+    }
+
+    fn map_within_limits() -> Result<Self, Errno> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { call(call::MMAP, [0, BYTES, PROT_NONE, flags, usize::MAX, MARK]) }?;
-        let (start, bytes) = (base.wrapping_add(STACKS), END_GUARD - STACKS);
+        let (start, bytes) = (base.wrapping_add(STACKS), ASIDE - STACKS);
+        let mark = base.wrapping_add(BIRTHMARK);
+        // Marked, because a forked child has its parent's filter.
+        let wipe = [mark, PAGE_BYTES, MADV_WIPEONFORK, 0, 0, MARK];
         // SAFETY: the range was mapped just now and nobody uses it.
         unsafe {
             let usable = call(call::MPROTECT, [start, bytes, PROT_READ_WRITE, 0, 0, 0])
-                .and_then(|_| advise(start, bytes, MADV_DONTFORK));
+                .and_then(|_| advise(start, bytes, MADV_DONTFORK))
+                .and_then(|()| call(call::MPROTECT, [mark, PAGE_BYTES, PROT_READ_WRITE, 0, 0, 0]))
+                .and_then(|_| call(call::MADVISE, wipe));
             if let Err(errno) = usable {
                 unmap(base, BYTES);
                 return Err(errno);
@@ -63,7 +104,20 @@ impl Reservation {
             // A kernel without huge pages says EINVAL, which is as good.
             let _ = advise(start, bytes, MADV_NOHUGEPAGE);
         }
-        Ok(Self(base))
+        let reservation = Self(base);
+        reservation.birthmark().store(BORN_HERE, Ordering::SeqCst);
+        Ok(reservation)
+    }
+
+    /// Was this reservation made by this very process? False in every child that has a copy of it.
+    pub fn was_made_here(self) -> bool {
+        self.birthmark().load(Ordering::SeqCst) == BORN_HERE
+    }
+
+    fn birthmark(&self) -> &AtomicU64 {
+        // SAFETY: the word is mapped from `map` on for as long as the process lives, and children inherit the mapping.
+        // `forsake` alone unmaps it, after the child's only thread has forgotten the reservation.
+        unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(self.0.wrapping_add(BIRTHMARK)) }
     }
 
     /// The reservation at `base`.
@@ -73,7 +127,12 @@ impl Reservation {
 
     /// Makes the ring and maps it. Returns its memfd.
     pub fn map_ring(self) -> Result<Descriptor, Errno> {
-        let name = c"vswap-ring".as_ptr().addr();
+        limits::make_room(|| self.map_ring_within_limits())
+    }
+
+    fn map_ring_within_limits(self) -> Result<Descriptor, Errno> {
+        let name = ring_name();
+        let name = name.as_ptr().addr();
         // SAFETY: makes a descriptor of the agent's own table, and maps it over a part of the reservation that nobody
         // uses.
         unsafe {
@@ -103,22 +162,35 @@ impl Reservation {
     /// # Safety
     /// The caller is the only thread of the child, and nothing uses the ring any more.
     pub unsafe fn forsake(self) {
-        // SAFETY: guards and ring were inherited and are the agent's.
+        // SAFETY: guards, ring and aside were inherited and are the agent's.
         unsafe {
             unmap(self.0, STACKS);
-            unmap(self.0.wrapping_add(END_GUARD), GUARD_BYTES);
+            unmap(self.0.wrapping_add(ASIDE), BYTES - ASIDE);
         }
     }
 
-    /// Unmaps everything but the stacks, on one of which the caller runs.
+    /// Unmaps everything but the stacks, on one of which the caller runs, and the birthmark, at which a program thread
+    /// may be looking.
     ///
     /// # Safety
     /// Nobody uses the ring or staging, now or later.
     pub unsafe fn give_up(self) {
         // SAFETY: the caller's promise.
         unsafe {
-            unmap(self.0, STACKS);
+            unmap(self.0, BIRTHMARK);
             unmap(self.staging(), BYTES - STAGING_A);
+        }
+    }
+
+    /// Unmaps everything but the birthmark, at which a program thread may be looking.
+    ///
+    /// # Safety
+    /// Nobody uses the ring, the stacks or staging, now or later.
+    pub unsafe fn give_up_all(self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            unmap(self.0, BIRTHMARK);
+            unmap(self.0.wrapping_add(STACKS), BYTES - STACKS);
         }
     }
 
@@ -152,15 +224,67 @@ impl Reservation {
         self.0.wrapping_add(STAGING_B)
     }
 
+    /// Address of the place for pages that UFFDIO_MOVE does not take from where they are.
+    pub fn aside(self) -> usize {
+        self.0.wrapping_add(ASIDE)
+    }
+
+    /// Makes aside a place without memory and without access, under the userfaultfd of staging B: that is how it is
+    /// known as the agent's. A mapping that lies there is replaced only if `replaces`.
+    pub fn reserve_aside(self, staging: Descriptor, replaces: bool) -> Result<(), Errno> {
+        let fixed = if replaces {
+            MAP_FIXED
+        } else {
+            MAP_FIXED_NOREPLACE
+        };
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed;
+        let arguments = [
+            self.aside(),
+            ASIDE_BYTES,
+            PROT_NONE,
+            flags,
+            usize::MAX,
+            MARK,
+        ];
+        // SAFETY: the place is the agent's own, or nothing is replaced.
+        unsafe { call(call::MMAP, arguments) }?;
+        uffd::register(staging, self.aside(), ASIDE_BYTES, mode::WP)
+    }
+
+    /// Undoes what mlockall has done to aside and staging B.
+    pub fn unlock_aside(self) {
+        let arguments = [self.freeing(), STAGING_BYTES + ASIDE_BYTES, 0, 0, 0, 0];
+        // SAFETY: unlocking changes no content, and the range is the agent's own. It cannot fail on mapped memory.
+        let _ = unsafe { call(call::MUNLOCK, arguments) };
+    }
+
+    /// Gives both staging ranges a protection.
+    pub fn protect_staging(self, protection: usize) -> Result<(), Errno> {
+        let arguments = [self.staging(), 2 * STAGING_BYTES, protection, 0, 0, 0];
+        // SAFETY: staging is the agent's own and empty, and readable and writable also afterwards, as the caller has
+        // checked.
+        unsafe { call(call::MPROTECT, arguments) }.map(|_| ())
+    }
+
     /// Puts staging A under the main userfaultfd. Missing pages must not wait for an answer, here and in staging B:
     /// they are touched when the program locks all its memory, and then nobody may be reading.
     pub fn register_staging(self, main: Descriptor) -> Result<(), Errno> {
         uffd::register(main, self.staging(), STAGING_BYTES, mode::WP)
     }
 
-    /// Puts staging B under its own.
+    /// Is the process that runs here the one whose memory `main` watches? Asked before staging is under it.
+    pub fn is_watched_by(self, main: Descriptor) -> bool {
+        uffd::watches_this_process(main, self.staging(), self.freeing())
+    }
+
+    /// Puts staging B and aside under its own.
     pub fn register_freeing(self, staging: Descriptor) -> Result<(), Errno> {
-        uffd::register(staging, self.freeing(), STAGING_BYTES, mode::WP)
+        uffd::register(
+            staging,
+            self.freeing(),
+            STAGING_BYTES + ASIDE_BYTES,
+            mode::WP,
+        )
     }
 
     /// Undoes what mlockall has done to both.
@@ -170,8 +294,8 @@ impl Reservation {
         let _ = unsafe { call(call::MUNLOCK, arguments) };
     }
 
-    /// Takes staging B back from its userfaultfd, of which the pager may have a copy.
+    /// Takes staging B and aside back from its userfaultfd, of which the pager may have a copy.
     pub fn unregister_freeing(self, staging: Descriptor) {
-        uffd::unregister(staging, self.freeing(), STAGING_BYTES);
+        uffd::unregister(staging, self.freeing(), STAGING_BYTES + ASIDE_BYTES);
     }
 }

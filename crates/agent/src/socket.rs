@@ -4,9 +4,9 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::kernel::{CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close};
+use crate::kernel::{CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close, process_id};
 use crate::raw;
-use crate::ring::Hello;
+use crate::ring::{ACK, Hello, RING_MAGIC, hello};
 use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
 
 const AF_UNIX: u16 = 1;
@@ -99,22 +99,16 @@ fn check_peer(socket: Descriptor) -> Result<(), Errno> {
 }
 
 fn connect_to(socket: Descriptor, abstract_name: bool) -> Result<(), Errno> {
-    let bytes = STATE
-        .socket_path_bytes
-        .load(Ordering::Relaxed)
-        .min(SOCKET_PATH_BYTES_MAX);
     let mut address = Address {
         family: AF_UNIX,
         path: [0; SOCKET_PATH_BYTES_MAX + 1],
     };
-    let stored = STATE
-        .socket_path
-        .iter()
-        .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
     // A path ends with a zero, an abstract name begins with one: either way one byte more than the name.
     let room = address.path.iter_mut().skip(usize::from(abstract_name));
-    for (to, from) in room.zip(stored).take(bytes) {
+    let mut bytes = 0_usize;
+    for (to, from) in room.zip(STATE.socket_path_bytes()) {
         *to = from;
+        bytes = bytes.wrapping_add(1);
     }
     let length = size_of::<u16>() + bytes + 1;
     loop {
@@ -140,6 +134,29 @@ pub fn send_hello(
         size_of::<Hello>(),
         descriptors,
     )
+}
+
+/// A descriptor of /dev/userfaultfd from the pager, on a connection for that alone.
+pub fn ask_for_device() -> Result<Descriptor, Errno> {
+    let greeting = Hello {
+        magic: RING_MAGIC,
+        kind: hello::DEVICE,
+        pid: process_id(),
+        fork: STATE.fork_token.load(Ordering::SeqCst),
+        ..Hello::default()
+    };
+    let socket = connect()?;
+    let answer = send_hello(socket, &greeting, &[]).and_then(|()| receive_descriptor(socket));
+    close(socket);
+    match answer? {
+        (ACK, Some(device)) => Ok(device),
+        _ => Err(EPROTO),
+    }
+}
+
+/// Sends one byte.
+pub fn send_byte(socket: Descriptor, byte: u8) -> Result<(), Errno> {
+    send(socket, (&raw const byte).addr(), 1, &[])
 }
 
 /// Sends one byte with a descriptor.

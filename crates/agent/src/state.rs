@@ -5,9 +5,12 @@
 //! it sets up, and by the fork hooks under the fork lock.
 
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicI32, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use crate::kernel;
+use crate::reservation::Reservation;
 use crate::ring::Ring;
 
 /// Values of `State::phase`.
@@ -24,40 +27,21 @@ pub mod phase {
 
 /// Longest path of the pager's socket: `sun_path` less the zero that ends it.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Room for the path of the agent's file, which lies beside the socket or is a descriptor of vswap's.
+const AGENT_PATH_BYTES: usize = 128;
 const SOCKET_PATH_WORDS: usize = SOCKET_PATH_BYTES_MAX.div_ceil(8);
-/// Control blocks that can be recorded before the ring is there: libraries that start threads in constructors.
-const EARLY_PINS_MAX: usize = 64;
-/// Threads that may be between `pthread_create` and their first instruction; more go without a trampoline.
-pub const STARTS_MAX: usize = 64;
 
-/// What a new thread is to run.
-#[derive(Debug)]
-pub struct Start {
-    /// 1 from the call of `pthread_create` until the thread has read the rest.
-    pub claimed: AtomicU32,
-    /// The program's routine.
-    pub routine: AtomicUsize,
-    /// The routine's argument.
-    pub argument: AtomicUsize,
-}
-
-impl Start {
-    const fn free() -> Self {
-        Self {
-            claimed: AtomicU32::new(0),
-            routine: AtomicUsize::new(0),
-            argument: AtomicUsize::new(0),
-        }
-    }
-}
+/// Descriptors that the agent's thread holds: both userfaultfds, the connection, the bell.
+pub const DESCRIPTORS: usize = 4;
+/// In place of one that could not be had; the kernel knows no such number.
+pub const NO_DESCRIPTOR: usize = u32::MAX as usize;
 
 /// The agent's memory.
 #[derive(Debug)]
 pub struct State {
     /// One of `phase::*`; a futex while it is STARTING.
     pub phase: AtomicU32,
-    /// Process that armed the agent. A child that was made without the hooks has the parent's state and must not use
-    /// it.
+    /// Process that armed the agent, by the id that it has in its own namespace.
     pub owner: AtomicI32,
     /// Process that forked this one, for a child.
     pub parent: AtomicI32,
@@ -67,12 +51,24 @@ pub struct State {
     pub base: AtomicUsize,
     /// Features of the main userfaultfd. A child that inherits it needs them again.
     pub features: AtomicU64,
-    /// libc's `pthread_create`; 0 until it is looked up.
-    pub pthread_create: AtomicUsize,
+    /// Id of the agent's thread.
+    pub agent_tid: AtomicI32,
+    /// The descriptors of `commands::Session`, in the agent's own table. While another thread takes over they are those
+    /// in the program's.
+    pub descriptors: [AtomicUsize; DESCRIPTORS],
+    /// libc's `dl_iterate_phdr`; 0 until it is looked up.
+    pub dl_iterate_phdr: AtomicUsize,
+    /// libc's `clone`; 0 until it is looked up.
+    pub libc_clone: AtomicUsize,
+    /// libc's `_Fork`; 0 until it is looked up, and for good in a libc that has none.
+    pub libc_fork: AtomicUsize,
     /// Path of the pager's socket. Written once by `init`, before any other thread of the agent exists.
     pub socket_path: [AtomicU64; SOCKET_PATH_WORDS],
     /// Bytes of `socket_path`.
-    pub socket_path_bytes: AtomicUsize,
+    pub socket_path_length: AtomicUsize,
+
+    /// Path of the agent's own file as the loader was told it, with a zero at the end; empty if it is not known.
+    pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
 
     /// Held from prepare to the end of the fork: 0 free, 1 held, 2 held and waited for.
     pub fork_lock: AtomicU32,
@@ -82,15 +78,21 @@ pub struct State {
     pub fork_token: AtomicU64,
     /// Signal mask of the forking thread. Protected by `fork_lock`.
     pub fork_signals: AtomicU64,
+    /// What the herald says, one of `hello::*`. Protected by `fork_lock`.
+    pub herald_kind: AtomicU32,
+    /// Not 0 once the program has installed a seccomp filter itself. Threads and children that it makes may then not do
+    /// what the agent's do.
+    pub sandboxed: AtomicU32,
     /// Where the herald is, one of `fork::herald::*`; a futex.
     pub herald: AtomicU32,
     /// Not 0 while the herald's thread runs; the kernel clears and wakes it.
     pub herald_alive: AtomicU32,
-
-    /// Control blocks recorded before the ring was there.
-    pub early_pins: [AtomicU64; EARLY_PINS_MAX],
-    /// Threads about to start.
-    pub starts: [Start; STARTS_MAX],
+    /// Id of the last herald's thread; 0 without one. Protected by `fork_lock`.
+    pub herald_tid: AtomicI32,
+    /// A call that the agent steps aside for: its number and arguments. Protected by `fork_lock`.
+    pub alone_call: [AtomicUsize; 3],
+    /// What it returned. Protected by `fork_lock`.
+    pub alone_returned: AtomicIsize,
 }
 
 /// The one and only.
@@ -102,22 +104,73 @@ pub static STATE: State = State {
     ring: AtomicPtr::new(ptr::null_mut()),
     base: AtomicUsize::new(0),
     features: AtomicU64::new(0),
-    pthread_create: AtomicUsize::new(0),
+    agent_tid: AtomicI32::new(0),
+    descriptors: [const { AtomicUsize::new(NO_DESCRIPTOR) }; DESCRIPTORS],
+    dl_iterate_phdr: AtomicUsize::new(0),
+    libc_clone: AtomicUsize::new(0),
+    libc_fork: AtomicUsize::new(0),
     socket_path: [const { AtomicU64::new(0) }; SOCKET_PATH_WORDS],
-    socket_path_bytes: AtomicUsize::new(0),
+    socket_path_length: AtomicUsize::new(0),
+    agent_path: [const { AtomicU8::new(0) }; AGENT_PATH_BYTES],
     fork_lock: AtomicU32::new(0),
     fork_mode: AtomicU32::new(0),
     fork_token: AtomicU64::new(0),
     fork_signals: AtomicU64::new(0),
+    herald_kind: AtomicU32::new(0),
+    sandboxed: AtomicU32::new(0),
     herald: AtomicU32::new(0),
     herald_alive: AtomicU32::new(0),
-    early_pins: [const { AtomicU64::new(0) }; EARLY_PINS_MAX],
-    starts: [const { Start::free() }; STARTS_MAX],
+    herald_tid: AtomicI32::new(0),
+    alone_call: [const { AtomicUsize::new(0) }; 3],
+    alone_returned: AtomicIsize::new(0),
 };
 
 impl State {
-    /// The ring, once the agent is armed.
+    /// The path of the pager's socket.
+    pub fn socket_path_bytes(&self) -> impl Iterator<Item = u8> {
+        let length = self.socket_path_length.load(Ordering::Relaxed);
+        self.socket_path
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .take(length.min(SOCKET_PATH_BYTES_MAX))
+    }
+
+    /// Keeps the path of the agent's file, if there is room for it.
+    pub fn remember_agent_path(&self, path: &[u8]) {
+        if path.len() < AGENT_PATH_BYTES {
+            for (word, byte) in self.agent_path.iter().zip(path) {
+                word.store(*byte, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Address of the path of the agent's file.
+    pub fn agent_path(&self) -> Option<usize> {
+        let first = self.agent_path.first()?;
+        (first.load(Ordering::Relaxed) != 0).then_some(first.as_ptr().addr())
+    }
+
+    /// Is this the path of the agent's file?
+    pub fn is_agent_path(&self, path: &[u8]) -> bool {
+        let known = self
+            .agent_path
+            .iter()
+            .map(|byte| byte.load(Ordering::Relaxed));
+        known.take_while(|byte| *byte != 0).eq(path.iter().copied())
+    }
+
+    /// Is this process a child that was made without the hooks? It has its parent's state, in whatever moment that was
+    /// copied, but no agent: it may use none of it, and must not wait for it to change.
+    pub fn is_copy(&self) -> bool {
+        let base = self.base.load(Ordering::SeqCst);
+        base != 0 && !Reservation::at(base).was_made_here()
+    }
+
+    /// The ring, once the agent is armed. None in a copy, whose ring is its parent's.
     pub fn ring(&self) -> Option<&'static Ring> {
+        if self.is_copy() {
+            return None;
+        }
         // SAFETY: the pointer is null or names the mapped ring, whose fields are all atomic. It is unmapped in a forked
         // child only, by the fork hook, after the pointer was made null.
         unsafe { self.ring.load(Ordering::SeqCst).as_ref() }
@@ -133,7 +186,8 @@ impl State {
     pub fn settled(&self) -> u32 {
         loop {
             let phase = self.phase.load(Ordering::SeqCst);
-            if phase != phase::STARTING {
+            // STARTING is stored after the base, so a copy that has it knows that it is one.
+            if phase != phase::STARTING || self.is_copy() {
                 return phase;
             }
             kernel::futex_wait(&self.phase, phase::STARTING);

@@ -10,16 +10,18 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::commands::{self, Session};
 use crate::die::die;
 use crate::kernel::{
-    self, Descriptor, Errno, block_signals, call, exit_thread, futex_wake, parent_id, process_id,
-    restore_signals, thread_id,
+    self, Descriptor, Errno, block_signals, call, exit_thread, exit_thread_with, futex_wake,
+    parent_id, process_id, restore_signals, thread_id,
 };
 use crate::raw;
 use crate::reservation::{self, Reservation};
-use crate::ring::{ACK, Hello, INHERITED, NOTHING_INHERITED, RING_MAGIC, Ring, TURNED_AWAY, hello};
+use crate::ring::{
+    ACK, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring, TURNED_AWAY,
+    hello,
+};
 use crate::rules;
 use crate::socket;
-use crate::state::{STATE, phase};
-use crate::threads;
+use crate::state::{NO_DESCRIPTOR, STATE, phase};
 use crate::uffd;
 
 /// How the process came to be.
@@ -63,12 +65,12 @@ pub fn start(origin: Origin) -> Result<(), Errno> {
     if started.is_err() {
         STATE.phase.store(phase::OFF, Ordering::SeqCst);
         // SAFETY: no thread was started, so nobody uses any of it.
-        unsafe { kernel::unmap(reservation.base(), reservation::BYTES) };
+        unsafe { reservation.give_up_all() };
     }
-    started
+    started.map(|_| ())
 }
 
-/// Starts a bare thread with all signals blocked.
+/// Starts a bare thread with all signals blocked, and returns its id.
 ///
 /// # Safety
 /// See [`raw::clone_thread`].
@@ -77,12 +79,12 @@ pub unsafe fn spawn(
     exited: *const AtomicU32,
     entry: extern "C" fn(usize) -> !,
     argument: usize,
-) -> Result<(), Errno> {
+) -> Result<i32, Errno> {
     let signals = block_signals();
     // SAFETY: the caller's promise.
     let started = raw::result(unsafe { raw::clone_thread(stack_top, exited, entry, argument) });
     restore_signals(signals);
-    started.map(|_| ())
+    started.map(|tid| i32::try_from(tid).unwrap_or(0))
 }
 
 /// Ahead of the program, whose threads wait for the agent. The pager's threads are as nice.
@@ -90,20 +92,50 @@ const NICE: usize = (-15_isize).cast_unsigned();
 
 /// Gives the calling thread an empty descriptor table of its own, connects, and lets go of the program's directory.
 pub fn connect_alone() -> Result<Descriptor, Errno> {
+    keep_descriptors(&[])?;
+    settle_in();
+    socket::connect()
+}
+
+/// Gives the calling thread a descriptor table of its own, with these of the program's descriptors and no others.
+fn keep_descriptors(kept: &[Descriptor]) -> Result<(), Errno> {
     const CLOSE_RANGE_UNSHARE: usize = 2;
+    let mut from = 0;
+    loop {
+        let next = kept.iter().copied().filter(|kept| *kept >= from).min();
+        let last = next
+            .unwrap_or(LAST_DESCRIPTOR)
+            .wrapping_sub(usize::from(next.is_some()));
+        if next != Some(from) {
+            // SAFETY: the table is unshared by the first call, so the program's descriptors stay as they are.
+            unsafe {
+                call(
+                    call::CLOSE_RANGE,
+                    [from, last, CLOSE_RANGE_UNSHARE, 0, 0, 0],
+                )
+            }?;
+        }
+        match next {
+            Some(next) => from = next.wrapping_add(1),
+            None => return Ok(()),
+        }
+    }
+}
+
+const LAST_DESCRIPTOR: usize = u32::MAX as usize;
+
+/// What the agent's thread changes of itself.
+fn settle_in() {
     const PR_SET_NAME: usize = 15;
-    let last = u32::MAX as usize;
     let (root, name) = (c"/".as_ptr().addr(), c"vswap-agent".as_ptr().addr());
-    // SAFETY: the table is unshared in the same call, so the program's descriptors stay as they are. The directory is
-    // the thread's own since the clone; at the root it keeps no file system from being unmounted.
+    // SAFETY: the directory is the thread's own since the clone; at the root it keeps no file system from being
+    // unmounted. The name is a string.
     unsafe {
-        call(call::CLOSE_RANGE, [0, last, CLOSE_RANGE_UNSHARE, 0, 0, 0])?;
         raw::syscall1(call::CHDIR, root);
         raw::syscall2(call::PRCTL, PR_SET_NAME, name);
         // Of this thread alone. An ordinary user's agent has to wait its turn.
         raw::syscall3(call::SETPRIORITY, 0, 0, NICE);
     }
-    socket::connect()
 }
 
 extern "C" fn run(argument: usize) -> ! {
@@ -116,8 +148,10 @@ extern "C" fn run(argument: usize) -> ! {
     }
     match session {
         Ok((session, ring)) => {
+            session.remember();
+            STATE.agent_tid.store(thread_id(), Ordering::Relaxed);
             STATE.enter(phase::ARMED);
-            serve(&session, ring)
+            serve(&session, ring, 0)
         }
         Err(_) if origin == Origin::Inherited => {
             die(b"vswap-agent: no pager for a forked process with swapped memory, process killed\n")
@@ -197,15 +231,67 @@ fn introduce(
         main,
         staging,
         socket,
+        bell: make_bell(),
         reservation,
     };
     Ok((session, ring))
 }
 
+/// An eventfd; without one the agent never leaves.
+fn make_bell() -> Descriptor {
+    const NONBLOCK: usize = 0o4000;
+    // SAFETY: makes a descriptor in the agent's own table.
+    let bell = unsafe { call(call::EVENTFD2, [0, kernel::CLOEXEC | NONBLOCK, 0, 0, 0, 0]) };
+    bell.unwrap_or(NO_DESCRIPTOR)
+}
+
+/// Takes over from a thread that has left, in a process that has no other but the caller. Returns when it has.
+///
+/// # Safety
+/// `STATE.descriptors` names descriptors of the calling thread, and no thread of the agent is left.
+pub unsafe fn take_over() {
+    const PACE_NANOSECONDS: u64 = 1_000_000;
+    const TRIES: u32 = 10_000;
+    STATE.phase.store(phase::STARTING, Ordering::SeqCst);
+    let reservation = Reservation::at(STATE.base.load(Ordering::SeqCst));
+    for _ in 0..TRIES {
+        // SAFETY: nobody is left on the stack, which stays mapped, and `run_again` keeps to system calls.
+        let started = unsafe { spawn(reservation.agent_stack_top(), ptr::null(), run_again, 0) };
+        if started.is_ok() {
+            STATE.settled();
+            return;
+        }
+        // There may be a thread to be had a little later.
+        kernel::nap(PACE_NANOSECONDS);
+    }
+    die(b"vswap-agent: no thread to come back, process killed\n")
+}
+
+/// Body of a thread that goes on where the one before has left off.
+extern "C" fn run_again(_: usize) -> ! {
+    let session = Session::remembered(Reservation::at(STATE.base.load(Ordering::SeqCst)));
+    let Some(ring) = STATE.ring() else {
+        die(b"vswap-agent: internal error, process killed\n")
+    };
+    let [main, staging, socket, bell] =
+        [session.main, session.staging, session.socket, session.bell];
+    if keep_descriptors(&[main, staging, socket, bell]).is_err() {
+        die(b"vswap-agent: no descriptors to come back with, process killed\n");
+    }
+    settle_in();
+    session.silence();
+    let tid = thread_id();
+    STATE.agent_tid.store(tid, Ordering::Relaxed);
+    ring.agent_tid.store(tid.cast_unsigned(), Ordering::SeqCst);
+    STATE.enter(phase::ARMED);
+    // A command that has come meanwhile is in the ring, whether its doorbell was rung or not.
+    serve(&session, ring, ring.complete_seq.load(Ordering::SeqCst))
+}
+
 type Opened = (Option<Descriptor>, Descriptor, Descriptor, &'static Ring);
 
 /// The main userfaultfd (not for a child that inherits it), the one of staging, the ring's memfd, and the ring:
-/// complete, with the pins so far, before the pager hears of it.
+/// complete before the pager hears of it.
 fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     let (main, staging) = if origin == Origin::Inherited {
         (None, uffd::open_staging()?)
@@ -223,26 +309,39 @@ fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     // A fork of this process must be announced from the start.
     ring.active
         .store(u32::from(origin == Origin::Inherited), Ordering::SeqCst);
-    // Program threads use the ring from here on; what they recorded before is copied into it.
+    // Program threads use the ring from here on.
     STATE
         .ring
         .store(ptr::from_ref(ring).cast_mut(), Ordering::SeqCst);
-    threads::record_early_pins(ring);
     Ok((main, staging, memfd, ring))
 }
 
-/// Takes the inherited userfaultfd from the pager and puts staging under it.
+/// Takes the inherited userfaultfd from the pager and puts staging under it. The pager may have several to offer: other
+/// threads of the parent may have made children without the hooks at the same time.
 fn inherit(socket: Descriptor, reservation: Reservation) -> Result<Descriptor, Errno> {
-    match socket::receive_descriptor(socket)? {
-        (ACK, Some(main)) => reservation.register_staging(main).map(|()| main),
-        (NOTHING_INHERITED, None) => Err(kernel::ENODATA),
-        _ => Err(kernel::EPROTO),
+    loop {
+        match socket::receive_descriptor(socket)? {
+            (ACK, Some(main)) if reservation.is_watched_by(main) => {
+                reservation.register_staging(main)?;
+                socket::send_byte(socket, ACK)?;
+                // The pager knows the process from here on: it may fork.
+                return match socket::receive_byte(socket)? {
+                    ACK => Ok(main),
+                    _ => Err(kernel::EPROTO),
+                };
+            }
+            (ACK, Some(other)) => {
+                kernel::close(other);
+                socket::send_byte(socket, NOT_MINE)?;
+            }
+            (NOTHING_INHERITED, None) => return Err(kernel::ENODATA),
+            _ => return Err(kernel::EPROTO),
+        }
     }
 }
 
-/// The command loop.
-fn serve(session: &Session, ring: &Ring) -> ! {
-    let mut completed = 0;
+/// The command loop, from the command after `completed` on.
+fn serve(session: &Session, ring: &Ring, mut completed: u32) -> ! {
     loop {
         let number = ring.command_seq.load(Ordering::Acquire);
         if number == completed {
@@ -260,16 +359,24 @@ fn serve(session: &Session, ring: &Ring) -> ! {
     }
 }
 
-/// Waits for the pager's doorbell unless a command has come meanwhile. Does not return when the pager is dead.
+/// Waits for the pager's doorbell unless a command has come meanwhile. Does not return when the pager is dead, nor when
+/// a program thread wants this one to leave.
 fn sleep(session: &Session, ring: &Ring, completed: u32) {
     // SeqCst, against the pager: it raises command_seq and then exchanges agent_sleeps.
     ring.agent_sleeps.store(1, Ordering::SeqCst);
     if ring.command_seq.load(Ordering::SeqCst) == completed {
+        if session.is_asked_to_leave() {
+            exit_thread();
+        }
         match socket::receive_byte(session.socket) {
             Ok(TURNED_AWAY) if ring.active.load(Ordering::SeqCst) == 0 => {
                 // The ring stays mapped: program threads may be about to use it.
                 STATE.enter(phase::OFF);
                 exit_thread();
+            }
+            Ok(LEFT_ALONE) if ring.active.load(Ordering::SeqCst) == 0 => {
+                let status = socket::receive_byte(session.socket).unwrap_or(0);
+                exit_thread_with(usize::from(status));
             }
             Ok(_) => {}
             // Rule P7: what is swapped out must never read as zeros.

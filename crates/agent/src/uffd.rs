@@ -1,14 +1,16 @@
 //! The userfaultfd calls of the agent. Layouts and numbers as in linux/userfaultfd.h.
 
 use crate::filter::MARK;
-use crate::kernel::{CLOEXEC, Descriptor, Errno, call, close};
+use crate::kernel::{CLOEXEC, Descriptor, EAGAIN, Errno, PAGE_BYTES, call, close};
 use crate::raw;
+use crate::socket;
 
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
+const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
 const UFFD_API: u64 = 0xaa;
 const O_NONBLOCK: usize = 0o4000;
 const O_RDWR: usize = 2;
@@ -60,9 +62,15 @@ pub fn open_pair() -> Result<Pair, Errno> {
     })
 }
 
-/// Opens only the one for staging, in a child that inherits the other.
+/// Opens only the one for staging, in a child that inherits the other. Where it may not, because its parent has changed
+/// its user or its view of files, the pager helps.
 pub fn open_staging() -> Result<Descriptor, Errno> {
-    let staging = open()?;
+    let staging = open().or_else(|errno| {
+        let device = socket::ask_for_device().map_err(|_| errno)?;
+        let opened = open_by(device);
+        close(device);
+        opened
+    })?;
     handshake(staging, 0)?;
     Ok(staging)
 }
@@ -78,19 +86,26 @@ fn open() -> Result<Descriptor, Errno> {
             O_RDWR | CLOEXEC,
             0,
         )) {
-            let opened = raw::syscall3(
-                call::IOCTL,
-                device,
-                USERFAULTFD_IOC_NEW,
-                CLOEXEC | O_NONBLOCK,
-            );
+            let opened = open_by(device);
             close(device);
-            if let Ok(opened) = raw::result(opened) {
-                return Ok(opened);
+            if opened.is_ok() {
+                return opened;
             }
         }
         raw::result(raw::syscall1(call::USERFAULTFD, CLOEXEC | O_NONBLOCK))
     }
+}
+
+fn open_by(device: Descriptor) -> Result<Descriptor, Errno> {
+    // SAFETY: makes a descriptor in the agent's own table.
+    raw::result(unsafe {
+        raw::syscall3(
+            call::IOCTL,
+            device,
+            USERFAULTFD_IOC_NEW,
+            CLOEXEC | O_NONBLOCK,
+        )
+    })
 }
 
 fn handshake(userfaultfd: Descriptor, features: u64) -> Result<u64, Errno> {
@@ -136,6 +151,71 @@ pub fn unregister(userfaultfd: Descriptor, address: usize, bytes: usize) {
     let request = (&raw const request).addr();
     // SAFETY: the request has the layout of uffdio_range; the range is the agent's own and empty.
     unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_UNREGISTER, request) };
+}
+
+/// Is a layout event of this userfaultfd unread, or not yet acted upon by the thread that raised it? Asks with a
+/// write-protect call on an empty range, which does nothing: the kernel looks for changing mappings first.
+pub fn events_pending(userfaultfd: Descriptor) -> bool {
+    // start, len, mode
+    let mut request = [0_u64; 3];
+    let request = (&raw mut request).addr();
+    // SAFETY: the request has the layout of uffdio_writeprotect and names no memory.
+    let answer = raw::result(unsafe {
+        raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_WRITEPROTECT, request)
+    });
+    answer == Err(EAGAIN)
+}
+
+/// Write-protects a range. Where it has no pages, that leaves markers.
+pub fn write_protect(userfaultfd: Descriptor, address: usize, bytes: usize) -> Result<(), Errno> {
+    const WRITEPROTECT_WP: u64 = 1;
+    // start, len, mode
+    let mut request = [address as u64, bytes as u64, WRITEPROTECT_WP];
+    let request = (&raw mut request).addr();
+    // SAFETY: the request has the layout of uffdio_writeprotect; whoever writes to the range waits for the pager.
+    raw::result(unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_WRITEPROTECT, request) })
+        .map(|_| ())
+}
+
+/// Is a range of the agent's, which is empty, watched by this userfaultfd as a whole? Asks for protection to be lifted
+/// that is not there.
+pub fn is_watched(userfaultfd: Descriptor, address: usize, bytes: usize) -> bool {
+    const WRITEPROTECT_DONTWAKE: u64 = 2;
+    // start, len, mode
+    let mut request = [address as u64, bytes as u64, WRITEPROTECT_DONTWAKE];
+    let request = (&raw mut request).addr();
+    // SAFETY: the request has the layout of uffdio_writeprotect; a range of somebody else's is refused.
+    raw::result(unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_WRITEPROTECT, request) })
+        .is_ok()
+}
+
+/// Is this the userfaultfd of the calling process's own memory? Changes nothing.
+///
+/// The kernel refuses a UFFDIO_MOVE in another process's memory before it does anything else, and writes `move` only
+/// after that. `target` is mapped but not under any userfaultfd yet, so here nothing moves either.
+pub fn watches_this_process(userfaultfd: Descriptor, target: usize, source: usize) -> bool {
+    const UNTOUCHED: u64 = u64::MAX;
+    // dst, src, len, mode, move
+    let mut request = [
+        target as u64,
+        source as u64,
+        PAGE_BYTES as u64,
+        0,
+        UNTOUCHED,
+    ];
+    // SAFETY: the request has the layout of uffdio_move and lives until the call returns; the target takes no page.
+    let answer = raw::result(unsafe {
+        raw::syscall3(
+            call::IOCTL,
+            userfaultfd,
+            UFFDIO_MOVE,
+            (&raw mut request).addr(),
+        )
+    });
+    // EAGAIN comes before both while a layout event is unread, and newer kernels write `move` with it. In this process
+    // no event can be under way, for its only program thread waits: it is another's.
+    let [.., moved] = request;
+    answer != Err(EAGAIN) && moved != UNTOUCHED
 }
 
 /// Moves pages from `source` to `target`. Returns how many bytes moved, from the start on, and why not more.

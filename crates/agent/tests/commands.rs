@@ -29,7 +29,9 @@ fn take(agent: &Agent, program: &Program, staging: u64, runs: &[(u64, u64)], sto
         .collect();
     assert_eq!(
         agent.command(op::MOVE_OUT, &[staging], &named),
-        pages.cast_signed()
+        pages.cast_signed(),
+        "{:?}",
+        agent.page_errnos(pages as usize)
     );
     assert!(
         agent
@@ -197,7 +199,7 @@ fn populate_write_makes_pages_movable_after_a_fork() {
         return;
     };
     // Without the hooks, so that the pager is not asked. The children are gone when the answer comes.
-    assert_eq!(program.ask("rawfork"), "ok");
+    assert_eq!(program.ask("barefork"), "ok");
     let run = [(program.page(30), 8)];
     assert_eq!(agent.command(op::MOVE_OUT, &[0], &run), 0);
     assert_eq!(agent.page_errnos(8), [EBUSY; 8]);
@@ -208,6 +210,43 @@ fn populate_write_makes_pages_movable_after_a_fork() {
 }
 
 /// Reads one notification of the filter: id, pid, number of the call, arguments.
+#[test]
+fn agent_steps_aside_for_calls_that_want_one_thread() {
+    const CLONE_THREAD: &str = "65536";
+    let Some((_pager, mut program, agent, store, _server)) = armed() else {
+        return;
+    };
+    let tid = |agent: &Agent| agent.ring().agent_tid.load(Ordering::SeqCst);
+    let descriptors = program.ask("fds");
+    let mut last = tid(&agent);
+    assert_eq!(last, 0);
+    for round in 0..20 {
+        take(&agent, &program, 0, &[(0, 16)], &store);
+        assert_eq!(program.ask(&format!("unshare {CLONE_THREAD}")), "ok 0");
+        assert_ne!(tid(&agent), last, "round {round}");
+        last = tid(&agent);
+        assert_eq!(agent.command(op::PING, &[], &[]), 0);
+        assert_eq!(program.ask("verify 0 256"), "ok");
+    }
+    assert_eq!(program.ask("fds"), descriptors);
+    // Commands that come meanwhile are carried out by whoever comes back.
+    for _ in 0..200 {
+        program.say(&format!("unshare {CLONE_THREAD}"));
+        for _ in 0..5 {
+            assert_eq!(agent.command(op::PING, &[], &[]), 0);
+        }
+        assert_eq!(program.line(), "ok 0");
+    }
+    last = tid(&agent);
+    // Threads of the program's own, and calls that are wrong: the kernel refuses, and nobody leaves.
+    for refused in ["threadedunshare 65536", "unshare 1", "threadedunshare 1"] {
+        assert_eq!(program.ask(refused), "ok 22", "{refused}");
+    }
+    assert_eq!(tid(&agent), last);
+    assert_eq!(program.ask("threadforks 0 0"), "ok");
+    program.quit();
+}
+
 fn notification(listener: &OwnedFd) -> [u64; 10] {
     const SECCOMP_IOCTL_NOTIF_RECV: u64 = 0xc050_2100;
     let mut record = [0_u64; 10];
@@ -242,9 +281,15 @@ fn send(listener: &OwnedFd, mut record: [u64; 3]) {
     assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Lets the program's own brk and mmap run, counts them, and hands everything else over.
-fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, Arc<AtomicUsize>) {
+/// Lets the call run as it is.
+fn go_on(listener: &OwnedFd, id: u64) {
     const FLAG_CONTINUE: u64 = 1 << 32;
+    send(listener, [id, 0, FLAG_CONTINUE]);
+}
+
+/// Lets the program's own brk and mmap run, counts them, and hands everything else over but set_tid_address, which each
+/// program calls as it starts.
+fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, Arc<AtomicUsize>) {
     let (hand_over, others) = mpsc::channel();
     let allocations = Arc::new(AtomicUsize::new(0));
     let (listener, count) = (Arc::clone(listener), Arc::clone(&allocations));
@@ -254,7 +299,9 @@ fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, A
             let record = notification(&listener);
             if matches!(record[2] as u32, 9 | 12) {
                 count.fetch_add(1, Ordering::SeqCst);
-                send(&listener, [record[0], 0, FLAG_CONTINUE]);
+                go_on(&listener, record[0]);
+            } else if record[2] as u32 == 218 {
+                go_on(&listener, record[0]);
             } else if hand_over.send(record).is_err() {
                 return;
             }
@@ -264,7 +311,7 @@ fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, A
 }
 
 #[test]
-fn the_filter_brings_mremap_to_the_pager_and_nothing_else() {
+fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
     let Some((pager, mut program, agent, store, server)) = armed() else {
         return;
     };
@@ -318,7 +365,9 @@ fn the_filter_brings_mremap_to_the_pager_and_nothing_else() {
     program.say("advise 1 2 8");
     let record = next();
     assert_eq!((record[2] as u32, record[6]), (28, 8));
-    assert_eq!(agent.command(op::DISCARD, &record[4..6], &[]), 0);
+    // As the pager does it: the kernel agrees, then the pages go at once.
+    let advise = |advice| agent.command(op::ADVISE, &[record[4], record[5], advice, 0], &[]);
+    assert_eq!([8, 4].map(advise), [0, 0]);
     answer(&listener, record[0], 0);
     assert_eq!(program.line(), "0");
     assert_eq!(program.ask("verify 3 64"), "ok");
@@ -340,6 +389,24 @@ fn the_filter_brings_mremap_to_the_pager_and_nothing_else() {
     assert_eq!(address, -12);
     assert_eq!(program.ask("verify 0 256"), "ok");
     makes_mappings_and_moves_the_break(&agent);
+}
+
+#[test]
+fn the_filter_brings_beginnings_and_ends_of_threads_to_the_pager() {
+    let Some((_pager, mut program, agent, _store, _server)) = armed() else {
+        return;
+    };
+    assert_eq!(agent.command(op::INSTALL_FILTER, &[], &[]), 0);
+    let (_, mut descriptors) = agent.stream.recv::<u8>(Wait::Yes).unwrap();
+    let listener = Arc::new(descriptors.take(0).unwrap());
+    let (calls, _) = without_allocations(&listener);
+    program.say("thread");
+    for call in [435, 60] {
+        let record = calls.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(record[2] as u32, call);
+        go_on(&listener, record[0]);
+    }
+    assert!(program.line().starts_with("ok"));
 }
 
 /// The agent's own mmap and brk pass the filter too, or nobody would answer them here.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{Agent, PAGE, PAGES, Pager, Program, Server, Store, possible};
-use vswap_sys::ring::{ACK, INHERITED, NOTHING_INHERITED, hello, op};
+use vswap_sys::ring::{ACK, INHERITED, NOT_MINE, NOTHING_INHERITED, hello, op};
 use vswap_sys::sock::{Stream, Wait};
 
 /// A registered program, half of it taken out.
@@ -338,4 +338,50 @@ fn child_names_the_parent_that_has_exited_already() {
     assert_eq!(program.line(), format!("child {}", child.hello.pid));
     assert_eq!(program.ask("verify 0 256"), "ok");
     program.say("quit");
+}
+
+#[test]
+fn copy_of_an_agent_that_is_starting_may_fork() {
+    if !possible() {
+        return;
+    }
+    // When the copy is made the agent's thread may not have run yet, or be anywhere on its way.
+    const RUNS: u32 = 40;
+    let pager = Pager::new();
+    for run in 0..RUNS {
+        let mut command = pager.command(common::program());
+        command.arg("copy");
+        let mut program = Program::start(command);
+        let mut agents = Vec::new();
+        let ended = loop {
+            if pager.has_caller(Duration::ZERO) {
+                agents.push(pager.listener.accept().unwrap());
+            }
+            if let Some(status) = program.ended(Duration::from_millis(1)) {
+                break status;
+            }
+        };
+        assert_eq!(ended.code(), Some(0), "run {run}: {ended:?}");
+    }
+}
+
+#[test]
+fn child_finds_its_own_userfaultfd_among_those_of_other_children() {
+    let Some((pager, mut program, _parent, store, server)) = active() else {
+        return;
+    };
+    program.say("forkandclone");
+    let announcement = pager.accept();
+    assert_eq!(announcement.hello.kind, hello::FORK_BEGIN);
+    // Its fork waits, and somebody else is cloned meanwhile.
+    assert_eq!(program.line(), "bare");
+    let bare = server.fork(0);
+    announcement.stream.send(&ACK, &[], Wait::Yes).unwrap();
+    let mut child = pager.accept();
+    let own = server.fork(1);
+    assert_eq!(child.offer(&bare), NOT_MINE);
+    let _child_server = Server::new(Arc::clone(&own), Arc::clone(&store));
+    child.give_inherited(own);
+    assert_eq!(program.line(), "ok");
+    assert_eq!(program.ask("verify 0 256"), "ok");
 }

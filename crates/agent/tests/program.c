@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +91,50 @@ static void threads_that_fork(int count, int forks) {
     printf(failures ? "failed %d\n" : "ok\n", failures);
 }
 
+// A fork that nothing of libc sees, and no library before it.
+static long bare_fork(void) {
+    long child;
+    __asm__ volatile("syscall"
+                     : "=a"(child)
+                     : "a"(SYS_clone), "D"((long)SIGCHLD), "S"(0L), "d"(0L)
+                     : "rcx", "r11", "memory");
+    return child;
+}
+
+static int ended(long child) {
+    int status = -1;
+    waitpid((pid_t)child, &status, 0);
+    return status;
+}
+
+// The child of a bare clone has a copy of whatever state the agent is in at that moment. Its own forks must not wait
+// for that to change.
+static int fork_in_a_copy(void) {
+    long copy = bare_fork();
+    if (copy) return ended(copy);
+    alarm(10);
+    pid_t child = fork();
+    if (!child) _exit(wrong_page(0, PAGES) < 0 ? 0 : 1);
+    _exit(ended(child) != 0);
+}
+
+// One thread forks and waits for the pager; meanwhile another makes a child by a bare clone.
+static void fork_and_clone_at_once(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, forking_body, (void *)1);
+    // The test holds the announced fork back until this line is there.
+    usleep(200000);
+    long child = bare_fork();
+    // It waits in an event that nobody reads: its userfaultfd then answers EAGAIN to everything.
+    if (!child) { madvise(memory, PAGE, MADV_DONTNEED); pause(); _exit(0); }
+    printf("bare\n");
+    void *failed;
+    pthread_join(thread, &failed);
+    kill((pid_t)child, SIGKILL);
+    ended(child);
+    printf(failed ? "failed\n" : "ok\n");
+}
+
 // The child goes on reading commands; the parent waits for it and says how it ended.
 static void fork_and_continue(void) {
     pid_t child = fork();
@@ -133,6 +179,54 @@ static void show_start(char **argv) {
     printf("%s %lx errno %d\n", ok ? "ok" : "changed", (unsigned long)self, first_errno);
 }
 
+#define SCRIPT "test \"$LD_PRELOAD\" = \"$WANT\" && test \"$0\" = a && test $7 = h && exit 7"
+#define LIST "sh", "-c", SCRIPT, "a", "b", "c", "d", "e", "f", "g", "h"
+
+// Starts a shell in every way there is. Each must have the LD_PRELOAD that is wanted, and all arguments.
+static void start_in_every_way(void) {
+    char *list[] = {LIST, NULL};
+    char **volatile unreadable = (char **)8;
+    static int wrong, way;
+    for (wrong = way = 0; way < 11; way++) {
+        pid_t child = 0;
+        if (way == 9 && posix_spawn(&child, "/bin/sh", NULL, NULL, list, environ)) child = -1;
+        if (way == 10 && posix_spawnp(&child, "sh", NULL, NULL, list, environ)) child = -1;
+        if (way < 9) child = way & 1 ? fork() : vfork();
+        if (child == 0) {
+            if (way == 0) execl("/bin/sh", LIST, NULL);
+            if (way == 1) execlp("sh", LIST, NULL);
+            if (way == 2) execle("/bin/sh", LIST, NULL, environ);
+            if (way == 3) execv("/bin/sh", list);
+            if (way == 4) execve("/bin/sh", list, environ);
+            if (way == 5) execvp("sh", list);
+            if (way == 6) execvpe("sh", list, environ);
+            if (way == 7) fexecve(open("/bin/sh", O_RDONLY), list, environ);
+            if (way == 8) execveat(AT_FDCWD, "/bin/sh", list, environ, 0);
+            _exit(1);
+        }
+        if (ended(child) != 7 << 8) wrong |= 1 << way;
+    }
+    int silent = execv("/nowhere/at/all", list) == -1 && errno == ENOENT && execve("/bin/sh", list, unreadable) == -1 &&
+                 errno == EFAULT;
+    printf(wrong || !silent ? "failed %x %d\n" : "ok\n", wrong, silent);
+}
+
+// errno of unshare, 0 if it worked.
+static int unshare_now(int flags) { return unshare(flags) ? errno : 0; }
+
+static void *wait_to_be_cancelled(void *nothing) {
+    pause();
+    return nothing;
+}
+
+static void unshare_beside_a_thread(int flags) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait_to_be_cancelled, NULL);
+    printf("ok %d\n", unshare_now(flags));
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+}
+
 static int obey(char *line, char **argv) {
     size_t a = 0, b = 0, c = 0;
     char word[32] = "";
@@ -152,16 +246,17 @@ static int obey(char *line, char **argv) {
     else if (!strcmp(word, "closeall")) { for (int fd = 3; fd < 1024; fd++) close(fd); printf("ok\n"); }
     else if (!strcmp(word, "chroot")) printf("%d\n", chroot("/proc") || chdir("/"));
     else if (!strcmp(word, "system")) { int failed = system("exit 7") != 7 << 8; printf(failed ? "failed\n" : "ok\n"); }
+    else if (!strcmp(word, "unshare")) printf("ok %d\n", unshare_now((int)a));
+    else if (!strcmp(word, "threadedunshare")) unshare_beside_a_thread((int)a);
+    else if (!strcmp(word, "starts")) start_in_every_way();
     else if (!strcmp(word, "clearenv")) { clearenv(); printf("ok\n"); }
     else if (!strcmp(word, "exec")) { printf("exec\n"); fflush(stdout); execv(argv[0], argv); }
-    else if (!strcmp(word, "rawfork")) {
-        // A child that no hook of libc sees.
-        long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-        int status = 1;
+    else if (!strcmp(word, "barefork")) {
+        long child = bare_fork();
         if (child == 0) _exit(wrong_page(0, PAGES) < 0 ? 0 : 1);
-        waitpid((pid_t)child, &status, 0);
-        printf(status ? "failed\n" : "ok\n");
+        printf(ended(child) ? "failed\n" : "ok\n");
     }
+    else if (!strcmp(word, "forkandclone")) fork_and_clone_at_once();
     else if (!strcmp(word, "daemon")) { if (fork()) _exit(0); printf("child %d\n", getpid()); }
     else if (!strcmp(word, "lockall")) printf("%d\n", mlockall(MCL_CURRENT) || munlockall());
     else if (!strcmp(word, "quit")) return 0;
@@ -171,12 +266,12 @@ static int obey(char *line, char **argv) {
 
 int main(int argc, char **argv) {
     first_errno = errno;
-    (void)argc;
     setvbuf(stdout, NULL, _IOLBF, 0);
     memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 1;
     madvise(memory, PAGES * PAGE, MADV_NOHUGEPAGE);
     for (size_t page = 0; page < PAGES; page++) fill(page);
+    if (argc > 1 && !strcmp(argv[1], "copy")) return fork_in_a_copy();
     printf("memory %p\n", (void *)memory);
     char line[128];
     // Unbuffered: a forked child goes on where the parent was.

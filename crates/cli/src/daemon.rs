@@ -20,6 +20,7 @@ use vswap_sys::signals::{self, Blocked};
 use crate::args::DaemonArgs;
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
+use crate::host::guarded;
 use crate::join::Join;
 use crate::output::notice;
 use crate::run::{raise_descriptor_limit, refuse_nested};
@@ -72,6 +73,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     doctor::require()?;
+    let guardian = guarded()?;
     let store = Store::new(&StoreConfig {
         frames: SHARED_FRAMES,
         codec: args.codec.into(),
@@ -101,6 +103,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         daemon.wait_for_the_end(&signals, args.quiet);
         server.stop();
     });
+    drop(guardian);
     drop(dir);
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use vswap_pager::{Config, Pager, Status, Store, StoreConfig};
+use vswap_sys::guardian::Guardian;
 
 use crate::areas;
 use crate::args::RunArgs;
@@ -22,6 +23,8 @@ pub enum Host {
         store: Arc<Store>,
         /// The run.
         pager: Pager,
+        /// What stops the programs if this process is killed. After the pager, whose descriptors it holds too.
+        guardian: Option<Guardian>,
     },
     /// The daemon.
     Daemon(Joined),
@@ -80,14 +83,36 @@ impl Host {
     /// The run has ended: its last figures.
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
-            Host::Own { pager, .. } => Ok(pager.finish()),
+            Host::Own {
+                pager, guardian, ..
+            } => {
+                let status = pager.finish();
+                drop(guardian);
+                Ok(status)
+            }
             Host::Daemon(mut joined) => joined.finish(),
         }
     }
 }
 
+/// Starts the guardian of this process, which has one thread so far. None where rule P7 is left out, for its test.
+pub fn guarded() -> Result<Option<Guardian>, Failure> {
+    if cfg!(feature = "break-rules")
+        && std::env::var_os("VSWAP_BREAK_RULE").is_some_and(|r| r == "P7")
+    {
+        return Ok(None);
+    }
+    Guardian::start().map(Some).map_err(|error| {
+        Failure::own(format!(
+            "cannot make the process that stops the programs if vswap is killed: {error}; allow one more process and \
+             descriptor (ulimit -u, ulimit -n)"
+        ))
+    })
+}
+
 /// A store and a run on it, in this process.
 fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
+    let guardian = guarded()?;
     let store = Store::new(&StoreConfig {
         frames: config.frames(),
         codec: args.codec.unwrap_or_default().into(),
@@ -100,7 +125,11 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
     for spec in &args.swap {
         areas::swap_on(&store, spec)?;
     }
-    Ok(Host::Own { store, pager })
+    Ok(Host::Own {
+        store,
+        pager,
+        guardian,
+    })
 }
 
 /// Areas, pool and codec are one for all runs of a daemon.

@@ -4,20 +4,22 @@
 //! batch, a fork) holds the `Slot`. Lock order: slot before space lock. The agent never touches a pager lock.
 
 use std::os::fd::OwnedFd;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use vswap_sys::futex;
+use crate::kernel::futex;
 use vswap_sys::memory::RingMap;
-use vswap_sys::ring::{DOORBELL, MOVE_RUNS_MAX, PINS_MAX, Ring};
+use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES};
 use vswap_sys::sock::{SockError, Stream, Wait};
+use vswap_sys::task;
 
 use crate::lock::{Mutex, MutexGuard, Row};
-use crate::run::PageRun;
+use crate::run::{PAGE_BYTES, PageRun};
 
 /// Turns of looking at `complete_seq` before the pager sleeps on it: about what a 64-page move takes when the agent
 /// runs on the other CPU.
-const SPIN_TURNS: u32 = 200;
+const SPIN_TURNS: u32 = if cfg!(test) { 1 } else { 200 };
 /// How long one sleep on `complete_seq` lasts before the pager looks whether the process still lives.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -31,14 +33,25 @@ pub struct AgentGone;
 pub struct Agent {
     ring: RingMap,
     socket: Stream,
-    slot: Mutex<()>,
+    slot: Mutex<Forks>,
+    /// A fork is over.
+    fork_over: Condvar,
     gone: AtomicBool,
-    /// The agent's own thread: its faults are served whatever the limit says.
-    pub tid: i32,
+    /// The agent's own thread when it said hello.
+    first_tid: i32,
+    /// Seccomp filters of that thread when it said hello.
+    filters: Option<u32>,
     /// Pages that belong to the agent.
     pub own_pages: PageRun,
     /// Address of staging.
     pub staging: u64,
+}
+
+/// What the slot waits for beside other commands.
+#[derive(Debug, Default)]
+struct Forks {
+    /// An announced fork is under way: pages stay where they are.
+    is_open: bool,
 }
 
 /// The right to give commands.
@@ -46,31 +59,85 @@ pub struct Agent {
 pub struct Slot<'a> {
     agent: &'a Agent,
     posted: u32,
-    _held: MutexGuard<'a, ()>,
+    held: MutexGuard<'a, Forks>,
+}
+
+/// An announced fork, until this is dropped.
+#[derive(Debug)]
+pub struct OpenFork<'a>(&'a Agent);
+
+impl Drop for OpenFork<'_> {
+    fn drop(&mut self) {
+        self.0.slot.lock().is_open = false;
+        self.0.fork_over.notify_all();
+    }
 }
 
 impl Agent {
     /// An agent that has said hello.
     pub fn new(ring: RingMap, socket: Stream, tid: i32, own_pages: PageRun, staging: u64) -> Agent {
-        let slot = Mutex::new(Row::AgentSlot, "an agent's slot", ());
+        let slot = Mutex::new(Row::AgentSlot, "an agent's slot", Forks::default());
         Agent {
             ring,
             socket,
             slot,
+            fork_over: Condvar::new(),
             gone: AtomicBool::new(false),
-            tid,
+            first_tid: tid,
+            filters: task::filters_of(tid),
             own_pages,
             staging,
         }
     }
 
-    /// Wait for the right to give commands.
+    /// Wait for the right to give commands, and for the end of a fork.
     pub fn slot(&self) -> Slot<'_> {
+        let mut held = self.slot.lock();
+        while held.is_open {
+            held = held.wait(&self.fork_over);
+        }
+        self.slot_of(held)
+    }
+
+    /// Wait for the right to give commands. None while a fork is under way, whose thread may wait for the caller.
+    pub fn slot_unless_forking(&self) -> Option<Slot<'_>> {
         let held = self.slot.lock();
+        (!held.is_open).then(|| self.slot_of(held))
+    }
+
+    /// Wait for the right to give commands that a fork does not mind: nothing leaves, and nothing moves.
+    pub fn slot_beside_fork(&self) -> Slot<'_> {
+        self.slot_of(self.slot.lock())
+    }
+
+    /// The right to give commands, if nobody has it and no fork is under way. May be asked for against the order of
+    /// locks.
+    pub fn try_slot(&self) -> Option<Slot<'_>> {
+        let held = self.slot.try_lock()?;
+        (!held.is_open).then(|| self.slot_of(held))
+    }
+
+    /// A fork begins: nothing leaves and nothing moves until it is over. Waits for the fork before.
+    pub fn begin_fork(&self) -> OpenFork<'_> {
+        let mut slot = self.slot();
+        slot.held.is_open = true;
+        OpenFork(self)
+    }
+
+    fn slot_of<'a>(&'a self, held: MutexGuard<'a, Forks>) -> Slot<'a> {
         Slot {
             agent: self,
             posted: self.ring().command_seq.load(Ordering::Relaxed),
-            _held: held,
+            held,
+        }
+    }
+
+    /// The agent's own thread, in the process's own numbers: its faults are served whatever the limit says. Another may
+    /// take its place at any time; then it is for a moment a thread of the program.
+    pub fn tid(&self) -> i32 {
+        match self.ring().agent_tid.load(Ordering::SeqCst) {
+            0 => self.first_tid,
+            tid => tid.cast_signed(),
         }
     }
 
@@ -84,6 +151,16 @@ impl Agent {
         &self.socket
     }
 
+    /// Address of the second staging range, which comes behind the first.
+    pub fn second_staging(&self) -> u64 {
+        self.staging + STAGING_PAGES as u64 * PAGE_BYTES
+    }
+
+    /// Address of the place that TAKE_ASIDE takes pages to, which comes next.
+    pub fn aside(&self) -> u64 {
+        self.second_staging() + STAGING_PAGES as u64 * PAGE_BYTES
+    }
+
     /// Tell fork hooks that the space is active. False while a fork that saw it inactive is under way: try later.
     pub fn announce_active(&self) -> bool {
         // SeqCst on both words, against the hook that raises `forks` and then reads `active`.
@@ -95,24 +172,19 @@ impl Agent {
         false
     }
 
-    /// Addresses of thread control blocks that the agent has recorded so far.
-    pub fn pins(&self) -> impl Iterator<Item = u64> + '_ {
-        let count =
-            usize::try_from(self.ring().pin_count.load(Ordering::Acquire)).unwrap_or(PINS_MAX);
-        self.ring()
-            .pins
-            .iter()
-            .take(count)
-            .map(|pin| pin.load(Ordering::Acquire))
-            .filter(|&a| a != 0)
+    /// Tell fork hooks that nothing is registered and nothing will be.
+    pub fn confine(&self) {
+        self.ring().active.store(CONFINED, Ordering::SeqCst);
     }
 
-    /// How many control blocks were ever recorded; more than `PINS_MAX` means that some are lost.
-    pub fn pin_count(&self) -> u32 {
-        self.ring().pin_count.load(Ordering::Acquire)
+    /// Has the program installed a seccomp filter on the agent's thread since it said hello? False where that cannot be
+    /// seen.
+    pub fn is_confined(&self) -> bool {
+        task::filters_of(self.tid()) > self.filters
     }
 
-    fn ring(&self) -> &Ring {
+    /// What both sides share.
+    pub(crate) fn ring(&self) -> &Ring {
         &self.ring
     }
 }
@@ -179,6 +251,21 @@ impl Slot<'_> {
             }
             sleep_on(&ring.complete_seq, seen);
         }
+    }
+
+    /// The result of the posted command, if it is complete.
+    ///
+    /// # Errors
+    /// `AgentGone`.
+    pub fn poll(&self) -> Result<Option<i64>, AgentGone> {
+        let ring = self.agent.ring();
+        if ring.complete_seq.load(Ordering::Acquire) == self.posted {
+            return Ok(Some(ring.result.load(Ordering::Relaxed)));
+        }
+        if self.agent.gone.load(Ordering::Acquire) {
+            return Err(AgentGone);
+        }
+        Ok(None)
     }
 
     /// Where the break was before the last BRK.

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
+use crate::buffers::Buffers;
 use crate::core::Core;
-use crate::fault::{Buffers, Fault, FaultServer, Outcome};
+use crate::fault::{Fault, FaultServer, Outcome};
 use crate::lock::{Mutex, MutexGuard, Row};
-use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
+use crate::space::Space;
 use crate::swap_in::Incoming;
 use crate::threads;
 
@@ -102,29 +103,30 @@ impl AreaReads {
     }
 }
 
-/// Start the threads, once. Before the first area is used.
+/// Start the threads, once. Before the first area is used. There has to be one; the others as far as there are any.
 pub fn start(core: &Arc<Core>) {
     if core.area_reads.started.swap(true, Ordering::AcqRel) {
         return;
     }
-    for number in 0..THREADS {
+    let first = Arc::clone(core);
+    threads::spawn_late("swap-in-0", move || run(&first, DISCARD_EVERY));
+    for number in 1..THREADS {
         let core = Arc::clone(core);
-        threads::spawn(&format!("swap-in-{number}"), move || {
-            threads::hurry();
-            let mut buffers = Buffers::new(&core, AREA_WINDOW_PAGES_MAX);
-            let patience = if number == 0 {
-                DISCARD_EVERY
-            } else {
-                Duration::MAX
-            };
-            loop {
-                match core.area_reads.next(patience) {
-                    Next::Job(job) => buffers = serve(&core, &job, buffers),
-                    Next::Nothing => drop(core.engine.discard(DISCARD_CLUSTERS)),
-                    Next::End => return,
-                }
-            }
-        });
+        let name = format!("swap-in-{number}");
+        let _ = threads::try_spawn(&name, move || run(&core, Duration::MAX));
+    }
+}
+
+/// Read until the run ends. Discards when there has been nothing to read for `patience`.
+fn run(core: &Arc<Core>, patience: Duration) {
+    threads::hurry();
+    let mut buffers = Buffers::new(core);
+    loop {
+        match core.area_reads.next(patience) {
+            Next::Job(job) => buffers = serve(core, &job, buffers),
+            Next::Nothing => drop(core.engine.discard(DISCARD_CLUSTERS)),
+            Next::End => return,
+        }
     }
 }
 

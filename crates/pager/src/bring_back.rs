@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use vswap_engine::{AreaId, BringBack, Entry, Page};
 
+use crate::buffers::Buffers;
 use crate::core::Core;
-use crate::fault::{Buffers, Fault, FaultServer};
+use crate::fault::{Fault, FaultServer};
 use crate::run::PAGE_BYTES;
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 use crate::swap_in::{self, Incoming};
@@ -138,7 +139,7 @@ impl<'a> BringingBack<'a> {
     fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
         let core = self.core;
         let buffers = self.buffers.take();
-        let buffers = buffers.unwrap_or_else(|| Buffers::new(core, AREA_WINDOW_PAGES_MAX));
+        let buffers = buffers.unwrap_or_else(|| Buffers::new(core));
         let mut server = FaultServer::with(core, space, buffers);
         let fault = Fault {
             page: incoming[0].page(),

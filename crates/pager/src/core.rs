@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use vswap_engine::{Engine, Entry, GroupId, GroupLimits, GroupName, PoolFill};
-use vswap_sys::{cpu, maps, process};
+use vswap_sys::cpu;
+
+use crate::kernel::{self, maps, process};
 
 use crate::area_reads::AreaReads;
 use crate::areas::Areas;
+use crate::buffers::SpareBuffers;
 use crate::config::{Config, SHARED_FRAMES};
 use crate::fork::Forks;
 use crate::governor::Governor;
@@ -21,6 +24,7 @@ use crate::space::Space;
 use crate::stats::Stats;
 use crate::store::Store;
 use crate::usage::Part;
+use crate::watch::Watch;
 use crate::words::{PageState, PageWord};
 use crate::working_set::WorkingSet;
 use crate::writeback::Writeback;
@@ -68,6 +72,10 @@ pub struct Core {
     pub shrinker: Shrinker,
     /// What counts of processes that share pages, and of those without an agent.
     pub shares: Shares,
+    /// Buffers for threads that bring pages back now and then.
+    pub spare_buffers: SpareBuffers,
+    /// What the readers listen to.
+    pub watch: Watch,
     /// Forked children that have not said hello.
     pub forks: Forks,
     spaces: Mutex<Vec<Arc<Space>>>,
@@ -99,6 +107,8 @@ impl Core {
             governor,
             stats: Stats::default(),
             shares: Shares::default(),
+            spare_buffers: SpareBuffers::default(),
+            watch: Watch::default(),
             forks: Forks::default(),
             writeback: Writeback::default(),
             working_set: WorkingSet::default(),
@@ -209,10 +219,15 @@ impl Core {
 
     /// Is `page` mapped in the process now?
     pub fn is_mapped(&self, space: &Space, page: u64) -> bool {
-        let Some(pid) = space.pid() else { return true };
+        let Some(process) = space.process.get() else {
+            return true;
+        };
         let address = page * PAGE_BYTES;
         let mut text = Vec::new();
-        if maps::read(pid, &mut text).is_err() {
+        if process
+            .by_a_thread(|tid| maps::read(tid, &mut text))
+            .is_err()
+        {
             return false;
         }
         let mut mappings = maps::parse(&text).filter_map(Result::ok);
@@ -234,7 +249,7 @@ impl Core {
         match pid {
             Some(pid) => drop(process::kill(pid)),
             // A child that has not told its pid cannot be stopped alone.
-            None => std::process::abort(),
+            None => kernel::abort(),
         }
     }
 
@@ -274,7 +289,7 @@ impl Core {
 
     /// Limit what the run has in the pool, by what it may use and has.
     pub fn limit_pool(&self) {
-        let limit_bytes = self.governor.renew_pool_limit(self);
+        let limit_bytes = self.governor.pool.renew(self);
         if self.own_group.is_none() {
             return self.engine.set_pool_limit(limit_bytes);
         }
@@ -299,7 +314,7 @@ impl Core {
         if self.own_group.is_none() {
             return self.engine.pool_fill();
         }
-        self.part.fill(self, self.governor.pool_limit_bytes())
+        self.part.fill(self, self.governor.pool.bytes())
     }
 
     /// Memory is short (or no longer): armed spaces begin to be watched.

@@ -4,6 +4,7 @@
 //! move into staging (under the space lock); copy from staging to frames; publish entries; free staging; queue for
 //! `writeback`. From publishing on a fault on a page of the window is served from its frame.
 
+mod aside;
 mod carried;
 mod hand;
 
@@ -11,18 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page, Scratch};
-use vswap_sys::process::{self, LocalSpan, RemoteSpan};
-use vswap_sys::ring::op;
+use crate::kernel::process::{self, LocalSpan, RemoteSpan};
+use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page};
+use vswap_sys::ring::{MOVED_UNMARKED, op};
 
 use self::carried::{Carrier, Moving, Proposed, Published, Stored, Taken};
 use self::hand::Hand;
+use crate::advice;
 use crate::agent::{AgentGone, Slot};
 use crate::core::Core;
+use crate::events;
 use crate::fault::{FaultServer, Outcome};
+use crate::kernel::clock;
 use crate::kin::Proposal;
 use crate::layout::{Direction, Ticket};
-use crate::reader;
+use crate::lock::MutexGuard;
+use crate::marks;
 use crate::regions;
 use crate::rules::{self, Rule};
 use crate::run::{PAGE_BYTES, PageRun, runs_of};
@@ -46,7 +51,7 @@ const EMPTY_TRIES: u32 = 1000;
 
 const EAGAIN: i32 = 11;
 const EBUSY: i32 = 16;
-const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
 const PAGE_BYTES_USIZE: usize = vswap_engine::PAGE_BYTES;
 
 /// How a window went.
@@ -61,16 +66,15 @@ enum Window {
 }
 
 struct Evictor<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
     space: &'a Arc<Space>,
     process: &'a Process,
     server: FaultServer<'a>,
-    scratch: Scratch,
     hand: Hand<'a>,
     /// Pages that were busy in the last window and have been made movable: others may share them.
     shared: Vec<u64>,
-    /// For looking at what an entry holds.
-    page: Box<Page>,
+    /// Pages that have left and could not be marked yet.
+    unmarked: Vec<u64>,
 }
 
 /// Run the evictor until the space ends.
@@ -83,16 +87,21 @@ pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
         space,
         process,
         server: FaultServer::new(core, space),
-        scratch: core.engine.scratch(),
         hand: Hand::new(process),
         shared: Vec::new(),
-        page: Box::new(Page([0; PAGE_BYTES_USIZE])),
+        unmarked: Vec::new(),
     };
     let every = core.config.evict_all_every;
     loop {
         let wanted = space.evictor.take(every.unwrap_or(IDLE));
         if wanted.stop || space.has_ended() {
             break;
+        }
+        if space.is_confined() {
+            // Kin need not keep what this one cannot follow.
+            space.proposals.drop_all(core);
+            evictor.admit_against_the_limit();
+            continue;
         }
         if wanted.rescan || every.is_some() {
             regions::rescan(core, space, process, &process.agent.slot());
@@ -115,7 +124,7 @@ impl<'a> Evictor<'a> {
                 Ok(Window::Moved(moved)) => {
                     left = left.saturating_sub(moved);
                     blocked = 0;
-                    // Pages that cannot be moved (read-only, locked, pinned) are met again each lap.
+                    // Pages that cannot be moved (locked, pinned) are met again each lap.
                     fruitless = if moved == 0 { fruitless + 1 } else { 0 };
                     if fruitless > FRUITLESS_MAX {
                         self.admit_against_the_limit();
@@ -124,7 +133,7 @@ impl<'a> Evictor<'a> {
                 }
                 Ok(Window::Blocked) if blocked < BLOCKED_MAX => {
                     blocked += 1;
-                    std::thread::sleep(BLOCKED_PACE);
+                    clock::sleep(BLOCKED_PACE);
                 }
                 Ok(Window::Nothing) => {
                     self.admit_against_the_limit();
@@ -168,30 +177,49 @@ impl<'a> Evictor<'a> {
             }
             frames => frames,
         };
+        // What is made exclusive has been copied, so it has to leave in the same window.
+        proposals.limit(frames.len(), self.space);
         let process: &'a Process = self.process;
         let mut slot = process.agent.slot();
+        // Set before the slot is taken for what follows from it.
+        if self.space.is_confined() {
+            proposals.give_back(self.space);
+            return Ok(if picked {
+                Window::Nothing
+            } else {
+                Window::Blocked
+            });
+        }
         if !proposals.is_empty() {
             let shared = self.choose(&mut self.space.lock_thawed(), &proposals);
             self.make_exclusive(&mut slot, &shared)?;
         }
-        let (moving, gone_clean, mut busy) =
+        let (moving, gone_clean, mut busy, refused) =
             match self.take_pages(&mut slot, frames.len(), &proposals)? {
                 Taken::Pages {
                     moving,
                     clean,
                     busy,
-                } => (moving, clean, busy),
+                    refused,
+                } => (moving, clean, busy, refused),
                 Taken::Nothing => return Ok(Window::Nothing),
                 Taken::Blocked => {
                     proposals.give_back(self.space);
                     return Ok(Window::Blocked);
                 }
             };
-        let entries = self.copy_to_entries(&moving, frames, &mut proposals);
-        let published = self.publish(&moving, entries);
+        let staging = process.agent.staging;
+        let entries = self.copy_to_entries(staging, &moving, frames, &mut proposals);
+        let mut published = self.publish(&moving, entries);
         self.empty_staging(&mut slot)?;
-        let moved = (moving.len() + gone_clean) as u64;
-        let kept_by_kin = self.propose_shared(&published);
+        let mut moved = (moving.len() + gone_clean) as u64;
+        let mut kept_by_kin = self.propose_shared(&published);
+        if !refused.is_empty() {
+            let gone = self.take_refused(&mut slot, &refused, &mut proposals)?;
+            moved += gone.moved;
+            kept_by_kin += gone.kept_by_kin;
+            published.extend(gone.published);
+        }
         if picked {
             self.lead(&mut busy);
             self.make_exclusive(&mut slot, &busy)?;
@@ -237,7 +265,7 @@ impl<'a> Evictor<'a> {
                     }
                 },
                 // The writers are behind: help them.
-                None if core.writeback.help(core, &mut self.scratch) => most = core.frames_left(),
+                None if core.writeback.help(core) => most = core.frames_left(),
                 None => break,
             }
         }
@@ -305,12 +333,24 @@ impl<'a> Evictor<'a> {
     ) -> Result<Taken, AgentGone> {
         let space = self.space;
         let mut state = space.lock_thawed();
+        events::decide(self.core, space, &mut state, slot);
         let mut pages = if proposals.is_empty() {
             self.hand.pick(self.core, &mut state, most)
         } else {
             self.choose(&mut state, proposals)
         };
         pages.truncate(most);
+        self.move_pages(slot, state, &pages)
+    }
+
+    /// Have the agent move pages into staging, while the space is closed.
+    fn move_pages(
+        &mut self,
+        slot: &mut Slot<'_>,
+        mut state: MutexGuard<'a, State>,
+        pages: &[u64],
+    ) -> Result<Taken, AgentGone> {
+        let space = self.space;
         if pages.is_empty() {
             return Ok(Taken::Nothing);
         }
@@ -319,24 +359,28 @@ impl<'a> Evictor<'a> {
             .map(|&page| state.layout.claim(page, Direction::Out))
             .collect();
         let runs = runs_of(pages.iter().copied());
-        if let Err(gone) = slot.call(op::MOVE_OUT, &[0], &runs) {
+        let marks = u64::from(space.marks.load(Ordering::Acquire));
+        let (after, called) =
+            space.close_during(state, || slot.call(op::MOVE_OUT, &[0, marks], &runs));
+        state = after;
+        if let Err(gone) = called {
             for ticket in tickets {
                 state.layout.finish(ticket);
             }
             space.notify_settled();
             return Err(gone);
         }
-        let (mut moving, mut clean, mut busy, mut put_off) = (Vec::new(), 0, Vec::new(), false);
-        for (staged, (&page, ticket)) in pages.iter().zip(tickets).enumerate() {
-            let errno = self.what_moved(slot.page_errno(staged), page);
+        let (mut moving, mut clean, mut put_off) = (Vec::new(), 0, false);
+        let (mut busy, mut refused) = (Vec::new(), Vec::new());
+        let errnos = self.what_moved(slot, pages);
+        for (staged, ((&page, ticket), errno)) in pages.iter().zip(tickets).zip(errnos).enumerate()
+        {
+            let marked = marks != 0 && slot.page_errno(staged) == 0;
             let word = state.layout.words.get(page);
             match (errno, word.state()) {
                 (0, PageState::Kept(entry)) => {
                     state.layout.finish(ticket);
-                    state.layout.words.set(page, PageWord::swapped(entry));
-                    let shadow = self.core.working_set.leave(word.heat());
-                    self.core.engine.set_shadow(entry, shadow);
-                    self.core.kept_went_out();
+                    self.went_out_clean(&mut state, page, entry, marked);
                     clean += 1;
                 }
                 (0, _) => moving.push(Moving {
@@ -344,15 +388,21 @@ impl<'a> Evictor<'a> {
                     ticket,
                     staged,
                     heat: word.heat(),
+                    marked,
                 }),
                 (errno, _) => {
                     state.layout.finish(ticket);
                     put_off |= errno == EAGAIN;
-                    if errno == EBUSY {
-                        busy.push(page);
+                    match errno {
+                        EBUSY => busy.push(page),
+                        EINVAL => refused.push(page),
+                        _ => {}
                     }
                 }
             }
+        }
+        if clean > 0 {
+            self.mark(&mut state, pages);
         }
         space.notify_settled();
         if put_off && moving.is_empty() && clean == 0 {
@@ -365,18 +415,55 @@ impl<'a> Evictor<'a> {
             moving,
             clean,
             busy,
+            refused,
         })
     }
 
-    /// The outcome of a page's move. Staging was empty, so a page that is said to be there already has just come there,
-    /// if its own place is empty now (rule P8). Under the space lock, so nobody has brought it back meanwhile.
-    fn what_moved(&self, errno: i32, page: u64) -> i32 {
-        let is_said_to_exist = errno == EEXIST && rules::holds(Rule::MovedUnsaid);
-        if is_said_to_exist && reader::present_pages(self.space, page..page + 1).is_empty() {
-            self.core.stats.moved_unsaid.add(1);
-            return 0;
+    /// A kept page has left: its entry holds the same.
+    fn went_out_clean(&self, state: &mut State, page: u64, entry: Entry, marked: bool) {
+        let heat = state.layout.words.get(page).heat();
+        let word = PageWord::swapped(entry).with_mark(marked);
+        state.layout.words.set(page, word);
+        let shadow = self.core.working_set.leave(heat);
+        self.core.engine.set_shadow(entry, shadow);
+        self.core.kept_went_out();
+    }
+
+    /// Mark those of `pages` that are out now, and those that could not be marked before.
+    fn mark(&mut self, state: &mut State, pages: &[u64]) {
+        if self.space.marks.load(Ordering::Acquire) {
+            let mut late = std::mem::take(&mut self.unmarked);
+            late.extend(pages);
+            late.sort_unstable();
+            self.unmarked = marks::place(self.space, state, &late);
         }
-        errno
+    }
+
+    /// The outcome of each page's move. Staging was empty, so what lies there has just come, if its own place is empty
+    /// now, whatever was said of it (rule P8): EEXIST as a rule, but EAGAIN or EINVAL where a layout event or mprotect
+    /// came before the agent asked again. Under the space lock, so nobody has brought it back meanwhile.
+    fn what_moved(&self, slot: &Slot<'_>, pages: &[u64]) -> Vec<i32> {
+        let errno = |at| match slot.page_errno(at) {
+            MOVED_UNMARKED => 0,
+            errno => errno,
+        };
+        let mut errnos: Vec<i32> = (0..pages.len()).map(errno).collect();
+        if errnos.iter().all(|&errno| errno == 0) || !rules::holds(Rule::MovedUnsaid) {
+            return errnos;
+        }
+        let staging = self.process.agent.staging / PAGE_BYTES;
+        let staged = events::present_pages(self.space, staging..staging + pages.len() as u64);
+        for place in staged {
+            let at = usize::try_from(place - staging).unwrap_or(usize::MAX);
+            let (Some(errno), Some(&page)) = (errnos.get_mut(at), pages.get(at)) else {
+                continue;
+            };
+            if *errno != 0 && events::present_pages(self.space, page..page + 1).is_empty() {
+                self.core.stats.moved_unsaid.add(1);
+                *errno = 0;
+            }
+        }
+        errnos
     }
 
     /// Discard what was copied, through a userfaultfd without events (rule P5). What stayed would be taken for the next
@@ -385,13 +472,14 @@ impl<'a> Evictor<'a> {
         let staging = self.process.agent.staging;
         if !rules::holds(Rule::SilentStaging) {
             let bytes = WINDOW_PAGES as u64 * PAGE_BYTES;
-            return slot.call(op::DISCARD, &[staging, bytes], &[]).map(drop);
+            let arguments = [staging, bytes, advice::DONTNEED, 0];
+            return slot.call(op::ADVISE, &arguments, &[]).map(drop);
         }
         for _ in 0..EMPTY_TRIES {
             if slot.call(op::STAGING_FREE, &[0, WINDOW_PAGES as u64], &[])? >= 0 {
                 return Ok(());
             }
-            std::thread::sleep(BLOCKED_PACE);
+            clock::sleep(BLOCKED_PACE);
         }
         let why = "what was moved out cannot be freed";
         self.core
@@ -417,12 +505,12 @@ impl<'a> Evictor<'a> {
     /// Copy staged pages into frames and give each a slot, or the entry that kin have proposed for the same content.
     fn copy_to_entries(
         &mut self,
+        staging: u64,
         moving: &[Moving],
         mut frames: Vec<Carrier<'a>>,
         proposals: &mut Proposed<'_>,
     ) -> Vec<Stored> {
         frames.truncate(moving.len());
-        let staging = self.process.agent.staging;
         let staged = runs_of(moving.iter().map(|m| m.staged as u64));
         let remote: Vec<RemoteSpan> = staged.iter().map(|run| span(staging, run)).collect();
         let local: Vec<LocalSpan> = frames
@@ -432,8 +520,10 @@ impl<'a> Evictor<'a> {
                 bytes: PAGE_BYTES_USIZE,
             })
             .collect();
-        // SAFETY: each local span is a frame that this thread holds exclusively.
-        let read = unsafe { process::read_memory(self.process.pid, &remote, &local) };
+        let read = self.process.by_a_thread(|tid| {
+            // SAFETY: each local span is a frame that this thread holds exclusively.
+            unsafe { process::read_memory(tid, &remote, &local) }
+        });
         if read != Ok(local.len() * PAGE_BYTES_USIZE) {
             // Staging cannot be read: either the process has ended, or its pages are lost to it.
             if let Some(lost) = moving.first() {
@@ -475,11 +565,11 @@ impl<'a> Evictor<'a> {
     ) -> Option<Entry> {
         let entry = proposals.find(page)?;
         // An entry that cannot be read is its owner's trouble.
-        let read = self
-            .core
-            .engine
-            .swap_in(entry, &mut self.page, &mut self.scratch);
-        let same = read.is_ok() && self.page.0 == content.0;
+        let core = self.core;
+        let same = core.spare_buffers.with(core, |buffers| {
+            let (scratch, pages) = buffers.parts(1);
+            core.engine.swap_in(entry, &mut pages[0], scratch).is_ok() && pages[0].0 == content.0
+        });
         same.then(|| proposals.hand_over(page)).flatten()
     }
 
@@ -490,13 +580,16 @@ impl<'a> Evictor<'a> {
         for (moved, Stored { entry, fresh }) in moving.iter().zip(stored) {
             match state.layout.finish(moved.ticket) {
                 Some(page) => {
-                    state.layout.words.set(page, PageWord::swapped(entry));
+                    let word = PageWord::swapped(entry).with_mark(moved.marked);
+                    state.layout.words.set(page, word);
                     published.push(Published { page, entry, fresh });
                 }
                 // A layout event took the page away meanwhile: nobody wants the content.
                 None => self.core.engine.put(entry),
             }
         }
+        let out: Vec<u64> = published.iter().map(|published| published.page).collect();
+        self.mark(&mut state, &out);
         self.space.notify_settled();
         for fault in state.take_ready() {
             let (after, outcome) = self.server.serve(state, &fault);

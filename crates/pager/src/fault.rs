@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use vswap_engine::{Page, Scratch};
-use vswap_sys::uffd::{UffdError, copy_mode};
+use crate::kernel::uffd::{UffdError, copy_mode};
+use vswap_engine::Page;
 
+use crate::buffers::Buffers;
 use crate::core::Core;
+use crate::events;
+use crate::kernel::clock;
 use crate::lock::MutexGuard;
-use crate::reader;
 use crate::rules::{self, Rule};
 use crate::run::PAGE_BYTES;
-use crate::space::{Space, State, WINDOW_PAGES_MAX};
-use crate::stats::LatencyRecorder;
+use crate::space::{Space, State};
 use crate::words::{PageState, PageWord};
 
 /// Zeros for first touches that write: one stream window.
@@ -50,53 +51,47 @@ pub enum Outcome {
     Again,
 }
 
-/// What a thread needs to serve faults: made once, used for one space after another.
-pub struct Buffers {
-    pub(crate) scratch: Scratch,
-    /// What is being brought in.
-    pub(crate) pages: Box<[Page]>,
-    pub(crate) recorder: LatencyRecorder,
-}
-
-impl Buffers {
-    /// Buffers of one thread, for so many pages.
-    pub fn new(core: &Core, pages: u64) -> Buffers {
-        Buffers {
-            scratch: core.engine.scratch(),
-            pages: (0..pages).map(|_| Page([0; 4096])).collect(),
-            recorder: core.stats.recorder(),
-        }
-    }
-}
-
-/// Serves faults of one space; one per thread, it owns the buffers.
+/// Serves faults of one space, for one thread.
 pub struct FaultServer<'a> {
     pub(crate) core: &'a Core,
     pub(crate) space: &'a Arc<Space>,
-    pub(crate) buffers: Buffers,
-    /// First page and number of pages of what was served and not yet announced to the threads that wait.
-    pub(crate) served: Vec<(u64, u64)>,
+    buffers: Option<Buffers>,
+    /// The thread has buffers of its own; others borrow some until they give the lock back.
+    owns_buffers: bool,
 }
 
 impl<'a> FaultServer<'a> {
-    /// A server with buffers of its own.
+    /// A server that borrows buffers when it needs some.
     pub fn new(core: &'a Core, space: &'a Arc<Space>) -> FaultServer<'a> {
-        FaultServer::with(core, space, Buffers::new(core, WINDOW_PAGES_MAX))
+        FaultServer {
+            core,
+            space,
+            buffers: None,
+            owns_buffers: false,
+        }
     }
 
-    /// A server with buffers that another one has used.
+    /// A server with the buffers of its thread.
     pub fn with(core: &'a Core, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
-            buffers,
-            served: Vec::new(),
+            buffers: Some(buffers),
+            owns_buffers: true,
         }
     }
 
     /// The buffers, for another server.
-    pub fn into_buffers(self) -> Buffers {
+    pub fn into_buffers(mut self) -> Buffers {
         self.buffers
+            .take()
+            .unwrap_or_else(|| self.core.spare_buffers.take(self.core))
+    }
+
+    pub(crate) fn buffers(&mut self) -> &mut Buffers {
+        let core = self.core;
+        self.buffers
+            .get_or_insert_with(|| core.spare_buffers.take(core))
     }
 
     /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
@@ -108,13 +103,21 @@ impl<'a> FaultServer<'a> {
             self.space.evictor.ask(|wanted| wanted.deferred = true);
         }
         drop(state);
-        let served = self.served.len() as u64;
+        let Some(buffers) = &mut self.buffers else {
+            return;
+        };
+        let served = buffers.served.len() as u64;
         self.space
             .faults_served
             .fetch_add(served, Ordering::Relaxed);
-        for (page, pages) in self.served.drain(..) {
+        for (page, pages) in buffers.served.drain(..) {
             // An unaligned or unmapped range cannot be: the addresses came from the kernel. A dead space needs no wake.
             let _ = self.space.uffd.wake(page * PAGE_BYTES, pages * PAGE_BYTES);
+        }
+        if !self.owns_buffers
+            && let Some(buffers) = self.buffers.take()
+        {
+            self.core.spare_buffers.give(buffers);
         }
     }
 
@@ -140,7 +143,7 @@ impl<'a> FaultServer<'a> {
                 (state, outcome)
             }
             PageState::Kept(_) => {
-                let outcome = self.look_again(fault);
+                let outcome = self.look_again(&mut state, fault);
                 (state, outcome)
             }
             PageState::Plain if self.must_wait(fault) => self.defer(state, fault),
@@ -178,7 +181,8 @@ impl<'a> FaultServer<'a> {
         if self.core.governor.has_headroom() || self.space.has_ended() {
             return false;
         }
-        let evictable = self.space.process.get().is_some() && !fault.urgent;
+        let evictable = self.space.process.get().is_some() && !self.space.is_confined();
+        let evictable = evictable && !fault.urgent;
         evictable && self.space.forks_open.load(Ordering::Acquire) == 0
     }
 
@@ -207,28 +211,45 @@ impl<'a> FaultServer<'a> {
     {
         drop(state);
         while !self.core.governor.has_headroom() && !self.space.has_ended() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            clock::sleep(std::time::Duration::from_millis(1));
         }
         (self.space.lock(), Outcome::Again)
     }
 
     /// The thread shall look again.
     pub(crate) fn wake(&mut self, fault: &Fault) {
-        self.served.push((fault.page, 1));
+        self.buffers().served.push((fault.page, 1));
     }
 
-    /// A missing page that should be there. The message may be older than the page's return. Else the page has gone and
-    /// nobody has told: what it should hold now is not known, and waking the thread would have it fault for ever.
-    fn look_again(&mut self, fault: &Fault) -> Outcome {
-        if !reader::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+    /// A missing page that should be there. The message may be older than the page's return, and the page may even
+    /// have been unmapped since. Else the page has gone and nobody has told: what it should hold now is not known, and
+    /// waking the thread would have it fault for ever.
+    fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
+        if !events::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
-        } else if self.space.uffd.events_pending() {
+        } else if (state.undecided.contains(fault.page) && rules::holds(Rule::LateFault))
+            || self.space.uffd.events_pending()
+        {
+            return Outcome::Again;
+        } else if self.space.marks.load(Ordering::Acquire) {
+            // Discarded by a ring, see `marks`.
+            self.core
+                .put_word(state.layout.words.set(fault.page, PageWord::PLAIN));
             return Outcome::Again;
         } else {
             let why = "it has gone from memory without an event";
             self.core.fail_closed(self.space, fault.page, &why);
         }
         Outcome::Done
+    }
+
+    /// What a page exists as may be nothing but a marker, which UFFDIO_ZEROPAGE and UFFDIO_POISON take for a page: ours
+    /// (see `marks`), or its protection, when another thread discarded a page of zeros before it was protected. The
+    /// thread would fault for ever. Where there is no entry nobody relies on protection; if this fails the thread comes
+    /// by again.
+    pub(crate) fn lift_marker(&self, page: u64) {
+        let address = page * PAGE_BYTES;
+        let _ = self.space.uffd.write_unprotect(address, PAGE_BYTES, true);
     }
 
     /// A write to a page with a kept entry: it is no longer the same.
@@ -268,7 +289,7 @@ impl<'a> FaultServer<'a> {
         if let Err(UffdError::Again { .. }) = answer {
             return Outcome::Again;
         }
-        self.served.push((fault.page, pages));
+        self.buffers().served.push((fault.page, pages));
         if answer.is_err() {
             // Unmapped meanwhile; the UNMAP event follows.
             return Outcome::Done;
@@ -282,7 +303,11 @@ impl<'a> FaultServer<'a> {
 
     /// A page that was never touched, or was discarded: zeros.
     fn first_touch(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        let pages = self.plain_window(state, fault);
+        let Some(pages) = self.before_guards(fault, self.plain_window(state, fault)) else {
+            // A guard page was made of it after the message was sent: the thread shall meet it.
+            self.wake(fault);
+            return Outcome::Done;
+        };
         let uffd = &self.space.uffd;
         let answer = fill(pages, |bytes| {
             if fault.write {
@@ -296,12 +321,15 @@ impl<'a> FaultServer<'a> {
             Ok(done) => done,
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
             // Present already, or its mapping is gone: the thread shall look again.
-            Err(_) => {
+            Err(error) => {
+                if matches!(error, UffdError::Exists { .. }) {
+                    self.lift_marker(fault.page);
+                }
                 self.wake(fault);
                 return Outcome::Done;
             }
         };
-        self.served.push((fault.page, done));
+        self.buffers().served.push((fault.page, done));
         for page in fault.page..fault.page + done {
             // Seen missing: the discard that the REMOVE event announced has happened.
             if state.layout.words.get(page).is_stale() {
@@ -322,6 +350,22 @@ impl<'a> FaultServer<'a> {
         self.core.stats.faults.add(1);
         self.core.stats.faults_first_touch.add(1);
         Outcome::Done
+    }
+
+    /// How many of `pages` pages from the fault on lie before the next guard page (MADV_GUARD_INSTALL): UFFDIO_COPY
+    /// would put a page in its place. UFFDIO_ZEROPAGE refuses by itself. None if the fault's own page is one.
+    fn before_guards(&self, fault: &Fault, pages: u64) -> Option<u64> {
+        if !fault.write {
+            return Some(pages);
+        }
+        // A child without an agent cannot be asked, and may have inherited some.
+        if self.space.process.get().is_none() {
+            return Some(1);
+        }
+        let guards = events::guard_pages(self.space, fault.page..fault.page + pages);
+        let first = guards.unwrap_or_default().first().copied();
+        let clear = first.map_or(pages, |guard| guard - fault.page);
+        (clear > 0).then_some(clear)
     }
 
     pub(crate) fn took(&self, pages: u64) {

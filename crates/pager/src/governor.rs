@@ -13,6 +13,7 @@ use vswap_sys::procfs::Statm;
 use crate::core::Core;
 use crate::lifecycle;
 use crate::lock::{Mutex, Row};
+use crate::pool_share::PoolShare;
 use crate::run::PAGE_BYTES;
 use crate::space::Space;
 use crate::threads;
@@ -41,12 +42,6 @@ const SAMPLE_MS: (u64, u64) = (1, 50);
 /// A new look at a space's mappings when its memory has grown by one part in this many of the limit beyond what its
 /// registered memory explains.
 const RESCAN_PART: u64 = 64;
-/// The resident floor: the pool may not take so much that less than one part in this many of the limit is left for
-/// the program's own pages.
-const FLOOR_PART: u64 = 12;
-const FLOOR_BYTES_LEAST: u64 = 2 << 20;
-/// With physical areas the pool takes one part in this many of the limit, unless the user says otherwise.
-const POOL_PART_WITH_AREAS: u64 = 2;
 /// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
@@ -75,7 +70,8 @@ pub struct Governor {
     own_bytes: AtomicU64,
     peak_needed_bytes: AtomicU64,
     strangers: AtomicU64,
-    pool_limit_bytes: AtomicU64,
+    /// What the pool may take of the limit.
+    pub pool: PoolShare,
     stalled: AtomicBool,
     /// It was the limits of a group that a page met last when nothing more could be stored.
     limited: AtomicBool,
@@ -113,7 +109,7 @@ impl Governor {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
-            pool_limit_bytes: AtomicU64::new(limit_bytes),
+            pool: PoolShare::new(limit_bytes, watermark_bytes),
             stalled: AtomicBool::new(false),
             limited: AtomicBool::new(false),
             full_since: Mutex::new(Row::Innermost, "full since", None),
@@ -209,36 +205,6 @@ impl Governor {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// The most the pool may take, as of the last look.
-    pub fn pool_limit_bytes(&self) -> u64 {
-        self.pool_limit_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Look how much the pool may take.
-    pub fn renew_pool_limit(&self, core: &Core) -> u64 {
-        let bytes = self.pool_limit_for(core);
-        self.pool_limit_bytes.store(bytes, Ordering::Relaxed);
-        bytes
-    }
-
-    /// The most the pool may take: what the user said, and so that the program keeps its floor. With areas behind it
-    /// the pool need not hold everything, and leaves half of the limit to the program; but not where the run's group
-    /// may have no more in them.
-    fn pool_limit_for(&self, core: &Core) -> u64 {
-        let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
-        let most = self
-            .limit_bytes
-            .saturating_sub(floor + core.own_fixed_bytes() + self.watermark_bytes);
-        let wanted = match core.config.pool_limit_bytes {
-            Some(bytes) => bytes,
-            None if core.areas.any_stays() && core.engine.has_swap_room(core.group) => {
-                self.limit_bytes / POOL_PART_WITH_AREAS
-            }
-            None => most,
-        };
-        wanted.min(most)
-    }
-
     /// Current figures: limit, total, peak, resident, own, peak needed, strangers.
     pub fn fill(&self, status: &mut crate::status::Status) {
         status.limit_bytes = self.limit_bytes;
@@ -317,6 +283,7 @@ pub fn run(core: &Arc<Core>) {
     while !governor.has_stopped() {
         let spaces = core.spaces();
         lifecycle::reap(core, &spaces);
+        core.watch.retry();
         let residents: Vec<(u64, &Arc<Space>)> = spaces
             .iter()
             .map(|space| (space.resident_bytes(), space))
@@ -337,6 +304,9 @@ pub fn run(core: &Arc<Core>) {
         };
         let total = governor.settle(&sample, &usage);
         core.part.settle(&usage);
+        governor
+            .pool
+            .look(core, sample.own_bytes.saturating_sub(usage.pool_bytes));
         core.limit_pool();
         let growing = spaces.len().min(core.cpus.len()) as u64;
         steer(core, &residents, total, growing);

@@ -16,6 +16,10 @@ pub enum Greeting {
     Join,
     /// A thread is about to fork.
     ForkBegin,
+    /// A thread is about to install a seccomp filter of its own.
+    Filter,
+    /// A forked child needs a userfaultfd for its own staging, and may not make one.
+    Device,
 }
 
 impl Greeting {
@@ -30,6 +34,8 @@ impl Greeting {
             hello::FORKED if hello.flags & INHERITED == 0 => Some(Greeting::Begin),
             hello::FORKED => Some(Greeting::Join),
             hello::FORK_BEGIN => Some(Greeting::ForkBegin),
+            hello::FILTER => Some(Greeting::Filter),
+            hello::DEVICE => Some(Greeting::Device),
             _ => None,
         }
     }
@@ -68,8 +74,10 @@ mod tests {
         assert_eq!(of(hello::FORKED, 0), Some(Greeting::Begin));
         assert_eq!(of(hello::FORKED, INHERITED), Some(Greeting::Join));
         assert_eq!(of(hello::FORK_BEGIN, 0), Some(Greeting::ForkBegin));
+        assert_eq!(of(hello::FILTER, 0), Some(Greeting::Filter));
+        assert_eq!(of(hello::DEVICE, 0), Some(Greeting::Device));
         assert_eq!(of(0, 0), None);
-        assert_eq!(of(hello::FORK_BEGIN + 1, 0), None);
+        assert_eq!(of(hello::DEVICE + 1, 0), None);
         let other_version = Hello {
             magic: RING_MAGIC + 1,
             ..hello(hello::EXEC, 0)

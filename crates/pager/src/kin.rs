@@ -17,8 +17,9 @@ use crate::core::Core;
 use crate::lock::{Mutex, Row};
 use crate::space::Space;
 
-/// Proposals that wait for one space, at the most: what is more is left to its own hand.
-const PROPOSALS_MAX: usize = 16384;
+/// Proposals that wait for one space, at the most: what is more is left to its own hand. 64 KiB, which a process of
+/// many that share pages may cost.
+const PROPOSALS_MAX: usize = 4096;
 
 /// The spaces of one family.
 #[derive(Debug)]
@@ -141,6 +142,9 @@ impl Proposals {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(most);
         let mut taken: Vec<Proposal> = waiting.drain(..count).collect();
+        if waiting.is_empty() {
+            *waiting = Vec::new();
+        }
         drop(waiting);
         taken.sort_by_key(|proposal| proposal.page);
         taken

@@ -3,11 +3,11 @@
 //! Pure data: every method is one transition under the space lock, so layout events (unmap, remap, remove, fork)
 //! and claims can be tested without a kernel. Numbers are page numbers.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use vswap_engine::Entry;
 
+use crate::pins::Pins;
 use crate::ranges::RangeSet;
 use crate::rules::{self, Rule};
 use crate::words::{PageState, PageWord, PageWords};
@@ -40,16 +40,14 @@ pub struct Layout {
     pub registered: RangeSet,
     /// A word for each page.
     pub words: PageWords,
-    /// Pages that are never evicted: thread control blocks. They outlive an unmap, because the agent names an address
-    /// once, and the next thread's stack often comes to lie where an old one was.
-    pub pinned: BTreeSet<u64>,
+    /// Pages that are never evicted. They are named by addresses that the kernel remembers, so they neither move with
+    /// a mapping nor go with it.
+    pub pinned: Pins,
     /// Ranges that are never registered: those that the program watches with a userfaultfd of its own, and those
     /// that a fork does not hand down with their content (MADV_WIPEONFORK).
     pub foreign: RangeSet,
     claims: Vec<Claim>,
     tickets: u64,
-    /// Parts of UNMAP events that are still to come and name memory that a REMAP has replaced already (rule P2).
-    unmaps_owed: Vec<Range<u64>>,
 }
 
 impl Layout {
@@ -95,32 +93,16 @@ impl Layout {
             fresh.remove(known);
         }
         for part in fresh.iter() {
-            let words = self.words.iter(part.clone());
-            let stale: Vec<u64> = words
-                .filter(|(_, word)| word.is_stale())
-                .map(|(page, _)| page)
-                .collect();
-            self.forget(part, put);
-            for page in stale {
-                self.words.set(page, PageWord::PLAIN.with_stale());
-            }
+            self.discard(part, put);
         }
         self.registered.insert(range);
     }
 
-    /// Memory was mapped and registered before anybody could touch it: it has no past, whatever words lie there.
-    pub fn adopt(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
-        self.forget(range.clone(), put);
-        self.registered.insert(range);
-    }
-
-    /// UNMAP: the mapping is gone.
+    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see `events`.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
-        for part in self.settle_owed(range) {
-            self.forget(part.clone(), put);
-            self.registered.remove(part.clone());
-            self.foreign.remove(part.clone());
-        }
+        self.forget(range.clone(), put);
+        self.registered.remove(range.clone());
+        self.foreign.remove(range);
     }
 
     /// REMOVE: the content will be zero. `present` are the pages of `range` that are in memory at this moment: the
@@ -144,11 +126,10 @@ impl Layout {
     /// REMAP: `pages` pages moved from page `from` to page `to`.
     pub fn remap(&mut self, from: u64, to: u64, pages: u64, put: &mut dyn FnMut(PageWord)) {
         let (source, target) = (from..from + pages, to..to + pages);
-        // The kernel gave the target away, so whatever stood there was unmapped before; with mremap serialised
-        // that UNMAP can only be another thread's munmap that waits unread.
-        let occupied = self.registered.remove(target.clone());
+        // The kernel gave the target away, so whatever stood there was unmapped before. Its UNMAP event may come later;
+        // it changes nothing then, because the kernel has a registered mapping in its place.
+        self.registered.remove(target.clone());
         self.forget(target.clone(), put);
-        self.unmaps_owed.extend(occupied);
         self.claims
             .retain(|claim| claim.direction == Direction::Out || !source.contains(&claim.page));
         for claim in self
@@ -169,21 +150,18 @@ impl Layout {
         self.registered.remove(source.clone());
         self.registered.insert(target);
         move_set(&mut self.foreign, &source, to);
-        let pins: Vec<u64> = self
-            .pinned
-            .iter()
-            .copied()
-            .filter(|p| source.contains(p))
-            .collect();
-        for page in pins {
-            self.pinned.remove(&page);
-            self.pinned.insert(page - from + to);
-        }
     }
 
-    /// No layout event is unread: nothing is owed any more.
-    pub fn all_events_read(&mut self) {
-        self.unmaps_owed.clear();
+    /// An mremap has taken `from` to `to`, which may be larger or smaller. False if vswap looks after that memory.
+    pub fn move_foreign(&mut self, from: Range<u64>, to: Range<u64>, keeps_old: bool) -> bool {
+        if !self.foreign.contains(from.start) {
+            return false;
+        }
+        if !keeps_old {
+            self.foreign.remove(from);
+        }
+        self.foreign.insert(to);
+        true
     }
 
     /// The layout of a forked child: every entry is referenced once more. Nothing may be on its way out. `dup`
@@ -194,7 +172,7 @@ impl Layout {
         let mut child = Layout {
             registered: self.registered.clone(),
             words: self.words.clone(),
-            pinned: self.pinned.clone(),
+            pinned: self.pinned.of_child(),
             foreign: self.foreign.clone(),
             ..Layout::default()
         };
@@ -233,29 +211,25 @@ impl Layout {
         self.claims.clear();
     }
 
+    /// The content of `range` is gone already, whatever the words say. The marks of other discards stay: those may
+    /// still be under way.
+    pub fn discard(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        let words = self.words.iter(range.clone());
+        let stale: Vec<u64> = words
+            .filter(|(_, word)| word.is_stale())
+            .map(|(page, _)| page)
+            .collect();
+        self.forget(range, put);
+        for page in stale {
+            self.words.set(page, PageWord::PLAIN.with_stale());
+        }
+    }
+
     /// Drop the words of `range`, with their references and claims.
     fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.claims.retain(|claim| !range.contains(&claim.page));
         let words = self.words.take(range).into_iter().map(|(_, word)| word);
         words.filter(|word| word.entry().is_some()).for_each(put);
-    }
-
-    /// The parts of an unmapped range that no earlier REMAP has accounted for.
-    fn settle_owed(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut open = RangeSet::new();
-        open.insert(range);
-        let mut still_owed = Vec::new();
-        for owed in std::mem::take(&mut self.unmaps_owed) {
-            let settled = open.remove(owed.clone());
-            let mut rest = RangeSet::new();
-            rest.insert(owed);
-            for part in settled {
-                rest.remove(part);
-            }
-            still_owed.extend(rest.iter());
-        }
-        self.unmaps_owed = still_owed;
-        open.iter().collect()
     }
 }
 
@@ -332,18 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn a_late_unmap_of_a_replaced_target_is_ignored_once() {
-        let mut it = layout(10..20);
-        it.register(30..40, &mut |_| ());
-        it.remap(10, 30, 10, &mut |_| ());
-        it.unmap(30..40, &mut |w| panic!("lost {w:?}"));
-        assert_eq!(counts(&it), (10, 0));
-        let mut put = 0;
-        it.unmap(30..40, &mut |_| put += 1);
-        assert_eq!(put, 10);
-    }
-
-    #[test]
     fn removal_of_a_page_under_way_cancels_its_claim() {
         let mut it = layout(10..12);
         let ticket = it.claim(10, Direction::In);
@@ -398,16 +360,28 @@ mod tests {
     }
 
     #[test]
-    fn memory_mapped_just_now_has_no_past_even_where_an_old_mapping_is_still_known() {
+    fn nothing_is_left_of_a_mapping_that_is_gone() {
         let mut it = layout(10..20);
         it.remove(14..15, std::iter::once(14), &mut |_| ());
         let ticket = it.claim(13, Direction::In);
         let mut put = Vec::new();
-        it.adopt(12..16, &mut |w| put.push(raw(w)));
+        it.unmap(12..16, &mut |w| put.push(raw(w)));
         assert_eq!(put, [12, 13, 15]);
         assert!((12..16).all(|page| it.words.get(page) == PageWord::PLAIN));
         assert_eq!(it.finish(ticket), None);
-        assert_eq!(ranges(&it.registered), vec![10..20; 1]);
+        assert_eq!(ranges(&it.registered), [10..12, 16..20]);
+    }
+
+    #[test]
+    fn memory_that_is_left_alone_stays_so_where_it_moves_and_grows() {
+        let mut it = layout(10..12);
+        assert!(!it.move_foreign(10..12, 50..54, false));
+        it.foreign.insert(20..24);
+        assert!(it.move_foreign(20..24, 20..30, false));
+        assert!(it.move_foreign(20..30, 60..65, false));
+        assert_eq!(ranges(&it.foreign), vec![60..65; 1]);
+        assert!(it.move_foreign(60..65, 80..85, true));
+        assert_eq!(ranges(&it.foreign), [60..65, 80..85]);
     }
 
     #[test]

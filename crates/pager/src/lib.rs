@@ -6,24 +6,34 @@
 //! each active space a fault reader a CPU (`reader`) and an evictor (`evict`), and with physical areas a few that wait
 //! for them (`area_reads`) and one that moves there what is cold in the pool (`shrink`).
 
+mod advice;
 mod agent;
 mod area_reads;
 pub mod areas;
 mod bring_back;
+mod buffers;
 pub mod config;
 mod core;
+mod events;
 mod evict;
 mod fault;
 mod fork;
+mod gain;
 mod governor;
 pub mod groups;
 pub mod hello;
+mod kernel;
 mod kin;
+mod last_thread;
 pub mod layout;
 mod lifecycle;
 mod lock;
+mod marks;
 mod memory;
+mod moves;
 mod notify;
+pub mod pins;
+mod pool_share;
 pub mod ranges;
 mod read_around;
 mod reader;
@@ -33,14 +43,18 @@ pub mod run;
 mod server;
 mod shares;
 mod shrink;
+#[cfg(test)]
+mod simulator;
 mod space;
 mod stats;
 pub mod status;
 mod store;
 mod stream;
 mod swap_in;
+mod thread_exit;
 mod threads;
 mod usage;
+mod watch;
 pub mod words;
 pub mod working_set;
 mod writeback;
@@ -54,7 +68,7 @@ use vswap_sys::eventfd::EventFd;
 use vswap_sys::memory::MemoryError;
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::sock::SockError;
-use vswap_sys::{process, procfs};
+use vswap_sys::{guardian, process, procfs};
 
 pub use areas::{AreaStatus, GiveUpError, SwapOn};
 pub use config::{Config, RunGroup, StoreConfig};
@@ -89,6 +103,11 @@ pub enum StartError {
     /// The run's group could not be made.
     #[error("cannot make the group of the run: {0}")]
     Group(#[from] groups::MakeError),
+    /// A thread could not be started.
+    #[error(
+        "cannot start the threads of the run: {0} (see `ulimit -u`, and pids.max of the group)"
+    )]
+    Thread(std::io::Error),
     /// A descriptor could not be made.
     #[error("cannot make an event descriptor: {0}")]
     Descriptor(#[from] std::io::Error),
@@ -116,19 +135,34 @@ impl Pager {
         let listener = server::Listeners::bind(&config.run_dir).map_err(socket_error)?;
         let socket = listener.path().to_owned();
         let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
+        let joined = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
         let core = store.join(config)?;
-        server::start(&core, listener, Arc::clone(&stop));
-        writeback::start(&core);
-        let governed = Arc::clone(&core);
-        threads::spawn("governor", move || governor::run(&governed));
-        shares::start(&core);
-        let store = Arc::clone(store);
-        Ok(Pager {
-            store,
+        let pager = Pager {
+            store: Arc::clone(store),
             core,
             stop,
             socket,
-        })
+        };
+        match pager.start_threads(listener, joined) {
+            Ok(()) => Ok(pager),
+            Err(error) => {
+                // Those that were started end.
+                pager.finish();
+                Err(StartError::Thread(error))
+            }
+        }
+    }
+
+    fn start_threads(
+        &self,
+        listener: server::Listeners,
+        joined: Arc<EventFd>,
+    ) -> std::io::Result<()> {
+        writeback::start(&self.core)?;
+        let governed = Arc::clone(&self.core);
+        threads::try_spawn("governor", move || governor::run(&governed))?;
+        shares::start(&self.core)?;
+        server::start(&self.core, listener, joined, Arc::clone(&self.stop))
     }
 
     /// Where agents say hello.
@@ -146,9 +180,13 @@ impl Pager {
         status
     }
 
-    /// SIGKILL every process of the run that has said hello, and what descends from it.
+    /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
+    /// whoever their parents are by now.
     pub fn kill_all(&self) {
         let spaces = self.core.spaces();
+        if spaces.iter().any(|space| space.pid().is_none()) {
+            guardian::kill_callers(&self.socket);
+        }
         for pid in spaces.iter().filter_map(|space| space.pid()) {
             for descendant in procfs::descendants(pid).unwrap_or_default() {
                 // It may be gone already.
@@ -171,6 +209,7 @@ impl Pager {
             }
         }
         self.core.governor.stop();
+        self.core.watch.stop();
         self.core.writeback.stop();
         self.core.area_reads.stop();
         self.core.shrinker.stop();

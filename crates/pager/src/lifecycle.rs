@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use vswap_sys::eventfd::EventFd;
-use vswap_sys::process;
+use crate::kernel::process;
+use crate::kernel::uffd::Userfaultfd;
 use vswap_sys::ring::op;
-use vswap_sys::uffd::{UffdError, Userfaultfd};
 
 use crate::core::Core;
+use crate::kernel::clock;
 use crate::kin::Kin;
 use crate::layout::Layout;
-use crate::run::PAGE_BYTES;
 use crate::space::{Process, Space};
-use crate::{evict, notify, reader, regions, threads};
+use crate::{evict, last_thread, marks, notify, regions, threads};
 
 /// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
 /// killed, because nobody could ever stop it cleanly any more.
@@ -27,8 +26,6 @@ const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 const FORK_PACE: Duration = Duration::from_micros(500);
 /// How long a failed call on a process's memory may be waited on to be explained by its end.
 const ENDING_PATIENCE: Duration = Duration::from_millis(500);
-/// An address that no process has mapped: asking for it tells whether the address space still exists.
-const UNMAPPED_ADDRESS: u64 = PAGE_BYTES;
 
 /// A space for a program image that has just started, or for a child that was forked before anything was registered.
 pub fn begin(
@@ -38,8 +35,7 @@ pub fn begin(
     kin: Arc<Kin>,
 ) -> std::io::Result<Arc<Space>> {
     let uffd = Userfaultfd::from_fd(uffd);
-    let stop = EventFd::new().map_err(std::io::Error::from)?;
-    let space = Space::new(core.next_space_id(), uffd, stop, Layout::default(), kin);
+    let space = Space::new(core.next_space_id(), uffd, Layout::default(), kin);
     // A new space has no process yet, so this cannot fail.
     let _ = space.process.set(process);
     core.add_space(Arc::clone(&space));
@@ -53,15 +49,21 @@ pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
     if space.process.get().is_none() || space.evictor_started.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (core, space) = (Arc::clone(core), Arc::clone(space));
-    threads::spawn(&format!("evict-{}", space.id), move || {
+    let (core, evicted) = (Arc::clone(core), Arc::clone(space));
+    let own = Arc::clone(&core);
+    let started = threads::try_spawn(&format!("evict-{}", space.id), move || {
         // Until it is registered the process grows unasked.
         threads::hurry_most();
-        if space.is_active() || (arm(&core, &space) && activate(&core, &space)) {
+        if evicted.is_active() || (arm(&own, &evicted) && activate(&own, &evicted)) {
             threads::hurry();
-            evict::run(&core, &space);
+            evict::run(&own, &evicted);
         }
     });
+    if let Err(error) = started {
+        // The governor asks for it again.
+        space.evictor_started.store(false, Ordering::Release);
+        refuse(&core, space, "no thread can move its pages out", &error);
+    }
 }
 
 /// Register the space's memory as soon as possible, whether memory is short yet or not.
@@ -81,9 +83,29 @@ fn arm(core: &Arc<Core>, space: &Arc<Space>) -> bool {
         return false;
     }
     regions::exclude_wiped_on_fork(space, process);
-    reader::start(core, space);
-    true
+    marks::look_for_rings(space, process);
+    match core.watch.begin(core, space) {
+        Ok(()) => true,
+        Err(error) => refuse(core, space, "its faults cannot be served", &error),
+    }
 }
+
+/// The program is about to install a seccomp filter on all its threads, the agent's included, which may then be killed
+/// for what it does: bring everything back, and ask the agent for nothing any more. The program waits meanwhile.
+pub fn confine(core: &Core, space: &Arc<Space>, process: &Process) {
+    if space.confined.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // No window is under way, and no other begins.
+    let slot = process.agent.slot();
+    regions::let_go_of_all(core, space, &slot);
+    process.agent.confine();
+    refuse(core, space, CONFINED, &FILTER_OF_ALL);
+}
+
+/// Why a process is let go of whose agent may be killed for the next thing it does.
+const CONFINED: &str = "its agent is confined";
+const FILTER_OF_ALL: &str = "the program has put a seccomp filter of its own on all its threads";
 
 /// Wait until memory is short, then register. False when the process ended before.
 fn activate(core: &Core, space: &Space) -> bool {
@@ -94,16 +116,31 @@ fn activate(core: &Core, space: &Space) -> bool {
     let is_due = || core.is_short() || space.hastened.load(Ordering::Acquire);
     while !is_due() || !process.agent.announce_active() {
         let pace = if is_due() { FORK_PACE } else { ACTIVATE_PACE };
-        if space.has_ended() || space.evictor.take(pace).stop {
+        if space.has_ended() || space.is_confined() || space.evictor.take(pace).stop {
             return false;
         }
     }
     // A fork that is announced from now on waits for the slot, and then finds everything registered.
     let slot = process.agent.slot();
+    if space.is_confined() {
+        process.agent.confine();
+        return false;
+    }
     space.active.store(true, Ordering::Release);
     core.stats.activations.add(1);
     regions::rescan(core, space, process, &slot);
     true
+}
+
+/// Why a process is refused whose system calls cannot be trapped.
+const NO_FILTER: &str = "its seccomp filter could not be installed";
+
+/// The program is about to install a seccomp filter on one of its threads, after which none could be installed on all
+/// of them. Where that fails it is said, and the process stays unmanaged.
+pub fn filter_first(core: &Arc<Core>, space: &Arc<Space>) {
+    if let Some(process) = space.process.get() {
+        install_filter(core, space, process);
+    }
 }
 
 /// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
@@ -112,17 +149,31 @@ fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bo
     if space.filtered.load(Ordering::Acquire) {
         return true;
     }
+    let to_listener = match notify::start(core) {
+        Ok(to_listener) => to_listener,
+        Err(error) => return refuse(core, space, NO_FILTER, &error),
+    };
     let mut slot = process.agent.slot();
+    if process.agent.is_confined() {
+        // It might be killed for the next thing it does.
+        space.confined.store(true, Ordering::Release);
+        process.agent.confine();
+        return refuse(core, space, CONFINED, &FILTER_OF_ALL);
+    }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
+        // The thread waits for it.
         Ok(0) => match slot.receive_descriptor() {
-            Ok(listener) => notify::start(core, listener),
-            Err(error) => return refuse(core, space, &error),
+            Ok(listener) => {
+                core.add_listener();
+                drop(to_listener.send(listener));
+            }
+            Err(error) => return refuse(core, space, NO_FILTER, &error),
         },
         // A filter with a listener is there: ours, from the process that this one was started or forked by.
         Ok(EBUSY) if core.has_listener() => {}
         Ok(errno) => {
             let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
-            return refuse(core, space, &error);
+            return refuse(core, space, NO_FILTER, &error);
         }
         Err(_) => return false,
     }
@@ -130,13 +181,12 @@ fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bo
     true
 }
 
-/// Without the filter a mremap could lose pages, so the process stays unmanaged, and the user is told once.
-fn refuse(core: &Core, space: &Space, error: &dyn Display) -> bool {
+/// The process stays unmanaged, and the user is told once. Without the filter, for one, a mremap could lose pages.
+fn refuse(core: &Core, space: &Space, why: &str, error: &dyn Display) -> bool {
     if !space.refused.swap(true, Ordering::Relaxed) && !core.config.quiet {
         let pid = space.pid().unwrap_or(0);
         eprintln!(
-            "vswap: process {pid} cannot be managed: its seccomp filter could not be installed ({error}); \
-             it runs on without swap"
+            "vswap: process {pid} cannot be managed: {why} ({error}); it runs on without swap"
         );
     }
     false
@@ -155,12 +205,13 @@ pub fn hang_up(space: &Space) {
 /// longer exists: until then some thread may still read its memory on the way out.
 pub fn reap(core: &Core, spaces: &[Arc<Space>]) {
     for space in spaces {
+        last_thread::follow(space);
         let hung_up = *space.hung_up.lock();
         let unknown = space.process.get().is_none();
         if !unknown && hung_up.is_none() {
             continue;
         }
-        if is_gone(space) {
+        if space.uffd.is_gone() {
             end(core, space);
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
             && let Some(pid) = space.pid()
@@ -171,28 +222,22 @@ pub fn reap(core: &Core, spaces: &[Arc<Space>]) {
     }
 }
 
-/// Does the address space no longer exist?
-fn is_gone(space: &Space) -> bool {
-    space.uffd.zeropage(UNMAPPED_ADDRESS, PAGE_BYTES, true) == Err(UffdError::Gone)
-}
-
 /// Is the process exiting or replacing its image? Waits a little: that its agent hung up is heard a moment after a
 /// call on its memory fails for it.
 pub fn is_ending(space: &Space) -> bool {
-    let since = Instant::now();
-    while since.elapsed() < ENDING_PATIENCE {
-        if space.has_ended() || space.is_hung_up() || is_gone(space) {
+    let since = clock::now();
+    while clock::now().duration_since(since) < ENDING_PATIENCE {
+        if space.has_ended() || space.is_hung_up() || space.uffd.is_gone() {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        clock::sleep(Duration::from_millis(1));
     }
     false
 }
 
 fn end(core: &Core, space: &Arc<Space>) {
     space.ended.store(true, Ordering::Release);
-    // Readers that miss the signal see `ended`; an eventfd that is full is signalled.
-    let _ = space.stop.signal();
+    core.watch.end(space);
     space.evictor.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
     state.layout.clear(&mut core.put_words());

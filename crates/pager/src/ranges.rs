@@ -13,6 +13,13 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
+    /// The set of one range.
+    pub fn of(range: Range<u64>) -> RangeSet {
+        let mut set = RangeSet::new();
+        set.insert(range);
+        set
+    }
+
     /// The set without ranges.
     pub fn new() -> RangeSet {
         RangeSet::default()

@@ -1,22 +1,25 @@
 //! Which of a process's mappings are registered.
 //!
 //! Whole private anonymous mappings are, whatever their protection: it may change, and a mapping of which a part is
-//! registered is two mappings to the kernel, which mremap does not move together. Never the main stack, the agent's
-//! own memory, or anything shared or file-backed. Looked at again when the process grows, and only while no layout
-//! event is unread (rule P3), so that a mapping is never taken for the one that lay there before.
+//! registered is two mappings to the kernel, which mremap does not move together. Never the main stack, the agent's own
+//! memory, or anything shared or file-backed. Mappings are looked at again when the process grows. A range is entered
+//! in the layout only when the kernel, asked after the call, says that it is registered (rule P3).
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vswap_sys::maps::{self, Mapping, MapsError};
-use vswap_sys::uffd::mode;
+use crate::kernel::maps::{self, Mapping, MapsError};
+use crate::kernel::uffd::mode;
 
 use crate::agent::Slot;
 use crate::core::Core;
+use crate::events;
 use crate::fault::{Fault, FaultServer, Outcome};
+use crate::kernel::clock;
 use crate::lock::MutexGuard;
+use crate::ranges::RangeSet;
 use crate::rules::{self, Rule};
 use crate::run::PAGE_BYTES;
 use crate::space::{Process, Space, State};
@@ -25,46 +28,40 @@ use crate::words::PageState;
 /// Pause while a page that must come back is carried by somebody else.
 const LET_GO_PACE: Duration = Duration::from_micros(100);
 
-/// Pause before fresh memory is tried to be registered again, and how long that goes on.
-const ADOPT_PACE: Duration = Duration::from_micros(50);
-const ADOPT_PATIENCE: Duration = Duration::from_millis(100);
-
 /// Passes over the mappings until one finds nothing new: a mapping that changed under the scan may be registered in
 /// part, which cuts it in two, and the next pass makes it whole again.
 const PASSES_MAX: u32 = 8;
 
-/// Register every eligible mapping that is not registered yet. Does nothing while a layout event is unread; the
-/// governor asks again. The slot keeps mremap and fork out: a mapping that moves is never taken for a new one.
+/// Register every eligible mapping that is not registered yet. The slot keeps mremap and fork out.
 ///
-/// The kernel registers what it finds in a range and passes over holes, and unmapping what is not registered yet
-/// raises no event. So a range that other threads changed after the first look may have a hole that they fill with
-/// memory that nobody watches; moved out, it would read as zeros. A range is taken for registered only if, after the
-/// call, it lies in one mapping and no event is unread: then whatever was registered there still is, and one mapping
-/// is watched as a whole or not at all. Otherwise it is looked at again; being watched unknown costs a fault.
-pub fn rescan(core: &Core, space: &Space, process: &Process, _slot: &Slot<'_>) {
+/// The list of mappings is old when it is looked at: other threads unmap and map. So only what the layout does not know
+/// is given to the kernel to watch, and only what the kernel has registered afterwards is entered in the layout. What
+/// the layout knows already and what has changed there, an UNMAP event tells. Being watched unknown costs a fault.
+pub fn rescan(core: &Core, space: &Space, process: &Process, slot: &Slot<'_>) {
     let mut text = Vec::new();
     for _ in 0..PASSES_MAX {
         let mut state = space.lock_thawed();
-        if !all_is_read(space) {
-            return;
-        }
-        state.layout.all_events_read();
-        let Ok(mut fresh) = eligible(process, &mut text) else {
+        events::decide(core, space, &mut state, slot);
+        let Ok(mappings) = eligible(process, &mut text) else {
             return;
         };
-        fresh.retain(|range| is_fresh(&state, process, range) && watch(space, range));
-        if fresh.is_empty() {
+        let mut found_any = false;
+        for mapping in mappings {
+            if unknown_parts(&state, process, &mapping).is_empty() {
+                continue;
+            }
+            // One mapping is registered as a whole or not at all. To register a part of it would make two of it, which
+            // the kernel may never merge again.
+            let known = events::keep_registered(core, space, &mut state, mapping.clone());
+            if known.is_none() {
+                return;
+            }
+            for part in unknown_parts(&state, process, &mapping) {
+                found_any |= enter(core, space, &mut state, part);
+            }
+        }
+        if !found_any {
             break;
-        }
-        let Ok(whole) = eligible(process, &mut text) else {
-            return;
-        };
-        if !all_is_read(space) {
-            return;
-        }
-        fresh.retain(|range| lies_in_one(range, &whole));
-        for range in fresh {
-            state.layout.register(range, &mut core.put_words());
         }
     }
     space
@@ -72,35 +69,90 @@ pub fn rescan(core: &Core, space: &Space, process: &Process, _slot: &Slot<'_>) {
         .store(process.anonymous_bytes(), Ordering::Relaxed);
 }
 
-/// Register memory that the agent has just mapped for a thread of the program, which still waits, at an address that
-/// nobody else knows yet: so it is whole, and has no past. While a layout event is unread its range may be of what lay
-/// there before, and registering has to wait; a program that never lets the events come to an end gets its mapping
-/// registered at the next look at all of them.
+/// Register memory that a call of the agent has just made for a thread of the program, which still waits. It has no
+/// past, whatever the layout says of its place: what lay there before is gone, also when its UNMAP event comes later.
 pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
-    let since = Instant::now();
-    while since.elapsed() < ADOPT_PATIENCE && !space.has_ended() {
-        let mut state = space.lock_thawed();
-        if all_is_read(space) {
-            state.layout.foreign.remove(range.clone());
-            if watch(space, &range) {
-                state.layout.adopt(range, &mut core.put_words());
-            }
-            return;
-        }
-        drop(state);
-        std::thread::sleep(ADOPT_PACE);
+    let mut state = space.lock_thawed();
+    state.undecided.remove(range.clone());
+    if rules::holds(Rule::FreshWords) {
+        state.layout.unmap(range.clone(), &mut core.put_words());
     }
-    space.evictor.ask(|wanted| wanted.rescan = true);
+    enter(core, space, &mut state, range);
 }
 
-/// No layout event is unread. Rule P3: else a mapping could be taken for the one that lay there before.
-fn all_is_read(space: &Space) -> bool {
-    !space.uffd.events_pending() || !rules::holds(Rule::LookInOrder)
+/// Have the kernel watch a range, and enter in the layout what it does watch. False when that is nothing.
+fn enter(core: &Core, space: &Space, state: &mut State, range: Range<u64>) -> bool {
+    if !watch(space, &range) {
+        return false;
+    }
+    // Rule P3: the call passes over holes, which other threads may fill with memory that nobody watches. Moved out, it
+    // would read as zeros.
+    let entered = if is_fresh_registered(space, &range) {
+        RangeSet::of(range)
+    } else {
+        let mut watched = events::registered_of(space, std::iter::once(range)).unwrap_or_default();
+        leave_files_alone(space, &mut watched);
+        watched
+    };
+    for part in entered.iter() {
+        state.layout.register(part, &mut core.put_words());
+    }
+    entered != RangeSet::new()
+}
+
+/// A list of mappings is old when it is used: where it had memory another thread may have mapped /dev/zero since. The
+/// kernel takes that for anonymous memory and watches it, but never puts a page into it (EFAULT): a thread that touched
+/// it would fault for ever, and what was moved out could not come back. So what is no anonymous mapping is let go of.
+fn leave_files_alone(space: &Space, watched: &mut RangeSet) {
+    let Some(process) = space.process.get() else {
+        return;
+    };
+    let ranges: Vec<Range<u64>> = watched.iter().collect();
+    for range in ranges {
+        let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
+        let files = process.map.not_anonymous(start, end).unwrap_or_default();
+        for file in files {
+            watched.remove(file.start / PAGE_BYTES..file.end / PAGE_BYTES);
+            // Refused only where nothing is watched any more.
+            let _ = space.uffd.unregister(file.start, file.end - file.start);
+        }
+    }
+}
+
+/// Is all of a range, which was registered just now, one mapping that is? False where that is not certain.
+///
+/// `events::registered_of` always knows, but the kernel prepares a mapping for pages that it is asked about so. One
+/// that was never touched would then not merge in places where it does natively. To lift protection where there is none
+/// prepares nothing. It passes over holes, so the mappings are looked at before and after: what other threads may map
+/// there meanwhile, without the slot, is memory of a file.
+fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
+    let Some(process) = space.process.get() else {
+        return false;
+    };
+    let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
+    let is_whole = || {
+        let mapping = process.map.at(start);
+        mapping.is_some_and(|mapping| mapping.anonymous && mapping.end >= end)
+    };
+    is_whole()
+        && process
+            .staging
+            .write_unprotect(start, end - start, true)
+            .is_ok()
+        && is_whole()
+}
+
+/// A forked child's agent has said hello, and its mappings can be asked for: what it has not inherited (MADV_DONTFORK)
+/// or has unmapped since is not registered there, and must not be moved out.
+pub fn keep_inherited(core: &Core, space: &Space) {
+    let mut state = space.lock_thawed();
+    // Its agent has no commands yet, and it has no other thread: nothing is about to be registered.
+    let _ = events::keep_registered(core, space, &mut state, 0..u64::MAX / PAGE_BYTES);
 }
 
 /// The private anonymous mappings, in address order.
 fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, MapsError> {
-    maps::read(process.pid, text)?;
+    process.by_a_thread(|tid| maps::read(tid, text))?;
     Ok(maps::parse(text)
         .filter_map(Result::ok)
         .filter(Mapping::private_anonymous)
@@ -108,18 +160,19 @@ fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, Ma
         .collect())
 }
 
-/// Neither registered, nor the agent's, nor left alone on purpose.
-fn is_fresh(state: &State, process: &Process, range: &Range<u64>) -> bool {
-    let own = process.agent.own_pages.range();
-    let known = state.layout.registered.covered(range.clone());
-    let foreign = state
-        .layout
-        .foreign
-        .overlaps(range.clone())
-        .next()
-        .is_some();
-    let own = range.start < own.end && own.start < range.end;
-    known < range.end - range.start && !foreign && !own
+/// The parts of a mapping that are neither registered, nor the agent's, nor left alone on purpose.
+fn unknown_parts(state: &State, process: &Process, mapping: &Range<u64>) -> Vec<Range<u64>> {
+    let mut unknown = RangeSet::new();
+    unknown.insert(mapping.clone());
+    let layout = &state.layout;
+    for known in layout.registered.overlaps(mapping.clone()) {
+        unknown.remove(known);
+    }
+    for foreign in layout.foreign.overlaps(mapping.clone()) {
+        unknown.remove(foreign);
+    }
+    unknown.remove(process.agent.own_pages.range());
+    unknown.iter().collect()
 }
 
 /// Have the kernel report faults of a range. False for someone else's userfaultfd, a kind of mapping that cannot be
@@ -134,18 +187,13 @@ fn watch(space: &Space, range: &Range<u64>) -> bool {
     done.is_ok()
 }
 
-/// Is `range` a part of one of `mappings`, which are in address order?
-fn lies_in_one(range: &Range<u64>, mappings: &[Range<u64>]) -> bool {
-    let behind = mappings.partition_point(|mapping| mapping.start <= range.start);
-    let around = behind.checked_sub(1).and_then(|index| mappings.get(index));
-    around.is_some_and(|mapping| range.end <= mapping.end)
-}
-
 /// Before a space's first scan: what a fork must not hand down is left alone. Later ones are trapped.
 pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
     let mut text = Vec::new();
     // A process that has gone needs no exclusions.
-    let flags = maps::read_smaps(process.pid, &mut text).and_then(|()| maps::parse_vm_flags(&text));
+    let flags = process
+        .by_a_thread(|tid| maps::read_smaps(tid, &mut text))
+        .and_then(|()| maps::parse_vm_flags(&text));
     let wiped = flags
         .unwrap_or_default()
         .into_iter()
@@ -163,10 +211,22 @@ pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
 /// until that is done; gives up when the process ends.
 pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let_go_of(core, space, range, None);
+}
+
+/// The same for everything that there is and will be, while the caller has the slot.
+pub fn let_go_of_all(core: &Core, space: &Arc<Space>, slot: &Slot<'_>) {
+    let_go_of(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), Some(slot));
+}
+
+fn let_go_of(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
     let mut server = FaultServer::new(core, space);
     space.lock().layout.foreign.insert(range.clone());
     while !space.has_ended() {
-        let state = space.lock_thawed();
+        let mut state = space.lock_thawed();
+        if let Some(slot) = slot {
+            events::decide(core, space, &mut state, slot);
+        }
         let mut words = state.layout.words.iter(range.clone());
         let out = words.find(|(_, word)| word.entry().is_some() || word.is_claimed());
         drop(words);
@@ -174,12 +234,12 @@ pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
             if release(core, space, state, range.clone()) {
                 return;
             }
-            std::thread::sleep(LET_GO_PACE);
+            clock::sleep(LET_GO_PACE);
             continue;
         };
         if word.is_claimed() {
             drop(state);
-            std::thread::sleep(LET_GO_PACE);
+            clock::sleep(LET_GO_PACE);
             continue;
         }
         let protected = matches!(word.state(), PageState::Kept(_));
@@ -189,13 +249,34 @@ pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
             protected,
             urgent: true,
             ahead: false,
-            since: Instant::now(),
+            since: clock::now(),
         };
         let (state, outcome) = server.serve(state, &fault);
+        let is_as_before = state.layout.words.get(page) == word;
         server.release(state);
-        if outcome == Outcome::Again {
-            std::thread::sleep(LET_GO_PACE);
+        if is_as_before {
+            match slot {
+                Some(slot) => forget_unregistered(core, space, page, slot),
+                None => {
+                    if let Some(process) = space.process.get() {
+                        forget_unregistered(core, space, page, &process.agent.slot());
+                    }
+                }
+            }
         }
+        if outcome == Outcome::Again || is_as_before {
+            clock::sleep(LET_GO_PACE);
+        }
+    }
+}
+
+/// A page could not be brought back. If nobody watches it any more its word is of a mapping that is gone.
+pub fn forget_unregistered(core: &Core, space: &Space, page: u64, slot: &Slot<'_>) {
+    let mut state = space.lock_thawed();
+    events::decide(core, space, &mut state, slot);
+    let left = events::registered_of(space, std::iter::once(page..page + 1));
+    if left == Some(RangeSet::new()) {
+        state.layout.unmap(page..page + 1, &mut core.put_words());
     }
 }
 
@@ -224,22 +305,4 @@ fn release(
         state.layout.registered.remove(part);
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lies_in_one;
-
-    #[test]
-    fn a_range_counts_as_whole_only_inside_one_mapping() {
-        let mappings = [10..20, 20..30, 40..50];
-        for whole in [10..20, 12..15, 20..30, 49..50] {
-            assert!(lies_in_one(&whole, &mappings), "{whole:?}");
-        }
-        // Two neighbours, a hole in the middle, at an end, or all of it.
-        for not in [15..25, 25..45, 9..12, 28..31, 30..40, 50..51, 0..1] {
-            assert!(!lies_in_one(&not, &mappings), "{not:?}");
-        }
-        assert!(!lies_in_one(&(1..2), &[]));
-    }
 }

@@ -1,4 +1,4 @@
-//! The switches that leave rules P1 to P8 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
+//! The switches that leave rules P1 to P9 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
 //!
 //! Without the feature `break-rules`, which no product is built with, every rule holds and the switches cost nothing.
 //! With it the environment variable `VSWAP_BREAK_RULE` names the one that does not; `cargo xtask rules` sets it. Each
@@ -13,8 +13,6 @@ pub enum Rule {
     OneMove,
     /// P3: no event is read while a move is under way.
     ReadInOrder,
-    /// P3: mappings are looked at only while no event is unread.
-    LookInOrder,
     /// P4: pages that a fork has shared are made exclusive.
     Exclusive,
     /// P5: staging is emptied without an event.
@@ -25,34 +23,48 @@ pub enum Rule {
     Pace,
     /// P8: a page that has moved counts as moved, whatever the kernel said.
     MovedUnsaid,
+    /// P9: what an UNMAP event names is gone only if the kernel says so when it is asked.
+    AskAfterUnmap,
+    /// P9: fresh memory has no past, also where it is not decided yet what an UNMAP event has left.
+    FreshWords,
+    /// P9: a page that an undecided UNMAP has named may be missing without an event.
+    LateFault,
 }
 
 /// Is the rule kept in this run?
-#[cfg(not(feature = "break-rules"))]
+#[cfg(not(any(test, feature = "break-rules")))]
 pub const fn holds(_: Rule) -> bool {
     true
 }
 
+/// Is the rule kept in this schedule of the simulator?
+#[cfg(test)]
+pub fn holds(rule: Rule) -> bool {
+    !crate::simulator::actors::breaks(rule)
+}
+
 /// Is the rule kept in this run?
-#[cfg(feature = "break-rules")]
+#[cfg(all(feature = "break-rules", not(test)))]
 pub fn holds(rule: Rule) -> bool {
     static BROKEN: std::sync::OnceLock<Option<Rule>> = std::sync::OnceLock::new();
     *BROKEN.get_or_init(named) != Some(rule)
 }
 
-#[cfg(feature = "break-rules")]
+#[cfg(all(feature = "break-rules", not(test)))]
 fn named() -> Option<Rule> {
     let name = std::env::var("VSWAP_BREAK_RULE").ok()?;
     let rule = match name.as_str() {
         "P1" => Rule::Stale,
         "P2" => Rule::OneMove,
         "P3-read" => Rule::ReadInOrder,
-        "P3-look" => Rule::LookInOrder,
         "P4" => Rule::Exclusive,
         "P5-staging" => Rule::SilentStaging,
         "P5-read" => Rule::ReadAlways,
         "P6" => Rule::Pace,
         "P8" => Rule::MovedUnsaid,
+        "P9" => Rule::AskAfterUnmap,
+        "P9-fresh" => Rule::FreshWords,
+        "P9-late" => Rule::LateFault,
         // The agent's.
         "P7" => return None,
         _ => {

@@ -211,12 +211,15 @@ fn is_known(spaces: &[Arc<Space>], pid: u32) -> bool {
 }
 
 /// Start the thread that looks.
-pub fn start(core: &Arc<Core>) {
+///
+/// # Errors
+/// There is no thread.
+pub fn start(core: &Arc<Core>) -> std::io::Result<()> {
     let core = Arc::clone(core);
-    threads::spawn("shares", move || {
+    threads::try_spawn("shares", move || {
         threads::hurry();
         run(&core);
-    });
+    })
 }
 
 fn run(core: &Core) {

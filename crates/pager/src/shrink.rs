@@ -224,7 +224,7 @@ pub fn start(core: &Arc<Core>) {
         return;
     }
     let core = Arc::clone(core);
-    threads::spawn("shrink", move || {
+    threads::spawn_late("shrink", move || {
         let mut scratch = core.engine.scratch();
         while core.shrinker.wait() {
             while core.shrinker.step(&core, &mut scratch) {}

@@ -1,25 +1,31 @@
 //! A space: one process's memory as the pager sees it, the user-space twin of the kernel's mm.
 //!
-//! The space lock (`Space::lock`) orders three things that must never overlap (rule P3): reading messages from the
-//! userfaultfd, answering faults with ioctls, and moving pages out. It is released while pages are compressed,
-//! decompressed or copied between processes; claims in the layout protect those pages meanwhile.
+//! The space lock (`Space::lock`) orders what must never overlap (rule P3): reading messages from the userfaultfd, and
+//! moving pages out. It is released while pages are compressed, decompressed or copied between processes, and while
+//! the agent moves them: claims in the layout protect those pages, and the space is *closed*, so that nobody reads
+//! messages meanwhile. A stopped process therefore never holds its lock: whoever needs no message goes on, and whoever
+//! serves other spaces too waits for this one with a bound (`lock_soon`).
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
-use vswap_sys::eventfd::EventFd;
-use vswap_sys::pagemap::Pagemap;
+use crate::kernel::pagemap::Pagemap;
+use crate::kernel::procmap::ProcMap;
+use crate::kernel::uffd::{Registered, Userfaultfd};
+use vswap_sys::process;
 use vswap_sys::procfs::Statm;
-use vswap_sys::uffd::Userfaultfd;
 
 use crate::agent::Agent;
 use crate::fault::Fault;
+use crate::gain::Gain;
 use crate::kin::{Kin, Proposals};
+use crate::last_thread::Leader;
 use crate::layout::Layout;
 use crate::lock::{Mutex, MutexGuard, Row};
 use crate::notify::Call;
+use crate::ranges::RangeSet;
 use crate::read_around::ReadAround;
 use crate::stream::Streams;
 
@@ -48,8 +54,14 @@ pub struct State {
     pub swap_ins: Streams,
     /// Lone swap-ins from areas.
     pub read_around: ReadAround,
+    /// What UNMAP events have named and nobody could look at yet, see `events::decide`.
+    pub undecided: RangeSet,
+    /// What a call that the agent makes for the program may gain.
+    pub gain: Option<Gain>,
     /// While true nobody reads messages and nothing starts to move out: a fork is being applied.
-    pub frozen: bool,
+    frozen: bool,
+    /// While true the agent is moving pages out, and nobody reads messages.
+    moving: bool,
     /// Token of the fork that is under way, 0 without one.
     pub open_fork: u64,
 }
@@ -65,14 +77,52 @@ pub struct Process {
     pub pagemap: Pagemap,
     /// Its memory counters.
     pub statm: Statm,
+    /// Its mappings.
+    pub map: ProcMap,
+    /// The userfaultfd of staging, which has no events: it can always be asked.
+    pub staging: Userfaultfd,
+    /// Its main thread.
+    pub leader: Leader,
+    /// The counters by another thread, once the main thread has ended.
+    pub late_statm: OnceLock<Option<Statm>>,
+    /// The ids of its agent's threads are the same here.
+    pub is_found_by_agent: bool,
 }
 
 impl Process {
+    /// Do something by a thread of the process: by the agent's, if that can be found here, or else by the main thread.
+    /// Each may have ended where the other has not.
+    pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {
+        let agent = self.agent.tid().cast_unsigned();
+        if self.is_found_by_agent && agent != self.pid {
+            work(agent).or_else(|_| work(self.pid))
+        } else {
+            work(self.pid)
+        }
+    }
+
+    /// Fills `words` from `address` on in its memory. False where not all of it can be read.
+    pub fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
+        let read = |tid| {
+            process::read_words(tid, address, words)
+                .then_some(())
+                .ok_or(())
+        };
+        self.by_a_thread(read).is_ok()
+    }
+
     /// Resident anonymous memory, 0 when the process is gone.
     pub fn anonymous_bytes(&self) -> u64 {
-        self.statm
-            .sizes()
-            .map_or(0, |sizes| sizes.anonymous_bytes())
+        let sizes = self.statm.sizes().unwrap_or_default();
+        if sizes.virtual_bytes > 0 {
+            return sizes.anonymous_bytes();
+        }
+        self.leader.notice();
+        let late = self
+            .late_statm
+            .get_or_init(|| self.by_a_thread(Statm::open).ok());
+        let sizes = late.as_ref().and_then(|statm| statm.sizes().ok());
+        sizes.unwrap_or_default().anonymous_bytes()
     }
 }
 
@@ -85,8 +135,6 @@ pub struct Space {
     pub uffd: Userfaultfd,
     /// The process, unless it is a forked child that has not said hello.
     pub process: OnceLock<Process>,
-    /// Wakes the readers for the end.
-    pub stop: EventFd,
     /// Memory may be registered.
     pub active: AtomicBool,
     /// Memory is to be registered even if it is not short.
@@ -95,6 +143,8 @@ pub struct Space {
     pub ended: AtomicBool,
     /// The seccomp filter is installed, in this process or in the one it was forked from.
     pub filtered: AtomicBool,
+    /// Its pages are marked when they leave, see `marks`.
+    pub marks: AtomicBool,
     /// Forks between FORK_BEGIN and their end: faults are then served whatever the limit says, because eviction
     /// waits for the fork.
     pub forks_open: AtomicU32,
@@ -114,6 +164,8 @@ pub struct Space {
     pub hung_up: Mutex<Option<Instant>>,
     /// The evictor's thread has been started.
     pub evictor_started: AtomicBool,
+    /// The program has confined the agent, so nothing may be moved out any more.
+    pub confined: AtomicBool,
     /// The filter could not be installed; the user was told.
     pub refused: AtomicBool,
     /// The spaces that came of the same image by forks.
@@ -122,20 +174,16 @@ pub struct Space {
     pub proposals: Proposals,
     /// To the thread that answers trapped calls, once there was one.
     pub calls: OnceLock<Sender<Call>>,
+    /// The same for calls that wait for the end of a fork.
+    pub moves: OnceLock<Sender<Call>>,
     state: Mutex<State>,
-    /// Signalled when pages that were going out have arrived, and when `frozen` falls.
+    /// Signalled when pages that were going out have arrived, and when the space is open again.
     settled: Condvar,
 }
 
 impl Space {
     /// A space on `uffd` with the layout it starts with, a member of `kin`.
-    pub fn new(
-        id: u64,
-        uffd: Userfaultfd,
-        stop: EventFd,
-        layout: Layout,
-        kin: Arc<Kin>,
-    ) -> Arc<Space> {
+    pub fn new(id: u64, uffd: Userfaultfd, layout: Layout, kin: Arc<Kin>) -> Arc<Space> {
         let state = State {
             layout,
             waiting: Vec::new(),
@@ -143,18 +191,21 @@ impl Space {
             first_touches: Streams::new(FIRST_TOUCH_PAGES.0, FIRST_TOUCH_PAGES.1),
             swap_ins: Streams::new(SWAP_IN_PAGES.0, SWAP_IN_PAGES.1).with_gaps(),
             read_around: ReadAround::default(),
+            undecided: RangeSet::new(),
+            gain: None,
             frozen: false,
+            moving: false,
             open_fork: 0,
         };
         let space = Arc::new(Space {
             id,
             uffd,
             process: OnceLock::new(),
-            stop,
             active: AtomicBool::new(false),
             hastened: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             filtered: AtomicBool::new(false),
+            marks: AtomicBool::new(false),
             forks_open: AtomicU32::new(0),
             evictor: EvictorSignal::default(),
             rescanned_at: AtomicU64::new(0),
@@ -164,11 +215,13 @@ impl Space {
             share_is_old: AtomicBool::new(false),
             hung_up: Mutex::new(Row::Innermost, "hung up", None),
             evictor_started: AtomicBool::new(false),
+            confined: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
             proposals: Proposals::default(),
             calls: OnceLock::new(),
-            state: Mutex::new(Row::Space, "a space", state),
+            moves: OnceLock::new(),
+            state: Mutex::with_patience(Row::Space, "a space", state),
             settled: Condvar::new(),
         });
         space.kin.join(&space);
@@ -183,10 +236,45 @@ impl Space {
     /// Take the space lock at a moment when messages may be read.
     pub fn lock_thawed(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        while state.frozen {
+        while state.is_closed() {
             state = state.wait(&self.settled);
         }
         state
+    }
+
+    /// The same, if such a moment comes within about `patience`.
+    pub fn lock_soon(&self, patience: Duration) -> Option<MutexGuard<'_, State>> {
+        let state = self.state.try_lock();
+        let state = state.or_else(|| self.state.lock_for(patience))?;
+        if !state.is_closed() {
+            return Some(state);
+        }
+        let state = state.wait_timeout_while(&self.settled, patience, |state| state.is_closed());
+        (!state.is_closed()).then_some(state)
+    }
+
+    /// Wait until no fork is being applied. Does not wait for the process.
+    pub fn wait_for_fork(&self) {
+        let mut state = self.lock();
+        while state.frozen {
+            state = state.wait(&self.settled);
+        }
+    }
+
+    /// Have the agent move pages out, by `call`. The lock is released meanwhile, since a stopped process answers when
+    /// it goes on; what is moved has to be claimed.
+    pub fn close_during<'a, R>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        call: impl FnOnce() -> R,
+    ) -> (MutexGuard<'a, State>, R) {
+        state.moving = true;
+        drop(state);
+        let result = call();
+        let mut state = self.lock();
+        state.moving = false;
+        self.settled.notify_all();
+        (state, result)
     }
 
     /// With the lock held: let everything that is on its way out arrive, and keep more from starting, until `thaw`.
@@ -212,6 +300,11 @@ impl Space {
     /// Has the process ended?
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// May the agent no longer be asked for anything?
+    pub fn is_confined(&self) -> bool {
+        self.confined.load(Ordering::Acquire)
     }
 
     /// May memory be registered?
@@ -240,6 +333,12 @@ impl Space {
         if self.shares.load(Ordering::Relaxed) {
             self.share_is_old.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Is a range one mapping that is registered? Where there is no agent yet, the kernel cannot always tell.
+    pub fn is_registered(&self, start: u64, bytes: u64) -> Registered {
+        let asked = self.process.get().map(|process| &process.staging);
+        asked.unwrap_or(&self.uffd).is_registered(start, bytes)
     }
 
     /// Has the agent's connection closed?
@@ -275,6 +374,11 @@ impl Space {
 }
 
 impl State {
+    /// May no message be read just now?
+    fn is_closed(&self) -> bool {
+        self.frozen || self.moving
+    }
+
     /// Faults whose pages nobody carries any more.
     pub fn take_ready(&mut self) -> Vec<Fault> {
         let words = &self.layout.words;

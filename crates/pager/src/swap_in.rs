@@ -7,13 +7,14 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::kernel::uffd::{UffdError, copy_mode};
 use vswap_engine::{Entry, Page, SwapIn, SwapInError};
-use vswap_sys::uffd::{UffdError, copy_mode};
 
 use crate::areas;
-use crate::fault::{Buffers, Fault, FaultServer, Outcome, fill};
+use crate::fault::{Fault, FaultServer, Outcome, fill};
 use crate::layout::{Direction, Ticket};
 use crate::lock::MutexGuard;
+use crate::marks;
 use crate::run::PAGE_BYTES;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::words::{PageState, PageWord};
@@ -161,14 +162,15 @@ impl<'a> FaultServer<'a> {
 
     /// Read entries into the buffers.
     fn read_entries(&mut self, incoming: &[Incoming], around: u64) -> Read {
-        let Buffers { scratch, pages, .. } = &mut self.buffers;
-        let engine = &self.core.engine;
+        let core = self.core;
+        let engine = &core.engine;
+        let (scratch, pages) = self.buffers().parts(incoming.len());
         let is_hit = |from| u64::from(from == SwapIn::ReadAhead);
         if let ([one], Some(page)) = (incoming, pages.first_mut()) {
             let window = usize::try_from(around).unwrap_or(1);
             return match engine.swap_in_around(one.entry, window, page, scratch) {
                 Ok((from, along)) => {
-                    self.core.stats.pages_read_ahead.add(along as u64);
+                    core.stats.pages_read_ahead.add(along as u64);
                     Read {
                         good: 1,
                         hits: is_hit(from),
@@ -182,7 +184,7 @@ impl<'a> FaultServer<'a> {
             };
         }
         let entries: Vec<Entry> = incoming.iter().map(|page| page.entry).collect();
-        let mut pages: Vec<&mut Page> = pages.iter_mut().take(entries.len()).collect();
+        let mut pages: Vec<&mut Page> = pages.iter_mut().collect();
         let mut read = Read {
             good: entries.len(),
             ..Read::default()
@@ -215,6 +217,7 @@ impl<'a> FaultServer<'a> {
             return Outcome::Done;
         }
         let address = lost.page * PAGE_BYTES;
+        self.lift_marker(fault.page);
         match self.space.uffd.poison(address, PAGE_BYTES, true) {
             Ok(()) => {
                 let word = state.layout.words.set(lost.page, PageWord::PLAIN);
@@ -256,6 +259,12 @@ impl<'a> FaultServer<'a> {
             at = here.end;
             let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
             let held = held.count().min(good.saturating_sub(here.start));
+            let pages = run[0].page..run[0].page + held as u64;
+            let left = marks::drop_discarded(self.core, self.space, state, pages);
+            if left == 0 && held > 0 && here.start == 0 {
+                return Outcome::Again;
+            }
+            let held = held.min(usize::try_from(left).unwrap_or(held));
             match self.install_run(state, &run[..held], here.start, keep) {
                 Ok(done) if done == run.len() as u64 => {}
                 Ok(done) if held > 0 => {
@@ -272,7 +281,7 @@ impl<'a> FaultServer<'a> {
         }
         if !fault.ahead {
             self.core.stats.faults.add(1);
-            self.buffers.recorder.record(fault.since.elapsed());
+            self.buffers().recorder.record(fault.since.elapsed());
         }
         Outcome::Done
     }
@@ -294,17 +303,15 @@ impl<'a> FaultServer<'a> {
         let lone = run.len() == 1;
         let modes =
             if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
-        let (uffd, source) = (
-            &self.space.uffd,
-            self.buffers.pages[first..].as_ptr().cast(),
-        );
+        let space = self.space;
+        let source = self.buffers().pages()[first..].as_ptr().cast();
         let done = fill(run.len() as u64, |bytes| {
-            uffd.copy(start * PAGE_BYTES, source, bytes, modes)
+            space.uffd.copy(start * PAGE_BYTES, source, bytes, modes)
         })?;
         if lone {
             self.space.faults_served.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.served.push((start, done));
+            self.buffers().served.push((start, done));
         }
         let resident_pages = self.core.governor.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
@@ -339,7 +346,7 @@ impl<'a> FaultServer<'a> {
             return self.core.engine.is_shared(entry) && self.core.may_keep_copies();
         }
         let core = self.core;
-        let Buffers { scratch, pages, .. } = &mut self.buffers;
+        let (scratch, pages) = self.buffers().parts(1);
         let packs = || {
             pages
                 .first()
@@ -362,6 +369,8 @@ impl<'a> FaultServer<'a> {
                 self.wake(fault);
             }
             UffdError::Gone => {}
+            // An UNMAP event has named the page, and nobody has looked yet whether it is true.
+            _ if state.undecided.contains(fault.page) => return Outcome::Again,
             // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
             // mapping is there but no longer registered, waking the thread would show it zeros.
             error => {

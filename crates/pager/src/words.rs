@@ -14,11 +14,13 @@
 //!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
 //!                    so it may not be evicted until it was seen missing (rule P1)
 //!   heat             resident, and so often in a row it came back early (see working_set)
-//!   laps             so many sweeps more pass it over
+//!   laps             so many sweeps more pass it over; of a swapped page the lowest bit says MARKED: the kernel has a
+//!                    marker in its place (see marks)
 //! ```
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use vswap_engine::Entry;
 
@@ -33,6 +35,8 @@ const LAPS_SHIFT: u32 = 56;
 const LAP: u64 = 1 << LAPS_SHIFT;
 const LAPS_MASK: u64 = (1 << HEAT_SHIFT) - LAP;
 const AGE_MASK: u64 = KEPT - LAP;
+/// Of swapped pages, which have no age.
+const MARKED: u64 = LAP;
 const ENTRY_BITS: u32 = 56;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
@@ -87,6 +91,17 @@ impl PageWord {
     /// The entry that the word holds a reference of, swapped or kept.
     pub fn entry(self) -> Option<Entry> {
         Entry::from_raw(self.0 & ENTRY_MASK)
+    }
+
+    /// The word of a page that is out, with a marker in its place or without.
+    pub fn with_mark(self, marked: bool) -> PageWord {
+        debug_assert!(matches!(self.state(), PageState::Swapped(_)));
+        PageWord(self.0 & !MARKED | if marked { MARKED } else { 0 })
+    }
+
+    /// Is the page out, with a marker in its place?
+    pub fn is_marked(self) -> bool {
+        self.0 & MARKED != 0 && matches!(self.state(), PageState::Swapped(_))
     }
 
     /// Is somebody carrying the page?
@@ -147,10 +162,11 @@ struct Chunk {
     used: u32,
 }
 
-/// All page words of a space, sparse: a stretch without any word other than PLAIN costs nothing.
+/// All page words of a space, sparse: a stretch without any word other than PLAIN costs nothing. A clone shares its
+/// chunks with the original until one of the two changes a word in them, as page tables would if forks shared them.
 #[derive(Debug, Clone, Default)]
 pub struct PageWords {
-    chunks: BTreeMap<u64, Box<Chunk>>,
+    chunks: BTreeMap<u64, Arc<Chunk>>,
 }
 
 impl PageWords {
@@ -168,12 +184,17 @@ impl PageWords {
             return PageWord::PLAIN;
         }
         let chunk = self.chunks.entry(index).or_insert_with(|| {
-            Box::new(Chunk {
+            Arc::new(Chunk {
                 words: [PageWord::PLAIN; CHUNK_WORDS],
                 used: 0,
             })
         });
-        let old = std::mem::replace(&mut chunk.words[slot(page)], word);
+        let old = chunk.words[slot(page)];
+        if old == word {
+            return old;
+        }
+        let chunk = Arc::make_mut(chunk);
+        chunk.words[slot(page)] = word;
         chunk.used += u32::from(word != PageWord::PLAIN);
         chunk.used -= u32::from(old != PageWord::PLAIN);
         if chunk.used == 0 {
@@ -270,6 +291,34 @@ mod tests {
             assert_eq!(flagged.with_claim(false), swapped.with_stale());
         }
         assert_eq!(PageWord::PLAIN.state(), PageState::Plain);
+    }
+
+    #[test]
+    fn a_clone_shares_what_neither_side_has_changed() {
+        let mut parent = PageWords::default();
+        for page in 0..3 * CHUNK_PAGES {
+            parent.set(page, PageWord::swapped(entry(page)));
+        }
+        let mut child = parent.clone();
+        let shared = |a: &PageWords, b: &PageWords| {
+            let pairs = a.chunks.values().zip(b.chunks.values());
+            pairs.map(|(a, b)| Arc::ptr_eq(a, b)).collect::<Vec<_>>()
+        };
+        assert_eq!(shared(&parent, &child), [true; 3]);
+        child.set(CHUNK_PAGES, PageWord::swapped(entry(CHUNK_PAGES)));
+        assert_eq!(shared(&parent, &child), [true; 3], "the same word again");
+        child.set(CHUNK_PAGES, PageWord::PLAIN);
+        parent.set(2 * CHUNK_PAGES + 7, PageWord::kept(entry(1)));
+        assert_eq!(shared(&parent, &child), [true, false, false]);
+        assert_eq!(child.get(CHUNK_PAGES), PageWord::PLAIN);
+        assert_eq!(parent.get(CHUNK_PAGES).entry(), Some(entry(CHUNK_PAGES)));
+        let page = 2 * CHUNK_PAGES + 7;
+        assert_eq!(child.get(page), PageWord::swapped(entry(page)));
+        child.take(0..CHUNK_PAGES);
+        assert_eq!(
+            (parent.iter_all().count(), child.iter_all().count()),
+            (1536, 1023)
+        );
     }
 
     proptest! {

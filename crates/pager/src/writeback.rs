@@ -5,12 +5,14 @@
 //! bounds the queue. The queue's lock is innermost.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use vswap_engine::{Entry, Scratch, WriteOutError, Written};
 
+use crate::buffers::Buffers;
 use crate::core::Core;
 use crate::lock::{Mutex, MutexGuard, Row};
 use crate::run::PAGE_BYTES;
@@ -67,12 +69,13 @@ impl Writeback {
 
     /// Write out one batch in the calling thread. False when there was none, or the pool takes no more: then only
     /// writers try again, now and then, since what is refused has been compressed in vain.
-    pub fn help(&self, core: &Core, scratch: &mut Scratch) -> bool {
+    pub fn help(&self, core: &Core) -> bool {
         if core.governor.is_stalled() {
             return false;
         }
         let batch = take(core, &mut self.lock());
-        !batch.is_empty() && self.write(core, &batch, scratch)
+        let write = |buffers: &mut Buffers| self.write(core, &batch, &mut buffers.scratch);
+        !batch.is_empty() && core.spare_buffers.with(core, write)
     }
 
     /// End the writers.
@@ -153,28 +156,37 @@ fn count(core: &Core, written: Written) {
     core.governor.stored(stored);
 }
 
-/// Start one writer a CPU.
-pub fn start(core: &Arc<Core>) {
-    for cpu in &core.cpus {
-        start_one(core, &format!("write-{cpu}"));
+/// Start one writer a CPU, as far as there are threads.
+///
+/// # Errors
+/// There is none at all.
+pub fn start(core: &Arc<Core>) -> io::Result<()> {
+    let start = |cpu| start_one(core, &format!("write-{cpu}"));
+    let (started, refused): (Vec<_>, Vec<_>) = core.cpus.iter().map(start).partition(Result::is_ok);
+    match refused.into_iter().next() {
+        Some(refused) if started.is_empty() => refused,
+        _ => Ok(()),
     }
 }
 
-/// Start writers that wait for areas while those of the CPUs compress, once. Before the first area is used.
+/// Start writers that wait for areas while those of the CPUs compress, once, as far as there are threads: without them
+/// the others wait. Before the first area is used.
 pub fn start_for_areas(core: &Arc<Core>) {
     if !core.writeback.for_areas.swap(true, Ordering::AcqRel) {
-        (0..AREA_WRITERS).for_each(|number| start_one(core, &format!("swap-out-{number}")));
+        for number in 0..AREA_WRITERS {
+            let _ = start_one(core, &format!("swap-out-{number}"));
+        }
     }
 }
 
-fn start_one(core: &Arc<Core>, name: &str) {
+fn start_one(core: &Arc<Core>, name: &str) -> io::Result<()> {
     let core = Arc::clone(core);
-    threads::spawn(name, move || {
+    threads::try_spawn(name, move || {
         let mut scratch = core.engine.scratch();
         while let Some(batch) = core.writeback.next(&core) {
             if !core.writeback.write(&core, &batch, &mut scratch) {
                 std::thread::sleep(FULL_PACE);
             }
         }
-    });
+    })
 }

@@ -10,13 +10,17 @@ pub mod doctor;
 pub mod elf;
 pub mod eventfd;
 pub mod futex;
+#[cfg(feature = "supervisor")]
+pub mod guardian;
 pub mod maps;
 pub mod memory;
+pub mod mremap;
 #[cfg(feature = "supervisor")]
 pub mod new_area;
 pub mod pagemap;
 pub mod process;
 pub mod procfs;
+pub mod procmap;
 pub mod raw;
 pub mod ring;
 pub mod seccomp;

@@ -9,6 +9,7 @@ mod arena;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -69,6 +70,20 @@ pub enum HugePages {
     Never,
     /// Where the machine's settings allow it: for memory that is used whole.
     Allowed,
+}
+
+/// A page of this process that nothing can be read from; the same every time. None if there is no memory for it.
+pub fn unreadable_page() -> Option<*const u8> {
+    static PAGE_ADDRESS: OnceLock<Option<usize>> = OnceLock::new();
+    let address = PAGE_ADDRESS.get_or_init(|| {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: without MAP_FIXED the kernel picks a place where nothing is mapped. It stays mapped for good.
+        let page = unsafe {
+            rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE, ProtFlags::empty(), flags)
+        };
+        Some(page.ok()?.expose_provenance())
+    });
+    address.map(core::ptr::with_exposed_provenance)
 }
 
 /// An owned mapping, unmapped when it is dropped.

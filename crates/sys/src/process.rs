@@ -3,7 +3,7 @@
 //! Memory is read through the pages that are present; a page that is missing under a userfaultfd makes the read wait
 //! until somebody answers the fault, so a pager never reads what it would have to answer itself.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -36,6 +36,31 @@ impl PidFd {
         })
     }
 
+    /// Opens the thread `tid`, which may be one that leads no process, and may have ended without having been waited
+    /// for. `exited` is then about this thread alone.
+    ///
+    /// # Errors
+    /// ESRCH when there is none; EINVAL before Linux 6.9.
+    pub fn open_thread(tid: u32) -> Result<PidFd, Errno> {
+        /// `PIDFD_THREAD`.
+        const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
+        Ok(PidFd {
+            fd: rustix::process::pidfd_open(process(tid)?, THREAD)?,
+        })
+    }
+
+    /// The status that a thread that has been opened before has exited with, once it is gone; None before Linux 6.15.
+    pub fn exit_status(&self) -> Option<u8> {
+        let mut info = PidfdInfo {
+            mask: PidfdInfo::EXIT,
+            ..PidfdInfo::default()
+        };
+        // SAFETY: the ioctl reads and writes one pidfd_info of the size that its number tells.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), PidfdInfo::GET, &raw mut info) };
+        let known = done == 0 && info.mask & PidfdInfo::EXIT != 0;
+        known.then(|| exit_status(info.exit_code.cast_unsigned()))
+    }
+
     /// Whether the process has exited (reaped or not), waiting up to `timeout` for it (None = for ever). A signal to
     /// this thread ends the wait early with `false`.
     ///
@@ -63,6 +88,39 @@ impl PidFd {
     }
 }
 
+/// Could this process have `count` more descriptors now? Asked by making as many copies of `any` and closing them.
+pub fn could_have_descriptors(count: usize, any: impl AsFd) -> bool {
+    let copy = || rustix::io::fcntl_dupfd_cloexec(any.as_fd(), 0);
+    let copies: Result<Vec<OwnedFd>, Errno> = (0..count).map(|_| copy()).collect();
+    copies.is_ok()
+}
+
+/// `pidfd_info`, as far as the first version goes.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    /// Process, thread and user ids, which are not asked for.
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+const _: () = assert!(size_of::<PidfdInfo>() == 64);
+
+impl PidfdInfo {
+    /// `PIDFD_INFO_EXIT`.
+    const EXIT: u64 = 1 << 3;
+    /// `PIDFD_GET_INFO`: `_IOWR(0xff, 11, struct pidfd_info)`.
+    const GET: libc::c_ulong = 0xc040_ff0b;
+}
+
+/// The low byte of what was given to exit, from the code that the kernel keeps.
+pub(crate) fn exit_status(code: u32) -> u8 {
+    let [_, status, ..] = code.to_le_bytes();
+    status
+}
+
 /// SIGKILL by pid; one that is gone already counts as killed. `PidFd::kill` is free of the race with pid reuse.
 ///
 /// # Errors
@@ -76,6 +134,25 @@ fn gone_is_killed(done: Result<(), Errno>) -> Result<(), Errno> {
         Err(Errno::SRCH) => Ok(()),
         other => other,
     }
+}
+
+/// Fills `words` from `address` on in the memory of `pid`. False where not all of it can be read.
+pub fn read_words(pid: u32, address: u64, words: &mut [u64]) -> bool {
+    let bytes = size_of_val(words);
+    let local = [LocalSpan {
+        pointer: words.as_mut_ptr().cast(),
+        bytes,
+    }];
+    // SAFETY: the local span is `words`, which is borrowed for the call and takes any bytes.
+    unsafe { read_memory(pid, &[RemoteSpan { address, bytes }], &local) == Ok(bytes) }
+}
+
+/// The process or thread that a pidfd of thread `tid` names, by its number. None for other descriptors, and for one of
+/// a process that has ended.
+pub fn named_by_descriptor(tid: u32, descriptor: u32) -> Option<u32> {
+    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
+    info.lines()
+        .find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
 
 /// Effective user id of this process.

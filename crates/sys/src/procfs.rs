@@ -190,6 +190,58 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
     })
 }
 
+/// The threads of a process, by their ids. One that has ended but leads the process is among them.
+///
+/// # Errors
+/// `Gone`, `Io`.
+pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let tid = decimal(entry?.file_name().as_encoded_bytes());
+        found.extend(tid.and_then(|tid| u32::try_from(tid).ok()));
+    }
+    Ok(found)
+}
+
+/// The id of a thread in the innermost pid namespace that it is in.
+///
+/// # Errors
+/// `Gone`, `Malformed`, `Io`.
+pub fn innermost_tid(pid: u32, tid: u32) -> Result<u32, ProcError> {
+    let text = std::fs::read(format!("/proc/{pid}/task/{tid}/status"))?;
+    let id = text
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"NSpid:"))
+        .and_then(|ids| ids.trim_ascii().rsplit(u8::is_ascii_whitespace).next())
+        .and_then(decimal);
+    id.and_then(|id| u32::try_from(id).ok())
+        .ok_or(ProcError::Malformed {
+            file: "task/status",
+        })
+}
+
+/// The status that the main thread of a process has exited with; None while it runs.
+///
+/// # Errors
+/// `Gone`, `Malformed`, `Io`.
+pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
+    /// Fields of proc(5) behind the name, counted from the state, which is the third.
+    const EXIT_CODE: usize = 52 - 3;
+    let malformed = || ProcError::Malformed { file: "task/stat" };
+    let text = std::fs::read(format!("/proc/{pid}/task/{pid}/stat"))?;
+    let close = text.iter().rposition(|&byte| byte == b')');
+    let behind = &text[close.ok_or_else(malformed)? + 1..];
+    let fields: Vec<&[u8]> = behind
+        .split(u8::is_ascii_whitespace)
+        .filter(|field| !field.is_empty())
+        .collect();
+    let code = fields.get(EXIT_CODE).and_then(|code| decimal(code));
+    let code = code.and_then(|code| u32::try_from(code).ok());
+    let has_ended = matches!(fields.first(), Some(&b"Z" | &b"X"));
+    let status = crate::process::exit_status(code.ok_or_else(malformed)?);
+    Ok(has_ended.then_some(status))
+}
+
 /// stat of one process.
 ///
 /// # Errors
@@ -234,13 +286,17 @@ pub fn children(pid: u32) -> Result<Vec<u32>, ProcError> {
         .collect())
 }
 
-/// All descendants of `pid`, parents before children, without `pid`. A process whose parent has exited belongs to init
-/// or to a subreaper: make the caller one to keep them together.
+/// All descendants of `pid`, parents before children, without `pid` and without this process's guardian. A process
+/// whose parent has exited belongs to init or to a subreaper: make the caller one to keep them together.
 ///
 /// # Errors
 /// `Io`.
 pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
-    Ok(descendants_among(&processes()?, pid))
+    #[allow(unused_mut, reason = "only a supervisor has a guardian")]
+    let mut found = descendants_among(&processes()?, pid);
+    #[cfg(feature = "supervisor")]
+    found.retain(|pid| Some(*pid) != crate::guardian::pid());
+    Ok(found)
 }
 
 fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {

@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0002;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_0004;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// Most pages that one MOVE_OUT may name: the pager's largest eviction window.
@@ -18,18 +18,24 @@ pub const MOVE_PAGES_MAX: usize = 512;
 pub const MOVE_RUNS_MAX: usize = 256;
 /// Pages of the staging range that takes pages out of the program, and of the range that frees them.
 pub const STAGING_PAGES: usize = 1024;
-/// Addresses of thread control blocks that the ring can hold before it says that it has lost some.
-pub const PINS_MAX: usize = 512;
+/// Outcome of a page that moved and left no marker behind; no errno.
+pub const MOVED_UNMARKED: i32 = 4096;
+/// Pages that TAKE_ASIDE takes at once. The place they are taken to follows the two staging ranges.
+pub const ASIDE_PAGES: usize = 64;
 
 /// Environment variable with the path of the pager's socket.
 pub const SOCKET_ENV: &str = "VSWAP_SOCKET";
+
+/// Name of the file of a ring, before the path of the pager's socket.
+pub const RING_NAME: &str = "vswap-ring:";
 
 /// Commands from the pager to the agent (`Ring::op`).
 pub mod op {
     /// Nothing to do; answers at once. Shows that the agent lives.
     pub const PING: u32 = 1;
     /// Move `runs` out of the program into staging, from page `args[0]` of staging on, run after run without gaps.
-    /// `page_errno[i]` is 0 where the i-th page of the command moved, else the errno that kept it.
+    /// `page_errno[i]` is 0 where the i-th page of the command moved, else the errno that kept it. Unless `args[1]` is
+    /// 0 each page leaves a marker in the page table; it is MOVED_UNMARKED where the page moved and left none.
     /// EAGAIN ends the command: this and all later pages keep EAGAIN. EEXIST is what the kernel says of some pages that
     /// have moved (rule P8). `result` = pages moved for certain.
     pub const MOVE_OUT: u32 = 2;
@@ -39,8 +45,9 @@ pub mod op {
     pub const POPULATE_WRITE: u32 = 4;
     /// `mremap(args[0..5])` for a thread whose own call was trapped. `result` = address or -errno.
     pub const MREMAP: u32 = 5;
-    /// `madvise(args[0], args[1], MADV_DONTNEED)` for a trapped MADV_FREE. `result` = 0 or -errno.
-    pub const DISCARD: u32 = 6;
+    /// `madvise(args[0], args[1], args[2])` for a thread whose own call was trapped; by `process_madvise` on the own
+    /// process where `args[3]` is not 0, which the kernel may answer differently. `result` = 0 or -errno.
+    pub const ADVISE: u32 = 6;
     /// Install the seccomp filter on all threads. The listener arrives on the agent's socket. `result` = 0 or -errno.
     pub const INSTALL_FILTER: u32 = 7;
     /// `mmap(args[0..4])` of private anonymous memory for a thread whose own call was trapped. `result` = address or
@@ -49,6 +56,20 @@ pub mod op {
     /// `brk(args[0])` for a thread whose own call was trapped. `result` = the break afterwards, `before` = the break
     /// before.
     pub const BRK: u32 = 9;
+    /// No thread of the program is left: end this one too, with status `args[0]`, which becomes the process's. There is
+    /// no answer.
+    pub const LEAVE: u32 = 10;
+    /// Give both staging ranges, which are empty, the protection `args[0]`. `result` = 0 or -errno.
+    pub const STAGING_PROTECT: u32 = 20;
+    /// Take `args[1]` pages from address `args[0]` on out of memory that MOVE_OUT refuses, holes and all, to the place
+    /// behind the staging ranges. Raises a REMAP event. `result` = 0, or -errno if nothing was taken.
+    pub const TAKE_ASIDE: u32 = 21;
+    /// Move what TAKE_ASIDE took, `args[0]` pages, to the beginning of the second staging range, page by page to the
+    /// same offset. `page_errno[i]` is EBUSY where a page had to be copied because it was shared since a fork. What is
+    /// pinned for I/O stays: ask again. `result` = 0 or -errno.
+    pub const ASIDE_TO_STAGING: u32 = 22;
+    /// Discard what was taken, here and in the second staging range. `result` = 0 or -errno.
+    pub const ASIDE_END: u32 = 23;
 }
 
 /// What a fresh connection says first (`Hello::kind`).
@@ -57,11 +78,18 @@ pub mod hello {
     pub const EXEC: u32 = 1;
     /// A forked child, before any code of the program runs in it. Descriptors: as for EXEC. If `flags` has
     /// `INHERITED`, the child's memory is already under a userfaultfd that the pager got with the fork event:
-    /// the first descriptor is then the staging one, and the pager answers with a copy of the inherited one.
+    /// the first descriptor is then the staging one, and the pager offers the userfaultfds of the children that were
+    /// made during the fork, one after the other, until the agent says which is its own.
     pub const FORKED: u32 = 2;
     /// A thread is about to fork. Answered by one `ACK` byte when the pager is ready for it. Whatever is sent
     /// next, or the end of the connection, says that the fork is over.
     pub const FORK_BEGIN: u32 = 3;
+    /// A thread is about to install a seccomp filter of the program's own on itself. Answered by one `ACK` byte when
+    /// vswap's is there, or cannot be.
+    pub const FILTER: u32 = 4;
+    /// A child of the fork `fork`, whose memory is under a userfaultfd already, may not make one for staging: its
+    /// parent has given up the right. Answered by an `ACK` byte with a descriptor of /dev/userfaultfd.
+    pub const DEVICE: u32 = 5;
 }
 
 /// `Hello::flags`: the child was made between FORK_BEGIN and its end.
@@ -71,9 +99,16 @@ pub const ACK: u8 = 0x06;
 /// The other answer to a FORKED with `INHERITED`: no fork event came, since nothing was registered after all. The child
 /// then begins like any other, with a FORKED without `INHERITED` on a new connection.
 pub const NOTHING_INHERITED: u8 = 0x15;
+/// The agent's answer to a userfaultfd that watches another process: the pager offers the next. The answer to its own
+/// is `ACK`, which the pager answers with `ACK` when the child may fork in its turn.
+pub const NOT_MINE: u8 = 0x1a;
 /// Instead of a doorbell, while nothing was ever registered: the pager does not want this process, which runs on
 /// without an agent. Without this byte the end of a connection is the pager's death, and the process is killed.
 pub const TURNED_AWAY: u8 = 0x18;
+/// The same where no thread of the program is left: a second byte follows, the status that the agent has to exit with.
+pub const LEFT_ALONE: u8 = 0x19;
+/// `Ring::active`: the program has confined the agent's thread. Children get no agent.
+pub const CONFINED: u32 = 2;
 /// The one-byte doorbell of the pager.
 pub const DOORBELL: u8 = 0x07;
 
@@ -91,7 +126,7 @@ pub struct Hello {
     pub pid: i32,
     /// Parent process id. For FORKED the process that forked, which may have exited meanwhile.
     pub parent_pid: i32,
-    /// Thread id of the agent's own thread, 0 in FORK_BEGIN.
+    /// Thread id of the agent's own thread, 0 where there is none.
     pub agent_tid: i32,
     /// errno of creating the userfaultfd, 0 when it worked. Without one only the staging and ring are absent too.
     pub uffd_errno: i32,
@@ -104,9 +139,9 @@ pub struct Hello {
     pub agent_bytes: u64,
     /// Address of the staging range (`STAGING_PAGES` pages, on the main userfaultfd).
     pub staging: u64,
-    /// Names the fork, at random: the same in FORK_BEGIN and in the FORKED that comes of it, 0 elsewhere. Fork events
-    /// carry no process id, a second fork may begin before the first child has said Hello, and the parent may be gone
-    /// by then.
+    /// Names the fork, at random: the same in FORK_BEGIN and in the FORKED and DEVICE that come of it, 0 elsewhere.
+    /// Fork events carry no process id, a second fork may begin before the first child has said Hello, and the parent
+    /// may be gone by then.
     pub fork: u64,
 }
 
@@ -136,13 +171,12 @@ pub struct Ring {
     /// Pager sets 1 before it sleeps on `complete_seq`; the agent wakes only then.
     pub pager_sleeps: AtomicU32,
 
-    /// Pager: 1 from the moment the space may have registered memory. Read by fork hooks (SeqCst, against `forks`).
+    /// Pager: 1 from the moment the space may have registered memory, `CONFINED` when nothing will be any more. Read by
+    /// fork hooks (SeqCst, against `forks`).
     pub active: AtomicU32,
     /// Program threads: forks under way that saw `active` = 0. The pager does not activate while it is not 0
     /// (SeqCst: raise `forks`, then read `active`; the pager sets `active`, then reads `forks`).
     pub forks: AtomicU32,
-    /// Program threads: thread control blocks recorded in `pins` (may exceed `PINS_MAX`: then some are lost).
-    pub pin_count: AtomicU32,
     /// Pager: what the agent's command is, `op::*`.
     pub op: AtomicU32,
     /// Pager: arguments.
@@ -153,16 +187,15 @@ pub struct Ring {
     pub before: AtomicU64,
     /// Pager: runs that follow.
     pub run_count: AtomicU32,
-    /// Keeps the arrays aligned.
-    pub reserved: AtomicU32,
+    /// Program threads: id of the thread that carries commands out, where it is another than the one that said hello; 0
+    /// where it is not. It leaves, and another comes, around calls that want a process of one thread.
+    pub agent_tid: AtomicU32,
     /// Pager: runs of MOVE_OUT and POPULATE_WRITE.
     pub runs: [Run; MOVE_RUNS_MAX],
     /// Agent: errno per page of MOVE_OUT, 0 = moved.
     pub page_errno: [AtomicI32; MOVE_PAGES_MAX],
-    /// Program threads: addresses of thread control blocks; their pages are never evicted, because the kernel
-    /// writes them while a thread exits, when it can no longer wait for a fault.
-    pub pins: [AtomicU64; PINS_MAX],
 }
 
 const _: () = assert!(size_of::<Ring>() <= RING_BYTES);
 const _: () = assert!(MOVE_PAGES_MAX <= STAGING_PAGES);
+const _: () = assert!(ASIDE_PAGES <= STAGING_PAGES);

@@ -1,20 +1,98 @@
 //! Threads of other processes.
 
+use std::fs;
+use std::io;
+use std::mem::size_of;
+use std::path::Path;
+
 /// The process that thread `tid` belongs to, None when it has gone.
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
+/// Does thread `tid` belong to process `pid` or to a child of it?
+pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
+        return false;
+    };
+    let names = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse().ok()) == Some(pid)
+    };
+    names("Tgid:") || names("PPid:")
+}
+
+/// How many seccomp filters thread `tid` has; None when it has gone or the kernel does not tell.
+pub fn filters_of(tid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = |line: &str| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok();
+    status.lines().find_map(line)
+}
+
 /// The processor that thread `tid` runs on or ran on last, None when it has gone.
 pub fn processor_of(tid: u32) -> Option<usize> {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     // Field 39; the second, the name, may hold anything, so count behind its closing bracket.
     let behind_name = stat.rsplit_once(')')?.1;
     behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
 }
+
+/// The threads of process `pid`.
+///
+/// # Errors
+/// What reading /proc said; the process may have gone.
+pub fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let name = entry?.file_name();
+        threads.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(threads)
+}
+
+/// Does a process have an io_uring? False also where its descriptors cannot be seen.
+pub fn has_ring(pid: u32) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    descriptors.flatten().any(|descriptor| {
+        let link = fs::read_link(descriptor.path());
+        link.is_ok_and(|link| link == Path::new("anon_inode:[io_uring]"))
+    })
+}
+
+/// Will thread `tid` never touch memory again? True of one that has gone, and of a zombie.
+pub fn has_ended(tid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else {
+        return true;
+    };
+    // Field 3; the second, the name, may hold anything.
+    let state = stat.rsplit_once(')').map(|(_, behind)| behind.trim_start());
+    state.is_none_or(|state| state.starts_with(['Z', 'X']))
+}
+
+/// Address of the list of robust mutexes that the kernel walks when thread `tid` ends. None if there is no such list,
+/// the thread has gone, or it may not be asked about.
+pub fn robust_list(tid: u32) -> Option<u64> {
+    let (mut head, mut bytes) = (0_u64, 0_usize);
+    let tid = i32::try_from(tid).ok()?;
+    // SAFETY: the kernel writes one word to each of the two places.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut bytes,
+        )
+    };
+    (failed == 0 && head != 0 && bytes == ROBUST_LIST_HEAD_BYTES).then_some(head)
+}
+
+/// First entry, offset of the futex words in entries, entry under way.
+const ROBUST_LIST_HEAD_BYTES: usize = 3 * size_of::<u64>();
 
 #[cfg(test)]
 mod tests {
@@ -31,6 +109,14 @@ mod tests {
         });
         assert_eq!(waiting.join().ok().flatten(), Some(std::process::id()));
         assert_eq!(process_of(u32::MAX / 2), None);
+        let own = std::process::id();
+        assert!(filters_of(own.cast_signed()).is_some());
+        assert_eq!(filters_of(i32::MAX), None);
+        assert!(is_same_or_child(own, own));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        assert!(is_same_or_child(child.id(), own));
+        assert!(!is_same_or_child(own, child.id()));
+        child.wait().unwrap();
     }
 
     #[test]
@@ -49,5 +135,28 @@ mod tests {
         });
         assert_eq!(pinned.join().unwrap(), Some(cpu));
         assert_eq!(processor_of(u32::MAX / 2), None);
+    }
+
+    #[test]
+    fn a_thread_is_listed_and_has_a_robust_list_until_it_ends() {
+        let (says, said) = std::sync::mpsc::channel();
+        let (lets_go, let_go) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            says.send(own.cast_unsigned()).unwrap();
+            let _ = let_go.recv();
+        });
+        let tid = said.recv().unwrap();
+        assert!(threads_of(std::process::id()).unwrap().contains(&tid));
+        assert!(!has_ended(tid));
+        assert!(robust_list(tid).is_some());
+        lets_go.send(()).unwrap();
+        thread.join().unwrap();
+        // Joining waits for the word that the kernel clears, which is a moment before the end.
+        while !has_ended(tid) {
+            std::thread::yield_now();
+        }
+        assert_eq!(robust_list(u32::MAX / 2), None);
+        assert!(has_ended(u32::MAX / 2));
     }
 }

@@ -11,11 +11,13 @@ use support::{
 use vswap_sys::eventfd::EventFd;
 use vswap_sys::memory::Mapping;
 use vswap_sys::uffd::{
-    Faults, Message, Messages, Ready, UffdError, Userfaultfd, Waiter, copy_mode, feature, mode,
-    move_mode,
+    Faults, Message, Messages, Ready, Registered, UffdError, Userfaultfd, Waiter, copy_mode,
+    feature, mode, move_mode,
 };
 
 const SEED: u64 = 0x5EED;
+/// What the userfaultfd is called where a test waits for one alone.
+const KEY: u64 = 7;
 // A mapping is made before the userfaultfd that watches it: locals are dropped in reverse order, and unmapping watched
 // memory would wait for a reader.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,17 +43,16 @@ fn wait(
     stop: &EventFd,
     timeout: Option<Duration>,
 ) -> Result<Ready, std::io::Error> {
-    Ok(Waiter::new(uffd, stop)?.wait(timeout)?)
+    let waiter = Waiter::new(stop)?;
+    waiter.watch(uffd, KEY)?;
+    Ok(waiter.wait(timeout)?)
 }
 
 /// The next message, or a panic after some seconds.
 fn next(uffd: &Userfaultfd) -> Message {
     let (mut messages, idle) = (Messages::new(), EventFd::new().unwrap());
     let ready = wait(uffd, &idle, Some(PATIENCE)).unwrap();
-    assert!(
-        ready.messages && !ready.broken,
-        "no message came: {ready:?}"
-    );
+    assert_eq!(ready, Ready::Messages(KEY), "no message came");
     assert_eq!(uffd.read(&mut messages, 1).unwrap(), 1);
     messages.next().unwrap()
 }
@@ -69,7 +70,7 @@ fn serve(uffd: &Userfaultfd, base: u64, stop: &EventFd) -> usize {
     let (mut messages, mut served) = (Messages::new(), 0);
     loop {
         let ready = wait(uffd, stop, Some(PATIENCE)).unwrap();
-        if ready.signalled || !ready.messages {
+        if ready != Ready::Messages(KEY) {
             return served;
         }
         uffd.read(&mut messages, 8).unwrap();
@@ -449,7 +450,8 @@ fn unread_fork_messages_close_their_descriptor() {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let idle = EventFd::new().unwrap();
-            assert!(wait(&uffd, &idle, Some(PATIENCE)).unwrap().messages);
+            let ready = wait(&uffd, &idle, Some(PATIENCE)).unwrap();
+            assert_eq!(ready, Ready::Messages(KEY));
             let mut messages = Messages::new();
             assert_eq!(uffd.read(&mut messages, 64).unwrap(), 1);
             assert_eq!((messages.len(), userfaultfds()), (1, 2));
@@ -509,21 +511,68 @@ fn waiting_ends_by_time_and_by_signal_and_clones_see_the_same() {
     };
     register(&uffd, &mapping, mode::MISSING);
     let short = Some(Duration::from_millis(1));
-    assert_eq!(wait(&uffd, &stop, short).unwrap(), Default::default());
+    assert_eq!(wait(&uffd, &stop, short).unwrap(), Ready::Nothing);
     assert_eq!(uffd.read(&mut Messages::new(), 64).unwrap(), 0);
     stop.signal().unwrap();
     let clone = uffd.try_clone().unwrap();
-    assert!(wait(&clone, &stop, None).unwrap().signalled);
+    assert_eq!(wait(&clone, &stop, None).unwrap(), Ready::Stop);
     std::thread::scope(|scope| {
         scope.spawn(|| read(&mapping, 0));
         assert!(matches!(next(&clone), Message::Fault { .. }));
         clone.zeropage(mapping.address(), PAGE_U64, false).unwrap();
     });
     uffd.set_nonblocking(false).unwrap();
-    assert!(
-        wait(&clone, &stop, short).unwrap().broken,
+    let idle = EventFd::new().unwrap();
+    assert_eq!(
+        wait(&clone, &idle, short).unwrap(),
+        Ready::Broken(KEY),
         "blocking ones cannot be polled"
     );
+}
+
+#[test]
+fn a_waiter_hears_of_all_that_it_watches_and_of_nothing_that_it_has_forgotten() {
+    let _alone = support::alone();
+    let (mappings, stop) = ([memory(1), memory(1)], EventFd::new().unwrap());
+    let [Some(first), Some(second)] = [support::uffd(FEATURES), support::uffd(FEATURES)] else {
+        return;
+    };
+    register(&first, &mappings[0], mode::MISSING);
+    register(&second, &mappings[1], mode::MISSING);
+    let (waiter, short) = (Waiter::new(&stop).unwrap(), Some(Duration::from_millis(50)));
+    waiter.watch(&first, 1).unwrap();
+    waiter.watch(&second, 2).unwrap();
+    waiter.watch(&second, 2).unwrap();
+    std::thread::scope(|scope| {
+        for mapping in &mappings {
+            scope.spawn(move || read(mapping, 0));
+        }
+        let hear = || match waiter.wait(Some(PATIENCE)).unwrap() {
+            Ready::Messages(key) => usize::try_from(key).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        // A thread may begin late: until both wait for their pages nothing is counted.
+        let began = Instant::now();
+        let mut first_heard = [false; 3];
+        while !(first_heard[1] && first_heard[2]) && began.elapsed() < PATIENCE {
+            first_heard[hear()] = true;
+        }
+        let mut heard = [0; 3];
+        (0..20).for_each(|_| heard[hear()] += 1);
+        // What is ready takes turns, though nobody reads it.
+        assert!(heard[1] >= 5 && heard[2] >= 5, "{heard:?}");
+        waiter.forget(&first);
+        waiter.forget(&first);
+        assert_eq!(waiter.wait(short).unwrap(), Ready::Messages(2));
+        waiter.forget(&second);
+        assert_eq!(waiter.wait(short).unwrap(), Ready::Nothing);
+        // Whoever begins to wait late hears of what is unread.
+        waiter.step_back(&first, 1).unwrap();
+        assert_eq!(waiter.wait(short).unwrap(), Ready::Messages(1));
+        for (uffd, mapping) in [&first, &second].into_iter().zip(&mappings) {
+            uffd.zeropage(mapping.address(), PAGE_U64, false).unwrap();
+        }
+    });
 }
 
 #[test]
@@ -566,4 +615,44 @@ fn features_that_cannot_be_had_are_dropped() {
         i32::from(!(known && unknown))
     }));
     assert_eq!(code, 0);
+}
+
+#[test]
+fn whether_memory_is_registered_can_be_asked_for_while_an_event_is_unread() {
+    let _alone = support::alone();
+    let (mapping, other) = (memory(8), memory(8));
+    let (Some(uffd), Some(quiet)) = (support::uffd(FEATURES), support::uffd(0)) else {
+        return;
+    };
+    register(&uffd, &mapping, mode::MISSING | mode::WP);
+    let start = mapping.address();
+    let ask = |uffd: &Userfaultfd, first: u64, pages: u64| {
+        uffd.is_registered(start + first * PAGE_U64, pages * PAGE_U64)
+    };
+    assert_eq!(ask(&quiet, 0, 8), Registered::Yes);
+    assert_eq!(ask(&uffd, 0, 8), Registered::Yes);
+    assert_eq!(
+        quiet.is_registered(other.address(), PAGE_U64),
+        Registered::No
+    );
+    std::thread::scope(|scope| {
+        let discard = scope.spawn(|| {
+            // SAFETY: discards a page of the test's mapping, which nobody reads.
+            unsafe { libc::madvise(pointer(&mapping, 0).cast(), PAGE, libc::MADV_DONTNEED) }
+        });
+        let began = Instant::now();
+        while ask(&uffd, 0, 1) != Registered::Unknown {
+            assert!(began.elapsed() < PATIENCE, "no event came");
+        }
+        assert_eq!(ask(&quiet, 0, 1), Registered::Yes);
+        assert!(matches!(next(&uffd), Message::Remove { .. }));
+        assert_eq!(discard.join().unwrap(), 0);
+    });
+    // Another protection makes three mappings of one: each is registered, but no range over two of them is "one".
+    // SAFETY: changes the protection of a page of the test's mapping, which nobody touches.
+    let split = unsafe { libc::mprotect(pointer(&mapping, 4).cast(), PAGE, libc::PROT_NONE) };
+    assert_eq!(split, 0);
+    assert_eq!(ask(&quiet, 0, 8), Registered::No);
+    assert_eq!(ask(&quiet, 0, 4), Registered::Yes);
+    assert_eq!(ask(&quiet, 4, 1), Registered::Yes);
 }

@@ -7,6 +7,7 @@ use vswap_e2e::suite::Test;
 
 mod breaks;
 mod direct;
+mod frozen;
 mod groups;
 mod live;
 mod moving;
@@ -42,6 +43,7 @@ const TESTS: &[Test] = &[
         direct::no_virtual_swapoff_interrupted,
     ),
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
+    Test::new("frozen_memory", 180, frozen::frozen_memory),
     Test::new("swap_max", 120, groups::swap_max),
     Test::new("no_writeback", 120, groups::no_writeback),
     Test::new("group_full", 120, groups::group_full),

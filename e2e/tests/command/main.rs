@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod exits;
 mod full;
 mod passes_through;
 mod refuses;
@@ -13,6 +14,7 @@ mod signals;
 
 const TESTS: &[Test] = &[
     Test::new("exit_statuses", 120, passes_through::exit_statuses),
+    Test::new("exits_thread_by_thread", 120, exits::thread_by_thread),
     Test::new("streams", 120, passes_through::streams),
     Test::new(
         "streams_through_swap",

@@ -38,7 +38,7 @@ fn swap_file(context: &Context) -> Outcome<String> {
 fn taken_bytes(daemon: &Daemon, runs: &[Running]) -> u64 {
     let of_run = |run: &Running| {
         let programs = procfs::living_descendants(run.pid());
-        let programs: u64 = programs.into_iter().map(procfs::anon_bytes).sum();
+        let programs: u64 = programs.into_iter().map(procfs::anon_share_bytes).sum();
         programs + procfs::rss_bytes(run.pid())
     };
     procfs::rss_bytes(daemon.pid()) + runs.iter().map(of_run).sum::<u64>()

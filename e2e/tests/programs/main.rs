@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use vswap_e2e::{Test, run_suite};
 
 mod ballast;
+mod bubblewrap;
 mod cpython;
+mod filtered;
 mod gcc;
 mod java;
 mod make;
@@ -13,7 +15,9 @@ mod memtester;
 mod node;
 mod pipeline;
 mod postgres;
+mod privileges;
 mod redis;
+mod sanitizers;
 mod sort;
 mod stress_ng;
 
@@ -35,6 +39,15 @@ const TESTS: &[Test] = &[
     Test::new("memtester_most_tests", 240, memtester::most_tests),
     Test::new("pipeline", 240, pipeline::test),
     Test::new("make", 240, make::test),
+    Test::new(
+        "gcc_address_sanitizer",
+        240,
+        sanitizers::gcc_address_sanitizer,
+    ),
+    Test::new("gcc_thread_sanitizer", 240, sanitizers::thread),
+    Test::new("bubblewrap", 300, bubblewrap::test),
+    Test::new("program_with_a_filter", 120, filtered::test),
+    Test::new("program_that_gives_up_root", 120, privileges::test),
 ];
 
 fn main() -> ExitCode {

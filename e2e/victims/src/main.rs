@@ -59,6 +59,8 @@ enum Victim {
     Reuse,
     /// Protection that changes.
     Mprotect,
+    /// Memory that may not be written any more.
+    Frozen,
     /// The heap's end moved up and down.
     Brk,
     /// Memory given back with MADV_DONTNEED reads as zeros.
@@ -85,6 +87,26 @@ enum Victim {
     Lock,
     /// Threads by the thousand.
     Churn,
+    /// Calls that fail, and change nothing.
+    Failing,
+    /// Memory that MADV_DONTFORK keeps from children.
+    Dontfork,
+    /// Guard pages.
+    Guard,
+    /// Kinds of memory that programs rarely have.
+    Kinds,
+    /// Advice that changes no content, and rare ways of reading and writing memory.
+    Hints,
+    /// Small mappings that become one with their neighbours.
+    Merge,
+    /// Threads that end, joined by every means.
+    Endings,
+    /// Calls for which a process must have one thread.
+    Alone,
+    /// A seccomp filter on the main thread, from the start.
+    Sandboxed,
+    /// A seccomp filter on all threads.
+    Confined,
     /// Random changes of every kind, forks included.
     Chaos,
     /// What `spawn` starts: fills memory and replaces itself.
@@ -96,19 +118,26 @@ enum Victim {
 }
 
 /// What `all` runs, the quickest to fail first.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 36] = [
     "threads",
     "aging",
     "fork",
     "allocate",
     "sharing",
     "wipe",
+    "failing",
+    "dontfork",
+    "guard",
+    "kinds",
+    "hints",
+    "merge",
     "mremap",
     "dontneed",
     "discard",
     "free",
     "reuse",
     "mprotect",
+    "frozen",
     "brk",
     "buffers",
     "uring",
@@ -119,6 +148,10 @@ const NAMES: [&str; 25] = [
     "huge",
     "stacks",
     "churn",
+    "endings",
+    "alone",
+    "sandboxed",
+    "confined",
     "spawn",
     "tree",
     "chaos",
@@ -141,6 +174,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Tree => victim::tree::run(options),
         Victim::Mremap => victim::mremap::run(options),
         Victim::Reuse => victim::reuse::run(options),
+        Victim::Frozen => victim::frozen::run(options),
         Victim::Mprotect => victim::mprotect::run(options),
         Victim::Brk => victim::brk::run(options),
         Victim::Dontneed => victim::dontneed::run(options),
@@ -155,6 +189,16 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Huge => victim::huge::run(options),
         Victim::Stacks => victim::stacks::run(options),
         Victim::Churn => victim::churn::run(options),
+        Victim::Failing => victim::failing::run(options),
+        Victim::Dontfork => victim::dontfork::run(options),
+        Victim::Guard => victim::guard::run(options),
+        Victim::Kinds => victim::kinds::run(options),
+        Victim::Hints => victim::hints::run(options),
+        Victim::Merge => victim::merge::run(options),
+        Victim::Endings => victim::endings::run(options),
+        Victim::Alone => victim::alone::run(options),
+        Victim::Sandboxed => victim::sandboxed::run(options),
+        Victim::Confined => victim::confined::run(options),
         Victim::Chaos => victim::chaos::run(options),
         Victim::Chain { generations } => victim::spawn::run_chain(generations, options.seed),
         Victim::Stage { stage } => victim::tree::run_stage(stage),

@@ -24,8 +24,6 @@ struct Page {
     state: State,
     is_stale: bool,
     is_registered: bool,
-    /// UNMAP events that are still to come and mean nothing.
-    owed: u32,
     claim: Option<(Ticket, Direction)>,
 }
 
@@ -84,15 +82,11 @@ fn numbers(range: &Range<usize>) -> Range<u64> {
 impl Run {
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         match bytes.below(12) {
-            0 => self.register(&range(bytes)),
-            1 => self.adopt(&range(bytes)),
+            0..2 => self.register(&range(bytes)),
             2 => self.unmap(&range(bytes)),
             3 => self.remove(&range(bytes), bytes.u8()),
             4 => self.remap(bytes),
-            5 => {
-                self.layout.all_events_read();
-                self.pages.iter_mut().for_each(|page| page.owed = 0);
-            }
+            5 => self.discard(&range(bytes)),
             6..9 => self.claim(usize::from(bytes.below(PAGES))),
             9..11 => self.finish(bytes),
             _ if bytes.bool() => self.shed_kept(),
@@ -137,29 +131,27 @@ impl Run {
         Self::expect_put(put, expected);
     }
 
-    fn adopt(&mut self, range: &Range<usize>) {
-        let mut put = Vec::new();
-        self.layout
-            .adopt(numbers(range), &mut |word| put.extend(raw(word)));
-        let expected = self.forget(range.clone());
-        self.set_registered(range, true);
-        Self::expect_put(put, expected);
-    }
-
     fn unmap(&mut self, range: &Range<usize>) {
         let mut put = Vec::new();
         self.layout
             .unmap(numbers(range), &mut |word| put.extend(raw(word)));
         let mut expected = Vec::new();
         for page in range.clone() {
-            if self.pages[page].owed > 0 {
-                self.pages[page].owed -= 1;
-                continue;
-            }
             expected.extend(self.forget(page..page + 1));
             self.pages[page].is_registered = false;
         }
         Self::expect_put(put, expected);
+    }
+
+    fn discard(&mut self, range: &Range<usize>) {
+        let mut put = Vec::new();
+        self.layout
+            .discard(numbers(range), &mut |word| put.extend(raw(word)));
+        let stale: Vec<bool> = range.clone().map(|p| self.pages[p].is_stale).collect();
+        Self::expect_put(put, self.forget(range.clone()));
+        for (page, is_stale) in range.clone().zip(stale) {
+            self.pages[page].is_stale = is_stale;
+        }
     }
 
     /// `present` says which pages of the range are in memory, a bit each.
@@ -195,14 +187,10 @@ impl Run {
         );
         let expected = self.forget(target.clone());
         for (from, to) in source.clone().zip(target) {
-            let owed = self.pages[to].owed + u32::from(self.pages[to].is_registered);
-            let source_owed = self.pages[from].owed;
             self.pages[to] = std::mem::take(&mut self.pages[from]);
-            self.pages[from].owed = source_owed;
             // What comes in is read for the old place, what goes out is carried along.
             let claim = &mut self.pages[to].claim;
             *claim = claim.filter(|(_, direction)| *direction == Direction::Out);
-            self.pages[to].owed = owed;
             self.pages[to].is_registered = true;
         }
         Self::expect_put(put, expected);

@@ -129,9 +129,9 @@ fn ring(mut bytes: Bytes<'_>) {
     match RingMap::open(file.as_fd()) {
         Ok(ring) => {
             assert!(length >= RING_BYTES as u64 && content == RING_MAGIC);
-            assert!(ring.pins.iter().all(|pin| {
+            assert!(ring.page_errno.iter().all(|errno| {
                 // The last of it can be read: the file reaches that far.
-                pin.load(std::sync::atomic::Ordering::Relaxed) == 0
+                errno.load(std::sync::atomic::Ordering::Relaxed) == 0
             }));
         }
         Err(MemoryError::ShortRing { bytes }) => {

@@ -1,8 +1,8 @@
 //! The table of the kernel's bugs: every number has one row, and every row has a test that exists, or a reason.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::names::{functions, quoted};
 use super::{Finding, TextFile};
 
 /// Where the table lies.
@@ -24,8 +24,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn tests(&self) -> impl Iterator<Item = &str> {
-        // Every second part lies between back-ticks.
-        self.proof.split('`').skip(1).step_by(2)
+        quoted(self.proof)
     }
 
     fn has_reason(&self) -> bool {
@@ -93,19 +92,6 @@ fn rows(text: &str) -> Vec<Row<'_>> {
                 number,
                 proof,
             })
-        })
-        .collect()
-}
-
-/// Names of all functions in the sources.
-fn functions(tree: &[TextFile]) -> BTreeSet<&str> {
-    tree.iter()
-        .filter(|file| file.is("rs"))
-        .flat_map(|file| file.text.lines())
-        .filter_map(|line| {
-            let line = line.trim_start();
-            let line = line.strip_prefix("pub ").unwrap_or(line);
-            line.strip_prefix("fn ")?.split(['(', '<']).next()
         })
         .collect()
 }

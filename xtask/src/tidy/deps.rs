@@ -60,6 +60,11 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-chaos",
+        may_use: &[],
+        may_call_kernel: true,
+    },
+    Rule {
         name: "vswap-e2e",
         may_use: &[],
         may_call_kernel: true,

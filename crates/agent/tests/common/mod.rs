@@ -81,6 +81,22 @@ impl Published {
         Published { place }
     }
 
+    /// The agent's copy.
+    pub fn agent(&self) -> PathBuf {
+        self.place.path().join("agent.so")
+    }
+
+    /// Takes the agent's copy out of everybody's sight, or brings it back.
+    pub fn hide_agent(&self, hides: bool) {
+        let hidden = self.place.path().join("hidden");
+        let (from, to) = if hides {
+            (self.agent(), hidden)
+        } else {
+            (hidden, self.agent())
+        };
+        std::fs::rename(from, to).unwrap();
+    }
+
     /// As [`Pager::command`] for the test program.
     pub fn command(&self, pager: &Pager) -> Command {
         let mut command = pager.command(&self.place.path().join("program"));
@@ -233,6 +249,15 @@ impl Program {
             std::thread::sleep(Duration::from_millis(2));
         }
         None
+    }
+
+    /// Ends it, and gives what it and its children have said on standard error.
+    pub fn quit_and_errors(mut self) -> String {
+        self.say("quit");
+        let mut errors = String::new();
+        let stderr = self.child.stderr.as_mut().unwrap();
+        std::io::Read::read_to_string(stderr, &mut errors).unwrap();
+        errors
     }
 
     pub fn quit(mut self) {
@@ -402,10 +427,15 @@ impl Agent {
 
     /// Answers a FORKED|INHERITED.
     pub fn give_inherited(&mut self, uffd: Arc<Userfaultfd>) {
-        self.stream
-            .send(&ACK, &[uffd.as_ref().as_fd()], Wait::Yes)
-            .unwrap();
+        assert_eq!(self.offer(&uffd), ACK);
+        self.stream.send(&ACK, &[], Wait::Yes).unwrap();
         self.main = Some(uffd);
+    }
+
+    /// Offers a userfaultfd to a child, which says whether it is its own.
+    pub fn offer(&self, uffd: &Userfaultfd) -> u8 {
+        self.stream.send(&ACK, &[uffd.as_fd()], Wait::Yes).unwrap();
+        self.stream.recv::<u8>(Wait::Yes).unwrap().0
     }
 }
 

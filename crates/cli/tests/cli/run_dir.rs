@@ -87,11 +87,15 @@ fn what_a_killed_run_left_is_removed_by_the_next_command() {
     let (alive, alive_dir) = sleeper(&scratch);
     let program = eventually("the program", || {
         let pid = dead.id();
-        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-            .ok()?
-            .trim()
-            .parse::<u32>()
-            .ok()
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let mut children = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        // The other child is vswap's own guardian.
+        children.find(|child: &u32| {
+            let name = fs::read_to_string(format!("/proc/{child}/comm"));
+            name.is_ok_and(|name| name.trim() == "sleep")
+        })
     });
     dead.kill().expect("killed");
     dead.wait().expect("reaped");

@@ -53,6 +53,8 @@ pub struct Moving {
     pub staged: usize,
     /// How often in a row it had come back early.
     pub heat: Heat,
+    /// It has left a marker in its place, see `marks`.
+    pub marked: bool,
 }
 
 /// A page's content in swap: in a frame of its own, or behind an entry that kin share.
@@ -95,6 +97,14 @@ impl<'a> Proposed<'a> {
         found.map(|proposal| proposal.entry)
     }
 
+    /// Keep those of at most `most` pages, and queue the rest again.
+    pub fn limit(&mut self, most: usize, space: &Space) {
+        if self.proposals.len() > most {
+            let mut rest = self.proposals.split_off(most);
+            space.proposals.give_back(space, &mut rest);
+        }
+    }
+
     /// Queue what is left again.
     pub fn give_back(&mut self, space: &Space) {
         space.proposals.give_back(space, &mut self.proposals);
@@ -121,6 +131,7 @@ pub enum Taken {
         moving: Vec<Moving>,
         clean: usize,
         busy: Vec<u64>,
+        refused: Vec<u64>,
     },
     Nothing,
     Blocked,

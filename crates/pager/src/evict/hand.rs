@@ -3,15 +3,19 @@
 //! It sweeps in address order: a page in use faults back just behind the hand and is then safe for a whole lap. Used
 //! with the space lock held, by the evictor's thread only.
 
-use vswap_sys::pagemap::{Query, Region};
+use std::time::{Duration, Instant};
+
+use crate::kernel::pagemap::{Query, Region};
+use vswap_sys::task;
 
 use super::WINDOW_PAGES;
 use crate::core::Core;
 use crate::run::{PAGE_BYTES, runs_of};
 use crate::space::{Process, State};
+use crate::thread_exit;
 
-/// Thread control blocks are about 2.3 KiB: they may reach into the next page.
-const CONTROL_BLOCK_BYTES: u64 = 2304;
+/// For how long all threads are looked at again because some seem not to have begun yet.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where an evictor is in its lap.
 #[derive(Debug)]
@@ -26,7 +30,8 @@ pub struct Hand<'a> {
     tried_busy: Option<u64>,
     /// Pages passed over since this was last counted.
     spared: u64,
-    pins_seen: u32,
+    /// While Some, all threads are looked at before a window; since when.
+    looks: Option<Instant>,
 }
 
 impl<'a> Hand<'a> {
@@ -38,7 +43,7 @@ impl<'a> Hand<'a> {
             wrapped: true,
             tried_busy: None,
             spared: 0,
-            pins_seen: 0,
+            looks: Some(Instant::now()),
         }
     }
 
@@ -161,23 +166,20 @@ impl<'a> Hand<'a> {
                     let layout = &state.layout;
                     !word.is_claimed()
                         && !word.is_stale()
-                        && !layout.pinned.contains(page)
+                        && !layout.pinned.contains(*page)
                         && !own.contains(page)
                 }),
         );
         (scan.walk_end / PAGE_BYTES).max(from + 1)
     }
 
-    /// Take over the thread control blocks that the agent has recorded since the last window.
+    /// Threads that end need their pages. Those that there are at first are looked for; of later ones the pager hears.
     fn note_pins(&mut self, state: &mut State) {
-        let count = self.process.agent.pin_count();
-        if count == self.pins_seen {
-            return;
-        }
-        self.pins_seen = count;
-        for address in self.process.agent.pins() {
-            let pages = address / PAGE_BYTES..=(address + CONTROL_BLOCK_BYTES) / PAGE_BYTES;
-            state.layout.pinned.extend(pages);
+        state.layout.pinned.forget_ended(task::has_ended);
+        if let Some(since) = self.looks
+            && (thread_exit::note_all(state, self.process) || since.elapsed() > LOOK_PATIENCE)
+        {
+            self.looks = None;
         }
     }
 }

@@ -116,6 +116,18 @@ impl UffdError {
     }
 }
 
+/// Why no message could be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("messages of a userfaultfd cannot be read: {0}")]
+pub struct ReadError(pub(super) Errno);
+
+impl ReadError {
+    /// A fork message cannot be given its descriptor just now.
+    pub fn is_for_want_of_descriptors(self) -> bool {
+        matches!(self.0, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,5 @@
-//! The heap's end moved up and down by `sbrk`; what comes back after a shrink reads as zeros.
+//! The heap's end moved up and down by `sbrk`; what comes back after a shrink reads as zeros. Now and then all memory
+//! is locked meanwhile, so that the kernel fills what the heap gains.
 //!
 //! The allocator uses the same break. So nothing is allocated between the moves, everything is
 //! on one thread, and the break is checked to be where the victim left it.
@@ -6,7 +7,7 @@
 use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random};
 use crate::pages::Pages;
 use crate::run::Options;
-use crate::wrong::{Checked, Wrong};
+use crate::wrong::{Checked, Wrong, call};
 
 /// The part of the heap above the allocator's.
 struct Heap {
@@ -26,7 +27,17 @@ pub(crate) fn run(options: &Options) -> Checked {
     loop {
         for _ in 0..16 {
             let target = random.below(heap.versions.len());
+            let is_locked = random.below(4) == 0;
+            if is_locked {
+                // SAFETY: locking changes no content.
+                let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
+                call("mlockall", locked)?;
+            }
             heap.resize(target)?;
+            if is_locked {
+                // SAFETY: unlocking changes no content.
+                call("munlockall", unsafe { libc::munlockall() })?;
+            }
             heap.stir(&mut random)?;
             beside.stir("page beside the heap", &mut random, 16)?;
         }

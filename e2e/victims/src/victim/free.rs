@@ -1,8 +1,12 @@
-//! `madvise(MADV_FREE)`: the old content or zeros until something is written, then that.
+//! `madvise(MADV_FREE)`: the old content or zeros until something is written, then that. Memory of a file and shared
+//! memory refuse it and keep what they have.
 
-use crate::content::{PAGE_BYTES, PAGE_WORDS, Random, word};
-use crate::pages::Pages;
+use std::os::fd::AsRawFd;
+
+use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random, word};
+use crate::pages::{Pages, unmap_raw};
 use crate::run::Options;
+use crate::scratch;
 use crate::wrong::{Checked, Wrong, call};
 
 /// Pages that are given back in one call, at most.
@@ -22,6 +26,7 @@ pub(crate) fn run(options: &Options) -> Checked {
                 free_and_use(&mut pages, first, count, &mut random)?;
                 pages.stir("page beside freed ones", &mut random, 16)?;
             }
+            refused(&mut random)?;
             pages.check_all("all pages")?;
             if !clock.running() {
                 return Ok(());
@@ -53,6 +58,51 @@ fn free_and_use(pages: &mut Pages, first: usize, count: usize, random: &mut Rand
         pages.rewrite(index);
     }
     (first..first + count).try_for_each(|index| pages.check("page written after FREE", index))
+}
+
+/// MADV_FREE of what is not private anonymous memory is EINVAL.
+fn refused(random: &mut Random) -> Checked {
+    let file = scratch::file()?;
+    file.set_len((FREE_PAGES_MAX * PAGE_BYTES) as u64)
+        .map_err(|error| Wrong::Call {
+            what: "set the length of a file",
+            error,
+        })?;
+    let anonymous = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    for (flags, descriptor) in [(libc::MAP_PRIVATE, file.as_raw_fd()), (anonymous, -1)] {
+        let bytes = FREE_PAGES_MAX * PAGE_BYTES;
+        let (protection, tag) = (libc::PROT_READ | libc::PROT_WRITE, random.next());
+        // SAFETY: the kernel chooses an address where nothing lies; the mapping is written to and unmapped here.
+        unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                flags,
+                descriptor,
+                0,
+            );
+            if start == libc::MAP_FAILED {
+                return Err(Wrong::last("mmap"));
+            }
+            let page = |index: usize| start.cast::<u64>().add(index * PAGE_WORDS);
+            (0..FREE_PAGES_MAX).for_each(|index| content::fill(page(index), tag, 1));
+            let result = libc::madvise(start, bytes, libc::MADV_FREE);
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            if result == 0 || errno != Some(libc::EINVAL) {
+                return Err(Wrong::Result {
+                    what: "errno of MADV_FREE on memory of a file or shared memory",
+                    expected: i64::from(libc::EINVAL),
+                    found: i64::from(errno.unwrap_or(0)),
+                });
+            }
+            (0..FREE_PAGES_MAX).try_for_each(|index| {
+                content::check("page that refused FREE", page(index), tag, 1)
+            })?;
+            unmap_raw(start.cast(), FREE_PAGES_MAX)?;
+        }
+    }
+    Ok(())
 }
 
 fn wrong(page: *const u64, index: usize, expected: u64, found: u64, what: &'static str) -> Wrong {

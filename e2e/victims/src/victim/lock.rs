@@ -1,10 +1,14 @@
 //! `mlockall`: all memory is locked at any moment, swapped or not, and unlocked again.
 //!
-//! The first time is before anything else happens, when nothing is swapped yet.
+//! The first time is before anything else happens, when nothing is swapped yet. Beside that, mappings that are locked
+//! one by one grow, in place or at another one: the kernel fills what they gain within the call.
 
-use crate::content::Random;
-use crate::pages::Pages;
+use std::time::Duration;
+
+use crate::content::{PAGE_BYTES, Random};
+use crate::pages::{Pages, unmap_raw};
 use crate::run::Options;
+use crate::segment::Segment;
 use crate::wrong::{Checked, call};
 
 /// Pages that are checked and rewritten in a go.
@@ -25,6 +29,9 @@ pub(crate) fn run(options: &Options) -> Checked {
             // Made while the rest is locked, and free to go.
             let mut beside = Pages::filled(part / 4, random.next())?;
             stir(&mut new, &mut beside, &mut random)?;
+            for _ in 0..4 {
+                grow_locked(&mut random)?;
+            }
             // SAFETY: unlocking changes no content.
             call("munlockall", unsafe { libc::munlockall() })?;
             old.check_all("old page")?;
@@ -35,6 +42,30 @@ pub(crate) fn run(options: &Options) -> Checked {
             }
         }
     })
+}
+
+/// Locks the first part of a mapping, unmaps the rest, and has the first part grow: where the rest was, or elsewhere
+/// when something lies there by then.
+fn grow_locked(random: &mut Random) -> Checked {
+    let mut segment = Segment::new(2 + random.below(100), random)?;
+    let pages = segment.pages.len();
+    let kept = 1 + random.below(pages - 1);
+    // Time to be swapped out.
+    std::thread::sleep(Duration::from_millis(random.below(8) as u64));
+    // SAFETY: the range is the segment's own.
+    let locked = unsafe { libc::mlock(segment.start.cast(), kept * PAGE_BYTES) };
+    call("mlock", locked)?;
+    // SAFETY: what is unmapped is the segment's own, and its model forgets it.
+    unsafe { unmap_raw(segment.page(kept), pages - kept) }?;
+    segment.pages.truncate(kept);
+    let blocker = match random.below(2) {
+        0 => None,
+        _ => Some(Segment::new(pages - kept, random)?),
+    };
+    segment.resize(pages + random.below(64), libc::MREMAP_MAYMOVE, random)?;
+    segment.check_all("locked mapping that has grown")?;
+    segment.unmap()?;
+    blocker.map_or(Ok(()), Segment::unmap)
 }
 
 fn lock_all() -> Checked {

@@ -39,6 +39,16 @@ impl Files {
             _reader: reader,
         })
     }
+
+    /// To be read from.
+    pub(crate) fn zero(&self) -> i32 {
+        self.zero.as_raw_fd()
+    }
+
+    /// To be written to.
+    pub(crate) fn pipe(&self) -> i32 {
+        self.pipe.as_raw_fd()
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -81,11 +91,11 @@ pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) 
         .clone()
         .try_for_each(|index| segment.check("read-only page", index))?;
     // SAFETY: the page is this thread's own, and the kernel must refuse to write it.
-    let read = unsafe { libc::read(files.zero.as_raw_fd(), buffer.cast(), 8) };
+    let read = unsafe { libc::read(files.zero(), buffer.cast(), 8) };
     refused("read into a read-only page", read)?;
     protect(buffer, count, libc::PROT_NONE)?;
     // SAFETY: as above; the kernel must refuse to read it.
-    let written = unsafe { libc::write(files.pipe.as_raw_fd(), buffer.cast(), 8) };
+    let written = unsafe { libc::write(files.pipe(), buffer.cast(), 8) };
     refused("write from an inaccessible page", written)?;
     if random.below(4) == 0 {
         std::thread::yield_now();
@@ -100,13 +110,13 @@ pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) 
     Ok(())
 }
 
-fn protect(start: *mut u64, pages: usize, protection: i32) -> Checked {
+pub(crate) fn protect(start: *mut u64, pages: usize, protection: i32) -> Checked {
     // SAFETY: the range is a part of a mapping of this thread, which accesses it accordingly.
     let result = unsafe { libc::mprotect(start.cast(), pages * PAGE_BYTES, protection) };
     call("mprotect", result).map(drop)
 }
 
-fn refused(what: &'static str, result: isize) -> Checked {
+pub(crate) fn refused(what: &'static str, result: isize) -> Checked {
     let error = std::io::Error::last_os_error();
     match (result, error.raw_os_error()) {
         (-1, Some(libc::EFAULT)) => Ok(()),

@@ -163,7 +163,7 @@ impl Segment {
         Ok(())
     }
 
-    fn resize(&mut self, pages: usize, flags: i32, random: &mut Random) -> Checked {
+    pub(crate) fn resize(&mut self, pages: usize, flags: i32, random: &mut Random) -> Checked {
         for index in pages..self.pages.len() {
             self.check("page before a shrink", index)?;
         }

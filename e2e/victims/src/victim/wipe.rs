@@ -6,7 +6,8 @@
 use crate::content::{PAGE_BYTES, Random};
 use crate::pages::Pages;
 use crate::run::{Child, Options};
-use crate::wrong::{Checked, call};
+use crate::victim::doors::{self, Door};
+use crate::wrong::Checked;
 
 /// Pages that are checked and rewritten in a go.
 const STIR_PAGES: usize = 64;
@@ -17,15 +18,16 @@ pub(crate) fn run(options: &Options) -> Checked {
         let mut random = options.random(thread, 21);
         let part = options.pages_per_thread() / 4;
         let mut early = Pages::new(part, options.tag(thread) ^ 1)?;
-        advise(&early, libc::MADV_WIPEONFORK)?;
+        advise(&early, Door::Madvise, libc::MADV_WIPEONFORK)?;
         (0..early.len()).for_each(|index| early.rewrite(index));
         let mut kept = Pages::filled(part * 2, options.tag(thread))?;
         loop {
             let mut late = Pages::filled(part, random.next())?;
             kept.stir("page beside", &mut random, STIR_PAGES)?;
-            advise(&late, libc::MADV_WIPEONFORK)?;
+            let door = Door::ALL[random.below(Door::ALL.len())];
+            advise(&late, door, libc::MADV_WIPEONFORK)?;
             wiped_in_a_child(&mut [&mut early, &mut late], &mut kept, &mut random)?;
-            advise(&late, libc::MADV_KEEPONFORK)?;
+            advise(&late, door, libc::MADV_KEEPONFORK)?;
             let child = Child::fork(|| late.check_all("page that a child keeps after all"))?;
             late.stir("page of the parent", &mut random, STIR_PAGES)?;
             child.wait()?;
@@ -37,13 +39,9 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-fn advise(pages: &Pages, advice: i32) -> Checked {
-    let (start, bytes) = (pages.mapping.page(0), pages.len() * PAGE_BYTES);
-    // SAFETY: the mapping is this thread's own; the advice changes nothing in this process.
-    call("madvise(WIPEONFORK)", unsafe {
-        libc::madvise(start.cast(), bytes, advice)
-    })
-    .map(drop)
+fn advise(pages: &Pages, door: Door, advice: i32) -> Checked {
+    let start = pages.mapping.page(0).cast();
+    doors::advise(door, start, pages.len() * PAGE_BYTES, advice)
 }
 
 /// The child writes to the zeros that it finds, the parent to what it has.

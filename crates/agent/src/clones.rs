@@ -1,0 +1,357 @@
+//! `_Fork`, `clone` and `syscall`: what makes a child without the hooks of fork, so that it gets an agent all the same.
+//!
+//! Only calls that make a child with memory of its own are of interest. Those go through the hooks as fork does; every
+//! other call jumps on to libc with its registers as they were. glibc's own fork uses its own `_Fork`, not this one, so
+//! no hook runs twice. Program threads only; also in signal handlers, from which `_Fork` may be called.
+//!
+//! Not covered: a child of the bare instruction, one with a stack of its own by `syscall`, and the rare CLONE_VFORK and
+//! CLONE_SETTLS without CLONE_VM. The pager serves those without an agent, see ARCHITECTURE.md, Forks.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::alone;
+use crate::fork;
+use crate::kernel::{EFAULT, ENOSYS, call};
+use crate::libc;
+use crate::raw;
+use crate::sandbox;
+use crate::state::STATE;
+
+const CLONE_VM: usize = 0x100;
+const CLONE_VFORK: usize = 0x4000;
+const CLONE_SETTLS: usize = 0x8_0000;
+/// With any of these the call goes by untouched.
+const UNTOUCHED: usize = CLONE_VM | CLONE_VFORK | CLONE_SETTLS;
+const SIGCHLD: usize = 17;
+/// Fields of `clone_args`, and the bytes of its first version.
+const CLONE_ARGS_FLAGS: usize = 0;
+const CLONE_ARGS_STACK: usize = 40;
+const CLONE_ARGS_BYTES_LEAST: usize = 64;
+
+/// The six registers of a call, and the word behind its return address.
+type Arguments = [usize; 7];
+
+/// What becomes of a call.
+#[repr(C)]
+struct Verdict {
+    /// Where it jumps to; 0 if it has been carried out.
+    onward: usize,
+    /// What it returns in that case.
+    returned: isize,
+}
+
+/// Where `syscall` jumps to. In `.data`, as everything of the agent.
+#[unsafe(link_section = ".data")]
+static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(plain_syscall as *mut ());
+
+/// Looks the calls of libc up. Called by the constructor; whoever comes before it is served all the same.
+pub fn find() {
+    find_next(&STATE.libc_clone, c"clone");
+    find_next(&STATE.libc_fork, c"_Fork");
+    if let Some(next) = libc::next_symbol(c"syscall") {
+        NEXT_SYSCALL.store(
+            core::ptr::with_exposed_provenance_mut(next),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+fn find_next(word: &AtomicUsize, name: &CStr) -> Option<usize> {
+    let known = word.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let found = libc::next_symbol(name)?;
+    word.store(found, Ordering::Relaxed);
+    Some(found)
+}
+
+/// Runs what makes a child between the hooks. In the child it returns on a copy of the stack.
+fn with_hooks(make: impl FnOnce() -> isize) -> isize {
+    fork::prepare();
+    let returned = make();
+    if returned == 0 {
+        fork::child();
+    } else {
+        fork::parent();
+    }
+    returned
+}
+
+fn failed(errno: c_int) -> isize {
+    libc::set_errno(errno);
+    -1
+}
+
+/// libc's `_Fork`: fork without the handlers of `pthread_atfork`, but for those of the agent.
+///
+/// # Safety
+/// As for _Fork(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    type Fork = unsafe extern "C" fn() -> c_int;
+    let Some(next) = find_next(&STATE.libc_fork, c"_Fork") else {
+        libc::set_errno(ENOSYS);
+        return -1;
+    };
+    // SAFETY: the address is that of libc's _Fork, which has this type.
+    let pid = with_hooks(|| unsafe { core::mem::transmute::<usize, Fork>(next)() } as isize);
+    i32::try_from(pid).unwrap_or(-1)
+}
+
+/// libc's `clone`, `int clone(fn, stack, flags, argument, parent_tid, tls, child_tid)`.
+///
+/// # Safety
+/// As for clone(2).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone() {
+    naked_asm!(
+        "push qword ptr [rsp + 8]",
+        "push r9",
+        "push r8",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "mov rdi, rsp",
+        "call {judge}",
+        "mov r11, rax",
+        "mov rax, rdx",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop r8",
+        "pop r9",
+        "lea rsp, [rsp + 8]",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        "2:",
+        "ret",
+        judge = sym judge_clone,
+    )
+}
+
+/// The other name of `clone`.
+///
+/// # Safety
+/// As for clone(2).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __clone() {
+    naked_asm!("jmp {clone}", clone = sym clone)
+}
+
+/// libc's `syscall`, `long syscall(number, ...)`.
+///
+/// # Safety
+/// As for syscall(2).
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rdi, {clone}",
+        "je 3f",
+        "cmp rdi, {fork}",
+        "je 3f",
+        "cmp rdi, {clone3}",
+        "je 3f",
+        "cmp rdi, {unshare}",
+        "je 3f",
+        "cmp rdi, {setns}",
+        "je 3f",
+        "cmp rdi, {seccomp}",
+        "je 3f",
+        "jmp qword ptr [rip + {next}]",
+        "3:",
+        "push qword ptr [rsp + 8]",
+        "push r9",
+        "push r8",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "mov rdi, rsp",
+        "call {judge}",
+        "mov r11, rax",
+        "mov rax, rdx",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop r8",
+        "pop r9",
+        "lea rsp, [rsp + 8]",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        "2:",
+        "ret",
+        clone = const call::CLONE,
+        fork = const call::FORK,
+        clone3 = const call::CLONE3,
+        unshare = const call::UNSHARE,
+        setns = const call::SETNS,
+        seccomp = const call::SECCOMP,
+        next = sym NEXT_SYSCALL,
+        judge = sym judge_syscall,
+    )
+}
+
+/// What libc's `syscall` does, for calls before the constructor.
+#[unsafe(naked)]
+extern "C" fn plain_syscall() {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2:",
+        "push rax",
+        "mov edi, eax",
+        "neg edi",
+        "call {set_errno}",
+        "pop rcx",
+        "mov rax, -1",
+        "ret",
+        set_errno = sym set_errno,
+    )
+}
+
+extern "C" fn set_errno(errno: c_int) {
+    libc::set_errno(errno);
+}
+
+/// What a child of `clone` is to run. On the stack of its parent, of which the child has a copy.
+#[repr(C)]
+struct Routine {
+    routine: extern "C" fn(usize) -> c_int,
+    argument: usize,
+}
+
+extern "C" fn judge_clone(arguments: &Arguments) -> Verdict {
+    type Entry = extern "C" fn(&Routine) -> c_int;
+    type Clone =
+        unsafe extern "C" fn(Entry, usize, c_int, *const Routine, usize, usize, usize) -> c_int;
+    let [routine, stack, flags, argument, parent_tid, tls, child_tid] = *arguments;
+    let Some(next) = find_next(&STATE.libc_clone, c"clone") else {
+        return done(failed(ENOSYS));
+    };
+    if flags & UNTOUCHED != 0 || routine == 0 || stack == 0 {
+        return onward(next);
+    }
+    // SAFETY: the program gave the address as a function of this type.
+    let routine = unsafe { core::mem::transmute::<usize, extern "C" fn(usize) -> c_int>(routine) };
+    let routine = Routine { routine, argument };
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "flags are an int"
+    )]
+    let flags = flags as c_int;
+    fork::prepare();
+    // SAFETY: the address is that of libc's clone; its arguments are the program's, but for what the child runs first.
+    let pid = unsafe {
+        core::mem::transmute::<usize, Clone>(next)(
+            begin_child,
+            stack,
+            flags,
+            &raw const routine,
+            parent_tid,
+            tls,
+            child_tid,
+        )
+    };
+    fork::parent();
+    done(pid as isize)
+}
+
+/// First code of a child of `clone`. What it returns is the child's exit status.
+extern "C" fn begin_child(routine: &Routine) -> c_int {
+    fork::child();
+    (routine.routine)(routine.argument)
+}
+
+extern "C" fn judge_syscall(arguments: &Arguments) -> Verdict {
+    let [number, a, b, c, d, e, f] = *arguments;
+    let (flags, stack) = match number {
+        call::SECCOMP => return returned(sandbox::seccomp([a, b, c, d, e, f])),
+        call::UNSHARE | call::SETNS => return returned(alone::carry_out([number, a, b])),
+        call::FORK => (SIGCHLD, 0),
+        call::CLONE => (a, b),
+        // What the kernel would refuse is refused by the kernel.
+        _ => clone_args(a, b).unwrap_or((UNTOUCHED, 0)),
+    };
+    // With a stack of its own the child would return to an address that is not on it.
+    if flags & UNTOUCHED != 0 || stack != 0 {
+        return onward(NEXT_SYSCALL.load(Ordering::Relaxed).addr());
+    }
+    // SAFETY: the program asked for exactly this call, and the child goes on with a copy of this stack.
+    let made = with_hooks(|| unsafe { raw::syscall6(number, [a, b, c, d, e, f]) });
+    returned(made)
+}
+
+/// What the kernel returned, as `syscall` returns it.
+fn returned(value: isize) -> Verdict {
+    match raw::result(value) {
+        Ok(_) => done(value),
+        Err(errno) => done(failed(errno)),
+    }
+}
+
+/// Flags and stack of a `clone_args`, if the kernel could read it.
+fn clone_args(address: usize, bytes: usize) -> Option<(usize, usize)> {
+    if bytes < CLONE_ARGS_BYTES_LEAST {
+        return None;
+    }
+    let [flags, stack] = [CLONE_ARGS_FLAGS, CLONE_ARGS_STACK].map(|field| {
+        let field = address.wrapping_add(field);
+        is_readable(field).then(|| {
+            // SAFETY: the kernel has just read a word there.
+            unsafe { core::ptr::with_exposed_provenance::<usize>(field).read_unaligned() }
+        })
+    });
+    Some((flags?, stack?))
+}
+
+/// Can a word be read? Asks the kernel, which answers where the program would be killed. Changes nothing: a mask that
+/// could be read is refused because of the impossible first argument.
+pub fn is_readable(address: usize) -> bool {
+    const NO_SUCH_HOW: usize = 99;
+    // SAFETY: the call fails in every case.
+    let asked = unsafe {
+        raw::syscall4(
+            call::RT_SIGPROCMASK,
+            NO_SUCH_HOW,
+            address,
+            0,
+            size_of::<u64>(),
+        )
+    };
+    address != 0 && raw::result(asked) != Err(EFAULT)
+}
+
+fn onward(address: usize) -> Verdict {
+    Verdict {
+        onward: address,
+        returned: 0,
+    }
+}
+
+fn done(returned: isize) -> Verdict {
+    Verdict {
+        onward: 0,
+        returned,
+    }
+}

@@ -1,0 +1,455 @@
+//! The functions of libc that start programs: where the agent's file cannot be seen, they do not ask for it.
+//!
+//! The loader complains on standard error of each library in LD_PRELOAD that it does not find, and the program would
+//! be heard to say so. After chroot, pivot_root or in another mount namespace the agent's file is not there. So each of
+//! these looks for it, and if it is gone takes it out of LD_PRELOAD for the program that is started: that one runs
+//! without an agent either way. Otherwise everything is passed on as it is. What starts programs from within libc
+//! (`system`, `popen`) or by the bare system call goes by.
+//!
+//! Program threads only; also in signal handlers, and in children of vfork, whose memory is their parent's: nothing is
+//! allocated, and the new environment lies on the stack.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::clones::is_readable;
+use crate::kernel::{ENOSYS, call};
+use crate::libc;
+use crate::state::STATE;
+
+/// Functions of libc.
+#[derive(Clone, Copy)]
+enum Next {
+    Execve,
+    Execvpe,
+    Fexecve,
+    Execveat,
+    Spawn,
+    Spawnp,
+}
+
+const NAMES: [&CStr; 6] = [
+    c"execve",
+    c"execvpe",
+    c"fexecve",
+    c"execveat",
+    c"posix_spawn",
+    c"posix_spawnp",
+];
+
+/// Their addresses; 0 until they are looked up.
+#[unsafe(link_section = ".data")]
+static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
+/// The name of the variable, and what comes before its value.
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Longest value that is changed.
+const PRELOAD_BYTES_MAX: usize = 1024;
+/// Most variables that an environment may have to be changed, and the steps in which room is made for them.
+const SMALL: usize = 128;
+const MEDIUM: usize = 1024;
+const LARGE: usize = 16 * 1024;
+
+/// Looks the functions up. Called by the constructor: later one may be called where nothing can be looked up.
+pub fn find() {
+    for (word, name) in NEXT.iter().zip(NAMES) {
+        word.store(libc::next_symbol(name).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// The address of libc's function, if it has one.
+fn next(which: Next) -> Option<usize> {
+    let word = NEXT.get(which as usize)?;
+    let known = word.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let found = libc::next_symbol(NAMES.get(which as usize)?)?;
+    word.store(found, Ordering::Relaxed);
+    Some(found)
+}
+
+fn no_such_function() -> c_int {
+    libc::set_errno(ENOSYS);
+    -1
+}
+
+/// libc's `execve`.
+///
+/// # Safety
+/// As for execve(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usize) -> c_int {
+    type Function = unsafe extern "C" fn(usize, usize, usize) -> c_int;
+    let Some(next) = next(Next::Execve) else {
+        return no_such_function();
+    };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let next = unsafe { core::mem::transmute::<usize, Function>(next) };
+    // SAFETY: the arguments are the program's, or say the same.
+    with_agent_or_without(environment, |environment| unsafe {
+        next(path, arguments, environment)
+    })
+}
+
+/// libc's `execv`.
+///
+/// # Safety
+/// As for exec(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: usize, arguments: usize) -> c_int {
+    // SAFETY: that is what execv is.
+    unsafe { execve(path, arguments, libc::environ()) }
+}
+
+/// libc's `execvpe`.
+///
+/// # Safety
+/// As for exec(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: usize, arguments: usize, environment: usize) -> c_int {
+    type Function = unsafe extern "C" fn(usize, usize, usize) -> c_int;
+    let Some(next) = next(Next::Execvpe) else {
+        return no_such_function();
+    };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let next = unsafe { core::mem::transmute::<usize, Function>(next) };
+    // SAFETY: the arguments are the program's, or say the same.
+    with_agent_or_without(environment, |environment| unsafe {
+        next(file, arguments, environment)
+    })
+}
+
+/// libc's `execvp`.
+///
+/// # Safety
+/// As for exec(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: usize, arguments: usize) -> c_int {
+    // SAFETY: that is what execvp is.
+    unsafe { execvpe(file, arguments, libc::environ()) }
+}
+
+/// libc's `fexecve`.
+///
+/// # Safety
+/// As for fexecve(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(descriptor: c_int, arguments: usize, environment: usize) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, usize, usize) -> c_int;
+    let Some(next) = next(Next::Fexecve) else {
+        return no_such_function();
+    };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let next = unsafe { core::mem::transmute::<usize, Function>(next) };
+    // SAFETY: the arguments are the program's, or say the same.
+    with_agent_or_without(environment, |environment| unsafe {
+        next(descriptor, arguments, environment)
+    })
+}
+
+/// libc's `execveat`.
+///
+/// # Safety
+/// As for execveat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: usize,
+    arguments: usize,
+    environment: usize,
+    flags: c_int,
+) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, usize, usize, usize, c_int) -> c_int;
+    let Some(next) = next(Next::Execveat) else {
+        return no_such_function();
+    };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let next = unsafe { core::mem::transmute::<usize, Function>(next) };
+    // SAFETY: the arguments are the program's, or say the same.
+    with_agent_or_without(environment, |environment| unsafe {
+        next(directory, path, arguments, environment, flags)
+    })
+}
+
+/// libc's `posix_spawn`.
+///
+/// # Safety
+/// As for posix_spawn(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: usize,
+    path: usize,
+    actions: usize,
+    attributes: usize,
+    arguments: usize,
+    environment: usize,
+) -> c_int {
+    let what = [pid, path, actions, attributes, arguments];
+    // SAFETY: the caller's promise.
+    unsafe { spawn(Next::Spawn, what, environment) }
+}
+
+/// libc's `posix_spawnp`.
+///
+/// # Safety
+/// As for posix_spawn(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: usize,
+    file: usize,
+    actions: usize,
+    attributes: usize,
+    arguments: usize,
+    environment: usize,
+) -> c_int {
+    let what = [pid, file, actions, attributes, arguments];
+    // SAFETY: the caller's promise.
+    unsafe { spawn(Next::Spawnp, what, environment) }
+}
+
+unsafe fn spawn(which: Next, what: [usize; 5], environment: usize) -> c_int {
+    type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
+    let Some(next) = next(which) else {
+        return ENOSYS;
+    };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let next = unsafe { core::mem::transmute::<usize, Function>(next) };
+    let [pid, file, actions, attributes, arguments] = what;
+    // SAFETY: the arguments are the program's, or say the same.
+    with_agent_or_without(environment, |environment| unsafe {
+        next(pid, file, actions, attributes, arguments, environment)
+    })
+}
+
+/// Defines a function that takes the program's arguments one by one, and calls `$to` with the address of the first of
+/// them. The registers are put below the rest of them, which the caller has on the stack, and the return address
+/// below all.
+macro_rules! list_arguments {
+    ($(#[$attribute:meta])* $name:ident, $to:path) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "pop r11",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push r11",
+                "call {to}",
+                "pop r11",
+                "lea rsp, [rsp + 40]",
+                "jmp r11",
+                to = sym $to,
+            )
+        }
+    };
+}
+
+list_arguments!(
+    /// libc's `execl`, `int execl(path, argument, ..., NULL)`.
+    ///
+    /// # Safety
+    /// As for exec(3).
+    execl,
+    execv
+);
+list_arguments!(
+    /// libc's `execlp`, `int execlp(file, argument, ..., NULL)`.
+    ///
+    /// # Safety
+    /// As for exec(3).
+    execlp,
+    execvp
+);
+list_arguments!(
+    /// libc's `execle`, `int execle(path, argument, ..., NULL, environment)`.
+    ///
+    /// # Safety
+    /// As for exec(3).
+    execle,
+    execute_with_environment
+);
+
+/// `execle` with the address of its list: the environment comes behind it.
+unsafe extern "C" fn execute_with_environment(path: usize, arguments: usize) -> c_int {
+    let mut end = arguments;
+    // SAFETY: the caller of execle has ended the list with a null pointer and gone on with the environment.
+    let environment = unsafe {
+        while word_at(end) != 0 {
+            end = end.wrapping_add(size_of::<usize>());
+        }
+        word_at(end.wrapping_add(size_of::<usize>()))
+    };
+    // SAFETY: as for the caller.
+    unsafe { execve(path, arguments, environment) }
+}
+
+/// Does `start` with an environment, from which the agent is left out if its file is not there.
+fn with_agent_or_without(environment: usize, start: impl Fn(usize) -> c_int) -> c_int {
+    if is_agent_there() {
+        return start(environment);
+    }
+    let changed = find_preload(environment).and_then(|(at, count)| {
+        let mut value = [0; PRELOAD_BYTES_MAX];
+        let kept = without_agent(variable_at(environment, at), &mut value)?;
+        let new = if kept == 0 { 0 } else { value.as_ptr().addr() };
+        match count {
+            0..SMALL => Some(start_changed::<SMALL>(environment, at, new, &start)),
+            SMALL..MEDIUM => Some(start_changed::<MEDIUM>(environment, at, new, &start)),
+            MEDIUM..LARGE => Some(start_changed::<LARGE>(environment, at, new, &start)),
+            _ => None,
+        }
+    });
+    changed.unwrap_or_else(|| start(environment))
+}
+
+/// Can a program that is started now load the agent? True also where its path is not known.
+fn is_agent_there() -> bool {
+    const AT_FDCWD: usize = (-100_isize).cast_unsigned();
+    /// Bytes of a `stat`.
+    const STAT_WORDS: usize = 144 / 8;
+    let Some(path) = STATE.agent_path() else {
+        return true;
+    };
+    let mut stat = [0_u64; STAT_WORDS];
+    let arguments = [AT_FDCWD, path, stat.as_mut_ptr().addr(), 0, 0, 0];
+    // SAFETY: the words are as many as the kernel writes, and the path is a string.
+    unsafe { call(call::NEWFSTATAT, arguments) }.is_ok()
+}
+
+/// Where LD_PRELOAD is among the variables, and how many there are. None where there is none, or where the environment
+/// cannot be read: that is for the kernel to say.
+fn find_preload(environment: usize) -> Option<(usize, usize)> {
+    let (mut found, mut count) = (None, 0);
+    loop {
+        let variable = variable_at(environment, count);
+        if variable == 0 {
+            return found.map(|at| (at, count));
+        }
+        if variable == UNREADABLE || count > LARGE {
+            return None;
+        }
+        if found.is_none() && starts_with(variable, PRELOAD) {
+            found = Some(count);
+        }
+        count = count.wrapping_add(1);
+    }
+}
+
+/// In place of a variable that cannot be read.
+const UNREADABLE: usize = usize::MAX;
+
+fn variable_at(environment: usize, index: usize) -> usize {
+    let place = environment.wrapping_add(index.wrapping_mul(size_of::<usize>()));
+    if !is_readable(place) {
+        return UNREADABLE;
+    }
+    // SAFETY: the kernel has just read a word there.
+    unsafe { word_at(place) }
+}
+
+/// # Safety
+/// There is a word at `address`.
+unsafe fn word_at(address: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
+}
+
+fn starts_with(text: usize, prefix: &[u8]) -> bool {
+    let mut at = text;
+    prefix.iter().all(|byte| {
+        let is_same = is_readable_at_page(at, text) && byte_at(at) == *byte;
+        at = at.wrapping_add(1);
+        is_same
+    })
+}
+
+/// Can the byte be read? Asked at the beginning of a text, and for each page that it goes on to.
+fn is_readable_at_page(address: usize, start: usize) -> bool {
+    const PAGE_BYTES: usize = crate::kernel::PAGE_BYTES;
+    // A word that begins here may go on in a page that is not there.
+    let word = address & !(size_of::<usize>() - 1);
+    (address != start && !address.is_multiple_of(PAGE_BYTES)) || is_readable(word)
+}
+
+/// The byte at an address that can be read.
+fn byte_at(address: usize) -> u8 {
+    // SAFETY: the callers have asked the kernel for its page.
+    unsafe { core::ptr::with_exposed_provenance::<u8>(address).read() }
+}
+
+/// Writes an LD_PRELOAD without the agent to `value`, with a zero at the end. Returns how many libraries are left;
+/// None if the agent is not among them, or there is no room.
+fn without_agent(variable: usize, value: &mut [u8; PRELOAD_BYTES_MAX]) -> Option<usize> {
+    let mut text = [0; PRELOAD_BYTES_MAX];
+    let mut bytes = 0_usize;
+    loop {
+        let at = variable.wrapping_add(bytes);
+        let place = text.get_mut(bytes)?;
+        if !is_readable_at_page(at, variable) {
+            return None;
+        }
+        *place = byte_at(at);
+        if *place == 0 {
+            break;
+        }
+        bytes = bytes.wrapping_add(1);
+    }
+    let list = text.get(PRELOAD.len()..bytes)?;
+    let mut written = PRELOAD.len();
+    value.get_mut(..written)?.copy_from_slice(PRELOAD);
+    let (mut kept, mut had_agent) = (0_usize, false);
+    for name in list.split(|byte| matches!(byte, b':' | b' ')) {
+        if STATE.is_agent_path(name) {
+            had_agent = true;
+        } else if !name.is_empty() {
+            if kept > 0 {
+                *value.get_mut(written)? = b':';
+                written = written.wrapping_add(1);
+            }
+            let end = written.wrapping_add(name.len());
+            value.get_mut(written..end)?.copy_from_slice(name);
+            written = end;
+            kept = kept.wrapping_add(1);
+        }
+    }
+    *value.get_mut(written)? = 0;
+    had_agent.then_some(kept)
+}
+
+/// Does `start` with a copy of an environment of less than `ROOM` variables, in which the one at `at` is `new`, or is
+/// left out where that is 0.
+#[inline(never)]
+fn start_changed<const ROOM: usize>(
+    environment: usize,
+    at: usize,
+    new: usize,
+    start: &impl Fn(usize) -> c_int,
+) -> c_int {
+    let mut changed = [0_usize; ROOM];
+    let (mut index, mut places) = (0_usize, changed.iter_mut());
+    loop {
+        let variable = if index == at {
+            new
+        } else {
+            // SAFETY: the environment was read to its end just before.
+            unsafe { word_at(environment.wrapping_add(index.wrapping_mul(size_of::<usize>()))) }
+        };
+        if index != at && variable == 0 {
+            break;
+        }
+        if variable != 0
+            && let Some(place) = places.next()
+        {
+            *place = variable;
+        }
+        index = index.wrapping_add(1);
+    }
+    start(changed.as_ptr().addr())
+}

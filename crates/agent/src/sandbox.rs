@@ -1,0 +1,83 @@
+//! `prctl` and `syscall` where they install a seccomp filter of the program's own: vswap's comes first.
+//!
+//! A filter confines whoever the calling thread makes from then on, and no filter can be given to all threads any more
+//! once one of them has its own. So the pager is asked to install its filter before, while that can be done; the
+//! agent's thread has left the program's thread long ago, and is not confined. Afterwards nobody can be sent to the
+//! pager who is not: children get no agent, as if the bare instruction had made them, and the agent does not step
+//! aside. A filter for all threads (TSYNC) is for the agent too; nothing is prepared for that one.
+//!
+//! Program threads only.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use crate::fork;
+use crate::kernel::{block_signals, call, restore_signals};
+use crate::libc;
+use crate::raw;
+use crate::ring::hello;
+use crate::state::STATE;
+
+const PR_SET_SECCOMP: usize = 22;
+const SECCOMP_MODE_FILTER: usize = 2;
+const SECCOMP_SET_MODE_FILTER: usize = 1;
+const SECCOMP_FILTER_FLAG_TSYNC: usize = 1;
+/// A process has one listener at the most, so the program's would be refused behind vswap's.
+const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
+
+/// libc's `prctl`, `int prctl(option, ...)`.
+///
+/// # Safety
+/// As for prctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let option = option.cast_unsigned() as usize;
+    // SAFETY: the program asked for exactly this call.
+    let make = || unsafe { raw::syscall5(call::PRCTL, option, a, b, c, d) };
+    let returned = if option == PR_SET_SECCOMP && a == SECCOMP_MODE_FILTER && b != 0 {
+        install(0, make)
+    } else {
+        make()
+    };
+    match raw::result(returned) {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            reason = "prctl returns an int"
+        )]
+        Ok(value) => value as c_int,
+        Err(errno) => {
+            libc::set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// The call seccomp. Returns what the kernel returned.
+pub fn seccomp(arguments: [usize; 6]) -> isize {
+    let [operation, flags, program, ..] = arguments;
+    // SAFETY: the program asked for exactly this call.
+    let make = || unsafe { raw::syscall6(call::SECCOMP, arguments) };
+    // To name no program is how the kernel is asked what it knows.
+    if operation == SECCOMP_SET_MODE_FILTER && program != 0 {
+        install(flags, make)
+    } else {
+        make()
+    }
+}
+
+fn install(flags: usize, make: impl FnOnce() -> isize) -> isize {
+    if flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER) == 0 {
+        let signals = block_signals();
+        fork::lock();
+        fork::tell(hello::FILTER);
+        fork::unlock();
+        restore_signals(signals);
+    }
+    let before = STATE.sandboxed.swap(1, Ordering::SeqCst);
+    let returned = make();
+    if raw::result(returned).is_err() {
+        STATE.sandboxed.store(before, Ordering::SeqCst);
+    }
+    returned
+}

@@ -1,0 +1,104 @@
+//! `dl_iterate_phdr`, which leaves the agent out, so that a program sees the libraries in the order that it was built
+//! with.
+//!
+//! Programs built with AddressSanitizer look with it whether the sanitizer's library is the first, and do not start if
+//! it is not: some of what it replaces would be used before it is ready. The agent defines none of that, so being
+//! first it does no harm. Everything else is passed on as it is. Nobody misses the agent: no exception passes through
+//! it, and debuggers look elsewhere. Program threads only; takes no lock of its own.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use crate::libc;
+use crate::state::STATE;
+
+/// Called for each library with what is known of it, how long that is, and the caller's word.
+type Visitor = unsafe extern "C" fn(*const Library, usize, *mut c_void) -> c_int;
+type Iterate = unsafe extern "C" fn(Visitor, *mut c_void) -> c_int;
+
+/// The first fields of `dl_phdr_info`.
+#[repr(C)]
+pub struct Library {
+    /// What is added to addresses in the file.
+    base: usize,
+    /// Its path, as the loader was told it.
+    name: *const c_char,
+}
+
+/// The caller's visitor and word.
+struct Caller {
+    visitor: Visitor,
+    word: *mut c_void,
+}
+
+unsafe extern "C" {
+    /// The start of this library in memory; the linker defines it.
+    static __ehdr_start: u8;
+}
+
+/// libc's `dl_iterate_phdr`, less the agent.
+///
+/// # Safety
+/// As for dl_iterate_phdr(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dl_iterate_phdr(visitor: Visitor, word: *mut c_void) -> c_int {
+    let Some(iterate) = next() else {
+        // No library at all, as in a static program that knows of none.
+        return 0;
+    };
+    let mut caller = Caller { visitor, word };
+    // SAFETY: the address is that of libc's function, which has this type.
+    let iterate = unsafe { core::mem::transmute::<usize, Iterate>(iterate) };
+    // SAFETY: `visit` is called during this call alone, while `caller` lives.
+    unsafe { iterate(visit, (&raw mut caller).cast()) }
+}
+
+/// Libraries may ask before the constructor has run.
+fn next() -> Option<usize> {
+    let known = STATE.dl_iterate_phdr.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let found = libc::next_symbol(c"dl_iterate_phdr")?;
+    STATE.dl_iterate_phdr.store(found, Ordering::Relaxed);
+    Some(found)
+}
+
+/// Looks libc's function up: later it may be called where nothing can be looked up.
+pub fn look_up() {
+    next();
+}
+
+/// Keeps the path of the agent's own file. Called by the constructor.
+pub fn remember_path() {
+    if let Some(iterate) = next() {
+        // SAFETY: the address is that of libc's function, which has this type.
+        let iterate = unsafe { core::mem::transmute::<usize, Iterate>(iterate) };
+        // SAFETY: `remember` takes what libc passes, and no word of the caller's.
+        unsafe { iterate(remember, core::ptr::null_mut()) };
+    }
+}
+
+unsafe extern "C" fn remember(library: *const Library, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: libc passes what it knows of a library.
+    let (base, name) = unsafe { ((*library).base, (*library).name) };
+    if base != (&raw const __ehdr_start).addr() || name.is_null() {
+        return 0;
+    }
+    // SAFETY: the name of a library is a string.
+    STATE.remember_agent_path(unsafe { CStr::from_ptr(name) }.to_bytes());
+    1
+}
+
+unsafe extern "C" fn visit(library: *const Library, bytes: usize, caller: *mut c_void) -> c_int {
+    // SAFETY: libc passes what it knows of a library, which is as long as it says and starts with the base.
+    let base = unsafe { (*library).base };
+    if base == (&raw const __ehdr_start).addr() {
+        return 0;
+    }
+    // SAFETY: the word that was passed on is the caller's record, and the rest is as libc's.
+    unsafe {
+        let caller = &*caller.cast::<Caller>();
+        (caller.visitor)(library, bytes, caller.word)
+    }
+}

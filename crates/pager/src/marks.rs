@@ -1,0 +1,127 @@
+//! Marks: how it is found out that content was discarded without an event.
+//!
+//! The kernel tells of MADV_DONTNEED by an event, but not of MADV_GUARD_INSTALL and MADV_WIPEONFORK. Both stop at the
+//! filter where they are system calls. A ring (IORING_OP_MADVISE) passes by it. So from the moment at which a process
+//! makes a ring, each of its pages that is out gets a marker in its place of the page table: UFFDIO_WRITEPROTECT
+//! writes one where there is no page. The agent does so right after it has moved pages; what it could not mark, because
+//! an event was unread, is marked a little later. What discards content takes the marker along; mprotect, mremap and
+//! fork keep it, and a child does not get it for memory that it does not inherit. A page that is to be brought back,
+//! and whose marker is gone, holds zeros.
+//!
+//! Other processes do without: each marker costs a system call for every run of pages that leaves.
+//!
+//! With the space lock held.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::kernel::clock;
+use crate::kernel::pagemap::{Query, category};
+use crate::kernel::uffd::UffdError;
+use vswap_sys::task;
+
+use crate::core::Core;
+use crate::events;
+use crate::run::{PAGE_BYTES, runs_of};
+use crate::space::{Process, Space, State};
+use crate::words::{PageState, PageWord};
+
+/// Pause while the kernel puts markers off because a layout event is unread, and how often it is tried again.
+const PACE: Duration = Duration::from_micros(50);
+const TRIES: u32 = 10_000;
+
+/// The process has a ring, or is about to make one: from now on its pages are marked, and those that are out before it
+/// goes on. The caller does not hold the lock.
+pub fn begin(space: &Space) {
+    if space.marks.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for _ in 0..TRIES {
+        if place_all(space, &mut space.lock_thawed()).is_empty() {
+            return;
+        }
+        // Without the lock: somebody has to read the event.
+        clock::sleep(PACE);
+    }
+}
+
+fn place_all(space: &Space, state: &mut State) -> Vec<u64> {
+    let words = state.layout.words.iter(0..u64::MAX / PAGE_BYTES);
+    let is_out = |(_, word): &(u64, PageWord)| matches!(word.state(), PageState::Swapped(_));
+    let out: Vec<u64> = words.filter(is_out).map(|(page, _)| page).collect();
+    place(space, state, &out)
+}
+
+/// Before the space's memory is moved out for the first time: did the process make a ring before its calls stopped?
+pub fn look_for_rings(space: &Space, process: &Process) {
+    if task::has_ring(process.pid) {
+        begin(space);
+    }
+}
+
+/// Marks those of `pages`, in address order, that are out. Returns those for which an event was in the way.
+pub fn place(space: &Space, state: &mut State, pages: &[u64]) -> Vec<u64> {
+    let mut refused = Vec::new();
+    if !space.marks.load(Ordering::Acquire) {
+        return refused;
+    }
+    let words = &mut state.layout.words;
+    let unmarked = |page: &u64| {
+        let word = words.get(*page);
+        matches!(word.state(), PageState::Swapped(_)) && !word.is_marked()
+    };
+    let unmarked: Vec<u64> = pages.iter().copied().filter(unmarked).collect();
+    for run in runs_of(unmarked.into_iter()) {
+        let first = run.address() / PAGE_BYTES;
+        let run_pages = first..first + run.pages;
+        match space
+            .uffd
+            .write_protect(run.address(), run.pages * PAGE_BYTES)
+        {
+            Ok(()) => run_pages.for_each(|page| {
+                words.set(page, words.get(page).with_mark(true));
+            }),
+            Err(UffdError::Again { .. }) => refused.extend(run_pages),
+            // The mapping has gone, or the run reaches over the end of one: what is not marked is believed.
+            Err(_) => {}
+        }
+    }
+    refused
+}
+
+/// The kernel has moved all page table entries of a range to the agent's place: the markers there are gone.
+pub fn forget(state: &mut State, range: Range<u64>) {
+    let words = &mut state.layout.words;
+    let marked: Vec<(u64, PageWord)> = words
+        .iter(range)
+        .filter(|(_, word)| word.is_marked())
+        .collect();
+    for (page, word) in marked {
+        words.set(page, word.with_mark(false));
+    }
+}
+
+/// Of neighbouring pages, drops the words of those that were marked and are not any more: they hold zeros, or guard
+/// their place. Returns how many from the first on still hold what the words say.
+pub fn drop_discarded(core: &Core, space: &Space, state: &mut State, pages: Range<u64>) -> u64 {
+    let words = &state.layout.words;
+    if !words.iter(pages.clone()).any(|(_, word)| word.is_marked()) {
+        return pages.end - pages.start;
+    }
+    let markers = Query {
+        all_of: category::SWAPPED,
+        none_of: category::WRITTEN,
+        ..Query::default()
+    };
+    // Where it cannot be asked the words are believed.
+    let Some(there) = events::pages_of(space, pages.clone(), &markers) else {
+        return pages.end - pages.start;
+    };
+    let is_gone = |page: &u64| words.get(*page).is_marked() && there.binary_search(page).is_err();
+    let gone: Vec<u64> = pages.clone().filter(is_gone).collect();
+    for page in &gone {
+        core.put_word(state.layout.words.set(*page, PageWord::PLAIN));
+    }
+    gone.first().map_or(pages.end, |first| *first) - pages.start
+}

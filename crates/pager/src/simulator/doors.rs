@@ -1,0 +1,261 @@
+//! The other ways to ask about a simulated process: page table, mappings, memory, and its end.
+//!
+//! A process has the number `FIRST_PID` and its address space's more: no real process can have it.
+
+/// The process of the first address space.
+pub const FIRST_PID: u32 = 4_000_000_000;
+/// The agent's thread of the first address space.
+pub const FIRST_AGENT: i32 = 1_900_000_000;
+
+/// The address space of a process.
+fn memory_of(pid: u32) -> usize {
+    (pid - FIRST_PID) as usize
+}
+
+/// As `vswap_sys::pagemap`.
+pub mod pagemap {
+    pub use vswap_sys::pagemap::{PagemapError, Query, Region, Scan, category};
+
+    use crate::run::PAGE_BYTES;
+    use crate::simulator::actors::{self, world};
+    use crate::simulator::memory::Pte;
+
+    /// The page table of a process.
+    #[derive(Debug)]
+    pub struct Pagemap(usize);
+
+    impl Pagemap {
+        pub fn of(memory: usize) -> Pagemap {
+            Pagemap(memory)
+        }
+
+        pub fn open(_: u32) -> Result<Pagemap, PagemapError> {
+            Err(PagemapError::Gone)
+        }
+
+        pub fn scan(
+            &self,
+            start: u64,
+            end: u64,
+            query: &Query,
+            regions: &mut [Region],
+        ) -> Result<Scan, PagemapError> {
+            let (first, last) = (start / PAGE_BYTES, end / PAGE_BYTES);
+            actors::step("scan", first, last);
+            let found: Vec<u64> = world(|world| {
+                let pages = world.memories[self.0].pages.range(first..last);
+                let found = pages.filter(|(_, pte)| matches(query, categories(**pte)));
+                found.map(|(page, _)| *page).collect()
+            });
+            let mut used = 0;
+            for (pages, page) in (0..).zip(found) {
+                if pages == query.pages_max && pages > 0 {
+                    let walk_end = page * PAGE_BYTES;
+                    return Ok(Scan {
+                        regions: used,
+                        walk_end,
+                    });
+                }
+                let address = page * PAGE_BYTES;
+                if used > 0 && regions[used - 1].end == address {
+                    regions[used - 1].end += PAGE_BYTES;
+                } else if used < regions.len() {
+                    regions[used] = Region {
+                        start: address,
+                        end: address + PAGE_BYTES,
+                        categories: 0,
+                    };
+                    used += 1;
+                } else {
+                    return Ok(Scan {
+                        regions: used,
+                        walk_end: address,
+                    });
+                }
+            }
+            Ok(Scan {
+                regions: used,
+                walk_end: end,
+            })
+        }
+    }
+
+    fn categories(pte: Pte) -> u64 {
+        match pte {
+            Pte::Page { zero: true, .. } => category::PRESENT | category::PFNZERO,
+            Pte::Page { .. } => category::PRESENT,
+            Pte::Marker => category::SWAPPED,
+            Pte::Guard => category::SWAPPED | category::GUARD,
+        }
+    }
+
+    fn matches(query: &Query, categories: u64) -> bool {
+        categories & query.all_of == query.all_of
+            && categories & query.none_of == 0
+            && (query.any_of == 0 || categories & query.any_of != 0)
+    }
+}
+
+/// As `vswap_sys::procmap`.
+pub mod procmap {
+    use std::ops::Range;
+
+    pub use vswap_sys::procmap::Vma;
+
+    use crate::kernel::maps::MapsError;
+    use crate::run::PAGE_BYTES;
+    use crate::simulator::actors::{self, world};
+
+    /// The mappings of a process.
+    #[derive(Debug)]
+    pub struct ProcMap(usize);
+
+    impl ProcMap {
+        pub fn of(memory: usize) -> ProcMap {
+            ProcMap(memory)
+        }
+
+        pub fn open(_: u32) -> Result<ProcMap, MapsError> {
+            Err(MapsError::Gone)
+        }
+
+        pub fn mapped(&self, start: u64, end: u64) -> Result<Vec<Range<u64>>, MapsError> {
+            let (mut found, mut at) = (Vec::new(), start / PAGE_BYTES);
+            // Each query is true of its own moment.
+            while at < end / PAGE_BYTES {
+                actors::step("mapped", at, end / PAGE_BYTES);
+                let part = world(|world| {
+                    let parts = world.memories[self.0].parts(at..end / PAGE_BYTES);
+                    parts.first().map(|(part, _)| part.clone())
+                });
+                let Some(part) = part else { break };
+                at = part.end;
+                found.push(part.start * PAGE_BYTES..part.end * PAGE_BYTES);
+            }
+            Ok(found)
+        }
+
+        /// Nothing has a file.
+        pub fn not_anonymous(&self, _: u64, _: u64) -> Result<Vec<Range<u64>>, MapsError> {
+            Ok(Vec::new())
+        }
+
+        pub fn at(&self, address: u64) -> Option<Vma> {
+            actors::step("mapping at", address / PAGE_BYTES, 0);
+            let found = world(|world| world.memories[self.0].vma(address / PAGE_BYTES));
+            found.map(|(range, vma)| Vma {
+                start: range.start * PAGE_BYTES,
+                end: range.end * PAGE_BYTES,
+                writable: vma.writable,
+                executable: false,
+                anonymous: true,
+            })
+        }
+    }
+
+    /// Nothing is locked.
+    pub fn holds_memory(_: u32) -> bool {
+        false
+    }
+}
+
+/// As `vswap_sys::maps`.
+pub mod maps {
+    use std::io::Write;
+
+    pub use vswap_sys::maps::{Mapping, MapsError, parse, parse_vm_flags};
+
+    use crate::run::PAGE_BYTES;
+    use crate::simulator::actors::{self, world};
+    use crate::simulator::memory::OWN;
+
+    pub fn read(pid: u32, text: &mut Vec<u8>) -> Result<(), MapsError> {
+        actors::step("maps", 0, 0);
+        text.clear();
+        world(|world| {
+            let memory = &world.memories[super::memory_of(pid)];
+            if memory.gone {
+                return Err(MapsError::Gone);
+            }
+            for (start, vma) in &memory.vmas {
+                // The agent's memory is shared, so that nobody takes it for the program's.
+                let kind = if OWN.contains(start) { "s" } else { "p" };
+                let write = if vma.writable { "w" } else { "-" };
+                let (start, end) = (start * PAGE_BYTES, vma.end * PAGE_BYTES);
+                let line = writeln!(text, "{start:x}-{end:x} r{write}-{kind} 00000000 00:00 0 ");
+                line.expect("a vector takes everything");
+            }
+            Ok(())
+        })
+    }
+
+    pub fn read_smaps(_: u32, text: &mut Vec<u8>) -> Result<(), MapsError> {
+        text.clear();
+        Ok(())
+    }
+}
+
+/// As `vswap_sys::process`.
+pub mod process {
+    use vswap_engine::Page;
+    pub use vswap_sys::process::{LocalSpan, ReadError, RemoteSpan};
+
+    use crate::run::PAGE_BYTES;
+    use crate::simulator::actors::{self, world};
+    use crate::simulator::memory::Pte;
+    use crate::simulator::uffd::write_tag;
+
+    /// The pager gives up: it must not come to that.
+    pub fn kill(_: u32) -> Result<(), ReadError> {
+        actors::fail("the pager has stopped the process")
+    }
+
+    /// # Safety
+    /// As for `vswap_sys::process::read_memory`; besides, each local span is a page.
+    pub unsafe fn read_memory(
+        pid: u32,
+        remote: &[RemoteSpan],
+        local: &[LocalSpan],
+    ) -> Result<usize, ReadError> {
+        actors::step("read memory", 0, 0);
+        let pages = remote.iter().flat_map(|span| {
+            let first = span.address / PAGE_BYTES;
+            first..first + span.bytes as u64 / PAGE_BYTES
+        });
+        world(|world| {
+            let memory = &world.memories[super::memory_of(pid)];
+            if memory.gone {
+                return Err(ReadError::Gone);
+            }
+            let mut done = 0;
+            for (page, span) in pages.zip(local) {
+                let tag = match memory.pages.get(&page) {
+                    Some(Pte::Page { tag, .. }) => *tag,
+                    _ => 0,
+                };
+                // SAFETY: the span is a page that the caller holds alone.
+                write_tag(unsafe { &mut *span.pointer.cast::<Page>() }, tag);
+                done += span.bytes;
+            }
+            Ok(done)
+        })
+    }
+}
+
+/// As `vswap_sys::futex`: whoever waits looks again after a while.
+pub mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use crate::simulator::actors;
+
+    /// How long a wait for the agent lasts at the most, in microseconds.
+    const LOOK_EVERY_US: u64 = 4;
+
+    pub fn wait(word: &AtomicU32, seen: u32, _: Option<Duration>) -> Result<(), ()> {
+        if word.load(Ordering::Acquire) == seen {
+            actors::wait_until_or(|| false, LOOK_EVERY_US);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! One simulation: a process begins, its plan is carried out while everything is moved out again and again, all ends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use vswap_engine::GroupId;
+
+use super::actors::{self, Stage, world};
+use super::clock;
+use super::memory::{Memory, PROGRAM, World};
+use super::plan::{Call, Plan};
+use super::program::{self, Thread};
+use super::random::Random;
+use super::uffd::Userfaultfd;
+use crate::config::{Codec, Config, Mapping, StoreConfig};
+use crate::core::Core;
+use crate::kin::Kin;
+use crate::layout::Layout;
+use crate::lifecycle;
+use crate::rules::Rule;
+use crate::space::Space;
+use crate::store::Store;
+
+/// Frames of the store: few, so that pages are compressed now and then.
+const FRAMES: u64 = 128;
+const POOL_BYTES: u64 = 64 << 20;
+const REAP_PACE: Duration = Duration::from_micros(50);
+const FIRST_TID: u32 = 1000;
+/// Readers of a run, however many processors there are.
+const READERS: usize = 2;
+
+/// What simulations need and can share: an engine that is empty between two of them.
+pub struct Lab {
+    store: Store,
+}
+
+impl Lab {
+    pub fn new() -> Lab {
+        let config = StoreConfig {
+            frames: FRAMES,
+            codec: Codec::Lz4,
+            pool_limit_bytes: POOL_BYTES,
+            checksums: true,
+            shared: false,
+        };
+        Lab {
+            store: Store::new(&config).expect("memory for a store"),
+        }
+    }
+
+    /// Carry out a plan in the schedule of a seed, perhaps without a rule: the steps it took, or what went wrong.
+    pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
+        let mut core = Core::new(config(seed), &self.store, GroupId::ROOT, None);
+        core.cpus = (0..READERS).collect();
+        let core = Arc::new(core);
+        let plan = plan.clone();
+        let mut memory = Memory::default();
+        let middle = PROGRAM.start + 24;
+        memory.map(PROGRAM.start..middle);
+        let kernel = World {
+            memories: vec![memory],
+            ..World::default()
+        };
+        let stage = Stage::new(seed, kernel, broken);
+        let steps = stage.play(move || begin(&core, &plan));
+        let left = self.store.status().swapped_pages;
+        let steps = match steps {
+            Ok(_) if left > 0 => Err(format!("{left} entries are left in swap")),
+            steps => steps,
+        };
+        if steps.is_err() {
+            // Who was stopped half-way has put nothing in order.
+            *self = Lab::new();
+        }
+        steps
+    }
+}
+
+fn config(seed: u64) -> Config {
+    let every_us = [5, 40, 300][usize::try_from(Random::new(!seed).below(3)).unwrap_or(0)];
+    Config {
+        limit_bytes: 1 << 40,
+        pool_limit_bytes: None,
+        mapping: Mapping::Virtual,
+        group: None,
+        root_pid: 0,
+        run_dir: PathBuf::new(),
+        quiet: true,
+        evict_all_every: Some(Duration::from_micros(every_us)),
+    }
+}
+
+fn begin(core: &Arc<Core>, plan: &Plan) {
+    let kin = Arc::new(Kin::default());
+    let uffd = Userfaultfd::of(0);
+    let space = Space::new(core.next_space_id(), uffd, Layout::default(), kin);
+    let _ = space.process.set(program::process_of(0));
+    core.add_space(Arc::clone(&space));
+    program::start_agent(&space);
+    // The filter is there; what it does begins as soon as the threads run.
+    space.filtered.store(true, Ordering::Release);
+    space.hastened.store(true, Ordering::Release);
+    lifecycle::start_evictor(core, &space);
+    world(|world| world.memories[0].threads = u32::try_from(plan.threads.len()).unwrap_or(0));
+    for (number, calls) in (0..).zip(&plan.threads) {
+        let thread = Thread {
+            core: Arc::clone(core),
+            memory: 0,
+            space: Some(Arc::clone(&space)),
+            tid: FIRST_TID + number,
+        };
+        let calls: Vec<Call> = calls.clone();
+        actors::spawn(&format!("thread-{number}"), move || thread.run(&calls));
+    }
+    let core = Arc::clone(core);
+    actors::spawn("reaper", move || reap(&core));
+}
+
+/// What the governor's thread does of it: give up what ended processes had.
+fn reap(core: &Arc<Core>) {
+    loop {
+        clock::sleep(REAP_PACE);
+        lifecycle::reap(core, &core.spaces());
+        let is_over = world(|world| world.memories.iter().all(|memory| memory.gone));
+        if is_over && core.spaces().is_empty() {
+            world(|world| world.is_over = true);
+            return;
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Which mappings a process has in a range, without reading all of /proc/PID/maps (PROCMAP_QUERY, Linux 6.11).
+//!
+//! One descriptor per process, kept open; calls may run concurrently. What they say is true of the moment of each
+//! query only. Older kernels have the whole file read for each call.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use linux_raw_sys::general as raw;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, opcode};
+
+use crate::maps::{self, Mapping, MapsError};
+
+const QUERY: Opcode = opcode::read_write::<raw::procmap_query>(b'f', 17);
+const _: () = assert!(QUERY == 0xc068_6611);
+
+const WRITABLE: u64 = raw::procmap_query_flags::PROCMAP_QUERY_VMA_WRITABLE as u64;
+const EXECUTABLE: u64 = raw::procmap_query_flags::PROCMAP_QUERY_VMA_EXECUTABLE as u64;
+const SHARED: u64 = raw::procmap_query_flags::PROCMAP_QUERY_VMA_SHARED as u64;
+const COVERING_OR_NEXT: u64 = raw::procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64;
+
+/// A mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vma {
+    /// First address.
+    pub start: u64,
+    /// End, exclusive.
+    pub end: u64,
+    /// May be written.
+    pub writable: bool,
+    /// May be executed.
+    pub executable: bool,
+    /// Private, and of no file.
+    pub anonymous: bool,
+}
+
+/// The mappings of one process image. After an exec it goes on naming the old image, which is gone.
+#[derive(Debug)]
+pub struct ProcMap {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+impl ProcMap {
+    /// Opens the mappings of `pid`.
+    ///
+    /// # Errors
+    /// As `MapsError` says.
+    pub fn open(pid: u32) -> Result<ProcMap, MapsError> {
+        let path = format!("/proc/{pid}/maps");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(meaning)?;
+        Ok(ProcMap { fd, pid })
+    }
+
+    /// The parts of [start, end) that are mapped, one for each mapping, in address order.
+    ///
+    /// # Errors
+    /// As `MapsError` says; `Gone` when the process has no memory any more.
+    pub fn mapped(&self, start: u64, end: u64) -> Result<Vec<Range<u64>>, MapsError> {
+        let parts = self.parts(start, end)?;
+        Ok(parts.into_iter().map(|(range, _)| range).collect())
+    }
+
+    /// Those of them that are shared or have a file, /dev/zero too.
+    ///
+    /// # Errors
+    /// As `MapsError` says; `Gone` when the process has no memory any more.
+    pub fn not_anonymous(&self, start: u64, end: u64) -> Result<Vec<Range<u64>>, MapsError> {
+        let parts = self.parts(start, end)?;
+        let others = parts.into_iter().filter(|(_, anonymous)| !anonymous);
+        Ok(others.map(|(range, _)| range).collect())
+    }
+
+    /// Each mapped part, and whether it is private and of no file.
+    fn parts(&self, start: u64, end: u64) -> Result<Vec<(Range<u64>, bool)>, MapsError> {
+        let (mut found, mut at) = (Vec::new(), start);
+        while at < end {
+            match self.query(at, COVERING_OR_NEXT) {
+                Ok(mapping) if mapping.start >= end => break,
+                Ok(mapping) => {
+                    let range = mapping.start.max(at)..mapping.end.min(end);
+                    found.push((range, mapping.anonymous));
+                    at = mapping.end;
+                }
+                Err(Errno::NOENT) => break,
+                Err(Errno::NOTTY) => return self.parts_by_text(start, end),
+                Err(errno) => return Err(meaning(errno)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The mapping that holds `address`. None when there is none, or before Linux 6.11.
+    pub fn at(&self, address: u64) -> Option<Vma> {
+        self.query(address, 0).ok()
+    }
+
+    fn query(&self, address: u64, flags: u64) -> Result<Vma, Errno> {
+        let mut query = raw::procmap_query {
+            size: size_of::<raw::procmap_query>() as u64,
+            query_flags: flags,
+            query_addr: address,
+            vma_start: 0,
+            vma_end: 0,
+            vma_flags: 0,
+            vma_page_size: 0,
+            vma_offset: 0,
+            inode: 0,
+            dev_major: 0,
+            dev_minor: 0,
+            vma_name_size: 0,
+            build_id_size: 0,
+            vma_name_addr: 0,
+            build_id_addr: 0,
+        };
+        // SAFETY: the ioctl reads and writes one procmap_query, which asks for neither name nor build id.
+        unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<QUERY, _>::new(&mut query)) }?;
+        Ok(Vma {
+            start: query.vma_start,
+            end: query.vma_end,
+            writable: query.vma_flags & WRITABLE != 0,
+            executable: query.vma_flags & EXECUTABLE != 0,
+            anonymous: query.vma_flags & SHARED == 0 && query.inode == 0,
+        })
+    }
+
+    fn parts_by_text(&self, start: u64, end: u64) -> Result<Vec<(Range<u64>, bool)>, MapsError> {
+        let mut text = Vec::new();
+        maps::read(self.pid, &mut text)?;
+        let mappings = maps::parse(&text).filter_map(Result::ok);
+        let part = |mapping: Mapping| {
+            let range = mapping.start.max(start)..mapping.end.min(end);
+            (range, !mapping.shared && mapping.inode == 0)
+        };
+        Ok(mappings
+            .filter(|mapping| mapping.start < end && start < mapping.end)
+            .map(part)
+            .collect())
+    }
+}
+
+fn meaning(errno: Errno) -> MapsError {
+    match errno {
+        Errno::NOENT | Errno::SRCH => MapsError::Gone,
+        other => MapsError::Io(other.into()),
+    }
+}
+
+/// Has `pid` memory that is locked, or pinned for I/O for as long as somebody likes? Also when that is not known.
+pub fn holds_memory(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    status.map_or(true, |text| parse_holds_memory(&text))
+}
+
+fn parse_holds_memory(status: &str) -> bool {
+    let is_zero = |name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.is_some_and(|kibibytes| kibibytes.split_whitespace().next() == Some("0"))
+    };
+    !(is_zero("VmLck:") && is_zero("VmPin:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{HugePages, Mapping};
+
+    const PAGE: u64 = 4096;
+
+    #[test]
+    fn a_query_finds_what_the_file_says() {
+        let mapping = Mapping::anonymous(16 * 4096, HugePages::Never).unwrap();
+        let start = mapping.address();
+        let map = ProcMap::open(std::process::id()).unwrap();
+        let end = start + 16 * PAGE;
+        let pages = |from: u64, to: u64| start + from * PAGE..start + to * PAGE;
+        // The mapping may have merged with a neighbour; of the range asked for it is one part all the same.
+        assert_eq!(map.mapped(start, end).unwrap(), [pages(0, 16)]);
+        assert_eq!(
+            map.mapped(start + PAGE, end - PAGE).unwrap(),
+            [pages(1, 15)]
+        );
+        assert_eq!(map.mapped(start, start).unwrap(), []);
+        assert_eq!(
+            map.parts(start, end).unwrap(),
+            map.parts_by_text(start, end).unwrap()
+        );
+        assert_eq!(map.not_anonymous(start, end).unwrap(), []);
+        // Nothing is ever mapped in the first page.
+        assert_eq!(map.mapped(0, PAGE).unwrap(), []);
+    }
+
+    #[test]
+    fn private_memory_of_a_file_is_not_anonymous() {
+        let map = ProcMap::open(std::process::id()).unwrap();
+        let code = private_memory_of_a_file_is_not_anonymous as fn() as usize as u64;
+        let page = code / PAGE * PAGE;
+        assert_eq!(
+            map.not_anonymous(page, page + PAGE).unwrap(),
+            vec![page..page + PAGE; 1]
+        );
+        let parts = map.parts_by_text(page, page + PAGE).unwrap();
+        assert_eq!(parts, [(page..page + PAGE, false)]);
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_gone() {
+        assert!(matches!(ProcMap::open(u32::MAX / 2), Err(MapsError::Gone)));
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_an_address_in_it() {
+        let map = ProcMap::open(std::process::id()).unwrap();
+        let on_the_stack = 0_u8;
+        let address = (&raw const on_the_stack).addr() as u64;
+        // Before Linux 6.11 there is no answer.
+        let Some(vma) = map.at(address) else { return };
+        assert!(vma.start <= address && address < vma.end);
+        assert!(vma.writable && !vma.executable);
+        let code = a_mapping_is_found_by_an_address_in_it as fn() as usize as u64;
+        let vma = map.at(code).unwrap();
+        assert!(vma.executable && !vma.writable);
+        assert_eq!(map.at(0), None);
+    }
+
+    #[test]
+    fn locked_and_pinned_memory_is_noticed() {
+        let status = |locked: &str, pinned: &str| {
+            format!("Name:\tx\nVmLck:\t{locked} kB\nVmPin:\t       {pinned} kB\nVmHWM:\t 9 kB\n")
+        };
+        assert!(!parse_holds_memory(&status("0", "0")));
+        assert!(parse_holds_memory(&status("4", "0")));
+        assert!(parse_holds_memory(&status("0", "64")));
+        assert!(parse_holds_memory("Name:\tkthreadd\n"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Memory that the program may not write any more leaves like any other.
+
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, need};
+
+use crate::live::directory;
+use crate::used::with_areas;
+
+/// Less than half of what is read-only at a time.
+const LIMIT_BYTES: u64 = 80 * MIB;
+
+/// Where such memory stays, the program does not come to its end and the run does not hold its limit.
+pub fn frozen_memory(context: &Context) -> Outcome {
+    let place = directory(context, "private")?;
+    let words = "--megabytes 384 --threads 1 --seconds 5 --grace 60 frozen";
+    let job = Job::new(need::victims_binary()?).args(words.split(' '));
+    let ended = context
+        .limited(LIMIT_BYTES)?
+        .run(&with_areas(job, std::slice::from_ref(&place)))?;
+    ended.must_succeed()?;
+    ended.must_hold_limit()?;
+    ensure!(ended.figure("pages_out")? > 50_000, "too little went out");
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Programs whose threads end one by one, with SYS_exit: the process ends when its last thread does, with that thread's
+//! status, and the agent's thread does not count.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use vswap_e2e::failure::During;
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
+
+const AMPLE_BYTES: u64 = 256 * MIB;
+/// They take a second at the most by themselves; one that waits for the agent's thread never ends.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+pub fn thread_by_thread(context: &Context) -> Outcome {
+    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
+    let (source, program) = (
+        context.place().join("exits.c"),
+        context.place().join("exits"),
+    );
+    let text = include_str!("../../inputs/exits.c");
+    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
+    let output = Command::new(gcc)
+        .args(["-pthread", "-o"])
+        .args([&program, &source])
+        .output()
+        .during(|| "run gcc".to_owned())?;
+    ensure!(output.status.success(), "gcc: {output:?}");
+    let pressed = ["--debug-evict-every", "5ms"];
+    for form in ["alone", "child", "first", "last"] {
+        let job = Job::new(&program).arg(form);
+        let native = context.native()?.start(&job)?.wait()?;
+        let status = native.status.code();
+        ensure!(
+            status.is_some_and(|status| (5..10).contains(&status)),
+            "{form} ended with {:?} by itself",
+            native.status
+        );
+        for options in [&[][..], &pressed[..]] {
+            let launcher = context.limited(AMPLE_BYTES)?;
+            let since = Instant::now();
+            let job = Job::new(&program).arg(form).vswap_options(options);
+            let ended = launcher.start(&job)?.wait()?;
+            let took = since.elapsed();
+            ensure!(
+                ended.status.code() == status && took < ENDS_WITHIN,
+                "{form} ended with {:?} in {took:?}, by itself with {status:?}",
+                ended.status
+            );
+            ended.must_leave_nothing()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Children that no hook of fork sees: of a bare clone, of `syscall`, of `_Fork`, of `clone`. When vswap is killed they
+//! may not read one word that they did not write, whether they have an agent or not, and must be gone soon.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use vswap_e2e::ended::nothing_left;
+use vswap_e2e::failure::During;
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
+
+const LIMIT_BYTES: u64 = 64 * MIB;
+/// Nearly three times the limit.
+const PROGRAM_MIB: u64 = 160;
+/// After vswap is killed all must be gone within this time.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// A way to make a child, and whether the child gets an agent.
+const WAYS: [(&str, bool); 5] = [
+    ("bare", false),
+    ("syscall", true),
+    ("syscall3", true),
+    ("_Fork", true),
+    ("clone", true),
+];
+
+pub fn vswap_killed(context: &Context) -> Outcome {
+    let program = compile(context)?;
+    for (way, has_agent) in WAYS {
+        let log = context.place().join(format!("{way}.log"));
+        let launcher = context.limited(LIMIT_BYTES)?;
+        let job = Job::new(&program)
+            .arg(&log)
+            .arg(PROGRAM_MIB.to_string())
+            .arg(way);
+        let running = launcher.start(&job.own_group())?;
+        // In its first pass most of the child's memory is still in swap.
+        running.until("the child to begin", || {
+            Ok(read(&log).contains("begins child").then_some(()))
+        })?;
+        let parent = running.program_pid()?;
+        let all = procfs::living_descendants(running.pid());
+        let is_child = |pid: &&u32| procfs::stat(**pid).is_some_and(|stat| stat.parent == parent);
+        let child = all.iter().find(is_child).copied();
+        let threads = child.map_or(0, threads);
+        ensure!(
+            threads == if has_agent { 2 } else { 1 },
+            "a child of {way} has {threads} threads"
+        );
+        running.signal(Signal::KILL)?;
+        let killed = Instant::now();
+        running.wait()?.must_be_ended_by(Signal::KILL)?;
+        while all.iter().any(|&pid| procfs::is_alive(pid)) {
+            must_be_right(way, &log)?;
+            ensure!(
+                killed.elapsed() < GONE_WITHIN,
+                "of {way} {:?} live on after {GONE_WITHIN:?}",
+                all.iter()
+                    .map(|&pid| procfs::describe(pid))
+                    .collect::<Vec<_>>()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+        context.say(format!("{way}: gone in {:?}", killed.elapsed()));
+        nothing_left("the killed vswap")?;
+        must_be_right(way, &log)?;
+    }
+    Ok(())
+}
+
+fn must_be_right(way: &str, log: &Path) -> Outcome {
+    let text = read(log);
+    let wrong: Vec<&str> = text.lines().filter(|line| line.contains("WRONG")).collect();
+    ensure!(wrong.is_empty(), "{way}: {}", wrong.join("; "));
+    Ok(())
+}
+
+fn read(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+fn compile(context: &Context) -> Outcome<PathBuf> {
+    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
+    let (source, program) = (
+        context.place().join("clones.c"),
+        context.place().join("clones"),
+    );
+    let text = include_str!("../../inputs/clones.c");
+    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
+    let output = Command::new(gcc)
+        .args(["-O2", "-o"])
+        .args([&program, &source])
+        .output()
+        .during(|| "run gcc".to_owned())?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "gcc: {errors}");
+    Ok(program)
+}

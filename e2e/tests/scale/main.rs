@@ -1,0 +1,22 @@
+//! Many processes, few descriptors and threads, and processes that are stopped: a run costs little for each process,
+//! does with less of everything, and no process waits for another one that stands still.
+
+use std::process::ExitCode;
+
+use vswap_e2e::{Test, run_suite};
+
+mod children;
+mod group;
+mod shortage;
+mod stopped;
+
+const TESTS: &[Test] = &[
+    Test::new("sixty_children", 240, children::sixty_children),
+    Test::new("few_descriptors", 120, shortage::few_descriptors),
+    Test::new("few_threads", 120, shortage::few_threads),
+    Test::new("stopped_while_others_fork", 120, stopped::others_fork),
+];
+
+fn main() -> ExitCode {
+    run_suite(TESTS)
+}

@@ -1,0 +1,114 @@
+//! Small mappings made next to one another: the kernel makes one mapping of them, and so it must be with memory that is
+//! looked after. What was one mapping can be moved and grown as one.
+
+use crate::content::{PAGE_BYTES, Random};
+use crate::pages::{map_raw, unmap_raw};
+use crate::run::Options;
+use crate::segment::Segment;
+use crate::wrong::{Checked, Wrong};
+
+/// Pages of a block, in which holes are made and filled again.
+const BLOCK_PAGES: usize = 256;
+/// Mappings that a block may lie in after it was filled again: itself, and what the neighbours are.
+const MAPPINGS_MAX: usize = 3;
+
+pub(crate) fn run(options: &Options) -> Checked {
+    let clock = options.clock();
+    options.parallel(|thread| {
+        let mut random = options.random(thread, 37);
+        let blocks = (options.pages_per_thread() / BLOCK_PAGES).max(1);
+        while clock.running() {
+            let mut segments = (0..blocks)
+                .map(|_| Segment::new(BLOCK_PAGES, &mut random))
+                .collect::<Checked<Vec<_>>>()?;
+            for segment in &mut segments {
+                punch_and_fill(segment, &mut random)?;
+                is_one_mapping(segment)?;
+                segment.rewrite_some(&mut random)?;
+                move_whole(segment)?;
+                segment.check_all("page of a mapping that was filled and moved")?;
+            }
+            segments.into_iter().try_for_each(Segment::unmap)?;
+        }
+        Ok(())
+    })
+}
+
+/// Unmaps single pages and small runs, maps them again one by one at once, and writes some.
+fn punch_and_fill(segment: &mut Segment, random: &mut Random) -> Checked {
+    for _ in 0..24 {
+        let pages = 1 + random.below(4);
+        let first = 1 + random.below(BLOCK_PAGES - pages - 1);
+        // SAFETY: the range is a part of the segment, of which this thread knows that it is gone.
+        unsafe { unmap_raw(segment.page(first), pages)? };
+        for index in first..first + pages {
+            map_at(segment.page(index), 1)?;
+            segment.pages[index] = (0, 0);
+            segment.check("fresh page in a hole", index)?;
+            if random.below(4) != 0 {
+                segment.rewrite(index, random);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn map_at(place: *mut u64, pages: usize) -> Checked {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the flag forbids to replace anything.
+    let placed = unsafe { libc::mmap(place.cast(), pages * PAGE_BYTES, protection, flags, -1, 0) };
+    if placed.addr() == place.addr() {
+        Ok(())
+    } else {
+        Err(Wrong::last("mmap into a hole"))
+    }
+}
+
+/// Counts the mappings that the segment lies in, as the kernel lists them.
+fn is_one_mapping(segment: &Segment) -> Checked {
+    let error = |error| Wrong::Call {
+        what: "read /proc/self/maps",
+        error,
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(error)?;
+    let start = segment.start.addr();
+    let end = start + segment.pages.len() * PAGE_BYTES;
+    let bounds = maps.lines().filter_map(|line| {
+        let (from, rest) = line.split_once('-')?;
+        let (to, _) = rest.split_once(' ')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some((number(from)?, number(to)?))
+    });
+    let count = bounds
+        .filter(|(from, to)| *from < end && start < *to)
+        .count();
+    if count <= MAPPINGS_MAX {
+        return Ok(());
+    }
+    Err(Wrong::Result {
+        what: "mappings that a block lies in which was filled again",
+        expected: 1,
+        found: i64::try_from(count).unwrap_or(i64::MAX),
+    })
+}
+
+/// Moves the whole segment to another place with one call, and lets it grow and shrink by a page there.
+fn move_whole(segment: &mut Segment) -> Checked {
+    let pages = segment.pages.len();
+    let place = map_raw(pages + 1, libc::PROT_NONE, libc::MAP_PRIVATE)?;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let (old, bytes) = (segment.start.cast(), pages * PAGE_BYTES);
+    // SAFETY: the target was mapped for this, the source is the segment's own.
+    let moved = unsafe { libc::mremap(old, bytes, bytes + PAGE_BYTES, flags, place.cast::<u8>()) };
+    if moved == libc::MAP_FAILED {
+        return Err(Wrong::last("mremap of a whole block"));
+    }
+    segment.start = moved.cast();
+    segment.pages.push((0, 0));
+    segment.check("page that a mapping grew by", pages)?;
+    // SAFETY: the last page is the segment's own and not used any more.
+    unsafe { unmap_raw(segment.page(pages), 1)? };
+    segment.pages.pop();
+    Ok(())
+}
