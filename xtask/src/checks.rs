@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::chaos;
 use crate::command::{self, TestCounts};
 use crate::nightly;
 use crate::rules;
@@ -34,6 +35,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("tsan", nightly::tsan, 15),
     ("victims", victims, 15),
     ("rules", rules::check, 15),
+    ("chaos", chaos::check, 15),
     ("e2e", e2e, 30),
 ];
 

@@ -4,11 +4,12 @@
 //! names the command that repeats it; a table comes last. Continuous integration runs `cargo xtask ci` and
 //! nothing else, so what passes there passes here. This program builds, runs and reads; the only file of the
 //! tree that it ever writes is `unsafe-counts.txt`, and that only when told to; `bench-ab` has git make a worktree
-//! below `target`.
+//! below `target`, and `suites` builds other people's programs there.
 
 #![forbid(unsafe_code)]
 
 mod bench_ab;
+mod chaos;
 mod checks;
 mod command;
 mod fuzz;
@@ -17,6 +18,7 @@ mod rules;
 mod soak;
 mod source;
 mod step;
+mod suites;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -80,6 +82,14 @@ const VERBS: &[(&str, &str)] = &[
         "victims and stress-ng under constant eviction; --minutes N, 10 unless told",
     ),
     (
+        "chaos",
+        "generated programs natively and under vswap, compared: chaos [--minutes N] [--seed S] [--native] ...",
+    ),
+    (
+        "suites",
+        "other people's tests natively and under vswap, compared: suites [NAME...] [--list] ...",
+    ),
+    (
         "bench-ab",
         "vswap of this tree beside that of another commit: bench-ab BASE [ARGUMENTS OF vswap bench]",
     ),
@@ -119,6 +129,8 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "ci" => no_options(checks::ci())?,
         "soak" => soak::steps(soak::minutes(rest)?),
         "fuzz" => vec![fuzz::step(fuzz::search(rest)?)],
+        "chaos" => vec![chaos::step(rest)],
+        "suites" => return suites::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
@@ -153,7 +165,10 @@ mod tests {
     #[test]
     fn every_listed_verb_is_known() {
         for (verb, _) in VERBS {
-            let known = matches!(*verb, "ci" | "soak" | "fuzz" | "bench-ab" | "unsafe-counts");
+            let known = matches!(
+                *verb,
+                "ci" | "soak" | "fuzz" | "chaos" | "suites" | "bench-ab" | "unsafe-counts"
+            );
             assert!(
                 known || checks::by_name(verb).is_some(),
                 "{verb} is listed and not known"

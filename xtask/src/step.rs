@@ -32,6 +32,8 @@ pub enum Check {
     Soak(&'static str, Duration),
     /// Fuzzers, and how long they search.
     Fuzz(Search),
+    /// Generated programs, and the options that say which.
+    Chaos(Vec<String>),
 }
 
 /// What a step that did not fail has to say.
@@ -82,6 +84,7 @@ pub fn run_all(root: &Path, steps: &[Step]) -> bool {
             ),
             Check::Soak(part, time) => crate::soak::run(root, part, *time),
             Check::Fuzz(search) => crate::fuzz::run(root, *search),
+            Check::Chaos(options) => crate::chaos::run(root, options),
         };
         let time = begun.elapsed();
         let outcome = match result {

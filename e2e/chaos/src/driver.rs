@@ -1,0 +1,293 @@
+//! Rounds: a plan from a seed, run natively, then under vswap, with options and a fault that the seed chooses as well.
+//! A plan that fails is shrunk, written to a file and printed.
+
+mod attempt;
+mod daemon;
+mod faults;
+mod processes;
+mod shrink;
+mod verdict;
+mod watch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use attempt::{Bench, Way};
+use daemon::Daemon;
+use faults::{Fault, Wanted};
+use verdict::Failure;
+
+use crate::generate;
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// Runs of one plan before a failure counts as one that does not come again.
+const TRIES: u32 = 3;
+/// The longest that shrinking takes.
+const SHRINK_TIME: Duration = Duration::from_secs(150);
+/// Everything that can go is evicted so often.
+const EVICT_EVERY: &str = "3ms";
+/// Size of the area that comes and goes.
+const AREA_SIZE: &str = "64M";
+
+/// What the driver was asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Wishes {
+    /// The vswap to test.
+    #[arg(long, default_value = "target/release/vswap")]
+    vswap: PathBuf,
+    /// How long to go on.
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// Seed of the first round; each further round takes the next number.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Run natively alone: checks the instrument itself.
+    #[arg(long)]
+    native: bool,
+    /// Run this plan instead of generated ones, with the options and the fault that its seed chooses.
+    #[arg(long)]
+    replay: Option<PathBuf>,
+    /// Programs of these topics alone.
+    #[arg(long, value_delimiter = ',')]
+    topics: Vec<generate::Topic>,
+    /// Go on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+    /// Leave the plan that failed as it is.
+    #[arg(long)]
+    no_shrink: bool,
+    /// Without faults and with the same options in all rounds.
+    #[arg(long)]
+    plain: bool,
+    /// All runs share the store of a daemon, which must hold nothing once a round is over.
+    #[arg(long)]
+    daemon: bool,
+    /// This fault in all rounds.
+    #[arg(long)]
+    fault: Option<Wanted>,
+    /// Seconds without progress that count as a hang.
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+    /// Where plans that failed and the files of runs go.
+    #[arg(long, default_value = "target/chaos")]
+    place: PathBuf,
+}
+
+/// Runs rounds until the time is over. `Ok(false)`: something failed.
+///
+/// # Errors
+/// The driver could not begin.
+pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
+    let mut driver = Driver::new(wishes)?;
+    let until = Instant::now() + Duration::from_secs(wishes.minutes * 60);
+    if let Some(path) = &wishes.replay {
+        let text = fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let plan = Plan::parse(&text)?;
+        let good = driver.round(plan.head.seed, &plan)?;
+        if good {
+            println!("chaos: {} passed", path.display());
+        }
+        return Ok(good);
+    }
+    let (mut rounds, mut failed) = (0, 0);
+    let mut seed = wishes.seed;
+    while Instant::now() < until {
+        rounds += 1;
+        if !driver.round(seed, &generate::plan(seed, &wishes.topics))? {
+            failed += 1;
+            if !wishes.keep_going {
+                break;
+            }
+        }
+        seed += 1;
+    }
+    println!(
+        "chaos: {rounds} programs, seeds {} to {}, {failed} failed",
+        wishes.seed,
+        seed.saturating_sub(1).max(wishes.seed)
+    );
+    Ok(failed == 0)
+}
+
+struct Driver<'a> {
+    wishes: &'a Wishes,
+    vswap: PathBuf,
+    bench: Bench,
+    daemon: Option<Daemon>,
+    began: Instant,
+}
+
+impl<'a> Driver<'a> {
+    fn new(wishes: &'a Wishes) -> Result<Self, String> {
+        let whole = |path: &Path| {
+            fs::canonicalize(path).map_err(|error| format!("no {}: {error}", path.display()))
+        };
+        let place = wishes.place.join(std::process::id().to_string());
+        fs::create_dir_all(&place)
+            .map_err(|error| format!("cannot make {}: {error}", place.display()))?;
+        let place = whole(&place)?;
+        let vswap = if wishes.native {
+            PathBuf::new()
+        } else {
+            whole(&wishes.vswap)?
+        };
+        if !wishes.native {
+            make_area(&vswap, &place.join("area"))?;
+        }
+        processes::become_reaper();
+        let daemon = if wishes.daemon && !wishes.native {
+            Some(Daemon::start(&vswap, &place, &place.join("run"))?)
+        } else {
+            None
+        };
+        Ok(Self {
+            wishes,
+            vswap,
+            bench: Bench {
+                place,
+                patience: Duration::from_secs(wishes.patience),
+                has_daemon: daemon.is_some(),
+            },
+            daemon,
+            began: Instant::now(),
+        })
+    }
+
+    /// One plan. False if it failed.
+    fn round(&mut self, seed: u64, plan: &Plan) -> Result<bool, String> {
+        let way = self.way(seed);
+        let Some(failure) = self.failure(plan, &way)? else {
+            return Ok(true);
+        };
+        println!(
+            "chaos: seed {seed} failed after {} s: {}\n{}",
+            self.began.elapsed().as_secs(),
+            failure.kind,
+            failure.text
+        );
+        if let Way::Under { options, fault, .. } = &way {
+            println!("options {}, fault {fault:?}", options.join(" "));
+        }
+        let small = if self.wishes.no_shrink {
+            plan.clone()
+        } else {
+            shrink::shrink(plan, SHRINK_TIME, |plan| {
+                (0..TRIES).any(|_| {
+                    let again = self.failure(plan, &way);
+                    again.is_ok_and(|again| again.is_some_and(|again| again.kind == failure.kind))
+                })
+            })
+        };
+        let path = self.wishes.place.join(format!("{seed}.plan"));
+        fs::write(&path, small.text())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        println!(
+            "{} of {} lines are enough; again: cargo xtask chaos --replay {}\n{}",
+            small.lines.len(),
+            plan.lines.len(),
+            path.display(),
+            small.text()
+        );
+        Ok(false)
+    }
+
+    /// Runs the plan both ways.
+    fn failure(&mut self, plan: &Plan, way: &Way) -> Result<Option<Failure>, String> {
+        let native = self.bench.run(plan, &Way::Native)?;
+        if let Some(failure) = verdict::of_native(&native) {
+            let kind = format!("natively: {}", failure.kind);
+            return Ok(Some(Failure { kind, ..failure }));
+        }
+        let Way::Under { fault, .. } = way else {
+            return Ok(None);
+        };
+        let limited = self.bench.run(plan, way)?;
+        let failure = verdict::of_limited(plan, &native, &limited, *fault);
+        let leak = self.daemon.as_mut().and_then(Daemon::leak);
+        Ok(failure.or_else(|| {
+            let kind = "leak in the daemon".to_owned();
+            leak.map(|text| Failure { kind, text })
+        }))
+    }
+
+    /// Options and fault of a round: most are without a fault, so that calls alone are to blame.
+    fn way(&self, seed: u64) -> Way {
+        if self.wishes.native {
+            return Way::Native;
+        }
+        let mut random = Random::new(seed ^ 0x0b57_ac1e);
+        let evict = ["--quiet", "--ram", "1G", "--debug-evict-every", EVICT_EVERY];
+        let mut options: Vec<String> = evict.map(String::from).to_vec();
+        let mut fault = Fault::None;
+        if !self.wishes.plain && !self.wishes.daemon {
+            let place = self.bench.place.display();
+            let more: Vec<String> = match random.below(12) {
+                0 => vec![
+                    "--pool".into(),
+                    "off".into(),
+                    "--swap".into(),
+                    format!("{place}:2G"),
+                ],
+                // Too small for all that is evicted: what finds no room stays in memory.
+                1 => vec![
+                    "--pool".into(),
+                    "off".into(),
+                    "--swap".into(),
+                    format!("{place}:1M"),
+                ],
+                2 => vec![
+                    "--no-virtual".into(),
+                    "--swap".into(),
+                    format!("{place}:2G"),
+                ],
+                3 => vec!["--codec".into(), "zstd".into()],
+                4 => vec!["--codec".into(), "none".into()],
+                _ => Vec::new(),
+            };
+            options.extend(more);
+            let fault_seed = random.next();
+            fault = match random.below(12) {
+                0 => Fault::StopAndContinue(fault_seed),
+                1 => Fault::Areas(fault_seed),
+                2..=3 => Fault::KillVswap(fault_seed),
+                _ => Fault::None,
+            };
+        }
+        if let Some(wanted) = self.wishes.fault {
+            fault = wanted.fault(random.next());
+        }
+        Way::Under {
+            vswap: self.vswap.clone(),
+            options,
+            fault,
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.bench.place);
+    }
+}
+
+/// An area for rounds in which one comes and goes.
+fn make_area(vswap: &Path, area: &Path) -> Result<(), String> {
+    let status = Command::new(vswap)
+        .arg("mkswap")
+        .arg(area)
+        .args(["--size", AREA_SIZE])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!(
+            "cannot make an area in {}: {other:?}",
+            area.display()
+        )),
+    }
+}

@@ -1,0 +1,286 @@
+//! Runs one plan one way: natively or under vswap, watched, with a fault meanwhile, and with a look at what is left.
+
+use std::fs;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::driver::faults::{Fault, Injector};
+use crate::driver::{processes, watch};
+use crate::plan::Plan;
+use crate::program::log::{DONE, Log, Wrong};
+
+const POLL: Duration = Duration::from_millis(4);
+/// What is left of a run must be gone by itself within this time.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a plan is run.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    Native,
+    Under {
+        vswap: PathBuf,
+        options: Vec<String>,
+        fault: Fault,
+    },
+}
+
+/// What a record said in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) done: bool,
+    pub(crate) result: i64,
+    pub(crate) errno: u32,
+    pub(crate) layout: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Option<ExitStatus>,
+    /// What the program itself has found wrong, in words.
+    pub(crate) finding: Option<(String, String)>,
+    /// What the watchdog saw before it ended the run.
+    pub(crate) hang: Option<String>,
+    pub(crate) left: Option<String>,
+    pub(crate) said: Vec<Said>,
+    /// The last words on standard error.
+    pub(crate) errors: String,
+}
+
+/// Where runs have their files, and how long nothing may happen.
+#[derive(Clone, Debug)]
+pub(crate) struct Bench {
+    pub(crate) place: PathBuf,
+    pub(crate) patience: Duration,
+    /// A daemon lives in the directory of runs.
+    pub(crate) has_daemon: bool,
+}
+
+impl Bench {
+    /// Runs the plan.
+    ///
+    /// # Errors
+    /// The run could not be started at all.
+    pub(crate) fn run(&self, plan: &Plan, way: &Way) -> Result<Outcome, String> {
+        let cannot = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
+        let run_dir = self.place.join("run");
+        if !self.has_daemon {
+            let _absent = fs::remove_dir_all(&run_dir);
+        }
+        fs::create_dir_all(&run_dir).map_err(|error| cannot("make a directory", &error))?;
+        let (plan_file, log_file) = (self.place.join("plan"), self.place.join("log"));
+        let _absent = fs::remove_file(&log_file);
+        fs::write(&plan_file, plan.text()).map_err(|error| cannot("write the plan", &error))?;
+        let log = Log::open(&log_file, plan.lines.len())
+            .map_err(|error| cannot("make the log", &error))?;
+        let errors = self.place.join("stderr");
+        let mut command = self.command(way, &plan_file, &log_file, &run_dir)?;
+        command
+            .current_dir(&self.place)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&errors).map_err(|error| cannot("make a file", &error))?);
+        die_with_parent(&mut command);
+        let child = command
+            .spawn()
+            .map_err(|error| cannot("start the run", &error))?;
+        let mut outcome = self.wait(child, way, plan, log)?;
+        if outcome.finding.is_some() {
+            // Whoever has found something ends without waiting for its children.
+            processes::kill_below(std::process::id());
+        }
+        if let Way::Under { vswap, fault, .. } = way
+            && matches!(fault, Fault::KillVswap(_))
+        {
+            sweep(vswap, &run_dir);
+        }
+        outcome.left = left_over(&run_dir, self.has_daemon);
+        log.close(plan.lines.len());
+        let text = fs::read(&errors).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let tail: Vec<&str> = text.lines().rev().take(5).collect();
+        outcome.errors = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
+        Ok(outcome)
+    }
+
+    fn command(
+        &self,
+        way: &Way,
+        plan: &Path,
+        log: &Path,
+        run_dir: &Path,
+    ) -> Result<Command, String> {
+        let own =
+            std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+        let mut command = match way {
+            Way::Native => Command::new(own),
+            Way::Under { vswap, options, .. } => {
+                let mut command = Command::new(vswap);
+                command.arg("run").args(options).arg("--").arg(own);
+                command
+            }
+        };
+        command.arg("program").arg(plan).arg("--log").arg(log);
+        if matches!(way, Way::Native) {
+            command.arg("--fast");
+        }
+        command.env("XDG_RUNTIME_DIR", run_dir);
+        Ok(command)
+    }
+
+    fn wait(&self, mut child: Child, way: &Way, plan: &Plan, log: Log) -> Result<Outcome, String> {
+        let mut injector = match way {
+            Way::Native => None,
+            Way::Under { vswap, fault, .. } => Some(Injector::new(*fault, vswap, &self.place)),
+        };
+        let (mut seen, mut since) = (0, Instant::now());
+        let mut hang = None;
+        let status = loop {
+            let ended = child
+                .try_wait()
+                .map_err(|error| format!("cannot wait: {error}"))?;
+            if let Some(status) = ended {
+                break Some(status);
+            }
+            let now = progress(&log);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+            if since.elapsed() > self.patience {
+                hang = Some(watch::report(child.id(), plan, &log));
+                processes::kill_below(std::process::id());
+                let _killed = child.wait();
+                break None;
+            }
+            if let Some(injector) = &mut injector {
+                injector.act(child.id());
+            }
+            thread::sleep(POLL);
+        };
+        if let Some(injector) = injector {
+            injector.finish();
+        }
+        Ok(Outcome {
+            status,
+            finding: finding(&log, plan),
+            hang,
+            left: None,
+            said: said(&log),
+            errors: String::new(),
+        })
+    }
+}
+
+/// A number that goes up as long as something happens.
+fn progress(log: &Log) -> u64 {
+    log.records()
+        .iter()
+        .map(|record| {
+            let state = u64::from(record.state.load(Ordering::Relaxed));
+            state + record.beats.load(Ordering::Relaxed)
+        })
+        .sum()
+}
+
+fn said(log: &Log) -> Vec<Said> {
+    let of = |record: &crate::program::log::Record| Said {
+        done: record.state.load(Ordering::SeqCst) == DONE,
+        result: record.result.load(Ordering::SeqCst),
+        errno: record.errno.load(Ordering::SeqCst),
+        layout: record.layout.load(Ordering::SeqCst),
+    };
+    log.records().iter().map(of).collect()
+}
+
+/// The kind of what was found, and a sentence about it.
+fn finding(log: &Log, plan: &Plan) -> Option<(String, String)> {
+    let finding = log.finding();
+    let what = finding.what.load(Ordering::SeqCst);
+    if finding.claimed.load(Ordering::SeqCst) == 0 {
+        return None;
+    }
+    let line = finding.line.load(Ordering::SeqCst) as usize;
+    let step = plan.lines.get(line).map_or_else(
+        || "in no step that can be named".to_owned(),
+        |line| format!("actor {} {:?}", line.actor, line.step),
+    );
+    let address = finding.address.load(Ordering::SeqCst);
+    let (expected, found) = (
+        finding.expected.load(Ordering::SeqCst),
+        finding.found.load(Ordering::SeqCst),
+    );
+    let name = Wrong::name(what);
+    let text = format!(
+        "{name} at {address:#x} in process {}: expected {expected:#x}, found {found:#x}; line {}: {step}",
+        finding.pid.load(Ordering::SeqCst),
+        line + 2,
+    );
+    Some((name.to_owned(), text))
+}
+
+/// A vswap that was killed cannot take its directory away: the next command does, and it must.
+fn sweep(vswap: &Path, run_dir: &Path) {
+    let mut command = Command::new(vswap);
+    command.arg("status").env("XDG_RUNTIME_DIR", run_dir);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // What it has left undone is seen next.
+    let _status = command.status();
+}
+
+/// Processes and files that the run has left behind, after it had time to take them away.
+fn left_over(run_dir: &Path, has_daemon: bool) -> Option<String> {
+    let until = Instant::now() + GONE_WITHIN;
+    loop {
+        processes::reap();
+        let living = processes::below(std::process::id());
+        let files: Vec<String> = fs::read_dir(run_dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|_| !has_daemon)
+            .collect();
+        if living.is_empty() && files.is_empty() {
+            return None;
+        }
+        if Instant::now() > until {
+            let names: Vec<String> = living.iter().map(|pid| watch::name(*pid)).collect();
+            processes::kill_below(std::process::id());
+            return Some(format!("left behind: processes {names:?}, files {files:?}"));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// A driver that is killed leaves nothing running.
+fn die_with_parent(command: &mut Command) {
+    let ask = || {
+        // SAFETY: one system call.
+        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(ask) };
+}
+
+/// The status in words.
+pub(crate) fn words(status: Option<ExitStatus>) -> String {
+    status.map_or_else(
+        || "killed by the watchdog".to_owned(),
+        |status| match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("status {}", status.code().unwrap_or(-1)),
+        },
+    )
+}

@@ -1,0 +1,84 @@
+//! Processes below the driver: which live, and their end. The driver is the reaper of what loses its parent.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// A process that stays: the daemon of all rounds. 0 where there is none.
+static SPARED: AtomicU32 = AtomicU32::new(0);
+
+/// Leaves this process out of everything here.
+pub(crate) fn spare(pid: u32) {
+    SPARED.store(pid, Ordering::Relaxed);
+}
+
+/// What is killed may have started something just before.
+const KILL_ROUNDS: u32 = 20;
+const KILL_PACE: Duration = Duration::from_millis(20);
+
+/// Has orphans come to this process.
+pub(crate) fn become_reaper() {
+    // SAFETY: changes nothing but who reaps.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+}
+
+/// Parent of a process that lives.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = rest.next()?;
+    let parent = rest.next()?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(parent)
+}
+
+/// Living processes below `pid`, parents first.
+pub(crate) fn below(pid: u32) -> Vec<u32> {
+    let all: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != SPARED.load(Ordering::Relaxed))
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        let above = found[next];
+        found.extend(
+            all.iter()
+                .filter(|(_, parent)| *parent == above)
+                .map(|(pid, _)| *pid),
+        );
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+pub(crate) fn signal(pid: u32, signal: i32) {
+    // SAFETY: the process descends from this one; if it has gone there is an error, which does not matter.
+    unsafe { libc::kill(pid as i32, signal) };
+}
+
+/// Ends everything below `pid`.
+pub(crate) fn kill_below(pid: u32) {
+    for _ in 0..KILL_ROUNDS {
+        let living = below(pid);
+        if living.is_empty() {
+            return;
+        }
+        for pid in living {
+            signal(pid, libc::SIGKILL);
+        }
+        thread::sleep(KILL_PACE);
+        reap();
+    }
+}
+
+/// Takes orphans that have ended.
+pub(crate) fn reap() {
+    let mut status = 0;
+    // SAFETY: waits for children that have ended; those of `Child` were waited for before.
+    while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
+}

@@ -1,0 +1,154 @@
+//! Compares what a plan did natively with what it did under vswap.
+
+use crate::driver::attempt::{Outcome, words};
+use crate::driver::faults::Fault;
+use crate::plan::Plan;
+use crate::step::Step;
+
+/// Something is wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// Failures with equal words count as the same while a plan is shrunk.
+    pub(crate) kind: String,
+    /// For a person.
+    pub(crate) text: String,
+}
+
+impl Failure {
+    fn new(kind: impl Into<String>, text: impl Into<String>) -> Option<Self> {
+        Some(Self {
+            kind: kind.into(),
+            text: text.into(),
+        })
+    }
+}
+
+/// What is wrong with a native run: then the instrument itself is.
+pub(crate) fn of_native(outcome: &Outcome) -> Option<Failure> {
+    if let Some((kind, text)) = &outcome.finding {
+        return Failure::new(kind, text);
+    }
+    if let Some(text) = &outcome.hang {
+        return Failure::new("hang", text);
+    }
+    if !outcome.status.is_some_and(|status| status.success()) {
+        let text = format!("{}: {}", words(outcome.status), outcome.errors);
+        return Failure::new("status", text);
+    }
+    outcome
+        .left
+        .as_ref()
+        .and_then(|left| Failure::new("left behind", left))
+}
+
+/// What is wrong with a run under vswap, where the native one gave `native`.
+pub(crate) fn of_limited(
+    plan: &Plan,
+    native: &Outcome,
+    limited: &Outcome,
+    fault: Fault,
+) -> Option<Failure> {
+    if let Some((kind, text)) = &limited.finding {
+        return Failure::new(kind, format!("{text}\n{}", limited.errors));
+    }
+    if let Some(text) = &limited.hang {
+        return Failure::new("hang", text);
+    }
+    // Whoever is killed answers nothing any more; all that counts is that it read nothing wrong and has gone.
+    let killed = matches!(fault, Fault::KillVswap(_));
+    if !killed && let Some(failure) = first_difference(plan, native, limited) {
+        return Some(failure);
+    }
+    if !killed && limited.status != native.status {
+        let text = format!(
+            "natively the program ended with {}, under vswap with {}\n{}",
+            words(native.status),
+            words(limited.status),
+            limited.errors
+        );
+        return Failure::new("status", text);
+    }
+    limited
+        .left
+        .as_ref()
+        .and_then(|left| Failure::new("left behind", left))
+}
+
+/// The first line with another answer; lines are in the order in which they were made, children's behind their makers'.
+fn first_difference(plan: &Plan, native: &Outcome, limited: &Outcome) -> Option<Failure> {
+    let answers = native.said.iter().zip(&limited.said);
+    let (number, (line, (native_said, limited_said))) = plan
+        .lines
+        .iter()
+        .zip(answers)
+        .enumerate()
+        .find(|(_, (_, (native, limited)))| native != limited)?;
+    let step = format!("{:?}", line.step);
+    let name = step.split([' ', '{']).next().unwrap_or_default();
+    let detail = match line.step {
+        Step::Advise { advice, door, .. } => format!(" {advice:?} {door:?}"),
+        Step::Fork { how, .. } => format!(" {how:?}"),
+        _ => String::new(),
+    };
+    let text = format!(
+        "line {}: actor {} {step}\n  natively   {native_said:?}\n  under vswap {limited_said:?}\n{}",
+        number + 2,
+        line.actor,
+        limited.errors
+    );
+    Failure::new(format!("answer of {name}{detail}"), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::attempt::Said;
+    use crate::plan::{Head, Line};
+
+    fn outcome(result: i64) -> Outcome {
+        Outcome {
+            status: None,
+            finding: None,
+            hang: None,
+            left: None,
+            said: vec![Said {
+                done: true,
+                result,
+                errno: 0,
+                layout: 1,
+            }],
+            errors: String::new(),
+        }
+    }
+
+    #[test]
+    fn another_answer_is_a_failure_and_the_same_is_none() {
+        let plan = Plan {
+            head: Head {
+                seed: 1,
+                threads: 1,
+            },
+            lines: vec![Line {
+                actor: 0,
+                step: Step::UnlockAll,
+            }],
+        };
+        let same = of_limited(&plan, &outcome(0), &outcome(0), Fault::None);
+        assert!(same.is_none(), "{same:?}");
+        let other = of_limited(&plan, &outcome(0), &outcome(-1), Fault::None);
+        assert_eq!(other.unwrap().kind, "answer of UnlockAll");
+        // Once vswap was killed nobody expects answers.
+        let killed = of_limited(&plan, &outcome(0), &outcome(-1), Fault::KillVswap(1));
+        assert!(killed.is_none(), "{killed:?}");
+    }
+
+    #[test]
+    fn a_finding_a_hang_and_a_bad_native_status_are_failures() {
+        let mut found = outcome(0);
+        assert_eq!(of_native(&found).unwrap().kind, "status");
+        found.hang = Some("everybody waits".into());
+        assert_eq!(of_native(&found).unwrap().kind, "hang");
+        found.finding = Some(("wrong content".into(), "page 3".into()));
+        assert_eq!(of_native(&found).unwrap().kind, "wrong content");
+    }
+}

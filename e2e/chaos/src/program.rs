@@ -1,0 +1,92 @@
+//! The generated program: reads a plan, runs the part of one actor or of all threads, and checks its memory.
+//!
+//! It knows nothing of vswap. What it finds wrong goes into the log, and the process ends with a status of its own.
+
+pub(crate) mod access;
+pub(crate) mod actor;
+pub(crate) mod calls;
+pub(crate) mod check;
+pub(crate) mod content;
+pub(crate) mod family;
+pub(crate) mod log;
+pub(crate) mod memory;
+pub(crate) mod model;
+pub(crate) mod open;
+pub(crate) mod signals;
+pub(crate) mod special;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::plan::Plan;
+use actor::Actor;
+use log::Log;
+
+/// Status of a program that could not begin.
+const CANNOT_STATUS: i32 = 98;
+
+/// What all actors of a process share; made once, never changed.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) by_actor: Vec<Vec<usize>>,
+    pub(crate) log: Log,
+    /// Arguments of this program for each actor that might be started with `posix_spawn`.
+    pub(crate) spawns: Vec<Option<family::Words>>,
+    /// Without pauses: where nothing is evicted there is nothing to wait for.
+    pub(crate) fast: bool,
+    /// This process never had another thread of the plan.
+    pub(crate) alone: bool,
+}
+
+/// Runs the plan at `plan`: all its threads, or actor `only` alone.
+///
+/// # Errors
+/// The program could not begin.
+pub(crate) fn run(plan: &Path, log: &Path, only: Option<u32>, fast: bool) -> Result<i32, String> {
+    let text = std::fs::read_to_string(plan)
+        .map_err(|error| format!("cannot read {}: {error}", plan.display()))?;
+    let parsed = Plan::parse(&text)?;
+    let shared = Shared {
+        by_actor: parsed.by_actor(),
+        log: Log::open(log, parsed.lines.len())
+            .map_err(|error| format!("cannot use {}: {error}", log.display()))?,
+        spawns: family::spawns(&parsed, plan, log, fast)?,
+        fast,
+        alone: only.is_some() || parsed.head.threads == 1,
+        plan: parsed,
+    };
+    signals::install(shared.log);
+    let shared = Arc::new(shared);
+    let first = only.unwrap_or(0);
+    let others = if only.is_some() {
+        1..1
+    } else {
+        1..shared.plan.head.threads
+    };
+    let threads: Vec<_> = others
+        .map(|number| {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || thread(&shared, number))
+        })
+        .collect();
+    thread(&shared, first);
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked".to_owned())?;
+    }
+    Ok(0)
+}
+
+/// One thread, from its empty arena to its last check.
+fn thread(shared: &Shared, number: u32) {
+    match Actor::new(shared, number) {
+        Ok(mut actor) => {
+            actor.run();
+            actor.finish();
+        }
+        Err(error) => {
+            eprintln!("vswap-chaos: actor {number} cannot begin: {error}");
+            std::process::exit(CANNOT_STATUS);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One thread of the program and its arena: runs its steps in order and notes what each one answered.
+
+use std::io;
+
+use crate::program::Shared;
+use crate::program::access::Channels;
+use crate::program::calls::{self, Answer, PAGE_BYTES, Span};
+use crate::program::family::Child;
+use crate::program::log::Wrong;
+use crate::program::model::{ARENA_PAGES, Model};
+use crate::program::open::{self, Objects};
+use crate::step::Step;
+
+/// Where the arenas lie: far from everything that a loader or the kernel chooses.
+const ARENAS: usize = 0x1000_0000_0000;
+/// From one arena to the next; most of it stays empty.
+const ARENA_STRIDE: usize = 1 << 32;
+/// Children that an actor can have unwaited.
+pub(crate) const CHILDREN_MAX: usize = 16;
+
+/// A thread and what it owns.
+#[derive(Debug)]
+pub(crate) struct Actor<'a> {
+    pub(crate) shared: &'a Shared,
+    /// Whose steps it runs.
+    pub(crate) number: u32,
+    pub(crate) base: usize,
+    pub(crate) model: Model,
+    pub(crate) objects: Objects,
+    pub(crate) channels: Channels,
+    pub(crate) children: [Child; CHILDREN_MAX],
+    /// The process has no thread but this one.
+    pub(crate) alone: bool,
+    /// The process can make no mapping.
+    pub(crate) limited: bool,
+    /// The process has had a ring. Its worker may end after the last thread, and then its status counts.
+    pub(crate) had_ring: bool,
+    /// The line under way.
+    pub(crate) line: usize,
+}
+
+impl<'a> Actor<'a> {
+    /// An actor with an empty arena.
+    pub(crate) fn new(shared: &'a Shared, number: u32) -> io::Result<Self> {
+        let mut model = Model::new();
+        let objects = open::objects(&mut model, number)?;
+        Ok(Self {
+            shared,
+            number,
+            base: ARENAS + number as usize * ARENA_STRIDE,
+            model,
+            objects,
+            channels: open::channels(number)?,
+            children: [Child::NONE; CHILDREN_MAX],
+            alone: shared.alone,
+            limited: false,
+            had_ring: false,
+            line: 0,
+        })
+    }
+
+    /// Runs all steps of this actor.
+    pub(crate) fn run(&mut self) {
+        let shared = self.shared;
+        for line in &shared.by_actor[self.number as usize] {
+            self.line = *line;
+            shared.log.begin(*line);
+            let answer = self.step(shared.plan.lines[*line].step);
+            shared.log.done(*line, answer, self.model.layout());
+        }
+    }
+
+    /// The last check of everything, and the end of the children that still live.
+    pub(crate) fn finish(&mut self) {
+        self.check_all();
+        self.wait_for_all();
+    }
+
+    pub(crate) fn address(&self, page: usize) -> usize {
+        self.base + page * PAGE_BYTES
+    }
+
+    pub(crate) fn span(&self, range: &std::ops::Range<usize>) -> Span {
+        Span {
+            start: self.address(range.start),
+            bytes: range.len() * PAGE_BYTES,
+        }
+    }
+
+    /// Addresses differ from run to run where the kernel chooses them.
+    pub(crate) fn place_of(&self, answer: Answer) -> Answer {
+        let offset = (answer.0 as usize).wrapping_sub(self.base) / PAGE_BYTES;
+        match answer {
+            (_, 0) if offset < ARENA_PAGES => (offset as i64, 0),
+            (_, 0) => (ELSEWHERE, 0),
+            failed => failed,
+        }
+    }
+
+    pub(crate) fn fail(&self, what: Wrong, address: usize, words: (u64, u64)) -> ! {
+        self.shared.log.fail(self.line, what, address, words)
+    }
+
+    fn step(&mut self, step: Step) -> Answer {
+        match step {
+            Step::Map { .. } => self.map(step),
+            Step::Unmap { at, pages } => self.unmap(at, pages),
+            Step::Move {
+                at,
+                pages,
+                to,
+                keep,
+            } => self.move_to(Model::range(at, pages), to, keep),
+            Step::Resize { at, pages, new } => self.resize(Model::range(at, pages), new),
+            Step::Away { at, pages } => self.away(Model::range(at, pages)),
+            Step::Protect {
+                at,
+                pages,
+                prot,
+                pkey,
+            } => self.protect(at, pages, prot, pkey),
+            Step::Advise { .. } => self.advise(step),
+            Step::Lock {
+                at,
+                pages,
+                on_fault,
+            } => self.lock(at, pages, on_fault),
+            Step::Unlock { at, pages } => self.unlock(at, pages),
+            Step::LockAll { future } => self.lock_all(future),
+            Step::UnlockAll => self.unlock_all(),
+            Step::Seal { at, pages } => self.seal(at, pages),
+            Step::Fill { at, pages, by } => self.fill(Model::range(at, pages), by),
+            Step::Check { at, pages, by } => self.check(Model::range(at, pages), by),
+            Step::Brk { pages } => self.brk(pages),
+            Step::LimitAddressSpace => self.limit_address_space(),
+            Step::Pause { ms } => {
+                if !self.shared.fast {
+                    calls::sleep_ms(ms);
+                }
+                (0, 0)
+            }
+            Step::Linger { ms } => self.linger(ms),
+            Step::Signal { at } => self.signal(at),
+            Step::RawThread { at } => self.raw_thread(at),
+            Step::Fork {
+                how,
+                child,
+                end,
+                wait,
+            } => self.fork(how, child, end, wait),
+        }
+    }
+}
+
+/// Answer of a call that gave an address outside the arena.
+pub(crate) const ELSEWHERE: i64 = -2;
+/// Answer of a step that this process leaves out.
+pub(crate) const LEFT_OUT: i64 = -3;

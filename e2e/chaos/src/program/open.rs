@@ -1,0 +1,93 @@
+//! What an actor opens before its first step: the objects behind its mappings, a pipe, and files for I/O.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{FromRawFd as _, IntoRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use crate::program::access::Channels;
+use crate::program::calls::PAGE_BYTES;
+use crate::program::content;
+use crate::program::model::{FILE, MEMFD, Model, OBJECT_PAGES, SHARED_FILE, SHARED_MEMFD};
+
+/// Descriptors of the objects that have one.
+pub(crate) type Objects = [i32; SHARED_MEMFD as usize + 1];
+
+/// Pages of the file for direct I/O that an actor has: one for itself, the others for its children.
+const DIRECT_PAGES: u32 = 64;
+
+/// Makes the objects and says in the model what they hold.
+///
+/// # Errors
+/// A file cannot be made.
+pub(crate) fn objects(model: &mut Model, actor: u32) -> io::Result<Objects> {
+    let mut descriptors = [-1; SHARED_MEMFD as usize + 1];
+    for object in [FILE, MEMFD, SHARED_FILE, SHARED_MEMFD] {
+        let mut file = if object == FILE || object == SHARED_FILE {
+            nameless(0)?
+        } else {
+            // SAFETY: makes a descriptor, which the file owns from here on.
+            let fd = unsafe { libc::memfd_create(c"chaos".as_ptr(), libc::MFD_CLOEXEC) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor was made just now.
+            unsafe { File::from_raw_fd(fd) }
+        };
+        for page in 0..OBJECT_PAGES {
+            let stamp = content::stamp(usize::from(object) << 24 | actor as usize, page);
+            let words = content::page(stamp).0;
+            file.write_all(&words.map(u64::to_ne_bytes).concat())?;
+            model.objects[object as usize][page] = stamp;
+        }
+        descriptors[object as usize] = file.into_raw_fd();
+    }
+    Ok(descriptors)
+}
+
+/// A file in the working directory that has lost its name.
+fn nameless(flags: i32) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE | flags)
+        .open(".")
+}
+
+/// Opens what bytes go through. A file system without `O_DIRECT` has the pipe do its work.
+///
+/// # Errors
+/// There is no pipe to be had, or no `/proc/self/mem`.
+pub(crate) fn channels(actor: u32) -> io::Result<Channels> {
+    let direct = nameless(libc::O_DIRECT).and_then(|file| {
+        file.set_len(u64::from(DIRECT_PAGES) * PAGE_BYTES as u64)?;
+        Ok(file.into_raw_fd())
+    });
+    let mut channels = Channels {
+        pipe: [-1; 2],
+        direct: direct.unwrap_or(-1),
+        offset: 0,
+        memory: -1,
+    };
+    channels.own(actor)?;
+    Ok(channels)
+}
+
+impl Channels {
+    /// Opens anew what a forked child must not share with its parent. Allocates nothing.
+    ///
+    /// # Errors
+    /// There is no pipe to be had, or no `/proc/self/mem`.
+    pub(crate) fn own(&mut self, actor: u32) -> io::Result<()> {
+        let path = c"/proc/self/mem".as_ptr();
+        // SAFETY: both calls make descriptors and write into arrays of the right size; the path ends with a zero.
+        unsafe {
+            self.memory = libc::open(path, libc::O_RDWR | libc::O_CLOEXEC);
+            if self.memory < 0 || libc::pipe2(self.pipe.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        self.offset = i64::from(actor % DIRECT_PAGES) * PAGE_BYTES as i64;
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! A seeded generator of numbers: the same seed gives the same program, on every machine and in every build.
+
+/// One step of the splitmix64 mixing function.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The generator.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number in `0..bound`; 0 where there is no other.
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        (self.next() % u64::from(bound.max(1))) as u32
+    }
+
+    /// A number in `low..=high`.
+    pub(crate) fn between(&mut self, low: u32, high: u32) -> u32 {
+        low + self.below(high - low + 1)
+    }
+
+    /// True `percent` times of a hundred.
+    pub(crate) fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of them.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u32) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_again_and_others_give_others() {
+        let numbers = |seed| {
+            let mut random = Random::new(seed);
+            [0; 8].map(|_: u64| random.next())
+        };
+        assert_eq!(numbers(7), numbers(7));
+        assert_ne!(numbers(7), numbers(8));
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let mut random = Random::new(1);
+        for _ in 0..1000 {
+            assert!((3..=5).contains(&random.between(3, 5)));
+            assert!(random.below(4) < 4);
+        }
+        assert_eq!(random.below(0), 0);
+    }
+}

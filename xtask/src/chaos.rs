@@ -1,0 +1,81 @@
+//! Chaos: builds vswap and the program that makes programs, and has it drive them. What it takes is for `vswap-chaos
+//! drive` to know; only what every run needs is decided here.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::checks;
+use crate::command::{self, TestCounts};
+use crate::step::{Check, Report, Step};
+
+/// Longest that a drive may take where limits hold: nobody asks for more than a night.
+const DRIVE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// What the build may take on two slow processors.
+const BUILD_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// The verb, with the options of `vswap-chaos drive`.
+pub fn step(options: &[String]) -> Step {
+    Step {
+        name: "chaos",
+        repeat: Some(
+            format!("chaos {}", options.join(" "))
+                .trim_end()
+                .to_string(),
+        ),
+        check: Check::Chaos(options.to_vec()),
+        limit: BUILD_LIMIT,
+    }
+}
+
+/// The check of continuous integration: every plan that was shrunk from a mistake.
+///
+/// # Errors
+/// As for `run`.
+pub fn check(root: &Path, _: Duration) -> Result<Report, String> {
+    let place = root.join("e2e/chaos/canaries");
+    let found = std::fs::read_dir(&place)
+        .map_err(|error| format!("no canaries in {}: {error}", place.display()))?;
+    let mut plans: Vec<String> = found
+        .flatten()
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    plans.sort();
+    let mut passed = 0;
+    for plan in &plans {
+        let replay = ["--plain", "--no-shrink", "--replay", plan];
+        passed += run(root, &replay.map(String::from))?.tests.passed;
+    }
+    Ok(Report {
+        tests: TestCounts {
+            passed,
+            ..TestCounts::default()
+        },
+        skipped: None,
+    })
+}
+
+/// Builds and drives. Chaos knows itself when to stop, and its own watchdog ends what hangs.
+///
+/// # Errors
+/// A program did something else under vswap than natively, hung, or left something behind.
+pub fn run(root: &Path, options: &[String]) -> Result<Report, String> {
+    // Who names another vswap, or wants none, needs not wait for this one.
+    let elsewhere = |option: &String| option == "--native" || option.starts_with("--vswap");
+    if !options.iter().any(elsewhere) {
+        checks::build_release(root, BUILD_LIMIT)?;
+    }
+    let words = ["build", "--release", "--package", "vswap-chaos"];
+    command::run(&mut checks::cargo(root, &words), BUILD_LIMIT)?;
+    let mut drive = Command::new(root.join("target/release/vswap-chaos"));
+    drive.arg("drive").args(options).current_dir(root);
+    command::run(&mut drive, DRIVE_LIMIT)?;
+    let tests = TestCounts {
+        passed: 1,
+        ..TestCounts::default()
+    };
+    Ok(Report {
+        tests,
+        skipped: None,
+    })
+}
