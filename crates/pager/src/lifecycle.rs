@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::process;
 use crate::kernel::uffd::Userfaultfd;
+use vswap_sys::process::could_have_descriptors;
 use vswap_sys::ring::op;
 
 use crate::core::Core;
@@ -24,6 +25,8 @@ const HANGUP_PATIENCE: Duration = Duration::from_secs(2);
 const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 /// How often it looks whether a fork is over that saw the space inactive.
 const FORK_PACE: Duration = Duration::from_micros(500);
+/// What must be left before a filter is installed: one for it, and some for what others do at that moment.
+const FILTER_DESCRIPTORS: usize = 4;
 /// How long a failed call on a process's memory may be waited on to be explained by its end.
 const ENDING_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -146,6 +149,7 @@ pub fn filter_first(core: &Arc<Core>, space: &Arc<Space>) {
 /// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
 fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bool {
     const EBUSY: i64 = -16;
+    const EMFILE: i32 = 24;
     if space.filtered.load(Ordering::Acquire) {
         return true;
     }
@@ -159,6 +163,11 @@ fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bo
         space.confined.store(true, Ordering::Release);
         process.agent.confine();
         return refuse(core, space, CONFINED, &FILTER_OF_ALL);
+    }
+    // Calls that the filter stops fail if the descriptor that comes back finds no room.
+    if !could_have_descriptors(FILTER_DESCRIPTORS, process.agent.socket()) {
+        let error = std::io::Error::from_raw_os_error(EMFILE);
+        return refuse(core, space, NO_FILTER, &error);
     }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
         // The thread waits for it.

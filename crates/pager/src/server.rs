@@ -186,14 +186,28 @@ fn may_speak(core: &Core, connection: &Stream) -> bool {
 
 /// Hear one hello.
 fn greet(core: &Arc<Core>, joined: &Arc<EventFd>, connection: Stream) {
-    let Ok(answer) = connection.as_fd().try_clone_to_owned().map(Stream::from_fd) else {
-        // As in `turn_away`.
-        let _ = connection.send(&TURNED_AWAY, &[], Wait::No);
-        return;
-    };
-    if let Err(error) = try_greet(core, joined, connection) {
-        turn_away(core, &answer, &error);
+    match hear(&connection) {
+        Ok(heard) => answer(core, joined, heard, connection),
+        Err(error) => turn_away(core, &connection, &error),
     }
+}
+
+/// What somebody has said.
+struct Heard {
+    hello: Hello,
+    descriptors: Descriptors,
+    greeting: Greeting,
+    pid: u32,
+}
+
+fn hear(connection: &Stream) -> Result<Heard, HelloError> {
+    let (hello, descriptors) = connection.recv::<Hello>(Wait::No)?;
+    Ok(Heard {
+        greeting: Greeting::of(&hello).ok_or(HelloError::Protocol)?,
+        pid: connection.peer()?.pid,
+        hello,
+        descriptors,
+    })
 }
 
 fn turn_away(core: &Core, connection: &Stream, error: &HelloError) {
@@ -220,36 +234,48 @@ fn tell(core: &Core, error: &HelloError, consequence: &str) {
     }
 }
 
-fn try_greet(
-    core: &Arc<Core>,
-    joined: &Arc<EventFd>,
-    connection: Stream,
-) -> Result<(), HelloError> {
-    let (hello, descriptors) = connection.recv::<Hello>(Wait::No)?;
-    let peer = connection.peer()?;
-    let greeting = Greeting::of(&hello).ok_or(HelloError::Protocol)?;
+fn answer(core: &Arc<Core>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
+    let Heard {
+        hello,
+        descriptors,
+        greeting,
+        pid,
+    } = heard;
     match greeting {
-        Greeting::ForkBegin => match core.space_of(peer.pid) {
+        Greeting::ForkBegin => match core.space_of(pid) {
             Some(space) => fork::window(core, space, hello.fork, connection),
             None => acknowledge(&connection),
         },
-        Greeting::Filter => match core.space_of(peer.pid) {
+        Greeting::Filter => match core.space_of(pid) {
             Some(space) => {
                 let core = Arc::clone(core);
                 // Its agent may be stopped.
-                threads::spawn_late(&format!("filter-{}", peer.pid), move || {
+                threads::spawn_late(&format!("filter-{pid}"), move || {
                     lifecycle::filter_first(&core, &space);
                     acknowledge(&connection);
                 });
             }
             None => acknowledge(&connection),
         },
-        Greeting::Device => give_device(core, hello.fork, &connection)?,
-        Greeting::Begin => begin(core, &hello, descriptors, connection, peer.pid)?,
+        Greeting::Device => {
+            if let Err(error) = give_device(core, hello.fork, &connection) {
+                turn_away(core, &connection, &error);
+            }
+        }
+        Greeting::Begin => {
+            // The process takes the connection over, and whom it is refused has to hear that.
+            let kept = match connection.as_fd().try_clone_to_owned() {
+                Ok(kept) => Stream::from_fd(kept),
+                Err(error) => return turn_away(core, &connection, &error.into()),
+            };
+            if let Err(error) = begin(core, &hello, descriptors, connection, pid) {
+                turn_away(core, &kept, &error);
+            }
+        }
         Greeting::Join => {
             let (core, joined) = (Arc::clone(core), Arc::clone(joined));
-            threads::spawn_late(&format!("join-{}", peer.pid), move || {
-                match join(&core, &hello, descriptors, connection, peer.pid) {
+            threads::spawn_late(&format!("join-{pid}"), move || {
+                match join(&core, &hello, descriptors, connection, pid) {
                     // An eventfd that is full is signalled.
                     Ok(()) => drop(joined.signal()),
                     // It gets no answer.
@@ -258,7 +284,6 @@ fn try_greet(
             });
         }
     }
-    Ok(())
 }
 
 /// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket. A

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
-use vswap_sys::cpu;
+use vswap_sys::{cpu, spare};
 
 use crate::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::config::{Config, StoreConfig};
@@ -35,7 +35,7 @@ impl Store {
     /// An empty store.
     ///
     /// # Errors
-    /// `StartError` if there is no memory for it.
+    /// `StartError` if there is no memory or descriptor for it.
     pub fn new(config: &StoreConfig) -> Result<Store, StartError> {
         let engine_config = vswap_engine::Config {
             frames: usize::try_from(config.frames + KIN_FRAMES).unwrap_or(usize::MAX),
@@ -44,6 +44,7 @@ impl Store {
             pool_limit_bytes: config.pool_limit_bytes,
             checksums: config.checksums,
         };
+        spare::keep()?;
         let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
         Ok(Store {
             engine: Arc::new(engine),

@@ -10,8 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vswap_sys::process;
-use vswap_sys::task;
+use vswap_sys::{process, procfs, task};
 
 use crate::core::Core;
 use crate::fault::{Fault, FaultServer};
@@ -130,7 +129,7 @@ pub fn note_word(core: &Core, space: &Arc<Space>, address: u64) {
 /// far as to name it.
 pub fn note_all(state: &mut State, process: &Process) -> bool {
     // A process that has gone needs nothing.
-    let threads = task::threads_of(process.pid).unwrap_or_default();
+    let threads = procfs::threads(process.pid).unwrap_or_default();
     let mut all = true;
     for tid in threads {
         match task::robust_list(tid) {

@@ -27,6 +27,7 @@ pub mod seccomp;
 #[cfg(feature = "supervisor")]
 pub mod signals;
 pub mod sock;
+pub mod spare;
 #[cfg(feature = "supervisor")]
 pub mod spawn;
 pub mod task;

@@ -6,6 +6,8 @@
 
 use std::io::Read;
 
+use crate::spare;
+
 /// What a mapping is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name<'a> {
@@ -234,8 +236,8 @@ pub fn read_smaps(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
 
 fn read_file(pid: u32, file: &str, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
     buffer.clear();
-    let read = std::fs::File::open(format!("/proc/{pid}/{file}"))
-        .and_then(|mut file| file.read_to_end(buffer));
+    let path = format!("/proc/{pid}/{file}");
+    let read = spare::with_descriptor(|| std::fs::File::open(&path)?.read_to_end(buffer));
     match read {
         Ok(0) => Err(MapsError::Gone),
         Ok(_) => Ok(()),

@@ -150,7 +150,7 @@ pub fn read_words(pid: u32, address: u64, words: &mut [u64]) -> bool {
 /// The process or thread that a pidfd of thread `tid` names, by its number. None for other descriptors, and for one of
 /// a process that has ended.
 pub fn named_by_descriptor(tid: u32, descriptor: u32) -> Option<u32> {
-    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
+    let info = crate::spare::read_text(&format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
     info.lines()
         .find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }

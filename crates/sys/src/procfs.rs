@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::pagemap::PAGE_BYTES;
+use crate::spare;
 
 /// Why a file of /proc told nothing.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +130,7 @@ impl Statm {
 /// # Errors
 /// As `ProcError` says.
 pub fn own_resident_bytes() -> Result<u64, ProcError> {
-    Ok(parse_statm(&std::fs::read("/proc/self/statm")?)?.resident_bytes)
+    Ok(parse_statm(&spare::read("/proc/self/statm")?)?.resident_bytes)
 }
 
 /// What stat says about a process.
@@ -196,8 +197,8 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
 /// `Gone`, `Io`.
 pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let tid = decimal(entry?.file_name().as_encoded_bytes());
+    for name in spare::names(&format!("/proc/{pid}/task"))? {
+        let tid = decimal(name.as_encoded_bytes());
         found.extend(tid.and_then(|tid| u32::try_from(tid).ok()));
     }
     Ok(found)
@@ -208,7 +209,7 @@ pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn innermost_tid(pid: u32, tid: u32) -> Result<u32, ProcError> {
-    let text = std::fs::read(format!("/proc/{pid}/task/{tid}/status"))?;
+    let text = spare::read(&format!("/proc/{pid}/task/{tid}/status"))?;
     let id = text
         .split(|&byte| byte == b'\n')
         .find_map(|line| line.strip_prefix(b"NSpid:"))
@@ -228,7 +229,7 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
     /// Fields of proc(5) behind the name, counted from the state, which is the third.
     const EXIT_CODE: usize = 52 - 3;
     let malformed = || ProcError::Malformed { file: "task/stat" };
-    let text = std::fs::read(format!("/proc/{pid}/task/{pid}/stat"))?;
+    let text = spare::read(&format!("/proc/{pid}/task/{pid}/stat"))?;
     let close = text.iter().rposition(|&byte| byte == b')');
     let behind = &text[close.ok_or_else(malformed)? + 1..];
     let fields: Vec<&[u8]> = behind
@@ -247,7 +248,7 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn stat(pid: u32) -> Result<Stat, ProcError> {
-    parse_stat(&std::fs::read(format!("/proc/{pid}/stat"))?)
+    parse_stat(&spare::read(&format!("/proc/{pid}/stat"))?)
 }
 
 /// Whether `pid` runs and is the process that started at `start_ticks` (when given).
@@ -262,8 +263,7 @@ pub fn is_alive(pid: u32, start_ticks: Option<u64>) -> bool {
 /// `Io` when /proc cannot be listed.
 pub fn processes() -> Result<Vec<Stat>, ProcError> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
+    for name in spare::names("/proc")? {
         let Some(pid) = decimal(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok())
         else {
             continue;
@@ -319,7 +319,7 @@ fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn uids(pid: u32) -> Result<[u32; 4], ProcError> {
-    let text = std::fs::read(format!("/proc/{pid}/status"))?;
+    let text = spare::read(&format!("/proc/{pid}/status"))?;
     parse_ids(&text, b"Uid:").ok_or(ProcError::Malformed { file: "PID/status" })
 }
 
@@ -369,7 +369,7 @@ pub fn parse_meminfo(text: &[u8]) -> Result<MemInfo, ProcError> {
 /// # Errors
 /// `Malformed`, `Io`.
 pub fn meminfo() -> Result<MemInfo, ProcError> {
-    parse_meminfo(&std::fs::read("/proc/meminfo")?)
+    parse_meminfo(&spare::read("/proc/meminfo")?)
 }
 
 /// Paths of the kernel's active swap areas from the text of swaps. That of a deleted file ends in ` (deleted)`.
@@ -407,7 +407,7 @@ pub fn parse_swaps(text: &[u8]) -> Result<Vec<PathBuf>, ProcError> {
 /// # Errors
 /// `Malformed`, `Io`.
 pub fn swaps() -> Result<Vec<PathBuf>, ProcError> {
-    match std::fs::read("/proc/swaps") {
+    match spare::read("/proc/swaps") {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         text => parse_swaps(&text?),
     }

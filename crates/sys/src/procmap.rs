@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
 use crate::maps::{self, Mapping, MapsError};
+use crate::spare;
 
 const QUERY: Opcode = opcode::read_write::<raw::procmap_query>(b'f', 17);
 const _: () = assert!(QUERY == 0xc068_6611);
@@ -151,7 +152,7 @@ fn meaning(errno: Errno) -> MapsError {
 
 /// Has `pid` memory that is locked, or pinned for I/O for as long as somebody likes? Also when that is not known.
 pub fn holds_memory(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = spare::read_text(&format!("/proc/{pid}/status"));
     status.map_or(true, |text| parse_holds_memory(&text))
 }
 

@@ -1,13 +1,14 @@
 //! Threads of other processes.
 
 use std::fs;
-use std::io;
 use std::mem::size_of;
 use std::path::Path;
 
+use crate::spare;
+
 /// The process that thread `tid` belongs to, None when it has gone.
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
     status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
@@ -15,7 +16,7 @@ pub fn process_of(tid: u32) -> Option<u32> {
 
 /// Does thread `tid` belong to process `pid` or to a child of it?
 pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
+    let Ok(status) = spare::read_text(&format!("/proc/{tid}/status")) else {
         return false;
     };
     let names = |name: &str| {
@@ -27,46 +28,34 @@ pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
 
 /// How many seccomp filters thread `tid` has; None when it has gone or the kernel does not tell.
 pub fn filters_of(tid: i32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
     let line = |line: &str| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok();
     status.lines().find_map(line)
 }
 
 /// The processor that thread `tid` runs on or ran on last, None when it has gone.
 pub fn processor_of(tid: u32) -> Option<usize> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let stat = spare::read_text(&format!("/proc/{tid}/stat")).ok()?;
     // Field 39; the second, the name, may hold anything, so count behind its closing bracket.
     let behind_name = stat.rsplit_once(')')?.1;
     behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// The threads of process `pid`.
-///
-/// # Errors
-/// What reading /proc said; the process may have gone.
-pub fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
-    let mut threads = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let name = entry?.file_name();
-        threads.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
-    }
-    Ok(threads)
-}
-
 /// Does a process have an io_uring? False also where its descriptors cannot be seen.
 pub fn has_ring(pid: u32) -> bool {
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+    let directory = format!("/proc/{pid}/fd");
+    let Ok(descriptors) = spare::names(&directory) else {
         return false;
     };
-    descriptors.flatten().any(|descriptor| {
-        let link = fs::read_link(descriptor.path());
+    descriptors.into_iter().any(|descriptor| {
+        let link = fs::read_link(Path::new(&directory).join(descriptor));
         link.is_ok_and(|link| link == Path::new("anon_inode:[io_uring]"))
     })
 }
 
 /// Will thread `tid` never touch memory again? True of one that has gone, and of a zombie.
 pub fn has_ended(tid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else {
+    let Ok(stat) = spare::read_text(&format!("/proc/{tid}/stat")) else {
         return true;
     };
     // Field 3; the second, the name, may hold anything.
@@ -147,7 +136,11 @@ mod tests {
             let _ = let_go.recv();
         });
         let tid = said.recv().unwrap();
-        assert!(threads_of(std::process::id()).unwrap().contains(&tid));
+        assert!(
+            crate::procfs::threads(std::process::id())
+                .unwrap()
+                .contains(&tid)
+        );
         assert!(!has_ended(tid));
         assert!(robust_list(tid).is_some());
         lets_go.send(()).unwrap();

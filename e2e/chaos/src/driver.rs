@@ -5,7 +5,9 @@ mod attempt;
 mod daemon;
 mod faults;
 mod processes;
+mod shortage;
 mod shrink;
+mod sick_disk;
 mod verdict;
 mod watch;
 
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use attempt::{Bench, Way};
 use daemon::Daemon;
-use faults::{Fault, Wanted};
+use faults::{Fault, Kind};
+use sick_disk::SickDisk;
 use verdict::Failure;
 
 use crate::generate;
@@ -29,6 +32,9 @@ const TRIES: u32 = 3;
 const SHRINK_TIME: Duration = Duration::from_secs(150);
 /// Everything that can go is evicted so often.
 const EVICT_EVERY: &str = "3ms";
+/// Limit of most rounds: nothing is short. And of some: less than a plan's memory and vswap's own together.
+const RAM: &str = "1G";
+const TIGHT_RAM: &str = "24M";
 /// Size of the area that comes and goes.
 const AREA_SIZE: &str = "64M";
 
@@ -67,7 +73,7 @@ pub(crate) struct Wishes {
     daemon: bool,
     /// This fault in all rounds.
     #[arg(long)]
-    fault: Option<Wanted>,
+    fault: Option<Kind>,
     /// Seconds without progress that count as a hang.
     #[arg(long, default_value_t = 30)]
     patience: u64,
@@ -118,6 +124,8 @@ struct Driver<'a> {
     vswap: PathBuf,
     bench: Bench,
     daemon: Option<Daemon>,
+    /// None where it cannot be mounted.
+    sick_disk: Option<SickDisk>,
     began: Instant,
 }
 
@@ -135,8 +143,12 @@ impl<'a> Driver<'a> {
         } else {
             whole(&wishes.vswap)?
         };
+        let mut sick_disk = None;
         if !wishes.native {
             make_area(&vswap, &place.join("area"))?;
+            sick_disk = make_sick_disk(&vswap, &place)
+                .inspect_err(|error| println!("SKIP: rounds with a disk that fails: {error}"))
+                .ok();
         }
         processes::become_reaper();
         let daemon = if wishes.daemon && !wishes.native {
@@ -153,6 +165,7 @@ impl<'a> Driver<'a> {
                 has_daemon: daemon.is_some(),
             },
             daemon,
+            sick_disk,
             began: Instant::now(),
         })
     }
@@ -205,6 +218,9 @@ impl<'a> Driver<'a> {
         let Way::Under { fault, .. } = way else {
             return Ok(None);
         };
+        if let Some(disk) = &self.sick_disk {
+            disk.fall_ill(*fault);
+        }
         let limited = self.bench.run(plan, way)?;
         let failure = verdict::of_limited(plan, &native, &limited, *fault);
         let leak = self.daemon.as_mut().and_then(Daemon::leak);
@@ -214,58 +230,67 @@ impl<'a> Driver<'a> {
         }))
     }
 
-    /// Options and fault of a round: most are without a fault, so that calls alone are to blame.
+    /// Options and fault of a round.
     fn way(&self, seed: u64) -> Way {
         if self.wishes.native {
             return Way::Native;
         }
         let mut random = Random::new(seed ^ 0x0b57_ac1e);
-        let evict = ["--quiet", "--ram", "1G", "--debug-evict-every", EVICT_EVERY];
-        let mut options: Vec<String> = evict.map(String::from).to_vec();
-        let mut fault = Fault::None;
+        let mut backing = Vec::new();
+        let mut fault = Fault::NONE;
         if !self.wishes.plain && !self.wishes.daemon {
-            let place = self.bench.place.display();
-            let more: Vec<String> = match random.below(12) {
-                0 => vec![
-                    "--pool".into(),
-                    "off".into(),
-                    "--swap".into(),
-                    format!("{place}:2G"),
-                ],
-                // Too small for all that is evicted: what finds no room stays in memory.
-                1 => vec![
-                    "--pool".into(),
-                    "off".into(),
-                    "--swap".into(),
-                    format!("{place}:1M"),
-                ],
-                2 => vec![
-                    "--no-virtual".into(),
-                    "--swap".into(),
-                    format!("{place}:2G"),
-                ],
-                3 => vec!["--codec".into(), "zstd".into()],
-                4 => vec!["--codec".into(), "none".into()],
-                _ => Vec::new(),
-            };
-            options.extend(more);
-            let fault_seed = random.next();
-            fault = match random.below(12) {
-                0 => Fault::StopAndContinue(fault_seed),
-                1 => Fault::Areas(fault_seed),
-                2..=3 => Fault::KillVswap(fault_seed),
-                _ => Fault::None,
+            backing = self.backing(&mut random);
+            fault = Fault::choose(&mut random);
+        }
+        if let Some(kind) = self.wishes.fault {
+            fault = Fault {
+                kind,
+                seed: random.next(),
             };
         }
-        if let Some(wanted) = self.wishes.fault {
-            fault = wanted.fault(random.next());
+        if matches!(fault.kind, Kind::FailingWrites | Kind::FailingReads) {
+            match &self.sick_disk {
+                Some(disk) => backing = swap_alone(&disk.area().display()),
+                None => fault = Fault::NONE,
+            }
         }
+        let ram = if random.below(8) == 0 && !self.wishes.plain {
+            TIGHT_RAM
+        } else {
+            RAM
+        };
+        let evict = ["--quiet", "--ram", ram, "--debug-evict-every", EVICT_EVERY];
         Way::Under {
             vswap: self.vswap.clone(),
-            options,
+            options: evict.map(String::from).into_iter().chain(backing).collect(),
             fault,
         }
     }
+
+    /// Where pages go in a round.
+    fn backing(&self, random: &mut Random) -> Vec<String> {
+        let place = self.bench.place.display();
+        match random.below(12) {
+            0 => swap_alone(&format!("{place}:2G")),
+            // Too small for all that is evicted: what finds no room stays in memory.
+            1 => swap_alone(&format!("{place}:1M")),
+            2 => vec![
+                "--no-virtual".into(),
+                "--swap".into(),
+                format!("{place}:2G"),
+            ],
+            3 => vec!["--codec".into(), "zstd".into()],
+            4 => vec!["--codec".into(), "none".into()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Pages go to this area and not to the pool.
+fn swap_alone(area: &dyn std::fmt::Display) -> Vec<String> {
+    ["--pool", "off", "--swap", &area.to_string()]
+        .map(String::from)
+        .to_vec()
 }
 
 impl Drop for Driver<'_> {
@@ -290,4 +315,12 @@ fn make_area(vswap: &Path, area: &Path) -> Result<(), String> {
             area.display()
         )),
     }
+}
+
+/// A disk that fails, with an area on it.
+fn make_sick_disk(vswap: &Path, place: &Path) -> Result<SickDisk, String> {
+    sick_disk::keep_mounts_to_ourselves()?;
+    let real = place.join("real-area");
+    make_area(vswap, &real)?;
+    SickDisk::mount(place.join("sick"), &real)
 }

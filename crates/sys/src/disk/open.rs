@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, ioctl_blksszget};
+use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs, ioctl_blksszget};
 use rustix::process::{Resource, getrlimit};
 
 use super::lane::{Way, rings_are_permitted};
@@ -76,7 +76,7 @@ impl Disk {
         let direct = options.direct
             && fcntl_getfl(&*file)
                 .is_ok_and(|flags| fcntl_setfl(&*file, flags | OFlags::DIRECT).is_ok());
-        let way = if options.io_uring && rings_are_permitted() {
+        let way = if options.io_uring && !is_on_fuse(&file) && rings_are_permitted() {
             Way::Ring
         } else {
             Way::Call
@@ -92,6 +92,14 @@ impl Disk {
             through_cache: Mutex::new(()),
         })
     }
+}
+
+/// Does the file lie in a file system of user space (FUSE)? When such a one answers a direct read of an io_uring with
+/// less than was asked for, the kernel (6.18 does) asks for the rest from the place where the whole began: the bytes
+/// that come are others, and the request counts as done. Plain calls return what was read.
+fn is_on_fuse(file: &File) -> bool {
+    const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+    fstatfs(file).is_ok_and(|system| system.f_type == FUSE_SUPER_MAGIC)
 }
 
 /// Refuses a device that takes nothing as small as a page.

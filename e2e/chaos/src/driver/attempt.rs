@@ -94,7 +94,7 @@ impl Bench {
             processes::kill_below(std::process::id());
         }
         if let Way::Under { vswap, fault, .. } = way
-            && matches!(fault, Fault::KillVswap(_))
+            && fault.may_end_the_run()
         {
             sweep(vswap, &run_dir);
         }
@@ -135,7 +135,9 @@ impl Bench {
     fn wait(&self, mut child: Child, way: &Way, plan: &Plan, log: Log) -> Result<Outcome, String> {
         let mut injector = match way {
             Way::Native => None,
-            Way::Under { vswap, fault, .. } => Some(Injector::new(*fault, vswap, &self.place)),
+            Way::Under { vswap, fault, .. } => {
+                Some(Injector::new(*fault, plan, vswap, &self.place))
+            }
         };
         let (mut seen, mut since) = (0, Instant::now());
         let mut hang = None;

@@ -5,38 +5,94 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::driver::processes;
+use crate::driver::shortage::{Of, Shortage};
+use crate::plan::Plan;
+use crate::program::log::Wrong;
 use crate::random::Random;
+use crate::step::Step;
 
-/// A fault by its name.
+/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Wanted {
-    None,
-    StopAndContinue,
-    Areas,
-    KillVswap,
-}
-
-impl Wanted {
-    pub(crate) fn fault(self, seed: u64) -> Fault {
-        match self {
-            Self::None => Fault::None,
-            Self::StopAndContinue => Fault::StopAndContinue(seed),
-            Self::Areas => Fault::Areas(seed),
-            Self::KillVswap => Fault::KillVswap(seed),
-        }
-    }
-}
-
-/// The fault of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Kind {
     None,
     /// All processes of the program are stopped and go on, again and again.
-    StopAndContinue(u64),
+    StopAndContinue,
     /// An area comes and goes.
-    Areas(u64),
-    /// vswap is killed. Then nobody may have read a wrong byte, and nothing may be left.
-    KillVswap(u64),
+    Areas,
+    /// vswap is killed.
+    KillVswap,
+    /// Writes to the area fail, or are short; writes and reads are slow, and reads are short.
+    FailingWrites,
+    /// Reads from the area fail.
+    FailingReads,
+    /// vswap has no descriptors left, now and then.
+    NoDescriptors,
+    /// vswap can start no threads, now and then.
+    NoThreads,
+    /// vswap gets no memory, now and then.
+    NoMemory,
+}
+
+/// The fault of a round, and the seed of when and how it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) seed: u64,
+}
+
+impl Fault {
+    pub(crate) const NONE: Self = Self {
+        kind: Kind::None,
+        seed: 0,
+    };
+
+    /// One for a round: most have none, so that calls alone are to blame.
+    pub(crate) fn choose(random: &mut Random) -> Self {
+        let seed = random.next();
+        let kind = match random.below(18) {
+            0 => Kind::StopAndContinue,
+            1 => Kind::Areas,
+            2..=3 => Kind::KillVswap,
+            4..=5 => Kind::FailingWrites,
+            6 => Kind::FailingReads,
+            7 => Kind::NoDescriptors,
+            8 => Kind::NoThreads,
+            9 => Kind::NoMemory,
+            _ => Kind::None,
+        };
+        Self { kind, seed }
+    }
+
+    /// May processes of the run be ended by it? Then all that counts is that nobody has read a wrong byte, and that
+    /// nothing is left.
+    pub(crate) const fn may_end_the_run(self) -> bool {
+        matches!(
+            self.kind,
+            Kind::KillVswap | Kind::FailingReads | Kind::NoMemory
+        )
+    }
+
+    /// Is it what a program must meet that has found this? Where a page cannot be read, whoever touches it gets SIGBUS,
+    /// and a call that touches it fails. Other bytes than its own nobody may meet.
+    pub(crate) fn explains(self, finding: &str) -> bool {
+        self.kind == Kind::FailingReads && finding != Wrong::name(Wrong::Content as u32)
+    }
+
+    /// A child whose fork is under way needs descriptors that were there when it began. So where programs fork, some
+    /// are left when there are to be none any more.
+    fn shortage(self, plan: &Plan) -> Option<Of> {
+        let forks = plan
+            .lines
+            .iter()
+            .any(|line| matches!(line.step, Step::Fork { .. }));
+        match self.kind {
+            Kind::NoDescriptors if forks => Some(Of::DescriptorsForForks),
+            Kind::NoDescriptors => Some(Of::Descriptors),
+            Kind::NoThreads => Some(Of::Threads),
+            Kind::NoMemory => Some(Of::Memory),
+            _ => None,
+        }
+    }
 }
 
 /// Times between two acts, in milliseconds.
@@ -49,34 +105,33 @@ const COMMAND_SECONDS: &str = "20";
 /// Makes the fault happen.
 #[derive(Debug)]
 pub(crate) struct Injector {
-    fault: Fault,
+    kind: Kind,
     random: Random,
     vswap: PathBuf,
     place: PathBuf,
     next: Instant,
     on: bool,
     stopped: Vec<u32>,
+    shortage: Option<Shortage>,
 }
 
 impl Injector {
-    pub(crate) fn new(fault: Fault, vswap: &Path, place: &Path) -> Self {
-        let seed = match fault {
-            Fault::None => 0,
-            Fault::StopAndContinue(seed) | Fault::Areas(seed) | Fault::KillVswap(seed) => seed,
+    pub(crate) fn new(fault: Fault, plan: &Plan, vswap: &Path, place: &Path) -> Self {
+        let mut random = Random::new(fault.seed);
+        let (least, most) = match fault.kind {
+            Kind::KillVswap => KILL_AFTER_MS,
+            _ => ACT_EVERY_MS,
         };
-        let mut random = Random::new(seed);
-        let first = match fault {
-            Fault::KillVswap(_) => random.between(KILL_AFTER_MS.0, KILL_AFTER_MS.1),
-            _ => random.between(ACT_EVERY_MS.0, ACT_EVERY_MS.1),
-        };
+        let first = random.between(least, most);
         Self {
-            fault,
+            kind: fault.kind,
             random,
             vswap: vswap.to_owned(),
             place: place.to_owned(),
             next: Instant::now() + Duration::from_millis(first.into()),
             on: false,
             stopped: Vec::new(),
+            shortage: fault.shortage(plan).map(Shortage::of),
         }
     }
 
@@ -85,13 +140,19 @@ impl Injector {
         if Instant::now() < self.next {
             return;
         }
-        match self.fault {
-            Fault::None => {}
-            Fault::StopAndContinue(_) => self.stop_or_continue(run),
-            Fault::Areas(_) => self.area(run),
-            Fault::KillVswap(_) => {
+        match self.kind {
+            // The disk does that by itself.
+            Kind::None | Kind::FailingWrites | Kind::FailingReads => {}
+            Kind::StopAndContinue => self.stop_or_continue(run),
+            Kind::Areas => self.area(run),
+            Kind::KillVswap => {
                 processes::signal(run, libc::SIGKILL);
-                self.fault = Fault::None;
+                self.kind = Kind::None;
+            }
+            Kind::NoDescriptors | Kind::NoThreads | Kind::NoMemory => {
+                if let Some(shortage) = &mut self.shortage {
+                    shortage.begin_or_end(run, &mut self.random);
+                }
             }
         }
         let pause = self.random.between(ACT_EVERY_MS.0, ACT_EVERY_MS.1);

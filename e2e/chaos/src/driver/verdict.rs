@@ -48,14 +48,16 @@ pub(crate) fn of_limited(
     limited: &Outcome,
     fault: Fault,
 ) -> Option<Failure> {
-    if let Some((kind, text)) = &limited.finding {
+    if let Some((kind, text)) = &limited.finding
+        && !fault.explains(kind)
+    {
         return Failure::new(kind, format!("{text}\n{}", limited.errors));
     }
     if let Some(text) = &limited.hang {
         return Failure::new("hang", text);
     }
-    // Whoever is killed answers nothing any more; all that counts is that it read nothing wrong and has gone.
-    let killed = matches!(fault, Fault::KillVswap(_));
+    // Whoever is killed answers nothing any more.
+    let killed = fault.may_end_the_run();
     if !killed && let Some(failure) = first_difference(plan, native, limited) {
         return Some(failure);
     }
@@ -103,6 +105,7 @@ fn first_difference(plan: &Plan, native: &Outcome, limited: &Outcome) -> Option<
 mod tests {
     use super::*;
     use crate::driver::attempt::Said;
+    use crate::driver::faults::Kind;
     use crate::plan::{Head, Line};
 
     fn outcome(result: i64) -> Outcome {
@@ -133,12 +136,16 @@ mod tests {
                 step: Step::UnlockAll,
             }],
         };
-        let same = of_limited(&plan, &outcome(0), &outcome(0), Fault::None);
+        let same = of_limited(&plan, &outcome(0), &outcome(0), Fault::NONE);
         assert!(same.is_none(), "{same:?}");
-        let other = of_limited(&plan, &outcome(0), &outcome(-1), Fault::None);
+        let other = of_limited(&plan, &outcome(0), &outcome(-1), Fault::NONE);
         assert_eq!(other.unwrap().kind, "answer of UnlockAll");
         // Once vswap was killed nobody expects answers.
-        let killed = of_limited(&plan, &outcome(0), &outcome(-1), Fault::KillVswap(1));
+        let killing = Fault {
+            kind: Kind::KillVswap,
+            seed: 1,
+        };
+        let killed = of_limited(&plan, &outcome(0), &outcome(-1), killing);
         assert!(killed.is_none(), "{killed:?}");
     }
 
