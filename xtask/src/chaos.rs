@@ -28,7 +28,14 @@ pub fn step(options: &[String]) -> Step {
     }
 }
 
-/// The check of continuous integration: every plan that was shrunk from a mistake.
+/// What continuous integration drives beside the plans that were shrunk: ten minutes together, always the same programs
+/// as far as the time reaches.
+const DRIVES: [&[&str]; 2] = [
+    &["--minutes", "8", "--seed", "1"],
+    &["--minutes", "2", "--seed", "1", "--daemon"],
+];
+
+/// The check of continuous integration: every plan that was shrunk from a mistake, and ten minutes of generated ones.
 ///
 /// # Errors
 /// As for `run`.
@@ -45,6 +52,10 @@ pub fn check(root: &Path, _: Duration) -> Result<Report, String> {
     for plan in &plans {
         let replay = ["--plain", "--no-shrink", "--replay", plan];
         passed += run(root, &replay.map(String::from))?.tests.passed;
+    }
+    for options in DRIVES {
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        passed += run(root, &options)?.tests.passed;
     }
     Ok(Report {
         tests: TestCounts {

@@ -35,7 +35,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("tsan", nightly::tsan, 15),
     ("victims", victims, 15),
     ("rules", rules::check, 15),
-    ("chaos", chaos::check, 15),
+    ("chaos", chaos::check, 20),
     ("e2e", e2e, 30),
 ];
 

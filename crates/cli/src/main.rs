@@ -33,14 +33,16 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
-use vswap_sys::spawn::InheritedDescriptors;
+use vswap_sys::spawn::{InheritedDescriptors, without_backtraces};
 
 fn main() -> ExitCode {
+    let environment = std::env::vars_os().collect();
+    without_backtraces();
     let descriptors = InheritedDescriptors::at_start();
     let done = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(args),
-        }) => run::run(&args, descriptors),
+        }) => run::run(&args, descriptors, environment),
         Ok(Args {
             command: Command::Daemon(args),
         }) => daemon::daemon(&args),

@@ -32,7 +32,11 @@ use crate::size::Available;
 use crate::supervise::Supervisor;
 
 /// Runs the program, waits for all its processes, reports, and ends as the program ended.
-pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode, Failure> {
+pub fn run(
+    args: &RunArgs,
+    descriptors: InheritedDescriptors,
+    environment: Environment,
+) -> Result<ExitCode, Failure> {
     refuse_nested()?;
     let limit_bytes = limit(args)?;
     let name = args
@@ -74,10 +78,8 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
         Failure::own(format!("cannot make the socket for vswap status: {error}"))
     })?;
 
-    let environment = environment(vswap_pager::environment(
-        &run_dir.agent_path(),
-        host.socket(),
-    ));
+    let own = vswap_pager::environment(&run_dir.agent_path(), host.socket());
+    let environment = with_own(environment, own);
     let program = program(&path, &args.command, environment)?;
     let started = Instant::now();
     let program_pid = program
@@ -102,6 +104,9 @@ pub fn run(args: &RunArgs, descriptors: InheritedDescriptors) -> Result<ExitCode
     }
     Ok(ExitCode::from(ending.exit_status()))
 }
+
+/// Names and values.
+pub type Environment = Vec<(OsString, OsString)>;
 
 /// The group of the run, if it was given one.
 fn group(args: &RunArgs) -> Option<RunGroup> {
@@ -211,8 +216,7 @@ fn c_string(text: OsString) -> Result<CString, Failure> {
 }
 
 /// The environment as it was given, in its order, with the pager's own variables put in place or added at the end.
-fn environment(own: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
-    let mut all: Vec<_> = std::env::vars_os().collect();
+fn with_own(mut all: Environment, own: Environment) -> Environment {
     for (name, value) in own {
         match all.iter_mut().find(|(existing, _)| *existing == name) {
             Some((_, existing)) => *existing = value,

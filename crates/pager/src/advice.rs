@@ -95,10 +95,7 @@ fn advise(
     match as_int(advice) {
         FREE => free(process, start, bytes, door).map(Some),
         GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
-        WIPEONFORK => {
-            regions::let_go(core, space, start, bytes);
-            Ok(None)
-        }
+        WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
     }
 }
@@ -113,6 +110,33 @@ fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, Ag
         slot.call(op::ADVISE, &[start, bytes, DONTNEED, 0], &[])?;
     }
     Ok(freed)
+}
+
+/// Vswap lets go of memory that a child finds empty. Only of what the kernel has marked: mappings of which one is let
+/// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
+/// keeps forks away until the memory is back.
+fn wipe_on_fork(
+    core: &Core,
+    space: &Arc<Space>,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let answer = slot.call(op::ADVISE, &[start, bytes, WIPEONFORK, door as u64], &[])?;
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let wiped = if answer == 0 {
+        vec![range]
+    } else {
+        // It may have stopped half-way.
+        let within = |wiped: Range<u64>| wiped.start.max(range.start)..wiped.end.min(range.end);
+        let wiped = regions::wiped_on_fork(process);
+        wiped.into_iter().map(within).collect()
+    };
+    for part in wiped.into_iter().filter(|part| !part.is_empty()) {
+        regions::let_go_with(core, space, part, &slot);
+    }
+    Ok(answer)
 }
 
 /// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that

@@ -19,6 +19,7 @@ use crate::events;
 use crate::fault::FaultServer;
 use crate::kernel;
 use crate::lock::{Mutex, MutexGuard, Row};
+use crate::marks;
 use crate::server;
 use crate::space::{Space, State};
 use crate::threads;
@@ -40,6 +41,7 @@ pub fn apply<'g>(
     uffd: Userfaultfd,
 ) -> MutexGuard<'g, State> {
     let mut state = space.freeze(state);
+    marks::drop_all_discarded(core, space, &mut state);
     let child_layout = state.layout.fork(&mut |word| core.dup_word(word));
     let Some(layout) = child_layout else {
         eprintln!(

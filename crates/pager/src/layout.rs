@@ -99,9 +99,15 @@ impl Layout {
     }
 
     /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see `events`.
+    /// Memory that is left alone is not registered either and may still be there: it stays known as that.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.forget(range.clone(), put);
-        self.registered.remove(range.clone());
+        self.registered.remove(range);
+    }
+
+    /// A call has just made new memory in `range`: whatever lay there is gone, what was left alone as well.
+    pub fn renew(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        self.unmap(range.clone(), put);
         self.foreign.remove(range);
     }
 
@@ -376,6 +382,12 @@ mod tests {
     fn memory_that_is_left_alone_stays_so_where_it_moves_and_grows() {
         let mut it = layout(10..12);
         assert!(!it.move_foreign(10..12, 50..54, false));
+        // The call that an UNMAP event told of may have failed.
+        it.foreign.insert(30..34);
+        it.unmap(28..33, &mut |_| {});
+        assert_eq!(ranges(&it.foreign), vec![30..34; 1]);
+        it.renew(28..40, &mut |_| {});
+        assert_eq!(ranges(&it.foreign), []);
         it.foreign.insert(20..24);
         assert!(it.move_foreign(20..24, 20..30, false));
         assert!(it.move_foreign(20..30, 60..65, false));

@@ -102,26 +102,67 @@ pub fn forget(state: &mut State, range: Range<u64>) {
     }
 }
 
-/// Of neighbouring pages, drops the words of those that were marked and are not any more: they hold zeros, or guard
-/// their place. Returns how many from the first on still hold what the words say.
+/// Before a child gets the words: it has no agent at first, and nobody can ask which of its marks are gone.
+pub fn drop_all_discarded(core: &Core, space: &Space, state: &mut State) {
+    if !space.marks.load(Ordering::Acquire) {
+        return;
+    }
+    let registered: Vec<Range<u64>> = state.layout.registered.iter().collect();
+    for range in registered {
+        drop_discarded(core, space, state, range);
+    }
+}
+
+/// Of neighbouring pages, drops the words of those that were marked and are not any more, and of those that have become
+/// guards, marked or not: they hold zeros, or guard their place. Returns how many from the first on still hold what the
+/// words say.
 pub fn drop_discarded(core: &Core, space: &Space, state: &mut State, pages: Range<u64>) -> u64 {
-    let words = &state.layout.words;
-    if !words.iter(pages.clone()).any(|(_, word)| word.is_marked()) {
+    if !space.marks.load(Ordering::Acquire) {
         return pages.end - pages.start;
     }
-    let markers = Query {
-        all_of: category::SWAPPED,
-        none_of: category::WRITTEN,
-        ..Query::default()
-    };
-    // Where it cannot be asked the words are believed.
-    let Some(there) = events::pages_of(space, pages.clone(), &markers) else {
-        return pages.end - pages.start;
-    };
-    let is_gone = |page: &u64| words.get(*page).is_marked() && there.binary_search(page).is_err();
-    let gone: Vec<u64> = pages.clone().filter(is_gone).collect();
+    let gone = discarded(space, state, pages.clone());
     for page in &gone {
         core.put_word(state.layout.words.set(*page, PageWord::PLAIN));
     }
     gone.first().map_or(pages.end, |first| *first) - pages.start
+}
+
+/// Those of `pages` whose words are of content that was discarded, in address order. Where the kernel cannot be asked
+/// the words are believed.
+fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
+    let words = &state.layout.words;
+    let (mut marked, mut unmarked) = (Vec::new(), Vec::new());
+    for (page, word) in words.iter(pages.clone()) {
+        match word.state() {
+            _ if word.is_marked() => marked.push(page),
+            PageState::Swapped(_) => unmarked.push(page),
+            _ => {}
+        }
+    }
+    let mut gone = Vec::new();
+    if !marked.is_empty() {
+        let markers = Query {
+            all_of: category::SWAPPED,
+            none_of: category::WRITTEN,
+            ..Query::default()
+        };
+        let there = events::pages_of(space, pages.clone(), &markers);
+        let is_gone = |page: &u64| {
+            there
+                .as_ref()
+                .is_some_and(|there| there.binary_search(page).is_err())
+        };
+        gone.extend(marked.into_iter().filter(is_gone));
+    }
+    // What left while an event was unread has no marker yet.
+    if !unmarked.is_empty() {
+        let guards = events::guard_pages(space, pages).unwrap_or_default();
+        gone.extend(
+            unmarked
+                .into_iter()
+                .filter(|page| guards.binary_search(page).is_ok()),
+        );
+        gone.sort_unstable();
+    }
+    gone
 }

@@ -75,7 +75,7 @@ pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     state.undecided.remove(range.clone());
     if rules::holds(Rule::FreshWords) {
-        state.layout.unmap(range.clone(), &mut core.put_words());
+        state.layout.renew(range.clone(), &mut core.put_words());
     }
     enter(core, space, &mut state, range);
 }
@@ -189,22 +189,25 @@ fn watch(space: &Space, range: &Range<u64>) -> bool {
 
 /// Before a space's first scan: what a fork must not hand down is left alone. Later ones are trapped.
 pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
+    let wiped = wiped_on_fork(process);
+    let mut state = space.lock();
+    for pages in wiped {
+        state.layout.foreign.insert(pages);
+    }
+}
+
+/// The mappings that a child finds empty, in pages. Reads all of smaps. None of a process that has gone.
+pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
     let mut text = Vec::new();
-    // A process that has gone needs no exclusions.
     let flags = process
         .by_a_thread(|tid| maps::read_smaps(tid, &mut text))
         .and_then(|()| maps::parse_vm_flags(&text));
-    let wiped = flags
+    flags
         .unwrap_or_default()
         .into_iter()
-        .filter(|flags| flags.wipe_on_fork);
-    let mut state = space.lock();
-    for flags in wiped {
-        state
-            .layout
-            .foreign
-            .insert(flags.start / PAGE_BYTES..flags.end / PAGE_BYTES);
-    }
+        .filter(|flags| flags.wipe_on_fork)
+        .map(|flags| flags.start / PAGE_BYTES..flags.end / PAGE_BYTES)
+        .collect()
 }
 
 /// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
@@ -214,9 +217,14 @@ pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
     let_go_of(core, space, range, None);
 }
 
+/// The same while the caller has the slot.
+pub fn let_go_with(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
+    let_go_of(core, space, range, Some(slot));
+}
+
 /// The same for everything that there is and will be, while the caller has the slot.
 pub fn let_go_of_all(core: &Core, space: &Arc<Space>, slot: &Slot<'_>) {
-    let_go_of(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), Some(slot));
+    let_go_with(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
 
 fn let_go_of(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {

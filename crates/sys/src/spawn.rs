@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::procfs;
 use crate::signals::Inherited;
 
 /// What runs a file that is executable but has no format the kernel knows, as execvp does.
@@ -153,6 +154,20 @@ impl InheritedDescriptors {
                 unsafe { libc::dup2(null.as_raw_fd(), standard) };
             }
         }
+    }
+}
+
+/// Has this process never print a backtrace. Where none is asked for, the standard library answers a failed allocation
+/// with a message and an abort. Where one is (RUST_BACKTRACE), printing it allocates, that fails too, and the second
+/// answer waits for ever for the lock of the first (Rust 1.95): a pager that hangs holds all its programs. To be called
+/// at the start; once there is another thread nothing happens.
+pub fn without_backtraces() {
+    if !matches!(procfs::threads(std::process::id()).as_deref(), Ok([_])) {
+        return;
+    }
+    for name in ["RUST_BACKTRACE", "RUST_LIB_BACKTRACE"] {
+        // SAFETY: the environment may be written while nobody else reads it, and this is the only thread.
+        unsafe { std::env::remove_var(name) };
     }
 }
 

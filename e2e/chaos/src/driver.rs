@@ -34,7 +34,7 @@ const SHRINK_TIME: Duration = Duration::from_secs(150);
 const EVICT_EVERY: &str = "3ms";
 /// Limit of most rounds: nothing is short. And of some: less than a plan's memory and vswap's own together.
 const RAM: &str = "1G";
-const TIGHT_RAM: &str = "24M";
+const TIGHT_RAM: &str = "40M";
 /// Size of the area that comes and goes.
 const AREA_SIZE: &str = "64M";
 

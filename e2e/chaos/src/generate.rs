@@ -289,7 +289,16 @@ impl Maker {
         }
     }
 
+    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively (README): only
+    /// whole mappings move.
+    fn moves(&self) -> bool {
+        [Topic::Move, Topic::Resize, Topic::Away]
+            .into_iter()
+            .any(|topic| self.has(topic))
+    }
+
     fn step(&mut self, topic: Topic, depth: u32, (at, pages): (u32, u32)) -> Option<Step> {
+        let moves = self.moves();
         let random = &mut self.random;
         Some(match topic {
             Topic::Unmap => Step::Unmap { at, pages },
@@ -319,7 +328,7 @@ impl Maker {
             },
             Topic::Lock => match random.below(8) {
                 0 => Step::LockAll {
-                    future: random.chance(50),
+                    future: random.chance(50) && !moves,
                 },
                 1 => Step::UnlockAll,
                 2..=4 => Step::Unlock { at, pages },
@@ -359,6 +368,7 @@ impl Maker {
     }
 
     fn advice(&mut self, topic: Topic, (at, pages): (u32, u32)) -> Step {
+        let moves = self.moves();
         let random = &mut self.random;
         let advice = match topic {
             Topic::Discard => random.pick(&[
@@ -379,7 +389,7 @@ impl Maker {
             ]),
             _ => random.pick(&HINTS),
         };
-        let door = if random.chance(50) {
+        let door = if random.chance(50) || moves && advice == Advice::WipeOnFork {
             Door::Madvise
         } else {
             random.pick(&DOORS)

@@ -1,4 +1,5 @@
-//! The table of calls that change memory: every row names tests or victims that exist, or says what is pending.
+//! The table of calls that change memory: every row names tests, victims or canaries that exist, or says what is
+//! pending.
 
 use std::path::Path;
 
@@ -13,6 +14,9 @@ const VICTIMS: &str = "e2e/victims/src/victim";
 const LISTS: &str = "e2e/tests";
 /// What stands before the name of a victim.
 const VICTIM: &str = "victim ";
+/// Where the canaries of chaos lie, one a file, and what stands before the name of one.
+const CANARIES: &str = "e2e/chaos/canaries";
+const CANARY: &str = "canary ";
 /// What the last cell of a row without a test begins with; what is missing follows.
 const PENDING: &str = "pending: ";
 /// Cells of a row.
@@ -25,8 +29,8 @@ pub fn check(tree: &[TextFile], findings: &mut Vec<Finding>) {
         return findings.push(Finding::error(path, 0, "the file is missing"));
     };
     let functions = functions(tree);
-    let is_victim = |name: &str| {
-        let file = Path::new(VICTIMS).join(format!("{name}.rs"));
+    let is_file = |place: &str, name: String| {
+        let file = Path::new(place).join(name);
         tree.iter().any(|source| source.path == file)
     };
     let mut rows = 0;
@@ -51,7 +55,9 @@ pub fn check(tree: &[TextFile], findings: &mut Vec<Finding>) {
         for part in proof.split(", ") {
             let name = quoted(part).next().unwrap_or(part);
             let exists = if part.starts_with(VICTIM) {
-                is_victim(name)
+                is_file(VICTIMS, format!("{name}.rs"))
+            } else if part.starts_with(CANARY) {
+                is_file(CANARIES, format!("{name}.plan"))
             } else {
                 functions.contains(name) || is_end_to_end(tree, name)
             };
@@ -92,6 +98,7 @@ mod tests {
             sample(TABLE, &text),
             sample("crates/a/src/lib.rs", "fn it_is_right() {\n"),
             sample(&format!("{VICTIMS}/free.rs"), "//! Frees.\n"),
+            sample(&format!("{CANARIES}/1-coal.plan"), "{}\n"),
             sample("e2e/tests/a/main.rs", "Test::new(\"real\", 9, it),\n"),
         ];
         errors(|findings| check(&tree, findings))
@@ -99,8 +106,8 @@ mod tests {
 
     #[test]
     fn tests_victims_and_what_is_pending_pass() {
-        let rows =
-            "| a | b | c | `it_is_right`, victim `free`, `real` |\n| a | b | c | pending: all |\n";
+        let rows = "| a | b | c | `it_is_right`, victim `free`, `real`, canary `1-coal` |\n\
+            | a | b | c | pending: all |\n";
         assert_eq!(wrong(rows), Vec::<String>::new());
     }
 
@@ -110,6 +117,7 @@ mod tests {
             ("| a | b | c | `it_is_wrong` |", "it_is_wrong"),
             ("| a | b | c | victim `it_is_right` |", "it_is_right"),
             ("| a | b | c | `free` |", "free"),
+            ("| a | b | c | canary `free` |", "free"),
             ("| a | b | c | surely |", "no test is named"),
             ("| a | b | c | pending:  |", "no test is named"),
             ("| a | b | `it_is_right` |", "4 cells"),

@@ -96,6 +96,8 @@ impl Bench {
         if let Way::Under { vswap, fault, .. } = way
             && fault.may_end_the_run()
         {
+            // Its guardian has the directory until all processes have gone.
+            wait_for_ends();
             sweep(vswap, &run_dir);
         }
         outcome.left = left_over(&run_dir, self.has_daemon);
@@ -234,6 +236,18 @@ fn sweep(vswap: &Path, run_dir: &Path) {
         .stderr(Stdio::null());
     // What it has left undone is seen next.
     let _status = command.status();
+}
+
+/// Waits until nothing lives below this process, or it is too late.
+fn wait_for_ends() {
+    let until = Instant::now() + GONE_WITHIN;
+    while Instant::now() < until {
+        processes::reap();
+        if processes::below(std::process::id()).is_empty() {
+            return;
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// Processes and files that the run has left behind, after it had time to take them away.

@@ -86,6 +86,7 @@ impl Daemon {
 
     /// After a round: what is still held, if anything.
     pub(crate) fn leak(&mut self) -> Option<String> {
+        self.rounds += 1;
         let until = Instant::now() + PATIENCE;
         loop {
             let figures = self.figures();
@@ -100,8 +101,8 @@ impl Daemon {
                 let idle = named.is_empty() && runs == 0;
                 (!idle).then(|| format!("the daemon has {runs} runs and {}", named.join(", ")))
             });
-            match held {
-                None => return self.grown(),
+            match held.or_else(|| self.grown()) {
+                None => return None,
                 Some(what) if Instant::now() > until => return Some(what),
                 Some(_) => thread::sleep(POLL),
             }
@@ -116,7 +117,6 @@ impl Daemon {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         let kib = number.and_then(|number| number.parse().ok()).unwrap_or(0);
-        self.rounds += 1;
         if self.rounds <= ROUNDS_TO_SETTLE {
             self.settled = Some((descriptors, kib));
         }

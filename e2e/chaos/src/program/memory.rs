@@ -156,7 +156,7 @@ impl Actor<'_> {
         if end > range.end
             && self.model.pages[range.clone()]
                 .iter()
-                .any(|p| p.of != Of::Anon)
+                .any(|p| p.of != Of::Anon || p.is_read_only())
         {
             return (LEFT_OUT, 0);
         }
@@ -175,7 +175,7 @@ impl Actor<'_> {
         let pages = &self.model.pages[range.clone()];
         if pages
             .iter()
-            .any(|page| page.of != Of::Anon || page.has(GUARD))
+            .any(|page| page.of != Of::Anon || page.has(GUARD) || page.is_read_only())
         {
             return (LEFT_OUT, 0);
         }

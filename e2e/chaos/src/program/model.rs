@@ -78,6 +78,12 @@ impl Page {
         self.of != Of::Nothing && self.prot & access != 0 && !self.has(GUARD)
     }
 
+    /// Nobody may write it, so perhaps it was only read. Mappings of which parts were only read merge natively, and do
+    /// not always under a userfaultfd (README), and only whole ones grow.
+    pub(crate) fn is_read_only(self) -> bool {
+        self.prot & WRITE == 0
+    }
+
     fn set(&mut self, flag: u8, on: bool) {
         if on {
             self.flags |= flag;
