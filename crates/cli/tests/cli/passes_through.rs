@@ -134,6 +134,8 @@ fn environment_and_directory() {
         let command = command
             .current_dir("/usr")
             .env("B_LAST", "x")
+            // Vswap does without it.
+            .env("RUST_BACKTRACE", "1")
             .env("A_FIRST", "y=z");
         text(
             &output(
@@ -152,6 +154,7 @@ fn environment_and_directory() {
     let native = seen(Command::new("sh").args(print));
     let under = seen(scratch.run().arg("sh").args(print));
     assert!(native.contains(&"A_FIRST=y=z".to_owned()));
+    assert!(under.contains(&"RUST_BACKTRACE=1".to_owned()));
     assert_eq!(
         native, under,
         "same variables in the same order, same directory"

@@ -131,6 +131,8 @@ impl Bench {
             command.arg("--fast");
         }
         command.env("XDG_RUNTIME_DIR", run_dir);
+        // A process that prints a backtrace when it gets no memory may hang over it: vswap must not.
+        command.env("RUST_BACKTRACE", "1");
         Ok(command)
     }
 
