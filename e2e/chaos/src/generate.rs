@@ -379,14 +379,22 @@ impl Maker {
             ]),
             Topic::Free => Advice::Free,
             Topic::Guard => random.pick(&[Advice::GuardInstall, Advice::GuardRemove]),
-            Topic::Inheritance => random.pick(&[
-                Advice::WipeOnFork,
-                Advice::WipeOnFork,
-                Advice::KeepOnFork,
-                Advice::DontFork,
-                Advice::DontFork,
-                Advice::DoFork,
-            ]),
+            Topic::Inheritance => {
+                let picked = random.pick(&[
+                    Advice::WipeOnFork,
+                    Advice::WipeOnFork,
+                    Advice::KeepOnFork,
+                    Advice::DontFork,
+                    Advice::DontFork,
+                    Advice::DoFork,
+                ]);
+                // What was wiped on fork once stays alone.
+                if moves && picked == Advice::KeepOnFork {
+                    Advice::DoFork
+                } else {
+                    picked
+                }
+            }
             _ => random.pick(&HINTS),
         };
         let door = if random.chance(50) || moves && advice == Advice::WipeOnFork {
