@@ -177,7 +177,7 @@ pub trait Caller: Send + 'static {
 
 impl Caller for Stream {
     fn is_room(&self, forks: usize) -> bool {
-        process::could_have_descriptors(forks * server::DESCRIPTORS_A_FORK, self)
+        process::could_have_descriptors(forks * server::DESCRIPTORS_A_FORK)
     }
 
     fn acknowledge(&self) {

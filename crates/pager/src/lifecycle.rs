@@ -165,7 +165,7 @@ fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bo
         return refuse(core, space, CONFINED, &FILTER_OF_ALL);
     }
     // Calls that the filter stops fail if the descriptor that comes back finds no room.
-    if !could_have_descriptors(FILTER_DESCRIPTORS, process.agent.socket()) {
+    if !could_have_descriptors(FILTER_DESCRIPTORS) {
         let error = std::io::Error::from_raw_os_error(EMFILE);
         return refuse(core, space, NO_FILTER, &error);
     }

@@ -320,7 +320,7 @@ fn begin(
     if hello.uffd_features & feature::EVENT_FORK == 0 {
         return Err(HelloError::NoForkEvents);
     }
-    if !process::could_have_descriptors(RESERVE, &connection) {
+    if !process::could_have_descriptors(RESERVE) {
         return Err(HelloError::Scarce);
     }
     let uffd = descriptors.take(0).ok_or(HelloError::Descriptors)?;

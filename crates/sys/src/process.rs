@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit};
 
 /// Spans that one `read_memory` may name on each side (the kernel's UIO_MAXIOV).
 pub const SPANS_MAX: usize = 1024;
@@ -88,11 +88,22 @@ impl PidFd {
     }
 }
 
-/// Could this process have `count` more descriptors now? Asked by making as many copies of `any` and closing them.
-pub fn could_have_descriptors(count: usize, any: impl AsFd) -> bool {
-    let copy = || rustix::io::fcntl_dupfd_cloexec(any.as_fd(), 0);
-    let copies: Result<Vec<OwnedFd>, Errno> = (0..count).map(|_| copy()).collect();
-    copies.is_ok()
+/// Could this process have `count` more descriptors now? Counted, not tried: whoever tries has all of them for a moment
+/// in which others find none. What the machine as a whole has left is not looked at.
+pub fn could_have_descriptors(count: usize) -> bool {
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return true;
+    };
+    // Without the spare one, which is not for keeping.
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return false;
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    // The limit is one of numbers.
+    let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
+    let used = numbers.filter(|number: &u64| *number < limit).count() as u64;
+    // One of them was for the look itself.
+    used + count as u64 <= limit + 1
 }
 
 /// `pidfd_info`, as far as the first version goes.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::thread;
 
-use vswap_sys::{procfs, spare, task};
+use vswap_sys::{process, procfs, spare, task};
 
 /// Takes all descriptors that there are.
 fn take_all() -> Vec<File> {
@@ -28,7 +28,9 @@ fn looks_find_a_descriptor_when_there_is_none() {
     drop(taken);
 
     spare::keep().unwrap();
+    assert!(process::could_have_descriptors(8) && !process::could_have_descriptors(64));
     let taken = take_all();
+    assert!(!process::could_have_descriptors(1));
     assert!(std::fs::read("/proc/self/stat").is_err());
     let looks: Vec<_> = (0..4)
         .map(|_| {
