@@ -7,6 +7,7 @@
 //! | MADV_FREE | the pages stay mapped and die later, without an event |
 //! | MADV_GUARD_INSTALL | discards content without an event |
 //! | MADV_WIPEONFORK | a child must not get what was swapped out |
+//! | MADV_KEEPONFORK | what was left alone since MADV_WIPEONFORK is looked after again |
 //! | UFFDIO_REGISTER | another userfaultfd on memory that is swapped out would lose it |
 //! | exit of a thread | the kernel writes to memory of a thread that ends, and cannot wait for a fault then |
 //! | clone of a thread, clone3, set_tid_address | they name a word that will be written so |
@@ -135,13 +136,14 @@ const SECCOMP_FILTER_FLAG_TSYNC: u32 = 1;
 const THREAD_WITH_WORD: u32 = 0x100 | 0x20_0000;
 const MADV_FREE: u32 = 8;
 const MADV_WIPEONFORK: u32 = 18;
+const MADV_KEEPONFORK: u32 = 19;
 const MADV_GUARD_INSTALL: u32 = 102;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB.
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: u16 = 47;
+const FILTER_LENGTH: u16 = 48;
 
 // The second and third number of `equal` and `any_of` are how many instructions are skipped.
 #[rustfmt::skip]
@@ -149,52 +151,53 @@ static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
 #[rustfmt::skip]
 const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 44),            // else 46
+    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 45),            // else 47
     /*  2 */ load(NUMBER),
-    /*  3 */ equal(MREMAP, 37, 0),                       // then 41
-    /*  4 */ equal(MMAP, 33, 0),                         // then 38
-    /*  5 */ equal(BRK, 28, 0),                          // then 34
-    /*  6 */ equal(IOCTL, 25, 0),                        // then 32
-    /*  7 */ equal(EXIT, 33, 0),                         // then 41
-    /*  8 */ equal(CLONE3, 36, 0),                       // then 45
-    /*  9 */ equal(SET_TID_ADDRESS, 35, 0),              // then 45
-    /* 10 */ equal(IO_URING_SETUP, 34, 0),               // then 45
-    /* 11 */ equal(CLONE, 17, 0),                        // then 29
-    /* 12 */ equal(PTRACE, 13, 0),                       // then 26
-    /* 13 */ equal(SECCOMP, 8, 0),                       // then 22
+    /*  3 */ equal(MREMAP, 38, 0),                       // then 42
+    /*  4 */ equal(MMAP, 34, 0),                         // then 39
+    /*  5 */ equal(BRK, 29, 0),                          // then 35
+    /*  6 */ equal(IOCTL, 26, 0),                        // then 33
+    /*  7 */ equal(EXIT, 34, 0),                         // then 42
+    /*  8 */ equal(CLONE3, 37, 0),                       // then 46
+    /*  9 */ equal(SET_TID_ADDRESS, 36, 0),              // then 46
+    /* 10 */ equal(IO_URING_SETUP, 35, 0),               // then 46
+    /* 11 */ equal(CLONE, 18, 0),                        // then 30
+    /* 12 */ equal(PTRACE, 14, 0),                       // then 27
+    /* 13 */ equal(SECCOMP, 9, 0),                       // then 23
     /* 14 */ equal(MADVISE, 3, 0),                       // then 18
-    /* 15 */ equal(PROCESS_MADVISE, 0, 30),              // else 46
+    /* 15 */ equal(PROCESS_MADVISE, 0, 31),              // else 47
     /* 16 */ load(FOURTH_ARGUMENT),
     /* 17 */ equal(0, 1, 1),                             // 19
     /* 18 */ load(THIRD_ARGUMENT),
-    /* 19 */ equal(MADV_FREE, 21, 0),                    // then 41
-    /* 20 */ equal(MADV_WIPEONFORK, 20, 0),              // then 41
-    /* 21 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 41, else 46
-    /* 22 */ load(FIRST_ARGUMENT),
-    /* 23 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 46
-    /* 24 */ load(SECOND_ARGUMENT),
-    /* 25 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 41, else 46
-    /* 26 */ load(FIRST_ARGUMENT),
-    /* 27 */ equal(PTRACE_ATTACH, 17, 0),                // then 45
-    /* 28 */ equal(PTRACE_SEIZE, 16, 17),                // then 45, else 46
-    /* 29 */ load(FIRST_ARGUMENT),
-    /* 30 */ keep(THREAD_WITH_WORD),
-    /* 31 */ equal(THREAD_WITH_WORD, 13, 14),            // then 45, else 46
-    /* 32 */ load(SECOND_ARGUMENT),
-    /* 33 */ equal(UFFDIO_REGISTER, 7, 12),              // then 41, else 46
-    /* 34 */ load(FIRST_ARGUMENT),
-    /* 35 */ equal(0, 0, 5),                             // else 41
-    /* 36 */ load(FIRST_ARGUMENT + 4),
-    /* 37 */ equal(0, 8, 3),                             // where the break is: 46, else 41
-    /* 38 */ load(FOURTH_ARGUMENT),
-    /* 39 */ keep(KIND_OF_MAPPING),
-    /* 40 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 46
-    /* 41 */ load(SIXTH_ARGUMENT),
-    /* 42 */ equal(MARK_LOW, 0, 2),                      // else 45
-    /* 43 */ load(SIXTH_ARGUMENT + 4),
-    /* 44 */ equal(MARK_HIGH, 1, 0),                     // then 46
-    /* 45 */ answer(USER_NOTIF),
-    /* 46 */ answer(ALLOW),
+    /* 19 */ equal(MADV_FREE, 22, 0),                    // then 42
+    /* 20 */ equal(MADV_WIPEONFORK, 21, 0),              // then 42
+    /* 21 */ equal(MADV_KEEPONFORK, 20, 0),              // then 42
+    /* 22 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 42, else 47
+    /* 23 */ load(FIRST_ARGUMENT),
+    /* 24 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 47
+    /* 25 */ load(SECOND_ARGUMENT),
+    /* 26 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 42, else 47
+    /* 27 */ load(FIRST_ARGUMENT),
+    /* 28 */ equal(PTRACE_ATTACH, 17, 0),                // then 46
+    /* 29 */ equal(PTRACE_SEIZE, 16, 17),                // then 46, else 47
+    /* 30 */ load(FIRST_ARGUMENT),
+    /* 31 */ keep(THREAD_WITH_WORD),
+    /* 32 */ equal(THREAD_WITH_WORD, 13, 14),            // then 46, else 47
+    /* 33 */ load(SECOND_ARGUMENT),
+    /* 34 */ equal(UFFDIO_REGISTER, 7, 12),              // then 42, else 47
+    /* 35 */ load(FIRST_ARGUMENT),
+    /* 36 */ equal(0, 0, 5),                             // else 42
+    /* 37 */ load(FIRST_ARGUMENT + 4),
+    /* 38 */ equal(0, 8, 3),                             // where the break is: 47, else 42
+    /* 39 */ load(FOURTH_ARGUMENT),
+    /* 40 */ keep(KIND_OF_MAPPING),
+    /* 41 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 47
+    /* 42 */ load(SIXTH_ARGUMENT),
+    /* 43 */ equal(MARK_LOW, 0, 2),                      // else 46
+    /* 44 */ load(SIXTH_ARGUMENT + 4),
+    /* 45 */ equal(MARK_HIGH, 1, 0),                     // then 47
+    /* 46 */ answer(USER_NOTIF),
+    /* 47 */ answer(ALLOW),
 ];
 
 /// What the kernel makes of a call: the instructions above, carried out by the compiler.
@@ -267,7 +270,12 @@ const _: () = {
         IOCTL,
         [UFFDIO_REGISTER as usize, 0, 0, 0, 0, 0]
     ));
-    let advices = [MADV_FREE, MADV_WIPEONFORK, MADV_GUARD_INSTALL];
+    let advices = [
+        MADV_FREE,
+        MADV_WIPEONFORK,
+        MADV_KEEPONFORK,
+        MADV_GUARD_INSTALL,
+    ];
     let mut at = 0;
     while at < advices.len() {
         let advice = advices[at] as usize;

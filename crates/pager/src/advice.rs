@@ -23,6 +23,8 @@ pub const DONTNEED: u64 = 4;
 const FREE: u64 = 8;
 /// `MADV_WIPEONFORK`.
 pub const WIPEONFORK: u64 = 18;
+/// `MADV_KEEPONFORK`.
+const KEEPONFORK: u64 = 19;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const GUARD_INSTALL: u64 = 102;
 
@@ -96,6 +98,7 @@ fn advise(
         FREE => free(process, start, bytes, door).map(Some),
         GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
         WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
+        KEEPONFORK => keep_on_fork(core, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
     }
 }
@@ -136,6 +139,21 @@ fn wipe_on_fork(
     for part in wiped.into_iter().filter(|part| !part.is_empty()) {
         regions::let_go_with(core, space, part, &slot);
     }
+    Ok(answer)
+}
+
+/// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
+/// neighbours, and here it merges only with what is watched as they are.
+fn keep_on_fork(
+    core: &Core,
+    space: &Arc<Space>,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let answer = slot.call(op::ADVISE, &[start, bytes, KEEPONFORK, door as u64], &[])?;
+    regions::take_back_kept(core, space, process, start, bytes, &slot);
     Ok(answer)
 }
 

@@ -27,6 +27,15 @@ use crate::run::{PAGE_BYTES, runs_of};
 use crate::space::{Process, Space, State};
 use crate::words::{PageState, PageWord};
 
+/// The pages that have a marker: not there, and not written to. A guard page counts as written to.
+const MARKERS: Query = Query {
+    all_of: category::SWAPPED,
+    any_of: 0,
+    none_of: category::WRITTEN,
+    report: 0,
+    pages_max: 0,
+};
+
 /// Pause while the kernel puts markers off because a layout event is unread, and how often it is tried again.
 const PACE: Duration = Duration::from_micros(50);
 const TRIES: u32 = 10_000;
@@ -90,6 +99,22 @@ pub fn place(space: &Space, state: &mut State, pages: &[u64]) -> Vec<u64> {
     refused
 }
 
+/// Does a range hold nothing but markers where it has no page? False for guard pages, also where a marker was before,
+/// for poison, and for what the kernel migrates or swaps itself; and where the kernel cannot be asked.
+pub fn are_all(space: &Space, state: &State, range: Range<u64>) -> bool {
+    let not_there = Query {
+        all_of: category::SWAPPED,
+        ..Query::default()
+    };
+    let Some(found) = events::pages_of(space, range.clone(), &not_there) else {
+        return false;
+    };
+    let is_marked = |page: &u64| state.layout.words.get(*page).is_marked();
+    found.is_empty()
+        || found.iter().all(is_marked)
+            && events::pages_of(space, range, &MARKERS).is_some_and(|markers| markers == found)
+}
+
 /// The kernel has moved all page table entries of a range to the agent's place: the markers there are gone.
 pub fn forget(state: &mut State, range: Range<u64>) {
     let words = &mut state.layout.words;
@@ -141,12 +166,7 @@ fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
     }
     let mut gone = Vec::new();
     if !marked.is_empty() {
-        let markers = Query {
-            all_of: category::SWAPPED,
-            none_of: category::WRITTEN,
-            ..Query::default()
-        };
-        let there = events::pages_of(space, pages.clone(), &markers);
+        let there = events::pages_of(space, pages.clone(), &MARKERS);
         let is_gone = |page: &u64| {
             there
                 .as_ref()

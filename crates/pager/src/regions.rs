@@ -187,12 +187,59 @@ fn watch(space: &Space, range: &Range<u64>) -> bool {
     done.is_ok()
 }
 
-/// Before a space's first scan: what a fork must not hand down is left alone. Later ones are trapped.
+/// Before a space's first scan: what a fork must not hand down is left alone. Later advice is trapped, and waits for
+/// the slot.
 pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
+    let _slot = process.agent.slot();
     let wiped = wiped_on_fork(process);
     let mut state = space.lock();
     for pages in wiped {
         state.layout.foreign.insert(pages);
+    }
+}
+
+/// MADV_KEEPONFORK has been given for [start, start + bytes), and may have failed half-way. Look after what a child
+/// does not find empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does
+/// not let two watch the same memory.
+pub fn take_back_kept(
+    core: &Core,
+    space: &Space,
+    process: &Process,
+    start: u64,
+    bytes: u64,
+    _slot: &Slot<'_>,
+) {
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let left_alone: Vec<Range<u64>> = space
+        .lock()
+        .layout
+        .foreign
+        .overlaps(range.clone())
+        .collect();
+    if left_alone.is_empty() {
+        return;
+    }
+    let wiped = wiped_on_fork(process);
+    let Ok(mappings) = eligible(process, &mut Vec::new()) else {
+        return;
+    };
+    let mut state = space.lock_thawed();
+    for part in left_alone {
+        state.layout.foreign.remove(part);
+    }
+    for pages in wiped {
+        state.layout.foreign.insert(pages);
+    }
+    if !space.is_active() {
+        return;
+    }
+    for mapping in mappings {
+        for part in unknown_parts(&state, process, &mapping) {
+            let part = part.start.max(range.start)..part.end.min(range.end);
+            if !part.is_empty() {
+                enter(core, space, &mut state, part);
+            }
+        }
     }
 }
 

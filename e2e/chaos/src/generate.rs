@@ -379,25 +379,19 @@ impl Maker {
             ]),
             Topic::Free => Advice::Free,
             Topic::Guard => random.pick(&[Advice::GuardInstall, Advice::GuardRemove]),
-            Topic::Inheritance => {
-                let picked = random.pick(&[
-                    Advice::WipeOnFork,
-                    Advice::WipeOnFork,
-                    Advice::KeepOnFork,
-                    Advice::DontFork,
-                    Advice::DontFork,
-                    Advice::DoFork,
-                ]);
-                // What was wiped on fork once stays alone.
-                if moves && picked == Advice::KeepOnFork {
-                    Advice::DoFork
-                } else {
-                    picked
-                }
-            }
+            Topic::Inheritance => random.pick(&[
+                Advice::WipeOnFork,
+                Advice::WipeOnFork,
+                Advice::KeepOnFork,
+                Advice::DontFork,
+                Advice::DontFork,
+                Advice::DoFork,
+            ]),
             _ => random.pick(&HINTS),
         };
-        let door = if random.chance(50) || moves && advice == Advice::WipeOnFork {
+        // By a ring vswap does not see it, and the memory may not merge where it does natively.
+        let must_be_seen = moves && matches!(advice, Advice::WipeOnFork | Advice::KeepOnFork);
+        let door = if random.chance(50) || must_be_seen {
             Door::Madvise
         } else {
             random.pick(&DOORS)

@@ -37,7 +37,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::kernel::pagemap::{Query, Region, category};
+use crate::kernel::pagemap::{Query, Region};
 use crate::kernel::procmap::holds_memory;
 use crate::kernel::uffd::{Message, Messages, Userfaultfd};
 use vswap_sys::ring::{ASIDE_PAGES, op};
@@ -259,19 +259,8 @@ impl<'a> Evictor<'a> {
         let going = self.hand.choose(state, &pages);
         let is_place_empty = events::present_pages(self.space, self.aside(range)).is_empty();
         let fits = !present.is_empty() && going == present && present.len() <= frames;
-        fits && is_place_empty && self.has_only_marks(state, range)
-    }
-
-    /// What else there is in the page table moves along with the pages, and would be lost: guard pages, poison, and
-    /// pages that the kernel migrates or swaps. Our own marks are made again.
-    fn has_only_marks(&self, state: &State, range: &Range<u64>) -> bool {
-        let not_there = Query {
-            all_of: category::SWAPPED,
-            ..Query::default()
-        };
-        let found = events::pages_of(self.space, range.clone(), &not_there);
-        let is_mark = |page: &u64| state.layout.words.get(*page).is_marked();
-        found.is_some_and(|pages| pages.iter().all(is_mark))
+        // What else there is in the page table would move along and be lost. Our own marks are made again.
+        fits && is_place_empty && marks::are_all(self.space, state, range.clone())
     }
 
     /// Have the agent take a range aside, and read messages until it is done. True if it did.

@@ -143,8 +143,10 @@ impl Lane {
         {
             self.ring = None;
         }
-        // What the ring did not take was not begun, and the same may be tried in another way.
-        for request in requests.iter_mut().filter(|one| one.moved.is_none()) {
+        // What the ring did not take was not begun. What it failed at may be no fault of the disk: a ring that finds no
+        // thread or no memory cancels a request. So only an error of a plain call is believed.
+        let is_left = |one: &&mut Request| !matches!(one.moved, Some(Ok(_)));
+        for request in requests.iter_mut().filter(is_left) {
             let part = self.buffer.part(request.range.clone());
             request.moved = Some(match op {
                 Op::Read => pread(file, part, request.at),
@@ -327,6 +329,27 @@ mod tests {
             check(&file, &mut ringed);
             assert!(ringed.ring.is_some());
         }
+    }
+
+    #[test]
+    fn what_a_ring_fails_at_is_done_by_calls() {
+        let scratch = Scratch::new();
+        if !rings_are_permitted() {
+            return eprintln!("SKIP: io_uring is not permitted");
+        }
+        let (file, mut lane) = lane(&scratch, |file, buffer| {
+            let mut ring = Ring::new(file, buffer).unwrap();
+            // Every request now names a buffer that the ring does not know, and fails.
+            ring.uring.submitter().unregister_buffers().unwrap();
+            ring.fixed = true;
+            Some(ring)
+        });
+        let mut one = [Request::new(0, 0..4096)];
+        let ring = lane.ring.as_mut().unwrap();
+        let asked = ring.request_all(Op::Read, &mut one, lane.buffer.part(0..LANE_BYTES));
+        assert!(asked.is_ok() && one[0].moved == Some(Err(Errno::FAULT)));
+        check(&file, &mut lane);
+        assert!(lane.ring.is_some());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::content::{PAGE_BYTES, Random};
 use crate::pages::{map_raw, unmap_raw};
 use crate::run::Options;
 use crate::segment::Segment;
+use crate::victim::doors::{self, Door};
 use crate::wrong::{Checked, Wrong};
 
 /// Pages of a block, in which holes are made and filled again.
@@ -24,6 +25,7 @@ pub(crate) fn run(options: &Options) -> Checked {
             for segment in &mut segments {
                 punch_and_fill(segment, &mut random)?;
                 is_one_mapping(segment)?;
+                wipe_and_keep(segment, &mut random)?;
                 segment.rewrite_some(&mut random)?;
                 move_whole(segment)?;
                 segment.check_all("page of a mapping that was filled and moved")?;
@@ -63,6 +65,18 @@ fn map_at(place: *mut u64, pages: usize) -> Checked {
     } else {
         Err(Wrong::last("mmap into a hole"))
     }
+}
+
+/// Keeps a part from children and gives it to them again: that cuts the mapping, and makes one of the parts again.
+fn wipe_and_keep(segment: &Segment, random: &mut Random) -> Checked {
+    let first = random.below(BLOCK_PAGES / 2);
+    let pages = 1 + random.below(BLOCK_PAGES / 2);
+    for advice in [libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK] {
+        // Not by a ring, which passes vswap by: it does not promise that the parts merge then.
+        let door = [Door::Madvise, Door::ProcessMadvise][random.below(2)];
+        doors::advise(door, segment.page(first).cast(), pages * PAGE_BYTES, advice)?;
+    }
+    Ok(())
 }
 
 /// Counts the mappings that the segment lies in, as the kernel lists them.
