@@ -6,6 +6,7 @@
 //! | mmap of private anonymous memory, brk | so that it is registered before it is filled, and merges with neighbours |
 //! | MADV_FREE | the pages stay mapped and die later, without an event |
 //! | MADV_GUARD_INSTALL | discards content without an event |
+//! | MADV_GUARD_REMOVE | the last moment at which a guard that a ring has installed can be seen |
 //! | MADV_WIPEONFORK | a child must not get what was swapped out |
 //! | MADV_KEEPONFORK | what was left alone since MADV_WIPEONFORK is looked after again |
 //! | UFFDIO_REGISTER | another userfaultfd on memory that is swapped out would lose it |
@@ -138,12 +139,13 @@ const MADV_FREE: u32 = 8;
 const MADV_WIPEONFORK: u32 = 18;
 const MADV_KEEPONFORK: u32 = 19;
 const MADV_GUARD_INSTALL: u32 = 102;
+const MADV_GUARD_REMOVE: u32 = 103;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB.
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: u16 = 48;
+const FILTER_LENGTH: u16 = 49;
 
 // The second and third number of `equal` and `any_of` are how many instructions are skipped.
 #[rustfmt::skip]
@@ -151,53 +153,54 @@ static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
 #[rustfmt::skip]
 const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 45),            // else 47
+    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 46),            // else 48
     /*  2 */ load(NUMBER),
-    /*  3 */ equal(MREMAP, 38, 0),                       // then 42
-    /*  4 */ equal(MMAP, 34, 0),                         // then 39
-    /*  5 */ equal(BRK, 29, 0),                          // then 35
-    /*  6 */ equal(IOCTL, 26, 0),                        // then 33
-    /*  7 */ equal(EXIT, 34, 0),                         // then 42
-    /*  8 */ equal(CLONE3, 37, 0),                       // then 46
-    /*  9 */ equal(SET_TID_ADDRESS, 36, 0),              // then 46
-    /* 10 */ equal(IO_URING_SETUP, 35, 0),               // then 46
-    /* 11 */ equal(CLONE, 18, 0),                        // then 30
-    /* 12 */ equal(PTRACE, 14, 0),                       // then 27
-    /* 13 */ equal(SECCOMP, 9, 0),                       // then 23
+    /*  3 */ equal(MREMAP, 39, 0),                       // then 43
+    /*  4 */ equal(MMAP, 35, 0),                         // then 40
+    /*  5 */ equal(BRK, 30, 0),                          // then 36
+    /*  6 */ equal(IOCTL, 27, 0),                        // then 34
+    /*  7 */ equal(EXIT, 35, 0),                         // then 43
+    /*  8 */ equal(CLONE3, 38, 0),                       // then 47
+    /*  9 */ equal(SET_TID_ADDRESS, 37, 0),              // then 47
+    /* 10 */ equal(IO_URING_SETUP, 36, 0),               // then 47
+    /* 11 */ equal(CLONE, 19, 0),                        // then 31
+    /* 12 */ equal(PTRACE, 15, 0),                       // then 28
+    /* 13 */ equal(SECCOMP, 10, 0),                      // then 24
     /* 14 */ equal(MADVISE, 3, 0),                       // then 18
-    /* 15 */ equal(PROCESS_MADVISE, 0, 31),              // else 47
+    /* 15 */ equal(PROCESS_MADVISE, 0, 32),              // else 48
     /* 16 */ load(FOURTH_ARGUMENT),
     /* 17 */ equal(0, 1, 1),                             // 19
     /* 18 */ load(THIRD_ARGUMENT),
-    /* 19 */ equal(MADV_FREE, 22, 0),                    // then 42
-    /* 20 */ equal(MADV_WIPEONFORK, 21, 0),              // then 42
-    /* 21 */ equal(MADV_KEEPONFORK, 20, 0),              // then 42
-    /* 22 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 42, else 47
-    /* 23 */ load(FIRST_ARGUMENT),
-    /* 24 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 47
-    /* 25 */ load(SECOND_ARGUMENT),
-    /* 26 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 42, else 47
-    /* 27 */ load(FIRST_ARGUMENT),
-    /* 28 */ equal(PTRACE_ATTACH, 17, 0),                // then 46
-    /* 29 */ equal(PTRACE_SEIZE, 16, 17),                // then 46, else 47
-    /* 30 */ load(FIRST_ARGUMENT),
-    /* 31 */ keep(THREAD_WITH_WORD),
-    /* 32 */ equal(THREAD_WITH_WORD, 13, 14),            // then 46, else 47
-    /* 33 */ load(SECOND_ARGUMENT),
-    /* 34 */ equal(UFFDIO_REGISTER, 7, 12),              // then 42, else 47
-    /* 35 */ load(FIRST_ARGUMENT),
-    /* 36 */ equal(0, 0, 5),                             // else 42
-    /* 37 */ load(FIRST_ARGUMENT + 4),
-    /* 38 */ equal(0, 8, 3),                             // where the break is: 47, else 42
-    /* 39 */ load(FOURTH_ARGUMENT),
-    /* 40 */ keep(KIND_OF_MAPPING),
-    /* 41 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 47
-    /* 42 */ load(SIXTH_ARGUMENT),
-    /* 43 */ equal(MARK_LOW, 0, 2),                      // else 46
-    /* 44 */ load(SIXTH_ARGUMENT + 4),
-    /* 45 */ equal(MARK_HIGH, 1, 0),                     // then 47
-    /* 46 */ answer(USER_NOTIF),
-    /* 47 */ answer(ALLOW),
+    /* 19 */ equal(MADV_FREE, 23, 0),                    // then 43
+    /* 20 */ equal(MADV_WIPEONFORK, 22, 0),              // then 43
+    /* 21 */ equal(MADV_KEEPONFORK, 21, 0),              // then 43
+    /* 22 */ equal(MADV_GUARD_REMOVE, 20, 0),            // then 43
+    /* 23 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 43, else 48
+    /* 24 */ load(FIRST_ARGUMENT),
+    /* 25 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 48
+    /* 26 */ load(SECOND_ARGUMENT),
+    /* 27 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 43, else 48
+    /* 28 */ load(FIRST_ARGUMENT),
+    /* 29 */ equal(PTRACE_ATTACH, 17, 0),                // then 47
+    /* 30 */ equal(PTRACE_SEIZE, 16, 17),                // then 47, else 48
+    /* 31 */ load(FIRST_ARGUMENT),
+    /* 32 */ keep(THREAD_WITH_WORD),
+    /* 33 */ equal(THREAD_WITH_WORD, 13, 14),            // then 47, else 48
+    /* 34 */ load(SECOND_ARGUMENT),
+    /* 35 */ equal(UFFDIO_REGISTER, 7, 12),              // then 43, else 48
+    /* 36 */ load(FIRST_ARGUMENT),
+    /* 37 */ equal(0, 0, 5),                             // else 43
+    /* 38 */ load(FIRST_ARGUMENT + 4),
+    /* 39 */ equal(0, 8, 3),                             // where the break is: 48, else 43
+    /* 40 */ load(FOURTH_ARGUMENT),
+    /* 41 */ keep(KIND_OF_MAPPING),
+    /* 42 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 48
+    /* 43 */ load(SIXTH_ARGUMENT),
+    /* 44 */ equal(MARK_LOW, 0, 2),                      // else 47
+    /* 45 */ load(SIXTH_ARGUMENT + 4),
+    /* 46 */ equal(MARK_HIGH, 1, 0),                     // then 48
+    /* 47 */ answer(USER_NOTIF),
+    /* 48 */ answer(ALLOW),
 ];
 
 /// What the kernel makes of a call: the instructions above, carried out by the compiler.
@@ -275,6 +278,7 @@ const _: () = {
         MADV_WIPEONFORK,
         MADV_KEEPONFORK,
         MADV_GUARD_INSTALL,
+        MADV_GUARD_REMOVE,
     ];
     let mut at = 0;
     while at < advices.len() {

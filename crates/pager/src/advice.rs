@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vswap_sys::process;
 use vswap_sys::ring::op;
@@ -15,7 +16,7 @@ use crate::core::Core;
 use crate::events;
 use crate::regions;
 use crate::run::PAGE_BYTES;
-use crate::space::{Process, Space};
+use crate::space::{Process, Space, State};
 
 /// `MADV_DONTNEED`.
 pub const DONTNEED: u64 = 4;
@@ -27,6 +28,8 @@ pub const WIPEONFORK: u64 = 18;
 const KEEPONFORK: u64 = 19;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const GUARD_INSTALL: u64 = 102;
+/// `MADV_GUARD_REMOVE` (Linux 6.13).
+const GUARD_REMOVE: u64 = 103;
 
 /// `UIO_MAXIOV`: the kernel refuses more.
 const VECTORS_MAX: u64 = 1024;
@@ -97,6 +100,9 @@ fn advise(
     match as_int(advice) {
         FREE => free(process, start, bytes, door).map(Some),
         GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
+        GUARD_REMOVE if space.marks.load(Ordering::Acquire) => {
+            remove_guards(core, space, process, (start, bytes), door).map(Some)
+        }
         WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
         KEEPONFORK => keep_on_fork(core, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
@@ -170,21 +176,39 @@ fn install_guards(
     let mut state = space.lock_thawed();
     let installed = slot.call(op::ADVISE, &[start, bytes, GUARD_INSTALL, door as u64], &[])?;
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-    let discarded: Vec<Range<u64>> = if installed == 0 {
-        vec![range]
+    if installed == 0 {
+        state.layout.discard(range, &mut core.put_words());
     } else {
         // It may have stopped half-way.
-        let known: Vec<Range<u64>> = state.layout.registered.overlaps(range).collect();
-        let guards = known
-            .into_iter()
-            .filter_map(|part| events::guard_pages(space, part))
-            .flatten();
-        guards.map(|page| page..page + 1).collect()
-    };
-    for part in discarded {
-        state.layout.discard(part, &mut core.put_words());
+        discard_under_guards(core, space, &mut state, range);
     }
     Ok(installed)
+}
+
+/// A ring may have installed the guards, which nobody was told of. Where a page was leaving at that moment it has no
+/// mark either (`marks.rs`). So before they go it is noted where they are, while no page is on its way out.
+fn remove_guards(
+    core: &Core,
+    space: &Space,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let mut state = space.lock_thawed();
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    discard_under_guards(core, space, &mut state, range);
+    slot.call(op::ADVISE, &[start, bytes, GUARD_REMOVE, door as u64], &[])
+}
+
+/// Drop what the layout has of pages of a range that are guards.
+fn discard_under_guards(core: &Core, space: &Space, state: &mut State, range: Range<u64>) {
+    let known: Vec<Range<u64>> = state.layout.registered.overlaps(range).collect();
+    for part in known {
+        for page in events::guard_pages(space, part).unwrap_or_default() {
+            state.layout.discard(page..page + 1, &mut core.put_words());
+        }
+    }
 }
 
 /// The half of an argument that the kernel looks at where it takes an `int`.
