@@ -154,20 +154,30 @@ impl Layout {
                 .set(page - from + to, word.with_claim(moving_out));
         }
         self.registered.remove(source.clone());
+        self.foreign.remove(target.clone());
         self.registered.insert(target);
         move_set(&mut self.foreign, &source, to);
     }
 
-    /// An mremap has taken `from` to `to`, which may be larger or smaller. False if vswap looks after that memory.
+    /// An mremap has taken `from` to `to`, and no event tells where memory that is left alone is now. One mapping may
+    /// have grown or shrunk; several keep their sizes, and some of them may be left alone. False if not all are.
     pub fn move_foreign(&mut self, from: Range<u64>, to: Range<u64>, keeps_old: bool) -> bool {
-        if !self.foreign.contains(from.start) {
-            return false;
-        }
+        let alone: Vec<Range<u64>> = self.foreign.overlaps(from.clone()).collect();
+        let is_one = alone.first().is_some_and(|first| first.start == from.start);
+        let is_resized = from.end - from.start != to.end - to.start;
+        let is_all = is_one && (is_resized || alone == [from.clone()]);
         if !keeps_old {
-            self.foreign.remove(from);
+            self.foreign.remove(from.clone());
         }
-        self.foreign.insert(to);
-        true
+        if is_all {
+            self.foreign.insert(to);
+        } else {
+            for part in alone {
+                let place = part.start - from.start + to.start..part.end - from.start + to.start;
+                self.foreign.insert(place);
+            }
+        }
+        is_all
     }
 
     /// The layout of a forked child: every entry is referenced once more. Nothing may be on its way out. `dup`
@@ -394,6 +404,14 @@ mod tests {
         assert_eq!(ranges(&it.foreign), vec![60..65; 1]);
         assert!(it.move_foreign(60..65, 80..85, true));
         assert_eq!(ranges(&it.foreign), [60..65, 80..85]);
+        // Several mappings, of which some are left alone.
+        assert!(!it.move_foreign(58..62, 158..162, false));
+        assert!(!it.move_foreign(80..90, 180..190, false));
+        assert_eq!(ranges(&it.foreign), [62..65, 160..162, 180..185]);
+        // What lay at the target is gone.
+        it.registered.insert(100..102);
+        it.remap(100, 183, 2, &mut |_| {});
+        assert_eq!(ranges(&it.foreign), [62..65, 160..162, 180..183]);
     }
 
     #[test]

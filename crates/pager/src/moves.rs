@@ -37,6 +37,9 @@ pub fn mremap(
         }
     };
     let Ok(place) = u64::try_from(result) else {
+        if flags & MREMAP_FIXED != 0 {
+            follow_failed(space, process, (old, new), old_bytes);
+        }
         return Ok(result);
     };
     let pages = |start: u64, from: u64, to: u64| {
@@ -46,7 +49,11 @@ pub fn mremap(
     // What is left alone is left alone where it has moved to, and what it gains. No event tells of it.
     let (from, to) = (pages(old, 0, old_bytes), pages(place, 0, new_bytes));
     let keeps_old = flags & MREMAP_DONTUNMAP != 0;
-    if space.lock().layout.move_foreign(from, to, keeps_old) {
+    if space
+        .lock()
+        .layout
+        .move_foreign(from.clone(), to.clone(), keeps_old)
+    {
         return Ok(result);
     }
     let gained = pages(place, old_bytes, new_bytes);
@@ -54,10 +61,41 @@ pub fn mremap(
         regions::adopt(core, space, gained, &slot);
     }
     // The old place stays a mapping, an empty one.
-    if keeps_old && is_known(space, place) {
-        regions::adopt(core, space, pages(old, 0, old_bytes), &slot);
+    if keeps_old {
+        let state = space.lock_thawed();
+        let moved: Vec<Range<u64>> = state.layout.registered.overlaps(to).collect();
+        drop(state);
+        for part in moved {
+            let back = |page: u64| page - place / PAGE_BYTES + from.start;
+            let left = back(part.start)..back(part.end).min(from.end);
+            regions::adopt(core, space, left, &slot);
+        }
     }
     Ok(result)
+}
+
+/// A move that fails may have moved the first of several mappings. Of what is watched an event tells; what is left
+/// alone for MADV_WIPEONFORK must not be taken for memory to look after where it is now.
+fn follow_failed(space: &Space, process: &Process, (old, new): (u64, u64), bytes: u64) {
+    let pages = |start: u64| start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    if space
+        .lock()
+        .layout
+        .foreign
+        .overlaps(pages(old))
+        .next()
+        .is_none()
+    {
+        return;
+    }
+    let (wiped, target) = (regions::wiped_on_fork(process), pages(new));
+    let mut state = space.lock();
+    for part in wiped {
+        let part = part.start.max(target.start)..part.end.min(target.end);
+        if !part.is_empty() {
+            state.layout.foreign.insert(part);
+        }
+    }
 }
 
 /// Is the mapping that was moved or grew one that vswap looks after? Other kinds are left alone.
