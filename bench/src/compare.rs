@@ -27,6 +27,7 @@ mod jobs;
 mod options;
 mod plot;
 mod report;
+mod result;
 mod samples;
 mod side;
 mod table;
@@ -34,7 +35,7 @@ mod targets;
 
 use jobs::{Job, Unable};
 pub use options::{On, Options};
-use report::{LeftOut, Machine, Report, WorkloadResult};
+use result::{LeftOut, Machine, Report, WorkloadResult};
 use samples::{Samples, Without};
 use side::Side;
 

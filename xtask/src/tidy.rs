@@ -1,4 +1,5 @@
-//! Rules that no compiler checks: text, file heads, file sizes, links, unsafe counts, arrows between crates.
+//! Rules that no compiler checks: text, file heads, file sizes, links, unsafe counts, arrows between crates
+//! and between the floors of a crate.
 //!
 //! It reads the files of the tree as they lie there and knows nothing of commits, so it says the same in a
 //! clone, in a copy and before a commit. Findings are collected and shown all at once.
@@ -6,6 +7,7 @@
 mod bugs;
 mod coverage;
 mod deps;
+mod floors;
 mod links;
 mod names;
 mod text;
@@ -81,6 +83,7 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
     bugs::check(&tree, &mut findings);
     coverage::check(&tree, &mut findings);
     unsafe_count::check(&tree, &mut findings);
+    floors::check(&tree, &mut findings);
     deps::check_into(root, &mut findings)?;
     conclude(&findings, tree.len())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::plot;
-use super::report::{Report, WorkloadResult};
+use super::result::{Report, WorkloadResult};
 use super::samples::Samples;
 use super::table::number;
 use super::targets::{Verdict, verdicts};
@@ -160,7 +160,7 @@ fn text(plain: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::one_run_one_left_out;
+    use super::super::result::tests::one_run_one_left_out;
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::kernel_swap::Backing;
 
-use super::report::Report;
+use super::result::Report;
 use super::side::Side;
 
 const ZRAM: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Kernel(Backing::Zram));
@@ -369,7 +369,7 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::one_run_one_left_out;
+    use super::super::result::tests::one_run_one_left_out;
     use super::*;
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Everything that `swapon` refuses is refused here, before the area is used, with what to do about it.
 
+pub mod area_file;
+
 use std::path::Path;
 
 use rustix::fs::statvfs;
@@ -12,12 +14,12 @@ use vswap_pager::{Store, SwapOn};
 use vswap_sys::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
-use crate::area_file::{medium, name, remark_on_mode};
+use crate::areas::area_file::{medium, name, remark_on_mode};
+use crate::args::swap_spec::SwapSpec;
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
+use crate::output::figures::PAGE_BYTES;
 use crate::output::notice;
-use crate::size::PAGE_BYTES;
-use crate::swap_spec::SwapSpec;
 
 /// Does what `vswap swapon` and `vswap swapoff` ask of a run or the daemon.
 pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {

@@ -1,5 +1,8 @@
 //! The command line, as clap reads it.
 
+pub mod size;
+pub mod swap_spec;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +13,8 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
-use crate::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
-use crate::swap_spec::SwapSpec;
+use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
+use crate::args::swap_spec::SwapSpec;
 
 const EXAMPLES: &str = "\
 Examples:

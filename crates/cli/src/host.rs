@@ -1,5 +1,7 @@
 //! Who manages the memory of a run: this process, with a store of its own, or the daemon of the user.
 
+pub mod joined;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use crate::areas;
 use crate::args::RunArgs;
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
-use crate::joined::Joined;
+use crate::host::joined::Joined;
 use crate::run_dir::{self, Living};
 
 /// The host of a run.

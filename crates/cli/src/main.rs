@@ -5,28 +5,26 @@
 
 #![forbid(unsafe_code)]
 
-mod area_file;
-mod areas;
-mod args;
-mod bench;
-mod control;
-mod daemon;
-mod doctor;
+// Floors, lowest first: a module names those above it in this list, and none below (`cargo xtask tidy`).
+
+// Why a command ends, and with which status.
 mod failure;
-mod host;
-mod join;
-mod joined;
-mod mkswap;
+// What people read.
 mod output;
-mod program;
-mod report;
-mod run;
+// What people write.
+mod args;
+// Where a run and the daemon have their files.
 mod run_dir;
-mod size;
-mod status;
-mod supervise;
-mod swap;
-mod swap_spec;
+// What a run tells the daemon.
+mod join;
+// How a command asks a run or the daemon.
+mod control;
+// Opening what is named as a swap area.
+mod areas;
+// Who manages the memory of a run.
+mod host;
+// One for each subcommand.
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -42,31 +40,31 @@ fn main() -> ExitCode {
     let done = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(args),
-        }) => run::run(&args, descriptors, environment),
+        }) => verbs::run::run(&args, descriptors, environment),
         Ok(Args {
             command: Command::Daemon(args),
-        }) => daemon::daemon(&args),
+        }) => verbs::daemon::daemon(&args),
         Ok(Args {
             command: Command::Status(args),
-        }) => status::status(&args),
+        }) => verbs::status::status(&args),
         Ok(Args {
             command: Command::Swapon(args),
-        }) => swap::swap_on(&args),
+        }) => verbs::swap::swap_on(&args),
         Ok(Args {
             command: Command::Swapoff(args),
-        }) => swap::swap_off(&args),
+        }) => verbs::swap::swap_off(&args),
         Ok(Args {
             command: Command::Mkswap(args),
-        }) => mkswap::mkswap(&args),
+        }) => verbs::mkswap::mkswap(&args),
         Ok(Args {
             command: Command::Bench(options),
-        }) => bench::bench(&options),
+        }) => verbs::bench::bench(&options),
         Ok(Args {
             command: Command::BenchWorkload(workload),
         }) => Ok(workload.run()),
         Ok(Args {
             command: Command::Doctor,
-        }) => doctor::doctor(),
+        }) => verbs::doctor::doctor(),
         Err(error) => return usage(&error),
     };
     done.unwrap_or_else(|failure| {

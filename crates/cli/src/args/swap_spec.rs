@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
 
-use crate::size::parse_area_size;
+use crate::args::size::parse_area_size;
 
 /// One area as the user describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

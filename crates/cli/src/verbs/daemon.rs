@@ -17,16 +17,17 @@ use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
 use vswap_sys::procfs;
 use vswap_sys::signals::{self, Blocked};
 
+use crate::areas;
 use crate::args::DaemonArgs;
+use crate::args::size::Available;
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
 use crate::host::guarded;
 use crate::join::Join;
 use crate::output::notice;
-use crate::run::{raise_descriptor_limit, refuse_nested};
 use crate::run_dir::{self, DaemonDir};
-use crate::size::Available;
-use crate::{areas, doctor};
+use crate::verbs::doctor;
+use crate::verbs::run::{raise_descriptor_limit, refuse_nested};
 
 /// How often it is looked whether the last run has ended that the daemon waits for.
 const TICK: Duration = Duration::from_millis(100);

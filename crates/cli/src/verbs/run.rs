@@ -3,6 +3,10 @@
 //! Order matters: whatever can be refused is refused before the program starts; signals are blocked before the first
 //! thread is made; the run's directory goes last, when no process can need it.
 
+mod program;
+mod report;
+mod supervise;
+
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -20,16 +24,17 @@ use vswap_sys::signals;
 use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
 
 use crate::args::RunArgs;
+use crate::args::size::Available;
 use crate::control::{Asker, Request, Server};
-use crate::doctor;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::output::{bytes, notice, summary_line};
-use crate::program;
-use crate::report::{Ending, Identity};
+use crate::output::figures::bytes;
+use crate::output::notice;
+use crate::output::summary::summary_line;
 use crate::run_dir::RunDir;
-use crate::size::Available;
-use crate::supervise::Supervisor;
+use crate::verbs::doctor;
+use crate::verbs::run::report::{Ending, Identity};
+use crate::verbs::run::supervise::Supervisor;
 
 /// Runs the program, waits for all its processes, reports, and ends as the program ended.
 pub fn run(

@@ -13,11 +13,11 @@ use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Label, Signature};
 use vswap_sys::area_file::{AreaError, AreaFile, Ends, Kind};
 use vswap_sys::new_area::{NewArea, Reserved};
 
-use crate::area_file::{medium, remark_on_mode};
+use crate::areas::area_file::{medium, remark_on_mode};
 use crate::args::MkswapArgs;
 use crate::failure::Failure;
-use crate::output::{bytes, notice, print};
-use crate::size::PAGE_BYTES;
+use crate::output::figures::{PAGE_BYTES, bytes};
+use crate::output::{notice, print};
 
 /// Makes the area and says what it is.
 pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {

@@ -16,7 +16,7 @@ use vswap_sys::signals::{Blocked, Taken, send};
 
 use crate::host::Host;
 use crate::output::notice;
-use crate::report::Ending;
+use crate::verbs::run::report::Ending;
 
 /// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
 /// nothing.

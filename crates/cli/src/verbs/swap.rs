@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use crate::area_file;
+use crate::areas::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
 use crate::control::{self, Request};
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
 use vswap_sys::{cgroup, procfs};
 
 use crate::failure::Failure;
-use crate::output::bytes;
+use crate::output::figures::{PAGE_BYTES, bytes};
 
 /// Least RAM that a run can work with. vswap itself takes between 5 and 6 MiB of it; a Python interpreter with 24 MiB
 /// of data gets through at 12 MiB and stands still at 8.
@@ -22,8 +22,6 @@ pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
 /// Least and most bytes of a swap area.
 const AREA_MIN_BYTES: u64 = PAGES_MIN * PAGE_BYTES;
 const AREA_MAX_BYTES: u64 = PAGES_MAX * PAGE_BYTES;
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
 
 /// Binary units have names of one letter or end in iB; the decimal ones end in B. GNU's tools read them so.
 const UNITS: [(&str, u64); 13] = [

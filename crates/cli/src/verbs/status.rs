@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::args::StatusArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::output::{areas_table, groups_table, print, status_table};
+use crate::output::print;
+use crate::output::tables::{areas_table, groups_table, status_table};
 use crate::run_dir::{self, Living};
 
 /// Prints the table, or the JSON array, of the runs that are alive.

@@ -1,0 +1,106 @@
+//! The line that a run ends with.
+
+use vswap_pager::Status;
+
+use super::figures::{bytes, count, microseconds};
+
+/// What the line at the end of a run says.
+pub fn summary_line(status: &Status) -> String {
+    let peak = format!(
+        "peak {} of {}",
+        bytes(status.peak_total_bytes),
+        bytes(status.limit_bytes)
+    );
+    if status.pages_out == 0 {
+        return format!("{peak}; nothing was ever evicted");
+    }
+    let mut line = format!(
+        "{peak} (needed {}); pages out {}, in {}",
+        bytes(status.peak_needed_bytes),
+        count(status.pages_out),
+        count(status.pages_in)
+    );
+    if status.compressed_in_bytes > 0 {
+        line += &format!(
+            "; {} compressed to {} ({:.1}x)",
+            bytes(status.compressed_in_bytes),
+            bytes(status.compressed_out_bytes),
+            status.compressed_in_bytes as f64 / (status.compressed_out_bytes.max(1)) as f64
+        );
+    }
+    if status.pages_out_zero > 0 {
+        line += &format!(", {} pages of zeros", count(status.pages_out_zero));
+    }
+    let (written, read) = status.areas.iter().fold((0, 0), |(written, read), area| {
+        (written + area.written_bytes, read + area.read_bytes)
+    });
+    if written > 0 {
+        line += &format!(
+            "; {} written to areas, {} read",
+            bytes(written),
+            bytes(read)
+        );
+    }
+    if status.pages_lost > 0 {
+        line += &format!("; {} pages lost", count(status.pages_lost));
+    }
+    if status.alloc_reject > 0 {
+        line += &format!("; {} times no slot for a page", count(status.alloc_reject));
+    }
+    line += &format!("; faults {}", count(status.faults));
+    if status.fault_us_max > 0.0 {
+        line += &format!(
+            ", p50 {}, p99 {}",
+            microseconds(status.fault_us_p50),
+            microseconds(status.fault_us_p99)
+        );
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_says_when_nothing_was_evicted() {
+        let status = Status {
+            limit_bytes: 512 << 20,
+            peak_total_bytes: 210 << 20,
+            ..Status::default()
+        };
+        assert_eq!(
+            summary_line(&status),
+            "peak 210 MiB of 512 MiB; nothing was ever evicted"
+        );
+    }
+
+    #[test]
+    fn summary_of_a_run_that_swapped() {
+        let status = Status {
+            limit_bytes: 512 << 20,
+            peak_total_bytes: 498 << 20,
+            peak_needed_bytes: 3 << 29,
+            pages_out: 412_034,
+            pages_in: 380_112,
+            pages_out_zero: 1_200,
+            compressed_in_bytes: 3 << 29,
+            compressed_out_bytes: 1 << 29,
+            faults: 401_233,
+            fault_us_p50: 5.1,
+            fault_us_p99: 23.4,
+            fault_us_max: 900.0,
+            ..Status::default()
+        };
+        let rejected = Status {
+            alloc_reject: 1_200,
+            ..status.clone()
+        };
+        assert!(summary_line(&rejected).contains("; 1.2k times no slot for a page; faults 401k"));
+        assert_eq!(
+            summary_line(&status),
+            "peak 498 MiB of 512 MiB (needed 1.5 GiB); pages out 412k, in 380k; \
+             1.5 GiB compressed to 512 MiB (3.0x), 1.2k pages of zeros; faults 401k, p50 5.1 us, p99 23.4 us"
+        );
+    }
+}

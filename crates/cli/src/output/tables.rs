@@ -1,0 +1,241 @@
+//! The tables of `vswap status`: runs, areas, groups.
+
+use serde_json::Value;
+
+use super::figures::{PAGE_BYTES, bytes, count, microseconds};
+
+const HEADINGS: [&str; 10] = [
+    "PID", "COMMAND", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
+];
+/// Columns of text; the others are figures and stand to the right.
+const TEXT_COLUMNS: [usize; 1] = [1];
+
+const AREA_HEADINGS: [&str; 6] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "RUN"];
+const AREA_TEXT_COLUMNS: [usize; 2] = [0, 1];
+
+const GROUP_HEADINGS: [&str; 8] = [
+    "NAME",
+    "SWAP",
+    "SWAP-MAX",
+    "POOL",
+    "POOL-MAX",
+    "WRITEBACK",
+    "EVENTS",
+    "RUN",
+];
+const GROUP_TEXT_COLUMNS: [usize; 3] = [0, 5, 6];
+/// Longest command that the table shows: the figures beside it fit a line of 120 characters then.
+const COMMAND_CHARS_MAX: usize = 32;
+
+/// The table of `vswap status`. Figures that a run of another version does not give are shown as `-`.
+pub fn status_table(reports: &[Value]) -> String {
+    table(&HEADINGS, &TEXT_COLUMNS, reports.iter().map(status_row))
+}
+
+/// The table of `vswap status --areas`, with the columns of `swapon --show` and the run.
+pub fn areas_table(reports: &[Value]) -> String {
+    let rows = reports.iter().flat_map(|report| {
+        let areas = report["areas"].as_array().into_iter().flatten();
+        areas.map(|area| area_row(area, &report["pid"]))
+    });
+    table(&AREA_HEADINGS, &AREA_TEXT_COLUMNS, rows)
+}
+
+fn area_row(area: &Value, pid: &Value) -> [String; 6] {
+    let text = |name: &str| area[name].as_str().unwrap_or("-").to_owned();
+    let size = |name: &str| area[name].as_u64().map_or_else(|| "-".to_owned(), bytes);
+    let failing = area["failing"].as_bool().unwrap_or_default();
+    [
+        printable(&text("name")),
+        text("type"),
+        size("size_bytes"),
+        size("used_bytes") + if failing { " (failing)" } else { "" },
+        area["priority"]
+            .as_i64()
+            .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+        pid.to_string(),
+    ]
+}
+
+/// The table of `vswap status --groups`.
+pub fn groups_table(reports: &[Value]) -> String {
+    let rows = reports.iter().flat_map(|report| {
+        let groups = report["groups"].as_array().into_iter().flatten();
+        groups.map(|group| group_row(group, &report["pid"]))
+    });
+    table(&GROUP_HEADINGS, &GROUP_TEXT_COLUMNS, rows)
+}
+
+fn group_row(group: &Value, pid: &Value) -> [String; 8] {
+    let size = |name: &str| group[name].as_u64().map_or_else(|| "-".to_owned(), bytes);
+    let events = group["events"].as_object().into_iter().flatten();
+    let met = events.filter_map(|(name, pages)| {
+        let pages = pages.as_u64().filter(|pages| *pages > 0)?;
+        Some(format!("{name} {}", count(pages)))
+    });
+    let met: Vec<String> = met.collect();
+    [
+        printable(group["name"].as_str().unwrap_or("-")),
+        size("swap_bytes"),
+        size("swap_max_bytes"),
+        size("pool_bytes"),
+        size("pool_max_bytes"),
+        match group["writeback"].as_bool() {
+            Some(true) => "yes".to_owned(),
+            Some(false) => "no".to_owned(),
+            None => "-".to_owned(),
+        },
+        if met.is_empty() {
+            "-".to_owned()
+        } else {
+            printable(&met.join(", "))
+        },
+        pid.to_string(),
+    ]
+}
+
+/// Lines up rows under their headings: the columns named in `text` to the left, figures to the right.
+fn table<const COLUMNS: usize>(
+    headings: &[&str; COLUMNS],
+    text: &[usize],
+    content: impl Iterator<Item = [String; COLUMNS]>,
+) -> String {
+    let mut rows = vec![headings.map(str::to_owned)];
+    rows.extend(content);
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0)
+    });
+    let mut table = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if text.contains(&column) {
+                line += &format!("{cell:<width$}  ");
+            } else {
+                line += &format!("{cell:>width$}  ");
+            }
+        }
+        table += line.trim_end();
+        table.push('\n');
+    }
+    table
+}
+
+/// Text with nothing in it that a terminal would act on.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+fn status_row(report: &Value) -> [String; 10] {
+    let figure = |name: &str, show: fn(u64) -> String| {
+        report[name].as_u64().map_or_else(|| "-".to_owned(), show)
+    };
+    let p99 = report["fault_us_p99"].as_f64().filter(|p99| *p99 > 0.0);
+    [
+        figure("pid", |pid| pid.to_string()),
+        command_cell(&report["command"]),
+        figure("limit_bytes", bytes),
+        figure("total_bytes", bytes),
+        figure("resident_bytes", bytes),
+        figure("pool_bytes", bytes),
+        figure("swapped_pages", |pages| bytes(pages * PAGE_BYTES)),
+        figure("pages_out", |pages| bytes(pages * PAGE_BYTES)),
+        figure("pages_in", |pages| bytes(pages * PAGE_BYTES)),
+        p99.map_or_else(|| "-".to_owned(), microseconds),
+    ]
+}
+
+/// The command in one line, cut to fit, with nothing in it that a terminal would act on.
+fn command_cell(command: &Value) -> String {
+    let words: Vec<&str> = command
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let line = words.join(" ");
+    let mut shown: String = printable(&line).chars().take(COMMAND_CHARS_MAX).collect();
+    if line.chars().count() > COMMAND_CHARS_MAX {
+        shown.truncate(
+            shown
+                .char_indices()
+                .nth(COMMAND_CHARS_MAX - 3)
+                .map_or(0, |(at, _)| at),
+        );
+        shown += "...";
+    }
+    if shown.is_empty() {
+        "-".to_owned()
+    } else {
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn table_lines_up_and_bears_gaps() {
+        let table = status_table(&[
+            json!({"pid": 7, "command": ["redis-server", "--port", "6400"], "limit_bytes": 536_870_912_u64,
+                   "swapped_pages": 256, "fault_us_p99": 23.4}),
+            json!({"pid": 123_456, "command": ["evil\u{1b}[2J", "a rather long argument that goes on and on"]}),
+        ]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("   PID  COMMAND"), "{table}");
+        assert!(
+            lines[1].starts_with("     7  redis-server --port 6400"),
+            "{table}"
+        );
+        assert!(
+            lines[1].contains("512 MiB") && lines[1].contains("1 MiB"),
+            "{table}"
+        );
+        assert!(lines[1].ends_with("23.4 us"), "{table}");
+        assert!(
+            lines[2].contains("evil?[2J a rather long argume...  "),
+            "{table}"
+        );
+        assert!(!table.contains('\u{1b}'));
+        assert_eq!(status_table(&[]).lines().count(), 1);
+    }
+
+    #[test]
+    fn areas_are_shown_as_swapon_shows_them() {
+        let area = json!({"name": "/dev/vdb2", "type": "partition", "size_bytes": 8_u64 << 30, "used_bytes": 4096,
+                          "priority": -1, "failing": false});
+        let table = areas_table(&[json!({"pid": 7, "areas": [area]}), json!({"pid": 8})]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME       TYPE        SIZE   USED  PRIO  RUN",
+                "/dev/vdb2  partition  8 GiB  4 KiB    -1    7"
+            ]
+        );
+    }
+
+    #[test]
+    fn groups_are_shown_with_their_limits_and_what_these_have_refused() {
+        let root = json!({"name": "/", "swap_bytes": 8192, "swap_max_bytes": null, "pool_bytes": 1024,
+                          "pool_max_bytes": null, "writeback": true, "events": {"swap_max": 0}});
+        let jobs = json!({"name": "web/jobs", "swap_bytes": 8192, "swap_max_bytes": 8192, "pool_bytes": 1024,
+                          "pool_max_bytes": 2048, "writeback": false, "events": {"swap_max": 3, "swap_fail": 1200}});
+        let table = groups_table(&[json!({"pid": 7, "groups": [root, jobs]}), json!({"pid": 8})]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME       SWAP  SWAP-MAX   POOL  POOL-MAX  WRITEBACK  EVENTS                      RUN",
+                "/         8 KiB         -  1 KiB         -  yes        -                             7",
+                "web/jobs  8 KiB     8 KiB  1 KiB     2 KiB  no         swap_fail 1.2k, swap_max 3    7",
+            ]
+        );
+    }
+}

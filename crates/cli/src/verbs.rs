@@ -1,0 +1,9 @@
+//! The subcommands, a module each.
+
+pub mod bench;
+pub mod daemon;
+pub mod doctor;
+pub mod mkswap;
+pub mod run;
+pub mod status;
+pub mod swap;
