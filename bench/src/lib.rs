@@ -10,6 +10,7 @@ mod colors;
 pub mod size;
 pub mod spread;
 pub mod random;
+pub mod resp;
 pub mod measure;
 pub mod region;
 pub mod content;

@@ -17,7 +17,6 @@ pub mod limit;
 pub mod need;
 pub mod procfs;
 pub mod records;
-pub mod resp;
 pub mod sampler;
 pub mod suite;
 pub mod traces;

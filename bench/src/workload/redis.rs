@@ -16,9 +16,7 @@ use crate::random::{Random, Zipf};
 use crate::region::PAGE_WORDS;
 
 use super::print_line;
-use connection::{Connection, Reply};
-
-mod connection;
+use crate::resp::{Connection, Reply};
 
 /// Bytes of a value, as `redis-benchmark -d` has them.
 const VALUE_BYTES: usize = 1024;

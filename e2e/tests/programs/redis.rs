@@ -6,10 +6,11 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use vswap_bench::resp::{Connection, Reply};
 use vswap_e2e::failure::During;
 use vswap_e2e::records::record;
-use vswap_e2e::resp::{Client, Reply};
 use vswap_e2e::{Context, Failure, Job, Launcher, MIB, Outcome, Running, ensure, require_program};
 
 const LIMIT_BYTES: u64 = 256 * MIB;
@@ -20,6 +21,8 @@ const SEED: u64 = 0x5eed_0001;
 const PIPELINE: u64 = 100;
 /// Every such key is overwritten as soon as BGSAVE has forked.
 const OVERWRITE_EVERY: u64 = 50;
+/// The longest that one answer may take; a server in swap is slow, not stuck.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn test(context: &Context) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
@@ -40,16 +43,17 @@ pub fn test(context: &Context) -> Outcome {
     })
 }
 
-fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Client)> {
+fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {
     let options = "--port 0 --unixsocket redis.sock --save  --appendonly no --dbfilename dump.rdb";
     let running = launcher.start(&Job::new(server).args(options.split(' ')))?;
     let socket = launcher.place().join("redis.sock");
     let client = running.until("redis-server to answer", || {
-        let Ok(mut client) = Client::connect(&socket) else {
+        let Ok(mut client) = Connection::open(&socket, Duration::ZERO) else {
             return Ok(None);
         };
+        client.wait_at_most(ANSWER_WITHIN).map_err(Failure::wrong)?;
         // While it loads a dump it answers with an error.
-        Ok(matches!(client.ask(&["PING"]), Ok(Reply::Status(_))).then_some(client))
+        Ok(matches!(client.ask(&[b"PING"]), Ok(Reply::Status(_))).then_some(client))
     })?;
     Ok((running, client))
 }
@@ -70,21 +74,22 @@ fn in_batches(
     Ok(())
 }
 
-fn load(client: &mut Client) -> Outcome {
+fn load(client: &mut Connection) -> Outcome {
     let client = std::cell::RefCell::new(client);
     let mut value = Vec::new();
     let send = |first: u64| {
         for number in first..(first + PIPELINE).min(KEYS) {
             value.clear();
             record(SEED, number, VALUE_BYTES, &mut value);
+            let mut client = client.borrow_mut();
             client
-                .borrow_mut()
-                .queue(&[b"SET", key(number).as_bytes(), &value]);
+                .send(&[b"SET", key(number).as_bytes(), &value])
+                .map_err(Failure::wrong)?;
         }
-        client.borrow_mut().flush()
+        Ok(())
     };
     in_batches(send, |number| {
-        let reply = client.borrow_mut().reply()?;
+        let reply = client.borrow_mut().receive().map_err(Failure::wrong)?;
         ensure!(
             reply == Reply::Status("OK".to_owned()),
             "SET {}: {reply:?}",
@@ -94,24 +99,27 @@ fn load(client: &mut Client) -> Outcome {
     })
 }
 
-fn read_back(client: &mut Client, seed: u64) -> Outcome {
+fn read_back(client: &mut Connection, seed: u64) -> Outcome {
     ensure!(
-        client.ask(&["DBSIZE"])? == Reply::Integer(KEYS.cast_signed()),
+        client.ask(&[b"DBSIZE"]).map_err(Failure::wrong)? == Reply::Integer(KEYS.cast_signed()),
         "DBSIZE is not {KEYS}"
     );
     let client = std::cell::RefCell::new(client);
     let mut value = Vec::new();
     let send = |first: u64| {
         for number in first..(first + PIPELINE).min(KEYS) {
-            client.borrow_mut().queue(&[b"GET", key(number).as_bytes()]);
+            let mut client = client.borrow_mut();
+            client
+                .send(&[b"GET", key(number).as_bytes()])
+                .map_err(Failure::wrong)?;
         }
-        client.borrow_mut().flush()
+        Ok(())
     };
     in_batches(send, |number| {
-        let reply = client.borrow_mut().reply()?;
+        let reply = client.borrow_mut().receive().map_err(Failure::wrong)?;
         value.clear();
         record(seed, number, VALUE_BYTES, &mut value);
-        let Reply::Value(Some(got)) = reply else {
+        let Reply::Bulk(Some(got)) = reply else {
             return Err(Failure::wrong(format!("GET {}: {reply:?}", key(number))));
         };
         let differs = got
@@ -160,8 +168,8 @@ fn smoke(context: &Context, launcher: &Launcher, benchmark: &Path) -> Outcome {
     Ok(())
 }
 
-fn save_while_overwriting(running: &Running, client: &mut Client) -> Outcome {
-    let reply = client.ask(&["BGSAVE"])?;
+fn save_while_overwriting(running: &Running, client: &mut Connection) -> Outcome {
+    let reply = client.ask(&[b"BGSAVE"]).map_err(Failure::wrong)?;
     ensure!(
         reply == Reply::Status("Background saving started".to_owned()),
         "BGSAVE: {reply:?}"
@@ -170,21 +178,22 @@ fn save_while_overwriting(running: &Running, client: &mut Client) -> Outcome {
     for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
         value.clear();
         record(!SEED, number, VALUE_BYTES, &mut value);
-        client.queue(&[b"SET", key(number).as_bytes(), &value]);
-        client.flush()?;
-        let reply = client.reply()?;
+        let reply = client
+            .ask(&[b"SET", key(number).as_bytes(), &value])
+            .map_err(Failure::wrong)?;
         ensure!(
             reply == Reply::Status("OK".to_owned()),
             "SET during BGSAVE: {reply:?}"
         );
     }
     running.until("BGSAVE to end", || {
-        let Reply::Value(Some(text)) = client.ask(&["INFO", "persistence"])? else {
+        let reply = client.ask(&[b"INFO", b"persistence"]);
+        let Reply::Bulk(Some(text)) = reply.map_err(Failure::wrong)? else {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(&text).into_owned();
         if !text.contains("rdb_bgsave_in_progress:0") {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
             return Ok(None);
         }
         ensure!(
@@ -196,8 +205,10 @@ fn save_while_overwriting(running: &Running, client: &mut Client) -> Outcome {
     for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
         value.clear();
         record(!SEED, number, VALUE_BYTES, &mut value);
-        let reply = client.ask(&["GET", &key(number)])?;
-        let expected = Reply::Value(Some(value.clone()));
+        let reply = client
+            .ask(&[b"GET", key(number).as_bytes()])
+            .map_err(Failure::wrong)?;
+        let expected = Reply::Bulk(Some(value.clone()));
         ensure!(
             reply == expected,
             "{} lost what was written during BGSAVE",
@@ -207,9 +218,9 @@ fn save_while_overwriting(running: &Running, client: &mut Client) -> Outcome {
     Ok(())
 }
 
-fn shut_down(launcher: &Launcher, running: Running, mut client: Client) -> Outcome {
-    client.queue(&[b"SHUTDOWN", b"NOSAVE"]);
-    client.flush()?;
-    drop(client);
+fn shut_down(launcher: &Launcher, running: Running, mut client: Connection) -> Outcome {
+    client
+        .send_last(&[b"SHUTDOWN", b"NOSAVE"])
+        .map_err(Failure::wrong)?;
     launcher.finish(running).map(drop)
 }

@@ -66,7 +66,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-e2e",
-        may_use: &[],
+        // For its client of redis.
+        may_use: &["vswap-bench"],
         may_call_kernel: true,
     },
     Rule {

@@ -1,4 +1,5 @@
-//! As much of redis's protocol as the workload speaks: commands of byte strings, and four kinds of replies.
+//! As much of redis's protocol as the workload and the tests on real programs speak: commands of byte strings, and four
+//! kinds of replies.
 //!
 //! A client library would bring a dozen crates into the one binary, and hide when a request leaves.
 
@@ -14,16 +15,23 @@ const BULK_BYTES_MAX: usize = 1 << 20;
 
 /// An answer.
 #[derive(Debug, PartialEq)]
-pub(super) enum Reply {
+pub enum Reply {
+    /// `+OK` and the like.
     Status(String),
+    /// The server refuses, and says why.
     Error(String),
+    /// A number.
     Integer(i64),
+    /// A value, or none for a key that does not exist.
     Bulk(Option<Vec<u8>>),
 }
 
 impl Reply {
     /// Whether the command `name` was done.
-    pub(super) fn ok(self, name: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The server has answered something else.
+    pub fn ok(self, name: &str) -> Result<(), String> {
         match self {
             Self::Status(_) => Ok(()),
             other => Err(format!("redis answers to {name}: {other:?}")),
@@ -32,14 +40,18 @@ impl Reply {
 }
 
 /// A connection to a server.
-pub(super) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     reader: BufReader<UnixStream>,
     writer: BufWriter<UnixStream>,
 }
 
 impl Connection {
     /// Connects, and tries again for `patience` while nobody listens.
-    pub(super) fn open(socket: &Path, patience: Duration) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub fn open(socket: &Path, patience: Duration) -> Result<Self, String> {
         let begun = Instant::now();
         let stream = loop {
             match UnixStream::connect(socket) {
@@ -63,12 +75,18 @@ impl Connection {
     }
 
     /// Sends a command, or keeps it until the next reply is awaited.
-    pub(super) fn send(&mut self, words: &[&[u8]]) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The connection is lost, here and below.
+    pub fn send(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.write(words).map_err(lost)
     }
 
     /// Sends a command to which there is no answer but the end.
-    pub(super) fn send_last(&mut self, words: &[&[u8]]) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The connection is lost before it is sent.
+    pub fn send_last(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.write(words)
             .and_then(|()| self.writer.flush())
             .map_err(lost)?;
@@ -79,7 +97,10 @@ impl Connection {
     }
 
     /// Sends a command, whose name is `name` for a person, and waits until it is done.
-    pub(super) fn expect(&mut self, words: &[&[u8]], name: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The connection is lost, or the server has not done it.
+    pub fn expect(&mut self, words: &[&[u8]], name: &str) -> Result<(), String> {
         self.send(words)?;
         self.receive()?.ok(name)
     }
@@ -94,8 +115,31 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends a command and reads its reply.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, String> {
+        self.send(words)?;
+        self.receive()
+    }
+
+    /// Gives the connection up when one answer takes longer than this.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn wait_at_most(&self, within: Duration) -> Result<(), String> {
+        let stream = self.reader.get_ref();
+        let set = stream.set_read_timeout(Some(within));
+        set.and_then(|()| stream.set_write_timeout(Some(within)))
+            .map_err(lost)
+    }
+
     /// The next reply.
-    pub(super) fn receive(&mut self) -> Result<Reply, String> {
+    ///
+    /// # Errors
+    /// The connection is lost, or what comes is no reply.
+    pub fn receive(&mut self) -> Result<Reply, String> {
         self.writer.flush().map_err(lost)?;
         reply(&mut self.reader).map_err(lost)
     }
