@@ -14,6 +14,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::abi::remap;
 use crate::commands::{MADV_DONTNEED_LOCKED, MADV_POPULATE_WRITE, PROT_READ_WRITE, Session};
 use crate::filter::MARK;
 use crate::kernel::{EAGAIN, EBUSY, EEXIST, EINVAL, Errno, PAGE_BYTES, advise, call};
@@ -21,9 +22,9 @@ use crate::reservation::{ASIDE_BYTES, Reservation};
 use crate::ring::{ASIDE_PAGES, Ring};
 use crate::uffd::{self, MOVE_DONTWAKE};
 
-const MREMAP_MAYMOVE: usize = 1;
-const MREMAP_FIXED: usize = 2;
-const MREMAP_DONTUNMAP: usize = 4;
+const MREMAP_MAYMOVE: usize = remap::MAYMOVE as usize;
+const MREMAP_FIXED: usize = remap::FIXED as usize;
+const MREMAP_DONTUNMAP: usize = remap::DONTUNMAP as usize;
 /// Tries for one page: made exclusive, unlocked, and once more.
 const PAGE_TRIES: u32 = 4;
 

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::abi::advice;
 use crate::aside;
 use crate::die::die;
 use crate::filter;
@@ -20,8 +21,8 @@ use crate::socket;
 use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
 
 /// MADV_DONTNEED also for memory that is locked (Linux 5.18).
-pub const MADV_DONTNEED_LOCKED: usize = 24;
-pub const MADV_POPULATE_WRITE: usize = 23;
+pub const MADV_DONTNEED_LOCKED: usize = advice::DONTNEED_LOCKED as usize;
+pub const MADV_POPULATE_WRITE: usize = advice::POPULATE_WRITE as usize;
 pub const PROT_READ_WRITE: usize = 3;
 const PROT_READ_WRITE_EXECUTE: usize = 7;
 /// Tries to give a staging page back that somebody has a reference on: the pager has just read it.

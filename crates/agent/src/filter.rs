@@ -20,6 +20,11 @@
 //! anything else is looked at, so that the kernel keeps its table of calls that are always allowed and the others cost
 //! nothing. The filter stays across fork and exec.
 
+use crate::abi::advice::{FREE, GUARD_INSTALL, GUARD_REMOVE, KEEPONFORK, WIPEONFORK};
+use crate::abi::call::{
+    BRK, CLONE, CLONE3, EXIT, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
+    PTRACE, SECCOMP, SET_TID_ADDRESS,
+};
 use crate::kernel::{Descriptor, EACCES, Errno, call};
 
 /// The agent's own calls carry this in the sixth argument register, which the other calls do not use, and in which mmap
@@ -116,30 +121,12 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 const ALLOW: u32 = 0x7fff_0000;
 const USER_NOTIF: u32 = 0x7fc0_0000;
 
-const MMAP: u32 = 9;
-const BRK: u32 = 12;
-const IOCTL: u32 = 16;
-const MREMAP: u32 = 25;
-const MADVISE: u32 = 28;
-const PROCESS_MADVISE: u32 = 440;
-const CLONE: u32 = 56;
-const EXIT: u32 = 60;
-const SET_TID_ADDRESS: u32 = 218;
-const CLONE3: u32 = 435;
-const IO_URING_SETUP: u32 = 425;
-const PTRACE: u32 = 101;
 const PTRACE_ATTACH: u32 = 16;
 const PTRACE_SEIZE: u32 = 0x4206;
-const SECCOMP: u32 = 317;
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_FILTER_FLAG_TSYNC: u32 = 1;
 /// CLONE_VM, CLONE_CHILD_CLEARTID: a thread, with a word that the kernel clears when the thread ends.
 const THREAD_WITH_WORD: u32 = 0x100 | 0x20_0000;
-const MADV_FREE: u32 = 8;
-const MADV_WIPEONFORK: u32 = 18;
-const MADV_KEEPONFORK: u32 = 19;
-const MADV_GUARD_INSTALL: u32 = 102;
-const MADV_GUARD_REMOVE: u32 = 103;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB.
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
@@ -171,11 +158,11 @@ const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /* 16 */ load(FOURTH_ARGUMENT),
     /* 17 */ equal(0, 1, 1),                             // 19
     /* 18 */ load(THIRD_ARGUMENT),
-    /* 19 */ equal(MADV_FREE, 23, 0),                    // then 43
-    /* 20 */ equal(MADV_WIPEONFORK, 22, 0),              // then 43
-    /* 21 */ equal(MADV_KEEPONFORK, 21, 0),              // then 43
-    /* 22 */ equal(MADV_GUARD_REMOVE, 20, 0),            // then 43
-    /* 23 */ equal(MADV_GUARD_INSTALL, 19, 24),          // then 43, else 48
+    /* 19 */ equal(FREE, 23, 0),                         // then 43
+    /* 20 */ equal(WIPEONFORK, 22, 0),                   // then 43
+    /* 21 */ equal(KEEPONFORK, 21, 0),                   // then 43
+    /* 22 */ equal(GUARD_REMOVE, 20, 0),                 // then 43
+    /* 23 */ equal(GUARD_INSTALL, 19, 24),               // then 43, else 48
     /* 24 */ load(FIRST_ARGUMENT),
     /* 25 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 48
     /* 26 */ load(SECOND_ARGUMENT),
@@ -273,13 +260,7 @@ const _: () = {
         IOCTL,
         [UFFDIO_REGISTER as usize, 0, 0, 0, 0, 0]
     ));
-    let advices = [
-        MADV_FREE,
-        MADV_WIPEONFORK,
-        MADV_KEEPONFORK,
-        MADV_GUARD_INSTALL,
-        MADV_GUARD_REMOVE,
-    ];
+    let advices = [FREE, WIPEONFORK, KEEPONFORK, GUARD_INSTALL, GUARD_REMOVE];
     let mut at = 0;
     while at < advices.len() {
         let advice = advices[at] as usize;

@@ -12,19 +12,21 @@ pub type Descriptor = usize;
 
 /// Numbers of the system calls.
 pub mod call {
+    use crate::abi;
+
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
     pub const POLL: usize = 7;
-    pub const MMAP: usize = 9;
+    pub const MMAP: usize = abi::call::MMAP as usize;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
-    pub const BRK: usize = 12;
+    pub const BRK: usize = abi::call::BRK as usize;
     pub const RT_SIGPROCMASK: usize = 14;
-    pub const IOCTL: usize = 16;
-    pub const MREMAP: usize = 25;
+    pub const IOCTL: usize = abi::call::IOCTL as usize;
+    pub const MREMAP: usize = abi::call::MREMAP as usize;
     pub const MINCORE: usize = 27;
-    pub const MADVISE: usize = 28;
+    pub const MADVISE: usize = abi::call::MADVISE as usize;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const SOCKET: usize = 41;
@@ -33,10 +35,10 @@ pub mod call {
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
     pub const GETSOCKOPT: usize = 55;
-    pub const CLONE: usize = 56;
+    pub const CLONE: usize = abi::call::CLONE as usize;
     pub const FORK: usize = 57;
     /// Of the calling thread alone.
-    pub const EXIT: usize = 60;
+    pub const EXIT: usize = abi::call::EXIT as usize;
     pub const KILL: usize = 62;
     pub const FTRUNCATE: usize = 77;
     pub const CHDIR: usize = 80;
@@ -56,16 +58,16 @@ pub mod call {
     pub const EVENTFD2: usize = 290;
     pub const PRLIMIT64: usize = 302;
     pub const SETNS: usize = 308;
-    pub const SECCOMP: usize = 317;
+    pub const SECCOMP: usize = abi::call::SECCOMP as usize;
     pub const GETRANDOM: usize = 318;
     pub const MEMFD_CREATE: usize = 319;
     pub const USERFAULTFD: usize = 323;
     pub const PKEY_MPROTECT: usize = 329;
     pub const PIDFD_OPEN: usize = 434;
-    pub const CLONE3: usize = 435;
+    pub const CLONE3: usize = abi::call::CLONE3 as usize;
     pub const CLOSE_RANGE: usize = 436;
     pub const PIDFD_GETFD: usize = 438;
-    pub const PROCESS_MADVISE: usize = 440;
+    pub const PROCESS_MADVISE: usize = abi::call::PROCESS_MADVISE as usize;
 }
 
 /// A page of memory.

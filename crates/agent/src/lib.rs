@@ -12,6 +12,9 @@
 
 #![cfg_attr(panic = "abort", no_std)]
 
+#[allow(dead_code, reason = "shared with the pager, which uses the rest")]
+#[path = "../../sys/src/abi.rs"]
+mod abi;
 mod alone;
 mod aside;
 mod clones;

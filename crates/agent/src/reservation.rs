@@ -15,6 +15,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::abi::advice;
 use crate::filter::MARK;
 use crate::kernel::{Descriptor, Errno, PAGE_BYTES, advise, call, close, unmap};
 use crate::limits;
@@ -50,9 +51,9 @@ const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const MADV_DONTFORK: usize = 10;
-const MADV_NOHUGEPAGE: usize = 15;
-const MADV_WIPEONFORK: usize = 18;
+const MADV_DONTFORK: usize = advice::DONTFORK as usize;
+const MADV_NOHUGEPAGE: usize = advice::NOHUGEPAGE as usize;
+const MADV_WIPEONFORK: usize = advice::WIPEONFORK as usize;
 /// Value of the birthmark in the process that made the reservation; in its children it is 0.
 const BORN_HERE: u64 = 1;
 const MFD_CLOEXEC: usize = 1;

@@ -1,5 +1,9 @@
 //! The only door to the kernel: userfaultfd, pagemap, seccomp, process memory, files and devices.
 
+#[allow(missing_docs, reason = "the names are the kernel's")]
+pub mod abi;
+#[cfg(test)]
+mod abi_tests;
 #[cfg(feature = "supervisor")]
 pub mod area_file;
 pub mod cgroup;
