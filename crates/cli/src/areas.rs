@@ -4,8 +4,6 @@
 
 pub mod area_file;
 
-use std::path::Path;
-
 use rustix::fs::statvfs;
 use serde_json::Value;
 use vswap_engine::Discard;
@@ -18,7 +16,7 @@ use crate::areas::area_file::{medium, name, remark_on_mode};
 use crate::args::swap_spec::SwapSpec;
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
-use crate::output::figures::PAGE_BYTES;
+use crate::output::figures::{PAGE_BYTES, bytes};
 use crate::output::notice;
 
 /// Does what `vswap swapon` and `vswap swapoff` ask of a run or the daemon.
@@ -63,13 +61,23 @@ fn open(spec: &SwapSpec) -> Result<SwapOn, String> {
 
 /// A private file that grows up to its size, or to that of its file system.
 fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
-    let bytes = match spec.size {
-        Some(bytes) => bytes,
-        None => file_system_bytes(&spec.path).map_err(|error| error.to_string())?,
+    let directory = if spec.path.is_dir() {
+        Some(spec.path.as_path())
+    } else {
+        spec.path.parent()
+    };
+    let found = directory.and_then(|directory| statvfs(directory).ok());
+    let bytes = match (spec.size, &found) {
+        (Some(bytes), _) => bytes,
+        (None, Some(found)) => found.f_blocks.saturating_mul(found.f_frsize),
+        (None, None) => u64::MAX,
     };
     let slots = (bytes / PAGE_BYTES).min(PAGES_MAX);
     let disk = Disk::private(&spec.path, slots * PAGE_BYTES, Options::default())
         .map_err(|error| error.to_string())?;
+    if let (Some(wanted), Some(found)) = (spec.size, found) {
+        remark_on_room(spec, wanted, found.f_bavail.saturating_mul(found.f_frsize));
+    }
     Ok(SwapOn {
         name: name(&spec.path).map_err(|error| error.to_string())?,
         disk,
@@ -81,9 +89,16 @@ fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
     })
 }
 
-fn file_system_bytes(directory: &Path) -> std::io::Result<u64> {
-    let found = statvfs(directory)?;
-    Ok(found.f_blocks.saturating_mul(found.f_frsize))
+/// The file grows as it is needed, so too little room is no error yet. Who asked for more than there is should know.
+fn remark_on_room(spec: &SwapSpec, wanted: u64, free: u64) {
+    if wanted > free {
+        notice(&format!(
+            "{}: it may grow to {}, and only {} are free there",
+            spec.path.display(),
+            bytes(wanted),
+            bytes(free)
+        ));
+    }
 }
 
 /// An area with a header.
@@ -95,11 +110,18 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
         ),
         error => error.to_string(),
     })?;
+    let ends = file.ends().map_err(|error| error.to_string())?;
+    let header = header::decode(&ends.head, medium(&file)).map_err(|error| match file.bytes() {
+        0 => format!(
+            "it is empty, and no swap area yet; do: vswap mkswap {} --size 2G",
+            spec.path.display()
+        ),
+        _ => error.to_string(),
+    })?;
+    // Of what is no area, who may use it is the lesser trouble.
     if let Some(remark) = remark_on_mode(&file) {
         notice(&format!("{}: {remark}", spec.path.display()));
     }
-    let ends = file.ends().map_err(|error| error.to_string())?;
-    let header = header::decode(&ends.head, medium(&file)).map_err(|error| error.to_string())?;
     if header.dropped_pages > 0 {
         notice(&format!(
             "{}: {} of its pages lie beyond what an area can have, and are not used",

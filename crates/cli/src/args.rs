@@ -106,7 +106,7 @@ Examples:
 
 /// Swap for any Linux program, from user space.
 #[derive(Debug, Parser)]
-#[command(name = "vswap", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "vswap", version, after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -178,7 +178,7 @@ pub struct RunArgs {
     /// Do not join the daemon: the run has areas, pool and groups of its own.
     #[arg(long)]
     pub no_daemon: bool,
-    /// Write the figures of the run to FILE, as JSON.
+    /// Write the figures of the run to FILE, as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
     /// No summary line and no notices, only errors.
@@ -191,12 +191,7 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
     /// The program and its arguments.
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

@@ -14,6 +14,7 @@ use crate::args::RunArgs;
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::host::joined::Joined;
+use crate::output::notice;
 use crate::run_dir::{self, Living};
 
 /// The host of a run.
@@ -39,6 +40,12 @@ impl Host {
         match daemon {
             Some(daemon) => {
                 refuse_what_is_the_daemons(args, &daemon)?;
+                if !args.quiet {
+                    notice(&format!(
+                        "this run is in the daemon (process {}), with its areas and its pool; --no-daemon runs alone",
+                        daemon.pid
+                    ));
+                }
                 Joined::join(&daemon, &config).map(Host::Daemon)
             }
             None => own(args, config),

@@ -36,6 +36,13 @@ pub fn one_daemon(context: &Context) -> Outcome {
         "swapoff of a run in the daemon: {} {said}",
         elsewhere.status
     );
+    let joins = daemon.vswap(&["run", "--ram", "64M", "--", "true"])?;
+    let said = String::from_utf8_lossy(&joins.stderr).into_owned();
+    let first = format!(
+        "vswap: this run is in the daemon (process {})",
+        daemon.pid()
+    );
+    ensure!(said.starts_with(&first), "a run that joins: {said}");
     let off = daemon.vswap(&["swapoff", &place])?;
     ensure!(off.status.success(), "swapoff: {off:?}");
     Ok(())

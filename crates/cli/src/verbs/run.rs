@@ -10,6 +10,7 @@ mod supervise;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -181,9 +182,18 @@ fn limit(args: &RunArgs) -> Result<u64, Failure> {
     Ok(limit_bytes)
 }
 
-/// The file is made before the run: a wrong path shall not be found out after hours.
+/// The file is made before the run: a wrong path shall not be found out after hours. Standard output is kept by a
+/// descriptor of our own, which the program cannot close.
 fn create_summary(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| {
+    let made = if path == Path::new("-") {
+        std::io::stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map(File::from)
+    } else {
+        File::create(path)
+    };
+    made.map_err(|error| {
         Failure::own(format!(
             "cannot write the summary to {}: {error}",
             path.display()

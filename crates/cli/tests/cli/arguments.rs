@@ -41,6 +41,12 @@ fn missing_parts_are_named() {
             "lz4, zstd, none",
         ),
         (&["swim"][..], "swim"),
+        (&["run", "--quite", "--", "true"][..], "'--quiet'"),
+        (&["run", "--rma", "64M", "--", "true"][..], "'--rma'"),
+        (
+            &["run", "--ram", "64M", "--siwap", "--", "true"][..],
+            "'--swap'",
+        ),
         (&[][..], "Usage"),
     ] {
         let (status, message) = refused(arguments);
@@ -66,11 +72,40 @@ fn a_summary_that_cannot_be_written_is_found_out_first() {
 }
 
 #[test]
+fn an_area_that_cannot_hold_what_is_asked_is_said() {
+    let scratch = Scratch::new();
+    let swap = |area: String| {
+        let area = ["run", "--ram", "64M", "--swap", &area, "--", "true"];
+        let output = output(scratch.vswap().args(area));
+        (output.status.code(), text(&output.stderr))
+    };
+    let (status, said) = swap(format!("{}:15T", scratch.path().display()));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("may grow to 15 TiB, and only ") && said.contains("free there"),
+        "{said}"
+    );
+    let (_, said) = swap(format!("{}:1M", scratch.path().display()));
+    assert!(!said.contains("may grow"), "{said}");
+
+    let empty = scratch.path().join("empty");
+    std::fs::write(&empty, "").expect("an empty file");
+    let (status, said) = swap(empty.display().to_string());
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("it is empty, and no swap area yet; do: vswap mkswap"),
+        "{said}"
+    );
+    assert!(!said.contains("chmod"), "{said}");
+}
+
+#[test]
 fn help_is_no_error_and_has_examples() {
     let scratch = Scratch::new();
     for arguments in [
         &["--help"][..],
         &["run", "--help"],
+        &["help", "run"],
         &["mkswap", "--help"],
         &["doctor", "--help"],
         &["--version"],

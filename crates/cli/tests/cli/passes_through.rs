@@ -127,6 +127,24 @@ fn summary_file() {
 }
 
 #[test]
+fn summary_on_standard_output() {
+    let scratch = Scratch::new();
+    let mut command = scratch.vswap();
+    // The program closes the stream, and vswap writes to it all the same.
+    let words = ["run", "--ram", "256M", "--quiet", "--summary", "-", "--"];
+    command
+        .args(words)
+        .args(["sh", "-c", "echo first; exec >&-"]);
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    let json = said.strip_prefix("first\n").expect("the program's line");
+    let summary: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    assert_eq!(summary["exit_status"], 0, "{summary}");
+    assert!(!scratch.path().join("-").exists());
+}
+
+#[test]
 fn environment_and_directory() {
     let scratch = Scratch::new();
     let own = ["LD_PRELOAD=", "VSWAP_SOCKET=", "_="];
