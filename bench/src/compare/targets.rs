@@ -15,7 +15,7 @@ const FILE: (Side, Side) = (Side::Vswap(Backing::File), Side::Kernel(Backing::Fi
 const PAGE_KB: f64 = 4.0;
 const NATIVE: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Native);
 
-/// What limits the figures that may be missed, as far as profiles have shown. docs/benchmarks.md has the parts.
+/// What limits the figures that may be missed, as far as profiles have shown. docs/where-time-goes.md has the parts.
 const FAULT: &str =
     "a fault goes to a reader and back: two switches of threads and three system calls";
 const ZIPF: &str =

@@ -289,7 +289,7 @@ impl Maker {
         }
     }
 
-    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively (README): only
+    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively (docs/limits.md): only
     /// whole mappings move.
     fn moves(&self) -> bool {
         [Topic::Move, Topic::Resize, Topic::Away]

@@ -121,7 +121,7 @@ fn child_killed(context: &Context) -> Outcome {
     ended.must_exit_with(7)?;
     ended.must_leave_nothing()?;
     // The limit is judged where programs run: three processes that begin at once pass one as small as this by some MiB
-    // for a moment (README).
+    // for a moment (docs/limits.md).
     ensure!(ended.figure("pages_out")? > 0, "nothing was swapped out");
     for child in children {
         let line = format!("child {child} ended by signal 9");

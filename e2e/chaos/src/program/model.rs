@@ -79,7 +79,7 @@ impl Page {
     }
 
     /// Nobody may write it, so perhaps it was only read. Mappings of which parts were only read merge natively, and do
-    /// not always under a userfaultfd (README), and only whole ones grow.
+    /// not always under a userfaultfd (docs/limits.md), and only whole ones grow.
     pub(crate) fn is_read_only(self) -> bool {
         self.prot & WRITE == 0
     }
