@@ -176,6 +176,30 @@ impl<'a> FaultServer<'a> {
         self.release(state);
     }
 
+    /// Have a page that is not out in memory, and without protection: the kernel will write to it where it cannot wait
+    /// for a fault. False while a layout event is in the way.
+    pub fn make_writable(&mut self, state: &mut State, page: u64) -> bool {
+        if !state.layout.registered.contains(page) {
+            return true;
+        }
+        if !events::present_pages(self.space, page..page + 1).is_empty() {
+            let lifted = self
+                .space
+                .uffd
+                .write_unprotect(page * PAGE_BYTES, PAGE_BYTES, true);
+            return !matches!(lifted, Err(UffdError::Again { .. }));
+        }
+        let fault = Fault {
+            page,
+            write: true,
+            protected: false,
+            urgent: true,
+            ahead: false,
+            since: clock::now(),
+        };
+        self.first_touch(state, &fault) != Outcome::Again
+    }
+
     /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
         if self.core.governor.has_headroom() || self.space.has_ended() {

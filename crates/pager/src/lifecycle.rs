@@ -16,7 +16,7 @@ use crate::kernel::clock;
 use crate::kin::Kin;
 use crate::layout::Layout;
 use crate::space::{Process, Space};
-use crate::{evict, last_thread, marks, notify, regions, threads};
+use crate::{evict, last_thread, marks, notify, regions, thread_exit, threads};
 
 /// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
 /// killed, because nobody could ever stop it cleanly any more.
@@ -115,6 +115,7 @@ fn activate(core: &Core, space: &Space) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
+    thread_exit::await_unknown_threads(process);
     // A fork that saw the space inactive must be over first.
     let is_due = || core.is_short() || space.hastened.load(Ordering::Acquire);
     while !is_due() || !process.agent.announce_active() {

@@ -31,6 +31,8 @@ pub struct Pins {
     ending: Vec<(u32, Vec<u64>)>,
     /// How often each page is in `ending`.
     held: BTreeMap<u64, u32>,
+    /// Pages that could not be brought back when they were to be kept.
+    owed: BTreeSet<u64>,
 }
 
 impl Pins {
@@ -72,6 +74,16 @@ impl Pins {
         }
     }
 
+    /// A page that is kept, and is not in memory yet.
+    pub fn owe(&mut self, page: u64) {
+        self.owed.insert(page);
+    }
+
+    /// The pages that are owed, to be tried again.
+    pub fn take_owed(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.owed)
+    }
+
     /// Let go of what threads needed that have ended by now.
     pub fn forget_ended(&mut self, mut has_ended: impl FnMut(u32) -> bool) {
         let asked = self.ending.len().min(ASKED_MAX);
@@ -98,6 +110,7 @@ impl Pins {
     pub fn of_child(&self) -> Pins {
         Pins {
             addresses: self.addresses.clone(),
+            owed: self.owed.clone(),
             ..Pins::default()
         }
     }

@@ -137,6 +137,11 @@ impl<'a> FaultServer<'a> {
         let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry);
         let space = self.space;
         let mut state = space.lock();
+        // A page that is kept is protected, and the kernel could not write to it when a thread ends.
+        let keep = keep
+            && !incoming
+                .iter()
+                .any(|page| state.layout.pinned.contains(page.page));
         state.read_around.hit(read.hits);
         self.core.stats.read_ahead_hits.add(read.hits);
         if let (0, Some(error), false) = (read.good, read.error, fault.ahead) {

@@ -32,6 +32,11 @@ const CARRIED_PACE: Duration = Duration::from_micros(100);
 /// So often a page is tried again that does not come while a fork is under way; it may have been unmapped.
 const CARRIED_TRIES: u32 = 1000;
 
+/// How long memory is left alone because of threads that are not known. Threads of a bare clone are rare, and most of
+/// them short.
+const UNKNOWN_PATIENCE: Duration = Duration::from_millis(100);
+const UNKNOWN_PACE: Duration = Duration::from_millis(1);
+
 const CLONE_VM: u64 = 0x100;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 
@@ -44,10 +49,14 @@ struct Ending<'a> {
 
 /// Thread `tid` of process `pid` is about to end. Returns when all that the kernel will touch is in memory.
 pub fn prepare(core: &Core, space: &Arc<Space>, pid: u32, tid: u32) {
+    let mut server = FaultServer::new(core, space);
+    let owed = space.lock().layout.pinned.take_owed();
+    for page in owed {
+        bring_back(space, &mut server, page);
+    }
     let Some(head) = task::robust_list(tid) else {
         return;
     };
-    let server = FaultServer::new(core, space);
     let mut ending = Ending {
         space,
         server,
@@ -140,7 +149,24 @@ pub fn note_all(state: &mut State, process: &Process) -> bool {
     all
 }
 
-/// Brings a page back, writable. Waits while others carry it; gives up when the process ends.
+/// Waits, for a while, until there is no thread that was made by a bare clone before its calls stopped at the filter.
+/// Nobody knows which word is cleared when such a thread ends.
+pub fn await_unknown_threads(process: &Process) {
+    let since = clock::now();
+    let is_unknown = |tid: &u32| {
+        i32::try_from(*tid) != Ok(process.agent.tid()) && task::robust_list(*tid).is_none()
+    };
+    while clock::now().duration_since(since) < UNKNOWN_PATIENCE {
+        let threads = procfs::threads(process.pid).unwrap_or_default();
+        if !threads.iter().any(is_unknown) {
+            return;
+        }
+        clock::sleep(UNKNOWN_PACE);
+    }
+}
+
+/// Brings a page back, writable. Waits while others carry it; gives up when the process ends, or when a fork under way
+/// may wait for the caller. Then it is tried again before the next thread ends.
 fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
     let Some(process) = space.process.get() else {
         return;
@@ -155,7 +181,18 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
             continue;
         }
         if word.entry().is_none() {
-            return;
+            let mut state = state;
+            let is_done = server.make_writable(&mut state, page);
+            server.release(state);
+            if is_done {
+                return;
+            }
+            tries += 1;
+            if tries > CARRIED_TRIES {
+                return space.lock().layout.pinned.owe(page);
+            }
+            clock::sleep(CARRIED_PACE);
+            continue;
         }
         let fault = Fault {
             page,
@@ -173,7 +210,7 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
             match process.agent.slot_unless_forking() {
                 Some(slot) => regions::forget_unregistered(server.core, space, page, &slot),
                 // The forking thread may wait behind the caller, and only afterwards is it known what has gone.
-                None if tries > CARRIED_TRIES => return,
+                None if tries > CARRIED_TRIES => return space.lock().layout.pinned.owe(page),
                 None => tries += 1,
             }
             clock::sleep(CARRIED_PACE);

@@ -289,8 +289,8 @@ impl Maker {
         }
     }
 
-    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively (docs/limits.md): only
-    /// whole mappings move.
+    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively
+    /// (docs/limits.md): only whole mappings move.
     fn moves(&self) -> bool {
         [Topic::Move, Topic::Resize, Topic::Away]
             .into_iter()
@@ -388,6 +388,12 @@ impl Maker {
                 Advice::DoFork,
             ]),
             _ => random.pick(&HINTS),
+        };
+        // Linux 6.18 itself loses pages when one process of a family frees lazily what another then pages out.
+        let advice = if advice == Advice::PageOut && self.topics.contains(&Topic::Free) {
+            Advice::Cold
+        } else {
+            advice
         };
         // By a ring vswap does not see it, and the memory may not merge where it does natively.
         let must_be_seen = moves && matches!(advice, Advice::WipeOnFork | Advice::KeepOnFork);

@@ -36,7 +36,12 @@ pub(crate) fn run(options: &Options) -> Checked {
         at_once()?;
         pages.stir("page beside threads", &mut random, 64)?;
         in_turn()?;
-        for call in [Call::Clone, Call::Clone3, Call::SetTidAddress] {
+        for call in [
+            Call::Clone,
+            Call::CloneOverRead,
+            Call::Clone3,
+            Call::SetTidAddress,
+        ] {
             raw(call)?;
             pages.stir("page beside raw threads", &mut random, 64)?;
         }
@@ -123,6 +128,8 @@ fn expect(what: &'static str, expected: i64, found: i64) -> Checked {
 #[derive(Clone, Copy)]
 enum Call {
     Clone,
+    /// The same, and the word is not written to but read after it may have been out: such a page may be protected.
+    CloneOverRead,
     Clone3,
     SetTidAddress,
 }
@@ -147,15 +154,35 @@ fn raw(call: Call) -> Checked {
     const PAGES: usize = 6;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let memory = map_raw(RAW * PAGES, protection, libc::MAP_PRIVATE)?;
+    let place = |index| memory.wrapping_byte_add(index * PAGES * PAGE_BYTES);
+    let over_read = matches!(call, Call::CloneOverRead);
+    if over_read {
+        let word = |index| place(index).cast::<AtomicU32>();
+        // SAFETY: the pages are this mapping's and of this function alone.
+        unsafe {
+            (0..RAW).for_each(|index| (*word(index)).store(1, Ordering::SeqCst));
+            std::thread::sleep(NAP);
+            for index in 0..RAW {
+                expect(
+                    "word before a thread",
+                    1,
+                    (*word(index)).load(Ordering::SeqCst).into(),
+                )?;
+            }
+        }
+    }
     let mut words = Vec::new();
     for index in 0..RAW {
-        let base = memory.wrapping_byte_add(index * PAGES * PAGE_BYTES);
+        let base = place(index);
         let word = base.cast::<AtomicU32>();
         let told = base.wrapping_byte_add(PAGE_BYTES).cast::<Told>();
         let own = matches!(call, Call::SetTidAddress);
         // SAFETY: both pages are this mapping's and of this function alone until the thread is there.
         unsafe {
-            (*word).store(u32::from(own), Ordering::SeqCst);
+            // Not 0 before the thread has run either: whoever waits would go on, and unmap what the thread still has.
+            if !over_read {
+                (*word).store(1, Ordering::SeqCst);
+            }
             told.write(Told {
                 seconds: 0,
                 nanoseconds: NAP.subsec_nanos().into(),
@@ -196,6 +223,7 @@ unsafe fn start(
     let top = stack + stack_bytes;
     let flags = match call {
         Call::SetTidAddress => FLAGS,
+        Call::CloneOverRead => FLAGS | CHILD_CLEARTID,
         _ => FLAGS | CHILD_CLEARTID | CHILD_SETTID,
     };
     // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls
