@@ -9,7 +9,7 @@ use serde_json::Value;
 use vswap_engine::Discard;
 use vswap_engine::header::{self, PAGES_MAX};
 use vswap_pager::{Store, SwapOn};
-use vswap_sys::area_file::{AreaError, AreaFile};
+use vswap_sys::disk::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::areas::area_file::{medium, name, remark_on_mode};

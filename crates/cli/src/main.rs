@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
-use vswap_sys::spawn::{InheritedDescriptors, without_backtraces};
+use vswap_sys::process::spawn::{InheritedDescriptors, without_backtraces};
 
 fn main() -> ExitCode {
     let environment = std::env::vars_os().collect();

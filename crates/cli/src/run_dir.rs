@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock, memfd_create};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
-use vswap_sys::spawn::can_map_executable;
+use vswap_sys::process::spawn::can_map_executable;
 
 use crate::failure::Failure;
 

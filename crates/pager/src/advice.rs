@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vswap_sys::process;
+use vswap_sys::process::task;
 use vswap_sys::ring::op;
-use vswap_sys::task;
 
 use crate::agent::AgentGone;
 use crate::core::Core;

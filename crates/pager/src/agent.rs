@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::kernel::futex;
 use vswap_sys::memory::RingMap;
+use vswap_sys::process::task;
 use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES};
 use vswap_sys::sock::{SockError, Stream, Wait};
-use vswap_sys::task;
 
 use crate::lock::{Mutex, MutexGuard, Row};
 use crate::run::{PAGE_BYTES, PageRun};

@@ -13,7 +13,7 @@ use vswap_engine::{
     AreaFigures, AreaId, Discard, Engine, NewArea, Page, ReadRun, Storage, StorageError,
 };
 use vswap_engine::{SwapOffError, SwapOnError};
-use vswap_sys::area_file::Kind;
+use vswap_sys::disk::area_file::Kind;
 use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
 use crate::bring_back::{self, BringingBack};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use vswap_engine::{Engine, Entry, GroupId, GroupLimits, GroupName, PoolFill};
-use vswap_sys::cpu;
+use vswap_sys::process::cpu;
 
 use crate::kernel::{self, maps, process};
 

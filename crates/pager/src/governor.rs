@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use vswap_engine::Stats;
-use vswap_sys::procfs::Statm;
+use vswap_sys::process::procfs::Statm;
 
 use crate::core::Core;
 use crate::lifecycle;

@@ -5,7 +5,7 @@
 //! itself, not a copy. Only what differs in the two builds is here.
 
 #[cfg(not(test))]
-pub use vswap_sys::{futex, maps, pagemap, process, procmap, uffd};
+pub use vswap_sys::{futex, memory::maps, memory::pagemap, memory::procmap, process, uffd};
 
 #[cfg(test)]
 pub use crate::simulator::{

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use vswap_sys::eventfd::{PollFd, PollFlags, poll};
 use vswap_sys::process::PidFd;
-use vswap_sys::procfs;
+use vswap_sys::process::procfs;
 use vswap_sys::ring::op;
 
 use crate::space::{Process, Space};

@@ -68,7 +68,7 @@ use vswap_sys::eventfd::EventFd;
 use vswap_sys::memory::MemoryError;
 use vswap_sys::ring::SOCKET_ENV;
 use vswap_sys::sock::SockError;
-use vswap_sys::{guardian, process, procfs};
+use vswap_sys::{guardian, process, process::procfs};
 
 pub use areas::{AreaStatus, GiveUpError, SwapOn};
 pub use config::{Config, RunGroup, StoreConfig};

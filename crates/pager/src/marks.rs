@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::kernel::clock;
 use crate::kernel::pagemap::{Query, category};
 use crate::kernel::uffd::UffdError;
-use vswap_sys::task;
+use vswap_sys::process::task;
 
 use crate::core::Core;
 use crate::events;

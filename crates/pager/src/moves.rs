@@ -111,7 +111,7 @@ fn watched_parts(space: &Space, process: &Process, args: &[u64; 6]) -> Option<Ve
     let [old, old_bytes, new_bytes, flags, new, _] = *args;
     let only_moves = flags & MREMAP_FIXED != 0 && old_bytes == new_bytes;
     let is_aligned = old.is_multiple_of(PAGE_BYTES) && new.is_multiple_of(PAGE_BYTES);
-    if !only_moves || !is_aligned || !vswap_sys::mremap::moves_several_mappings() {
+    if !only_moves || !is_aligned || !vswap_sys::memory::mremap::moves_several_mappings() {
         return None;
     }
     let bytes = old_bytes.checked_next_multiple_of(PAGE_BYTES)?;

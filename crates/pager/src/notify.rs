@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use vswap_sys::process::task;
 use vswap_sys::ring::op;
 use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
-use vswap_sys::task;
 
 use crate::agent::AgentGone;
 use crate::core::Core;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::kernel::uffd::{Message, Messages, ReadError, Ready, Waiter};
-use vswap_sys::task;
+use vswap_sys::process::task;
 
 use crate::buffers::Buffers;
 use crate::core::Core;

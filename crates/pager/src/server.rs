@@ -13,7 +13,7 @@ use crate::kernel::uffd::{Userfaultfd, feature};
 use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
 use vswap_sys::memory::RingMap;
 use vswap_sys::process;
-use vswap_sys::procfs::{self, Statm};
+use vswap_sys::process::procfs::{self, Statm};
 use vswap_sys::ring::{ACK, Hello, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello};
 use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
 use vswap_sys::uffd;

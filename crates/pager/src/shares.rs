@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
-use vswap_sys::{cpu, maps, procfs};
+use vswap_sys::{memory::maps, process::cpu, process::procfs};
 
 use crate::core::Core;
 use crate::lock::{Mutex, MutexGuard, Row};

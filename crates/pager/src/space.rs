@@ -15,7 +15,7 @@ use crate::kernel::pagemap::Pagemap;
 use crate::kernel::procmap::ProcMap;
 use crate::kernel::uffd::{Registered, Userfaultfd};
 use vswap_sys::process;
-use vswap_sys::procfs::Statm;
+use vswap_sys::process::procfs::Statm;
 
 use crate::agent::Agent;
 use crate::fault::Fault;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
-use vswap_sys::{cpu, spare};
+use vswap_sys::{process::cpu, spare};
 
 use crate::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::config::{Config, StoreConfig};

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vswap_sys::{process, procfs, task};
+use vswap_sys::{process, process::procfs, process::task};
 
 use crate::core::Core;
 use crate::fault::{Fault, FaultServer};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-use vswap_sys::cpu;
+use vswap_sys::process::cpu;
 
 use crate::lock::{Mutex, Row};
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use vswap_sys::area_file::AreaFile;
+use vswap_sys::disk::area_file::AreaFile;
 use vswap_sys::disk::{Disk, LANE_PAGES, Options, PageBytes, PrivateError};
 
 const PAGE: u64 = 4096;

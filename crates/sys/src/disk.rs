@@ -9,6 +9,9 @@
 //! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
 //! cache: that takes as long, and only then is an error that befalls it known to the right caller.
 
+pub mod area_file;
+pub mod new_area;
+
 mod calls;
 mod lane;
 mod lanes;
@@ -30,7 +33,7 @@ pub use lanes::LANES_MAX;
 pub use open::Options;
 pub use private::PrivateError;
 
-use crate::area_file::{Held, Kind, device_bytes};
+use crate::disk::area_file::{Held, Kind, device_bytes};
 use lane::{AT_ONCE_MAX, Lane, Op, Request, Way};
 use lanes::Lanes;
 

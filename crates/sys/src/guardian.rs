@@ -17,11 +17,10 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::process::PidFd;
-use crate::procfs;
+use crate::process::procfs;
 use crate::ring::RING_NAME;
 use crate::uffd::Userfaultfd;
 
@@ -38,20 +37,12 @@ const USERFAULTFD_LINK: &str = "anon_inode:[userfaultfd]";
 const LISTENER_LINK: &str = "anon_inode:seccomp notify";
 const SOCKET_LINK: &str = "socket:";
 
-/// This process's guardian, 0 without one.
-static GUARDIAN: AtomicU32 = AtomicU32::new(0);
-
 /// The guardian of this process. Dropping it ends it.
 #[derive(Debug)]
 pub struct Guardian {
     pid: libc::pid_t,
     /// Names this process; the guardian waits for it, by the same number.
     _own: PidFd,
-}
-
-/// The pid of this process's guardian, which is no process of the run.
-pub(crate) fn pid() -> Option<u32> {
-    Some(GUARDIAN.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
 }
 
 impl Guardian {
@@ -71,14 +62,14 @@ impl Guardian {
         if pid < 0 {
             return Err(io::Error::last_os_error());
         }
-        GUARDIAN.store(pid.unsigned_abs(), Ordering::Relaxed);
+        procfs::leave_out(Some(pid.unsigned_abs()));
         Ok(Guardian { pid, _own: own })
     }
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        GUARDIAN.store(0, Ordering::Relaxed);
+        procfs::leave_out(None);
         // SAFETY: the pid is that of a child that nobody else waits for, so it names no other process.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);

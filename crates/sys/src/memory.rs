@@ -4,6 +4,11 @@
 //! exception: all of a ring is atomic, so a shared reference to it is sound whatever the other side does, as long as
 //! the file keeps its length, which a seal guarantees where the file allows one.
 
+pub mod maps;
+pub mod mremap;
+pub mod pagemap;
+pub mod procmap;
+
 mod arena;
 
 use core::ffi::c_void;
@@ -17,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 pub use arena::{ArenaBytes, PageArena, RUN_PAGES_MAX};
 
-use crate::pagemap::PAGE_BYTES;
+use crate::memory::pagemap::PAGE_BYTES;
 use crate::ring::{RING_BYTES, RING_MAGIC, Ring};
 
 const PAGE: usize = 4096;

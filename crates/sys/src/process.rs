@@ -3,6 +3,16 @@
 //! Memory is read through the pages that are present; a page that is missing under a userfaultfd makes the read wait
 //! until somebody answers the fault, so a pager never reads what it would have to answer itself.
 
+pub mod cgroup;
+pub mod cpu;
+pub mod elf;
+pub mod procfs;
+#[cfg(feature = "supervisor")]
+pub mod signals;
+#[cfg(feature = "supervisor")]
+pub mod spawn;
+pub mod task;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 

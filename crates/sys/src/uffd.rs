@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, Updater, opcode};
 
 use crate::memory;
-use crate::pagemap::PAGE_BYTES;
+use crate::memory::pagemap::PAGE_BYTES;
 
 pub use error::{ReadError, UffdError};
 pub use message::{MESSAGES_MAX, Message, Messages};

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{PAGE, PAGE_U64, address, fill, memory, page, read};
-use vswap_sys::pagemap::{Pagemap, PagemapError, Query, Region, Word, category};
+use vswap_sys::memory::pagemap::{Pagemap, PagemapError, Query, Region, Word, category};
 use vswap_sys::uffd::{copy_mode, feature, mode};
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::thread;
 
-use vswap_sys::{process, procfs, spare, task};
+use vswap_sys::{process, process::procfs, process::task, spare};
 
 /// Takes all descriptors that there are.
 fn take_all() -> Vec<File> {

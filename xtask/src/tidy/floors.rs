@@ -16,7 +16,11 @@ use syn::visit::{self, Visit};
 use super::{Finding, TextFile};
 
 /// The crates that are laid out so, each with the file that declares its floors.
-const CRATES: &[&str] = &["crates/cli/src/main.rs", "bench/src/lib.rs"];
+const CRATES: &[&str] = &[
+    "crates/cli/src/main.rs",
+    "bench/src/lib.rs",
+    "crates/sys/src/lib.rs",
+];
 
 /// A module, as the names on the way to it from the root of its crate.
 type Module = Vec<String>;

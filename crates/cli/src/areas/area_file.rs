@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use vswap_engine::header::{self, Medium};
-use vswap_sys::area_file::{self, AreaFile};
+use vswap_sys::disk::area_file::{self, AreaFile};
 
 /// An area is called by its absolute path.
 ///

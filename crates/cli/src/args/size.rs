@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
-use vswap_sys::{cgroup, procfs};
+use vswap_sys::{process::cgroup, process::procfs};
 
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};

@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
-use vswap_sys::procfs;
-use vswap_sys::signals::{self, Blocked};
+use vswap_sys::process::procfs;
+use vswap_sys::process::signals::{self, Blocked};
 
 use crate::areas;
 use crate::args::DaemonArgs;

@@ -1,7 +1,7 @@
 //! `vswap mkswap`: makes a swap area in a file or block device, as util-linux's mkswap does.
 //!
 //! Everything that can be refused is refused before anything is changed, and what an error interrupts is taken back
-//! (see `vswap_sys::new_area`). Of a file or device that exists only the first page is written.
+//! (see `vswap_sys::disk::new_area`). Of a file or device that exists only the first page is written.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 
 use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Label, Signature};
-use vswap_sys::area_file::{AreaError, AreaFile, Ends, Kind};
-use vswap_sys::new_area::{NewArea, Reserved};
+use vswap_sys::disk::area_file::{AreaError, AreaFile, Ends, Kind};
+use vswap_sys::disk::new_area::{NewArea, Reserved};
 
 use crate::areas::area_file::{medium, remark_on_mode};
 use crate::args::MkswapArgs;

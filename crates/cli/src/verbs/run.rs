@@ -20,9 +20,9 @@ use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, 
 use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::{Config, RunGroup, Status};
+use vswap_sys::process::signals;
+use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::ring::SOCKET_ENV;
-use vswap_sys::signals;
-use vswap_sys::spawn::{InheritedDescriptors, Program, SpawnError};
 
 use crate::args::RunArgs;
 use crate::args::size::Available;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kernel::pagemap::{Query, Region};
-use vswap_sys::task;
+use vswap_sys::process::task;
 
 use super::WINDOW_PAGES;
 use crate::core::Core;

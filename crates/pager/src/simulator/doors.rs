@@ -12,9 +12,9 @@ fn memory_of(pid: u32) -> usize {
     (pid - FIRST_PID) as usize
 }
 
-/// As `vswap_sys::pagemap`.
+/// As `vswap_sys::memory::pagemap`.
 pub mod pagemap {
-    pub use vswap_sys::pagemap::{PagemapError, Query, Region, Scan, category};
+    pub use vswap_sys::memory::pagemap::{PagemapError, Query, Region, Scan, category};
 
     use crate::run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
@@ -96,11 +96,11 @@ pub mod pagemap {
     }
 }
 
-/// As `vswap_sys::procmap`.
+/// As `vswap_sys::memory::procmap`.
 pub mod procmap {
     use std::ops::Range;
 
-    pub use vswap_sys::procmap::Vma;
+    pub use vswap_sys::memory::procmap::Vma;
 
     use crate::kernel::maps::MapsError;
     use crate::run::PAGE_BYTES;
@@ -159,11 +159,11 @@ pub mod procmap {
     }
 }
 
-/// As `vswap_sys::maps`.
+/// As `vswap_sys::memory::maps`.
 pub mod maps {
     use std::io::Write;
 
-    pub use vswap_sys::maps::{Mapping, MapsError, parse, parse_vm_flags};
+    pub use vswap_sys::memory::maps::{Mapping, MapsError, parse, parse_vm_flags};
 
     use crate::run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use vswap_sys::memory::RingMap;
-use vswap_sys::procfs::Statm;
+use vswap_sys::process::procfs::Statm;
 use vswap_sys::seccomp::{Answer, Notification};
 use vswap_sys::sock::Stream;
 

@@ -264,7 +264,7 @@ pub(super) fn rings_are_permitted() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::area_file::tests::Scratch;
+    use crate::disk::area_file::tests::Scratch;
 
     /// A file of two lanes' length and a lane that has this ring.
     fn lane(

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use super::lane::{Way, rings_are_permitted};
 use super::lanes::Lanes;
 use super::{Disk, PAGE_BYTES, Place, PrivateError, calls, private};
-use crate::area_file::{AreaError, AreaFile, Held, Kind, cannot};
+use crate::disk::area_file::{AreaError, AreaFile, Held, Kind, cannot};
 
 /// What a disk is allowed to use. The default is everything: the less is for tests and comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -129,7 +129,7 @@ fn named_for_a_moment(directory: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::area_file::tests::Scratch;
+    use crate::disk::area_file::tests::Scratch;
 
     #[test]
     fn directories_and_new_names_lend_their_directory() {

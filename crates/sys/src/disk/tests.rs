@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::area_file::tests::Scratch;
+use crate::disk::area_file::tests::Scratch;
 
 const PLAIN: Options = Options {
     io_uring: false,

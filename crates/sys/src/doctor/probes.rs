@@ -3,8 +3,8 @@
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{Finding, Need, Status};
+use crate::memory::pagemap::{PAGE_BYTES, Pagemap, Query, Region};
 use crate::memory::{HugePages, Mapping};
-use crate::pagemap::{PAGE_BYTES, Pagemap, Query, Region};
 use crate::process::{LocalSpan, PidFd, RemoteSpan, read_memory};
 use crate::uffd::{Faults, UffdError, Userfaultfd, feature, mode};
 
@@ -396,7 +396,7 @@ pub fn map_count() -> Finding {
 /// Where memory limits come from.
 pub fn memory() -> Vec<Finding> {
     let mib = |bytes: u64| bytes >> 20;
-    let machine = match crate::procfs::meminfo() {
+    let machine = match crate::process::procfs::meminfo() {
         Ok(memory) => (
             Status::Works,
             format!(
@@ -409,8 +409,8 @@ pub fn memory() -> Vec<Finding> {
         Err(error) => (Status::Unknown, error.to_string()),
     };
     let limit = match (
-        crate::cgroup::limit(),
-        crate::cgroup::hierarchies().is_empty(),
+        crate::process::cgroup::limit(),
+        crate::process::cgroup::hierarchies().is_empty(),
     ) {
         (Some(limit), _) => (
             Status::Works,

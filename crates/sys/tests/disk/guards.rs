@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use vswap_sys::area_file::AreaFile;
+use vswap_sys::disk::area_file::AreaFile;
 use vswap_sys::disk::{Disk, Options};
 
 /// How often, and how long apart, it is tried to unmount a file system: five seconds in all.

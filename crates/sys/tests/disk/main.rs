@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use content::{PAGE, STORM_BYTES, page, read, read_runs, storm, verify, write};
 use guards::{Loop, Mounted, Open, Scratch, skip, told};
-use vswap_sys::area_file::{AreaError, AreaFile, Kind};
+use vswap_sys::disk::area_file::{AreaError, AreaFile, Kind};
 use vswap_sys::disk::{Disk, DiskError, LANE_PAGES, Options, PrivateError};
 
 const MIB: u64 = 1 << 20;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use vswap_sys::elf::{Elevation, ElfError, Kind, Program, inspect, is_musl};
+use vswap_sys::process::elf::{Elevation, ElfError, Kind, Program, inspect, is_musl};
 
 use crate::failure::Failure;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, wait};
 use rustix::termios::tcgetpgrp;
-use vswap_sys::procfs;
-use vswap_sys::signals::{Blocked, Taken, send};
+use vswap_sys::process::procfs;
+use vswap_sys::process::signals::{Blocked, Taken, send};
 
 use crate::host::Host;
 use crate::output::notice;

@@ -8,12 +8,16 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::pagemap::PAGE_BYTES;
+use crate::memory::pagemap::PAGE_BYTES;
 use crate::spare;
+
+/// What `descendants` leaves out, 0 for none.
+static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
 
 /// Why a file of /proc told nothing.
 #[derive(Debug, thiserror::Error)]
@@ -286,17 +290,22 @@ pub fn children(pid: u32) -> Result<Vec<u32>, ProcError> {
         .collect())
 }
 
-/// All descendants of `pid`, parents before children, without `pid` and without this process's guardian. A process
-/// whose parent has exited belongs to init or to a subreaper: make the caller one to keep them together.
+/// All descendants of `pid`, parents before children, without `pid` and without what is left out. A process whose
+/// parent has exited belongs to init or to a subreaper: make the caller one to keep them together.
 ///
 /// # Errors
 /// `Io`.
 pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
-    #[allow(unused_mut, reason = "only a supervisor has a guardian")]
     let mut found = descendants_among(&processes()?, pid);
-    #[cfg(feature = "supervisor")]
-    found.retain(|pid| Some(*pid) != crate::guardian::pid());
+    let left_out = LEFT_OUT.load(Ordering::Relaxed);
+    found.retain(|pid| *pid != left_out);
     Ok(found)
+}
+
+/// A child of this process that is no process of a run, its guardian, or none any more.
+#[cfg(feature = "supervisor")]
+pub(crate) fn leave_out(pid: Option<u32>) {
+    LEFT_OUT.store(pid.unwrap_or(0), Ordering::Relaxed);
 }
 
 fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {

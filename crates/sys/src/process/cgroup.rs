@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::procfs::{path_of, unescape};
+use crate::process::procfs::{path_of, unescape};
 
 /// Values from here on are how the kernel writes "no limit" (version 1: the largest long, rounded to pages).
 const UNLIMITED_BYTES: u64 = 1 << 62;

@@ -1,6 +1,6 @@
 //! A file or block device that holds a swap area, or is about to: opening it for one user, looking at what it holds.
 //!
-//! Nothing is changed here: [`NewArea`](crate::new_area::NewArea) makes areas, [`Disk`](crate::disk::Disk) uses
+//! Nothing is changed here: [`NewArea`](crate::disk::new_area::NewArea) makes areas, [`Disk`](crate::disk::Disk) uses
 //! them. One that is open has no second user: a device is opened exclusively, a file is locked. For one thread.
 
 use std::fs::{File, FileType, Metadata};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, seek};
 use rustix::io::Errno;
 
-use crate::procfs;
+use crate::process::procfs;
 
 /// What is looked at from the start: file systems, partition tables and volumes have what they are known by in there.
 const HEAD_BYTES: u64 = 1 << 20;

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::procfs;
-use crate::signals::Inherited;
+use crate::process::procfs;
+use crate::process::signals::Inherited;
 
 /// What runs a file that is executable but has no format the kernel knows, as execvp does.
 const SHELL: &CStr = c"/bin/sh";

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
-use crate::maps::{self, Mapping, MapsError};
+use crate::memory::maps::{self, Mapping, MapsError};
 use crate::spare;
 
 const QUERY: Opcode = opcode::read_write::<raw::procmap_query>(b'f', 17);

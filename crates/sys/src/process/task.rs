@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_may_run_on_one_processor_runs_there() {
-        let Some(&cpu) = crate::cpu::permitted().last() else {
+        let Some(&cpu) = crate::process::cpu::permitted().last() else {
             return;
         };
         let pinned = std::thread::spawn(move || {
-            crate::cpu::set_affinity(&[cpu]).unwrap();
+            crate::process::cpu::set_affinity(&[cpu]).unwrap();
             processor_of(
                 rustix::thread::gettid()
                     .as_raw_nonzero()
@@ -137,7 +137,7 @@ mod tests {
         });
         let tid = said.recv().unwrap();
         assert!(
-            crate::procfs::threads(std::process::id())
+            crate::process::procfs::threads(std::process::id())
                 .unwrap()
                 .contains(&tid)
         );

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::area_file::Kind;
-use crate::area_file::tests::Scratch;
+use crate::disk::area_file::Kind;
+use crate::disk::area_file::tests::Scratch;
 
 const PAGE: [u8; PAGE_BYTES] = [7; PAGE_BYTES];
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::area_file::{AreaError, AreaFile, cannot};
+use crate::disk::area_file::{AreaError, AreaFile, cannot};
 
 /// Bytes of a page, and of the header.
 const PAGE_BYTES: usize = 4096;
