@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::pages::{PAGE_BYTES, Page};
+use crate::base::pages::{PAGE_BYTES, Page};
 use crate::zpool::PACKED_BYTES_MAX;
 
 /// How pages are compressed.
@@ -135,7 +135,7 @@ mod backend {
     use zstd_safe::{CCtx, CParameter, DCtx};
 
     use super::Codec;
-    use crate::pages::{PAGE_BYTES, Page};
+    use crate::base::pages::{PAGE_BYTES, Page};
 
     /// lz4's speed knob; 1 is its default. On pages of an interpreter's heap 4 is 3 % faster for 1 % more bytes, on
     /// text 5 % faster for 7 % more: not worth it.
@@ -284,7 +284,7 @@ mod backend {
     //! A codec in Rust alone stands in for both: the interpreter cannot run C.
 
     use super::Codec;
-    use crate::pages::Page;
+    use crate::base::pages::Page;
 
     pub(super) struct Contexts;
 

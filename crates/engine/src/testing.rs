@@ -4,19 +4,19 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::alloc::AllocError;
+use crate::area::AllocError;
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
-use crate::backing::Stored;
+use crate::base::pages::{HeapPages, PAGE_BYTES, Page};
+use crate::base::storage::{RamStorage, Storage, StorageError};
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
-use crate::entry::Entry;
 use crate::groups::{GroupFigures, GroupId, GroupLimits};
-use crate::pages::{HeapPages, PAGE_BYTES, Page};
-use crate::shadow::Shadow;
-use crate::storage::{RamStorage, Storage, StorageError};
-use crate::swap_in::{SwapIn, SwapInError};
-use crate::swap_out::Mapping;
-use crate::table::Word;
+use crate::verbs::swap_in::{SwapIn, SwapInError};
+use crate::verbs::swap_out::Mapping;
+use crate::words::backing::Stored;
+use crate::words::entry::Entry;
+use crate::words::shadow::Shadow;
+use crate::words::slot::Word;
 use crate::zpool;
 use crate::zpool::testing::{Kind, page_bytes};
 

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{AreaFigures, NewArea};
-use crate::area::{Area, Hand};
+use super::AreaFigures;
+use super::new_area::NewArea;
+use crate::area::{Area, ClockHand};
+use crate::base::pages::{PAGE_BYTES, Page};
+use crate::base::storage::{ReadRun, Storage, StorageError};
+use crate::base::sync::{AtomicU64, Lock, OncePtr, Ordering};
 use crate::cluster::ClusterGuard;
-use crate::entry::{AreaId, Entry};
-use crate::pages::{PAGE_BYTES, Page};
-use crate::storage::{ReadRun, Storage, StorageError};
-use crate::sync::{AtomicU64, Lock, OncePtr, Ordering};
+use crate::words::entry::{AreaId, Entry};
 
 /// An area, and those that had its number after it.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ pub(crate) struct Physical {
     is_closing: AtomicBool,
     /// It was swapped off: its number can be used again.
     is_gone: AtomicBool,
-    /// Where demotion goes on (`demote.rs`). Before the lock of a cluster.
-    pub(crate) hand: Lock<Hand>,
+    /// Where demotion goes on (`verbs/demote.rs`). Before the lock of a cluster.
+    pub(crate) hand: Lock<ClockHand>,
     /// The area that got its number next.
     pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,
@@ -56,7 +57,7 @@ impl Physical {
             last_error: Lock::new(None),
             is_closing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
-            hand: Lock::new(Hand::default()),
+            hand: Lock::new(ClockHand::default()),
             next: OncePtr::new(),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),

@@ -23,7 +23,7 @@ use crossbeam_utils::Backoff;
 use super::chunks::Zeroable;
 use super::sizes::SPAN_OBJECTS_MAX;
 use super::span::SpanId;
-use crate::pages::PAGE_BYTES;
+use crate::base::pages::PAGE_BYTES;
 
 const LIVE: u64 = 1;
 const DEAD: u64 = 1 << 1;

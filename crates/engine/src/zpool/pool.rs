@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::sizes::{CLASS_COUNT, CLASSES};
 use super::span::SpanTable;
 use super::whole::WholePages;
-use crate::pages::{PAGE_BYTES, PageSource};
+use crate::base::pages::{PAGE_BYTES, PageSource};
 
 /// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
 /// a page. Nothing has changed.

@@ -4,7 +4,7 @@
 //! leaves the smallest part of a span unused; strides that end up with the same pages and objects are one class, the
 //! largest of them. All of it is computed at compile time.
 
-use crate::pages::PAGE_BYTES;
+use crate::base::pages::PAGE_BYTES;
 
 /// Strides are multiples of this: the mean loss by rounding up is half of it, 0.6 % of a 1400-byte payload.
 const STEP_BYTES: usize = 16;

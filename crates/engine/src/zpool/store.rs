@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::pool::{Pool, lock};
 use super::sizes::{CLASSES, SizeClass, class_of};
 use super::span::SpanId;
-use crate::pages::PAGE_BYTES;
+use crate::base::pages::PAGE_BYTES;
 
 impl Pool {
     /// `store` without the error's figures. None when there is no room.

@@ -9,8 +9,8 @@ use super::class::payload_start;
 use super::sizes::{CLASSES, class_of};
 use super::testing::{Kind, page_bytes, seeded};
 use super::*;
+use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 use crate::codec::Codec;
-use crate::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 
 pub(super) fn pool(limit_bytes: u64) -> (Pool, Arc<HeapPages>) {
     let pages = Arc::new(HeapPages::new());

@@ -1,0 +1,5 @@
+//! What everything else stands on: pages of memory, storage of areas, and what threads meet at.
+
+pub mod pages;
+pub(crate) mod storage;
+pub(crate) mod sync;
