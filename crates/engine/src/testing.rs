@@ -18,7 +18,7 @@ use crate::words::entry::Entry;
 use crate::words::shadow::Shadow;
 use crate::words::slot::Word;
 use crate::zpool;
-use crate::zpool::testing::{Kind, page_bytes};
+use crate::zpool::testing::{Content, page_bytes};
 
 /// What broken storage says.
 pub(crate) const BROKEN: StorageError = StorageError::Failed { errno: 5 };
@@ -185,12 +185,12 @@ pub(crate) fn engine_with_areas(
 }
 
 /// Swaps out the page of this kind and seed, not yet written out.
-pub(crate) fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
+pub(crate) fn out(engine: &Engine, kind: Content, seed: u64) -> Entry {
     out_of(engine, GroupId::ROOT, kind, seed)
 }
 
 /// The same of a group's.
-pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Kind, seed: u64) -> Entry {
+pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Content, seed: u64) -> Entry {
     let mut frame = engine.frame().expect("a free frame");
     frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
     let swapped = engine.swap_out(0, frame, Shadow::ABSENT, group);
@@ -202,7 +202,7 @@ pub(crate) fn try_out(
     engine: &Engine,
     mapping: Mapping,
     group: GroupId,
-    kind: Kind,
+    kind: Content,
     seed: u64,
 ) -> Result<Entry, AllocError> {
     let frame = engine.frame().expect("a free frame");
@@ -250,7 +250,13 @@ pub(crate) fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>),
 }
 
 /// The entry holds the page of this kind and seed, and it is where it is expected.
-pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64, expected: SwapIn) {
+pub(crate) fn assert_holds(
+    engine: &Engine,
+    entry: Entry,
+    kind: Content,
+    seed: u64,
+    expected: SwapIn,
+) {
     let (from, page) = read(engine, entry).expect("not lost");
     assert_eq!(from, expected);
     assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
@@ -258,7 +264,7 @@ pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64,
 
 /// A slot of an area for the page of the virtual slot at `offset`.
 pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
-    let word = Word::pointer(offset, false)?;
+    let word = Word::pointer(offset)?;
     Some(areas.allocate(cpu, &[word])?.0)
 }
 

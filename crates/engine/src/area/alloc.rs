@@ -21,8 +21,8 @@
 //! has count 0 and is held by the swap cache alone. Here a count that falls to 0 frees the slot at once, whatever frame
 //! holds a copy of its page, or has it freed by the thread that is just at it. What was read ahead
 //! (`verbs/read_ahead.rs`) still has references, so its slot cannot go. And a page that is resident while its entry is
-//! kept has the reference of whoever keeps it: the pager puts those when no area has room. So the reverse map's
-//! cache-only bit (`words/slot.rs`) is never set.
+//! kept has the reference of whoever keeps it: the pager puts those when no area has room. So the reverse map
+//! (`words/slot.rs`) needs no bit for such slots.
 //!
 //! Locks: the lists' for a search, the cluster's for taking; a busy cluster on a list is passed over.
 

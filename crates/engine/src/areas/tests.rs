@@ -25,7 +25,7 @@ fn new(slots: u64, bad: &[u64], priority: i16) -> NewArea {
 }
 
 fn pages(count: usize) -> Vec<Word> {
-    let word = |offset| Word::pointer(offset, false).expect("a small offset");
+    let word = |offset| Word::pointer(offset).expect("a small offset");
     (0..count as u64).map(word).collect()
 }
 

@@ -81,17 +81,16 @@ impl Engine {
     pub(crate) fn store_charged(
         &self,
         group: GroupIndex,
-        owner: u64,
         payload: &[u8],
-    ) -> Result<Handle, NotStored> {
+    ) -> Result<Handle, PoolRefusal> {
         let bytes = payload.len() as u64;
         if self.groups.charge(group, Resource::Pool, bytes, bytes) < bytes {
-            return Err(NotStored::Limited);
+            return Err(PoolRefusal::Limited);
         }
         self.at_pool.pass();
-        self.pool.store(owner, payload).map_err(|_full| {
+        self.pool.store(payload).map_err(|_full| {
             self.groups.uncharge(group, Resource::Pool, bytes);
-            NotStored::Full
+            PoolRefusal::Full
         })
     }
 
@@ -161,7 +160,7 @@ impl Engine {
 
 /// Why the pool did not take a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotStored {
+pub(crate) enum PoolRefusal {
     /// It is full.
     Full,
     /// The group, or one that it is in, may not have more in it.

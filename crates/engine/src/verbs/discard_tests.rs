@@ -8,7 +8,7 @@ use crate::verbs::leaving::Written;
 use crate::verbs::swap_in::SwapIn;
 use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::SLOTS_PER_CLUSTER;
-use crate::zpool::testing::Kind;
+use crate::zpool::testing::Content;
 
 const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
 
@@ -116,7 +116,7 @@ fn a_page_keeps_its_content_when_its_neighbours_are_discarded() {
     // More than two of the small clusters.
     let pages = 9;
     let write = |seed| {
-        let entry = out(&engine, Kind::Text, seed);
+        let entry = out(&engine, Content::Text, seed);
         let written = engine.write_out(entry, &mut engine.scratch());
         assert_eq!(written, Ok(Written::Physical));
         entry
@@ -125,10 +125,10 @@ fn a_page_keeps_its_content_when_its_neighbours_are_discarded() {
     let (kept, gone) = entries.split_first().expect("some");
     gone.iter().for_each(|&entry| engine.put(entry));
     engine.discard(9);
-    assert_holds(&engine, *kept, Kind::Text, 0, SwapIn::Physical);
+    assert_holds(&engine, *kept, Content::Text, 0, SwapIn::Physical);
     let again: Vec<Entry> = (1..pages).map(write).collect();
     for (seed, &entry) in (1..).zip(&again) {
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Physical);
     }
     assert!(probe.pages() as u64 >= pages);
 }

@@ -23,8 +23,8 @@ use crate::verbs::write_out::WriteOutError;
 use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::{CLUSTERS_MAX, SLOTS_MAX, SLOTS_PER_CLUSTER};
 use crate::words::shadow::Shadow;
-use crate::words::slot::{COUNT_INLINE_MAX, Kind as WordKind};
-use crate::zpool::testing::Kind;
+use crate::words::slot::{COUNT_INLINE_MAX, Kind};
+use crate::zpool::testing::Content;
 
 const LAST_CLUSTER: u32 = CLUSTERS_MAX - 1;
 const LAST_SLOT: u64 = SLOTS_MAX - 1;
@@ -108,10 +108,10 @@ impl Home {
             % HOMES.len()]
     }
 
-    fn content(self) -> Kind {
+    fn content(self) -> Content {
         match self {
-            Home::Frame | Home::Pool => Kind::Text,
-            Home::Area => Kind::Random,
+            Home::Frame | Home::Pool => Content::Text,
+            Home::Area => Content::Random,
         }
     }
 
@@ -220,12 +220,12 @@ fn the_last_cluster_is_found_again_when_slots_of_it_are_free() {
                 .collect();
             assert_full(&engine);
             for (seed, &entry) in seeds.zip(&again) {
-                assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Compressed);
+                assert_holds(&engine, entry, Content::Text, seed, SwapIn::Compressed);
             }
             again.sort_unstable();
             assert_eq!(again, freed);
             for (slot, &entry) in (count as u64..).zip(kept) {
-                assert_holds(&engine, entry, Kind::Text, slot, SwapIn::Compressed);
+                assert_holds(&engine, entry, Content::Text, slot, SwapIn::Compressed);
             }
         }
         entries.iter().for_each(|&entry| engine.put(entry));
@@ -246,10 +246,7 @@ fn the_last_slots_of_both_kinds_of_area_name_each_other() {
         let behind = Entry::at(id, slot).expect("a slot");
         let (cluster, place) = area.locate(behind).expect("used");
         let offset = entry.offset();
-        let pointer = WordKind::Pointer {
-            offset,
-            cache_only: false,
-        };
+        let pointer = Kind::Pointer { offset };
         assert_eq!(cluster.word(place).kind(), pointer);
     }
     assert_all_hold(&engine, &entries, home);
@@ -264,7 +261,9 @@ fn a_physical_area_has_no_slot_behind_its_last() {
     let (engine, _) = at_the_end(LAST_CLUSTER - 1, 0);
     // One more page than it has slots left.
     let all = 0..=SLOTS_PER_CLUSTER as u64;
-    let entries: Vec<Entry> = all.map(|seed| out(&engine, Kind::Random, seed)).collect();
+    let entries: Vec<Entry> = all
+        .map(|seed| out(&engine, Content::Random, seed))
+        .collect();
     let mut refused = Vec::new();
     engine.write_out_all(
         0,
@@ -282,7 +281,7 @@ fn a_physical_area_has_no_slot_behind_its_last() {
         } else {
             Home::Frame
         };
-        assert_holds(&engine, entry, Kind::Random, seed as u64, home.source());
+        assert_holds(&engine, entry, Content::Random, seed as u64, home.source());
     }
 }
 
@@ -300,7 +299,7 @@ fn an_area_of_which_the_last_cluster_is_used_is_swapped_off_and_discarded() {
     );
     assert!(engine.areas().is_empty());
     for (seed, &entry) in (freed.len() as u64..).zip(kept) {
-        assert_holds(&engine, entry, Kind::Random, seed, SwapIn::Compressed);
+        assert_holds(&engine, entry, Content::Random, seed, SwapIn::Compressed);
         engine.put(entry);
     }
     let (engine, _) = at_the_end(LAST_CLUSTER, 0);

@@ -6,7 +6,7 @@
 
 use std::ops::Deref;
 
-use super::charge::{NotStored, Uncharges};
+use super::charge::{PoolRefusal, Uncharges};
 use super::leaving::{Coming, Destination, Leaving, Written};
 use super::runs::are_neighbours;
 use crate::base::pages::Page;
@@ -23,7 +23,7 @@ impl Engine {
     where
         P: Deref<Target = Page>,
     {
-        let (entry, group, page) = (leaving.entry, leaving.group, &*leaving.page);
+        let (group, page) = (leaving.group, &*leaving.page);
         leaving.to = if page.is_zero() {
             Destination::Zero
         } else if self.pool.is_off() {
@@ -33,13 +33,13 @@ impl Engine {
             match self.codec.compress(page, scratch) {
                 Ok(packed) => {
                     let bytes = packed.len();
-                    self.store(entry, group, packed, Written::Compressed { bytes })
+                    self.store(group, packed, Written::Compressed { bytes })
                 }
                 Err(_incompressible) if self.may_go_to_areas(group) => Destination::None {
                     is_raw: true,
                     is_limited: false,
                 },
-                Err(_incompressible) => self.store(entry, group, &page.0, Written::Raw),
+                Err(_incompressible) => self.store(group, &page.0, Written::Raw),
             }
         };
     }
@@ -48,18 +48,12 @@ impl Engine {
         !self.areas.is_empty() && self.groups.writes_back(group)
     }
 
-    fn store(
-        &self,
-        entry: Entry,
-        group: GroupIndex,
-        payload: &[u8],
-        written: Written,
-    ) -> Destination {
-        match self.store_charged(group, entry.raw(), payload) {
+    fn store(&self, group: GroupIndex, payload: &[u8], written: Written) -> Destination {
+        match self.store_charged(group, payload) {
             Ok(handle) => Destination::Stored(Stored::Pool(handle), written),
             Err(why) => Destination::None {
                 is_raw: false,
-                is_limited: why == NotStored::Limited,
+                is_limited: why == PoolRefusal::Limited,
             },
         }
     }
@@ -85,7 +79,7 @@ impl Engine {
             else {
                 continue;
             };
-            let to = self.store(page.entry, page.group, &page.page.0, Written::Raw);
+            let to = self.store(page.group, &page.page.0, Written::Raw);
             page.to = to.or_limited(is_limited);
         }
     }
@@ -192,7 +186,7 @@ pub(crate) fn slots_from(
     // No entry's offset is too wide for a word; were one, its page would stay where it is.
     let words: Vec<Word> = entries
         .map(Entry::offset)
-        .map_while(|offset| Word::pointer(offset, false))
+        .map_while(Word::pointer)
         .collect();
     let mut slots = Vec::with_capacity(words.len());
     while let Some((first, count)) = allocate(&words[slots.len()..]) {

@@ -189,7 +189,7 @@ mod tests {
     use crate::base::pages::PAGE_BYTES;
     use crate::frames::FRAMES_PART;
     use crate::testing::{BROKEN, Probe, assert_holds, engine_with_areas, out, slot_of};
-    use crate::zpool::testing::{Kind, page_bytes};
+    use crate::zpool::testing::{Content, page_bytes};
 
     /// Frames of the engine, so that four pages can be read ahead.
     const FRAMES: usize = 16;
@@ -198,7 +198,7 @@ mod tests {
     fn stored(pages: u64) -> (Engine, Vec<Entry>, Probe) {
         let (engine, mut probes) = engine_with_areas(FRAMES, 0, &[64]);
         let entries: Vec<Entry> = (0..pages)
-            .map(|seed| out(&engine, Kind::Text, seed))
+            .map(|seed| out(&engine, Content::Text, seed))
             .collect();
         let mut scratch = engine.scratch();
         engine.write_out_all(0, &entries, &mut scratch, |_, written| {
@@ -212,7 +212,10 @@ mod tests {
         let mut page = Page([0xee; PAGE_BYTES]);
         let mut scratch = engine.scratch();
         let read = engine.swap_in_around(entry, window, &mut page, &mut scratch);
-        assert!(page.0 == page_bytes(Kind::Text, seed)[..], "{seed} differs");
+        assert!(
+            page.0 == page_bytes(Content::Text, seed)[..],
+            "{seed} differs"
+        );
         read.expect("readable")
     }
 
@@ -238,8 +241,8 @@ mod tests {
         for &at in &along {
             let seed = at as u64;
             assert!(!engine.is_physical(entries[at]));
-            assert_holds(&engine, entries[at], Kind::Text, seed, SwapIn::ReadAhead);
-            assert_holds(&engine, entries[at], Kind::Text, seed, SwapIn::Cached);
+            assert_holds(&engine, entries[at], Content::Text, seed, SwapIn::ReadAhead);
+            assert_holds(&engine, entries[at], Content::Text, seed, SwapIn::Cached);
             let again = engine.write_out(entries[at], &mut engine.scratch());
             assert_eq!(again, Err(crate::WriteOutError::NotCached), "it is clean");
         }
@@ -267,7 +270,7 @@ mod tests {
         assert_eq!(frames.len(), FRAMES, "every one of them");
         let reads = probe.reads();
         for (at, &entry) in entries.iter().enumerate() {
-            assert_holds(&engine, entry, Kind::Text, at as u64, SwapIn::Physical);
+            assert_holds(&engine, entry, Content::Text, at as u64, SwapIn::Physical);
         }
         assert_eq!(probe.reads(), reads + FRAMES as u64);
         assert_eq!(around(&engine, entries[3], 64, 3).1, 0, "no frame is free");
@@ -308,12 +311,12 @@ mod tests {
         assert!(probe.is_closed());
         for at in along {
             let seed = at as u64;
-            assert_holds(&engine, entries[at], Kind::Text, seed, SwapIn::ReadAhead);
+            assert_holds(&engine, entries[at], Content::Text, seed, SwapIn::ReadAhead);
         }
         let held: Vec<_> = std::iter::from_fn(|| engine.frame()).collect();
         assert_eq!(held.len(), FRAMES);
         for (at, &entry) in entries.iter().enumerate() {
-            assert_holds(&engine, entry, Kind::Text, at as u64, SwapIn::Compressed);
+            assert_holds(&engine, entry, Content::Text, at as u64, SwapIn::Compressed);
         }
     }
 
@@ -327,7 +330,9 @@ mod tests {
             ..crate::testing::area_on(&Probe::new(16), 16)
         };
         engine.swap_on(area).expect("a good area");
-        let entries: Vec<Entry> = (0..8).map(|seed| out(&engine, Kind::Text, seed)).collect();
+        let entries: Vec<Entry> = (0..8)
+            .map(|seed| out(&engine, Content::Text, seed))
+            .collect();
         let mut scratch = engine.scratch();
         engine.write_out_all(0, &entries, &mut scratch, |_, written| {
             written.expect("room");

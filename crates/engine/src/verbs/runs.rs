@@ -96,7 +96,7 @@ mod tests {
     use crate::base::pages::PAGE_BYTES;
     use crate::testing::{BROKEN, engine_with_areas, out, slot_of};
     use crate::verbs::swap_in::{SwapIn, SwapInError};
-    use crate::zpool::testing::{Kind, page_bytes};
+    use crate::zpool::testing::{Content, page_bytes};
 
     type Outcome = Result<SwapIn, SwapInError>;
 
@@ -115,7 +115,7 @@ mod tests {
             .map(|one| one.expect("heard"))
             .collect();
         for (at, outcome) in outcomes.iter().enumerate() {
-            let expected = page_bytes(Kind::Text, seeds[at]);
+            let expected = page_bytes(Content::Text, seeds[at]);
             assert!(
                 outcome.is_err() || pages[at].0 == expected[..],
                 "page {at} differs"
@@ -126,7 +126,9 @@ mod tests {
 
     /// Eight pages in neighbouring slots.
     fn eight_in_an_area(engine: &Engine) -> Vec<Entry> {
-        let entries: Vec<Entry> = (0..8).map(|seed| out(engine, Kind::Text, seed)).collect();
+        let entries: Vec<Entry> = (0..8)
+            .map(|seed| out(engine, Content::Text, seed))
+            .collect();
         engine.write_out_all(0, &entries, &mut engine.scratch(), |_, written| {
             written.expect("room");
         });
@@ -172,10 +174,13 @@ mod tests {
     fn every_kind_of_place_and_one_page_more_often_than_it_can_be_pinned() {
         let (engine, _) = engine_with_areas(8, 0, &[16]);
         let mut entries = eight_in_an_area(&engine);
-        let (cached, gone) = (out(&engine, Kind::Text, 8), out(&engine, Kind::Text, 9));
+        let (cached, gone) = (
+            out(&engine, Content::Text, 8),
+            out(&engine, Content::Text, 9),
+        );
         engine.put(gone);
         engine.set_pool_limit(1 << 20);
-        let packed = out(&engine, Kind::Text, 10);
+        let packed = out(&engine, Content::Text, 10);
         let written = engine.write_out(packed, &mut engine.scratch());
         assert!(written.is_ok() && !engine.is_physical(packed) && !engine.is_physical(cached));
         let often = [entries[4]; 40];

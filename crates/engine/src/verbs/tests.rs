@@ -167,7 +167,7 @@ fn a_full_pool_leaves_the_page_in_its_frame() {
 #[test]
 fn an_incompressible_page_is_kept_as_it_is() {
     let (engine, _) = engine(1, 1 << 20);
-    let content = crate::zpool::testing::page_bytes(crate::zpool::testing::Kind::Random, 1);
+    let content = crate::zpool::testing::page_bytes(crate::zpool::testing::Content::Random, 1);
     assert!(!engine.packs(&Page(*content), &mut engine.scratch()));
     assert!(engine.packs(&Page([7; PAGE_BYTES]), &mut engine.scratch()));
     let entry = out(&engine, |at| content[at]);

@@ -22,8 +22,8 @@ use crate::words::backing_word::{Pin, place_fits};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::shadow::Shadow;
-use crate::words::slot::Kind as WordKind;
-use crate::zpool::testing::Kind;
+use crate::words::slot::Kind;
+use crate::zpool::testing::Content;
 
 const MAPPINGS: [Mapping; 2] = [Mapping::Virtual, Mapping::Direct];
 const FRAMES: usize = 16;
@@ -72,11 +72,11 @@ impl Bench {
         self.mapping == Mapping::Direct
     }
 
-    fn out(&self, kind: Kind, seed: u64) -> Entry {
+    fn out(&self, kind: Content, seed: u64) -> Entry {
         self.try_out(kind, seed).expect("a slot")
     }
 
-    fn try_out(&self, kind: Kind, seed: u64) -> Result<Entry, AllocError> {
+    fn try_out(&self, kind: Content, seed: u64) -> Result<Entry, AllocError> {
         try_out(&self.engine, self.mapping, self.group, kind, seed)
     }
 
@@ -105,7 +105,7 @@ impl Bench {
     fn in_state(&self, state: State, seed: u64) -> Entry {
         let entry = match state {
             State::Zero => self.out_zeros(),
-            _ => self.out(Kind::Text, seed),
+            _ => self.out(Content::Text, seed),
         };
         if state != State::Cached {
             self.engine
@@ -138,14 +138,14 @@ impl Bench {
         }
         match (word.kind(), backing.stored()) {
             _ if backing.is_abandoned() => State::Going,
-            (WordKind::Null, None) => State::Free,
-            (WordKind::Cached(_), None) if !word.is_zero() => State::Cached,
-            (WordKind::Shadow(_), None) if word.is_zero() => State::Zero,
-            (WordKind::Shadow(_), Some(Stored::Pool(_))) => State::Pool,
-            (WordKind::Shadow(_), Some(Stored::Physical(_))) => State::Area,
-            (WordKind::Cached(_), Some(_)) => State::Ahead,
+            (Kind::Null, None) => State::Free,
+            (Kind::Cached(_), None) if !word.is_zero() => State::Cached,
+            (Kind::Shadow(_), None) if word.is_zero() => State::Zero,
+            (Kind::Shadow(_), Some(Stored::Pool(_))) => State::Pool,
+            (Kind::Shadow(_), Some(Stored::Physical(_))) => State::Area,
+            (Kind::Cached(_), Some(_)) => State::Ahead,
             // The slot of a page that was directly mapped is another's now.
-            (WordKind::Pointer { .. }, None) => State::Free,
+            (Kind::Pointer { .. }, None) => State::Free,
             lost => panic!("no state: {lost:?}"),
         }
     }
@@ -196,13 +196,13 @@ fn for_both(test: impl Fn(Mapping)) {
 fn free_becomes_cached() {
     for_both(|mapping| {
         let bench = Bench::new(mapping, 0);
-        let entry = bench.out(Kind::Text, 1);
+        let entry = bench.out(Content::Text, 1);
         assert_eq!(
             (bench.state(entry), entry.is_direct()),
             (State::Cached, bench.is_direct())
         );
         bench.assert_slots_charged(1, 0);
-        assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::Cached);
+        assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::Cached);
         bench.end([entry]);
         assert_eq!(bench.state(entry), State::Free);
     });
@@ -233,16 +233,16 @@ fn a_page_that_does_not_come_leaves_its_slot_and_frame_free() {
 fn a_directly_mapped_page_needs_a_slot_and_a_virtual_one_does_not() {
     for_both(|mapping| {
         let bench = Bench::with(mapping, 0, 4, MANY);
-        let entries: Vec<Entry> = (1..4).map(|seed| bench.out(Kind::Text, seed)).collect();
-        let fourth = bench.try_out(Kind::Text, 4);
+        let entries: Vec<Entry> = (1..4).map(|seed| bench.out(Content::Text, seed)).collect();
+        let fourth = bench.try_out(Content::Text, 4);
         if bench.is_direct() {
             assert_eq!(fourth, Err(AllocError::NoSlot));
             assert_eq!(bench.engine.stats().alloc_reject, 1);
             bench.engine.put(entries[1]);
-            let again = bench.out(Kind::Text, 5);
+            let again = bench.out(Content::Text, 5);
             assert_eq!(again, entries[1], "the slot that was freed");
         }
-        assert_holds(&bench.engine, entries[0], Kind::Text, 1, SwapIn::Cached);
+        assert_holds(&bench.engine, entries[0], Content::Text, 1, SwapIn::Cached);
         bench.end(entries.into_iter().chain(fourth.ok()));
     });
 }
@@ -251,8 +251,8 @@ fn a_directly_mapped_page_needs_a_slot_and_a_virtual_one_does_not() {
 fn a_charge_that_fails_after_the_slot_was_taken_gives_it_back() {
     for_both(|mapping| {
         let bench = Bench::with(mapping, 0, SLOTS, 2);
-        let entries: Vec<Entry> = (1..3).map(|seed| bench.out(Kind::Text, seed)).collect();
-        let third = bench.try_out(Kind::Text, 3);
+        let entries: Vec<Entry> = (1..3).map(|seed| bench.out(Content::Text, seed)).collect();
+        let third = bench.try_out(Content::Text, 3);
         if bench.is_direct() {
             assert_eq!(third, Err(AllocError::Limited));
             bench.assert_slots_charged(2, 0);
@@ -273,7 +273,7 @@ fn no_slot_is_taken_for_a_group_that_is_gone() {
     for_both(|mapping| {
         let bench = Bench::new(mapping, 0);
         bench.engine.remove_group(bench.group).expect("empty");
-        assert_eq!(bench.try_out(Kind::Text, 1), Err(AllocError::NoGroup));
+        assert_eq!(bench.try_out(Content::Text, 1), Err(AllocError::NoGroup));
         let stats = bench.engine.stats();
         assert_eq!(
             (stats.slots_used, stats.physical, stats.frames_used),
@@ -304,7 +304,7 @@ fn cached_becomes_pool() {
         bench.assert_slots_charged(1, 0);
         let (_, bytes) = charges(&bench.engine, bench.group);
         assert_eq!(bytes, bench.engine.stats().payload_bytes);
-        assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::Compressed);
+        assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::Compressed);
         bench.end([entry]);
     });
 }
@@ -314,7 +314,7 @@ fn cached_becomes_pool() {
 fn a_pool_that_is_full_at_a_page_of_a_batch_leaves_the_rest_to_areas() {
     for_both(|mapping| {
         let bench = Bench::new(mapping, 0);
-        let entries: Vec<Entry> = (1..=8).map(|seed| bench.out(Kind::Text, seed)).collect();
+        let entries: Vec<Entry> = (1..=8).map(|seed| bench.out(Content::Text, seed)).collect();
         let limits = GroupLimits {
             pool_max_bytes: PAGE_BYTES as u64,
             ..GroupLimits::default()
@@ -339,7 +339,7 @@ fn a_pool_that_is_full_at_a_page_of_a_batch_leaves_the_rest_to_areas() {
                 _ => (State::Pool, SwapIn::Compressed),
             };
             assert_eq!(bench.state(entry), state);
-            assert_holds(&bench.engine, entry, Kind::Text, seed, from);
+            assert_holds(&bench.engine, entry, Content::Text, seed, from);
         }
         bench.assert_slots_charged(8, in_area as u64);
         bench.end(entries);
@@ -350,7 +350,7 @@ fn a_pool_that_is_full_at_a_page_of_a_batch_leaves_the_rest_to_areas() {
 fn cached_becomes_area() {
     for_both(|mapping| {
         let bench = Bench::new(mapping, 0);
-        let entries: Vec<Entry> = (1..=8).map(|seed| bench.out(Kind::Text, seed)).collect();
+        let entries: Vec<Entry> = (1..=8).map(|seed| bench.out(Content::Text, seed)).collect();
         assert_eq!(bench.write(&entries), [Ok(Written::Physical); 8]);
         bench.assert_states(&entries, State::Area);
         bench.assert_slots_charged(8, 8);
@@ -359,7 +359,7 @@ fn cached_becomes_area() {
         }
         for (seed, &entry) in (1..).zip(&entries) {
             assert!(bench.engine.is_physical(entry));
-            assert_holds(&bench.engine, entry, Kind::Text, seed, SwapIn::Physical);
+            assert_holds(&bench.engine, entry, Content::Text, seed, SwapIn::Physical);
             let slot = slot_of(&bench.engine, entry);
             assert!(!bench.is_direct() || slot == entry.offset());
         }
@@ -370,7 +370,7 @@ fn cached_becomes_area() {
 /// Every other slot is another page's, so that each page is a request of its own.
 fn scattered(bench: &Bench, pages: u64) -> Vec<Entry> {
     let all: Vec<Entry> = (0..2 * pages)
-        .map(|seed| bench.out(Kind::Text, seed))
+        .map(|seed| bench.out(Content::Text, seed))
         .collect();
     let (kept, between): (Vec<_>, Vec<_>) = (0..).zip(all).partition(|(at, _)| at % 2 == 0);
     between
@@ -403,7 +403,7 @@ fn a_store_that_fails_at_any_page_leaves_that_page_cached_and_charged_as_before(
                 };
                 assert_eq!(outcomes[at].is_ok(), is_written, "{outcomes:?}");
                 assert_eq!(bench.state(entry), state);
-                assert_holds(&bench.engine, entry, Kind::Text, 2 * at as u64, from);
+                assert_holds(&bench.engine, entry, Content::Text, 2 * at as u64, from);
             }
             bench.assert_slots_charged(4, good);
             bench.probe.refuse_writes(0, None);
@@ -416,9 +416,9 @@ fn a_store_that_fails_at_any_page_leaves_that_page_cached_and_charged_as_before(
 fn an_area_that_is_full_refuses_virtual_pages_and_never_those_that_have_their_slots() {
     for_both(|mapping| {
         let bench = Bench::with(mapping, 0, 4, MANY);
-        let entries: Vec<Entry> = (1..4).map(|seed| bench.out(Kind::Text, seed)).collect();
+        let entries: Vec<Entry> = (1..4).map(|seed| bench.out(Content::Text, seed)).collect();
         assert_eq!(bench.write(&entries), [Ok(Written::Physical); 3]);
-        if let Ok(fourth) = bench.try_out(Kind::Text, 4) {
+        if let Ok(fourth) = bench.try_out(Content::Text, 4) {
             assert_eq!(bench.write(&[fourth]), [Err(WriteOutError::Full)]);
             assert_eq!(bench.state(fourth), State::Cached);
             bench.engine.put(fourth);
@@ -441,12 +441,12 @@ fn a_group_that_may_not_write_back_keeps_its_pages_out_of_its_slots() {
             .engine
             .set_group_limits(bench.group, limits)
             .expect("there");
-        let entry = bench.out(Kind::Text, 1);
+        let entry = bench.out(Content::Text, 1);
         assert_eq!(bench.write(&[entry]), [Err(WriteOutError::Limited)]);
         assert_eq!(bench.state(entry), State::Cached);
         bench.assert_slots_charged(1, 0);
         bench.engine.set_pool_limit(POOL_BYTES);
-        let noise = bench.out(Kind::Random, 2);
+        let noise = bench.out(Content::Random, 2);
         assert_eq!(bench.write(&[noise]), [Ok(Written::Raw)]);
         assert!(matches!(
             bench.write(&[entry])[..],

@@ -9,19 +9,17 @@
 //!         +--------+--+---------------------------+--------------------+-+-+
 //! cached  | count  |Z |             0             |   frame (32 bits)  |1 0| used, content in a frame
 //!         +--+-----+--+---------------------------+------------------+-+---+
-//! pointer |C R|               virtual slot offset (59 bits)          |1 0 0| physical slot behind a virtual one
+//! pointer |0 R|               virtual slot offset (59 bits)          |1 0 0| physical slot behind a virtual one
 //!         +---+------------------------------------------------------+-----+
 //! bad     |                 1 1 1 ... 1 1 1                          |0 0 0| never to be used
 //!         +----------------------------------------------------------+-----+
 //! ```
 //!
 //! *count* is how many page-table references the slot has: 0..=14 as it stands, 15 = look in the cluster's extend
-//! table.
-//! *Z* says that the page is all zeros and stored nowhere. *C* says that the virtual slot has count 0 and is only
-//! cached. *R* says that the page was read since a hand that looks for cold ones came by (`area/cold.rs`); whoever has
-//! the page pinned may set it without the lock. A used slot is never null: a slot without a known age has shadow value
-//! 0 and the mark. Conversions between shadow and cached keep count and Z. All else is written under the cluster's lock
-//! and read without.
+//! table. *Z* says that the page is all zeros and stored nowhere. *R* says that the page was read since a hand that
+//! looks for cold ones came by (`area/cold.rs`); whoever has the page pinned may set it without the lock. A used slot
+//! is never null: a slot without a known age has shadow value 0 and the mark. Conversions between shadow and cached
+//! keep count and Z. All else is written under the cluster's lock and read without.
 
 use super::entry::{AreaId, Entry};
 use super::geometry::SLOTS_MAX;
@@ -34,6 +32,7 @@ const ZERO_SHIFT: u32 = 59;
 const ZERO_FLAG: u64 = 1 << ZERO_SHIFT;
 const FLAGS_MASK: u64 = COUNT_MASK | ZERO_FLAG;
 
+// The lowest set bit decides, so no word is of two kinds.
 const SHADOW_MARK: u64 = 0b1;
 const SHADOW_MARK_BITS: u32 = 1;
 const CACHED_MARK: u64 = 0b10;
@@ -46,8 +45,6 @@ const FRAME_MASK: u64 = ((1 << FRAME_BITS) - 1) << CACHED_MARK_BITS;
 const POINTER_BITS: u32 = 59;
 const READ_SHIFT: u32 = 62;
 const READ_FLAG: u64 = 1 << READ_SHIFT;
-const CACHE_ONLY_SHIFT: u32 = 63;
-const CACHE_ONLY_FLAG: u64 = 1 << CACHE_ONLY_SHIFT;
 
 /// The count field's value that says "look in the extend table".
 pub const COUNT_OVERFLOW: u8 = (1 << COUNT_BITS) - 1;
@@ -62,15 +59,10 @@ const _: () = assert!(ZERO_SHIFT + 1 == COUNT_SHIFT);
 const _: () = assert!(SHADOW_MARK_BITS + Shadow::BITS == ZERO_SHIFT);
 const _: () = assert!(CACHED_MARK_BITS + FRAME_BITS <= ZERO_SHIFT);
 const _: () = assert!(FRAME_BITS == u32::BITS);
-const _: () =
-    assert!(POINTER_MARK_BITS + POINTER_BITS == READ_SHIFT && READ_SHIFT + 1 == CACHE_ONLY_SHIFT);
+const _: () = assert!(POINTER_MARK_BITS + POINTER_BITS == READ_SHIFT);
 const _: () = assert!(FRAME_MASK & FLAGS_MASK == 0 && FRAME_MASK & CACHED_MARK == 0);
 // A pointer names every slot of an area.
 const _: () = assert!(SLOTS_MAX - 1 <= POINTER_MAX);
-// A count needs three values at least (none, some, overflow); one of them is the overflow mark.
-const _: () = assert!(COUNT_BITS >= 2);
-// Marks decide by the lowest set bit, so no word is of two kinds.
-const _: () = assert!(SHADOW_MARK == 1 && CACHED_MARK == 2 && POINTER_MARK == 4);
 
 /// One slot's word. See the drawing at the top of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +81,6 @@ pub enum Kind {
     Pointer {
         /// Offset of the virtual slot.
         offset: u64,
-        /// The virtual slot has count 0 and is only cached.
-        cache_only: bool,
     },
     /// Not to be used.
     Bad,
@@ -130,12 +120,11 @@ impl Word {
 
     /// A physical slot that backs the virtual slot at `offset`; `None` if the offset is too wide.
     #[must_use]
-    pub const fn pointer(offset: u64, cache_only: bool) -> Option<Word> {
+    pub const fn pointer(offset: u64) -> Option<Word> {
         if offset > POINTER_MAX {
             return None;
         }
-        let flag = if cache_only { CACHE_ONLY_FLAG } else { 0 };
-        Some(Word(flag | (offset << POINTER_MARK_BITS) | POINTER_MARK))
+        Some(Word((offset << POINTER_MARK_BITS) | POINTER_MARK))
     }
 
     /// The same slot with its content in `frame`: count and zero flag stay.
@@ -164,10 +153,11 @@ impl Word {
             let frame = ((raw & FRAME_MASK) >> CACHED_MARK_BITS) as u32;
             Kind::Cached(frame)
         } else if raw & POINTER_MARK != 0 {
-            Kind::Pointer {
-                offset: (raw & !(CACHE_ONLY_FLAG | READ_FLAG)) >> POINTER_MARK_BITS,
-                cache_only: raw & CACHE_ONLY_FLAG != 0,
+            let offset = (raw & !READ_FLAG) >> POINTER_MARK_BITS;
+            if offset > POINTER_MAX {
+                return Kind::Invalid;
             }
+            Kind::Pointer { offset }
         } else if raw == 0 {
             Kind::Null
         } else if raw == Word::BAD.0 {
@@ -281,15 +271,13 @@ mod tests {
             }
         }
         for offset in [0, 1, 1 << 58, POINTER_MAX - 1, POINTER_MAX] {
-            for cache_only in [false, true] {
-                let word = Word::pointer(offset, cache_only).expect("in range");
-                assert_eq!(word.kind(), Kind::Pointer { offset, cache_only });
-                let read = word.with_read_mark();
-                assert_eq!(read.kind(), word.kind());
-                assert!(read.is_read() && !word.is_read());
-            }
+            let word = Word::pointer(offset).expect("in range");
+            assert_eq!(word.kind(), Kind::Pointer { offset });
+            let read = word.with_read_mark();
+            assert_eq!(read.kind(), word.kind());
+            assert!(read.is_read() && !word.is_read());
         }
-        assert_eq!(Word::pointer(POINTER_MAX + 1, false), None);
+        assert_eq!(Word::pointer(POINTER_MAX + 1), None);
         assert_eq!(Word::NULL.kind(), Kind::Null);
         assert_eq!(Word::BAD.kind(), Kind::Bad);
     }
@@ -322,7 +310,7 @@ mod tests {
             assert!(!word.is_used());
             assert_eq!((word.count_field(), word.is_zero()), (0, false));
         }
-        let pointer = Word::pointer(POINTER_MAX, true).expect("in range");
+        let pointer = Word::pointer(POINTER_MAX).expect("in range");
         assert!(!pointer.is_used());
         assert_eq!(pointer.count_field(), 0);
     }
@@ -332,5 +320,6 @@ mod tests {
         assert_eq!(Word::from_raw(8).kind(), Kind::Invalid);
         assert_eq!(Word::from_raw(Word::BAD.raw() - 8).kind(), Kind::Invalid);
         assert_eq!(Word::from_raw((1 << 40) | 2).kind(), Kind::Invalid);
+        assert_eq!(Word::from_raw((1 << 63) | 4).kind(), Kind::Invalid);
     }
 }

@@ -20,7 +20,7 @@ const SPAN_PAGES_TIE_MAX: usize = 4;
 /// Most objects of a span: what four words of its bitmap can say.
 pub(super) const SPAN_OBJECTS_MAX: usize = 256;
 
-/// Bytes before each payload: the row of its entry and its checksum.
+/// Bytes before each payload: the number of its row and its checksum.
 pub(super) const HEADER_BYTES: usize = 8;
 
 /// Longest payload that shares its span with others. From the next stride on fewer than nine objects fit into eight

@@ -10,7 +10,7 @@ use crate::verbs::swap_in::SwapIn;
 use crate::verbs::swap_off::SwapOffError;
 use crate::verbs::write_out::WriteOutError;
 use crate::words::entry::{AreaId, Entry};
-use crate::zpool::testing::Kind;
+use crate::zpool::testing::Content;
 
 const POOL_BYTES: u64 = 1 << 20;
 const NO_LIMIT: u64 = 1 << 40;
@@ -24,7 +24,7 @@ fn engine(pool_bytes: u64, sizes: &[u64]) -> (Engine, Vec<Probe>) {
 fn written(engine: &Engine, groups: &[GroupId]) -> Vec<(Entry, Result<Written, WriteOutError>)> {
     let seeds = (0..).zip(groups);
     let entries: Vec<Entry> = seeds
-        .map(|(seed, &group)| out_of(engine, group, Kind::Text, seed))
+        .map(|(seed, &group)| out_of(engine, group, Content::Text, seed))
         .collect();
     write(engine, &entries)
 }
@@ -51,7 +51,7 @@ fn assert_all_hold(engine: &Engine, written: &[(Entry, Result<Written, WriteOutE
             Ok(_) => SwapIn::Compressed,
             Err(_) => SwapIn::Cached,
         };
-        assert_holds(engine, entry, Kind::Text, seed, from);
+        assert_holds(engine, entry, Content::Text, seed, from);
     }
 }
 
@@ -68,7 +68,7 @@ fn a_slot_records_its_group_and_costs_it_nothing_until_something_is_behind_it() 
     let (engine, _) = engine(POOL_BYTES, &[24]);
     let id = group(&engine, "a", NO_LIMIT);
     let tables = engine.stats().table_bytes;
-    let page = out_of(&engine, id, Kind::Text, 1);
+    let page = out_of(&engine, id, Content::Text, 1);
     assert!(engine.stats().table_bytes > tables, "the cluster's ids");
     let zeros = {
         let frame = engine.frame().expect("free");
@@ -161,8 +161,8 @@ fn at_its_limit_a_group_gets_slots_for_the_first_pages_and_the_rest_stays() {
     let late: Vec<Entry> = batch[5..].iter().map(|(entry, _)| *entry).collect();
     let late = write(&engine, &late);
     assert_eq!(outcomes(&late), [Ok(Written::Physical), LIMITED, LIMITED]);
-    assert_holds(&engine, late[0].0, Kind::Text, 5, SwapIn::Physical);
-    assert_holds(&engine, late[2].0, Kind::Text, 7, SwapIn::Cached);
+    assert_holds(&engine, late[0].0, Content::Text, 5, SwapIn::Physical);
+    assert_holds(&engine, late[2].0, Content::Text, 7, SwapIn::Cached);
     assert_eq!(charges(&engine, id), (5, 0));
 }
 
@@ -228,9 +228,9 @@ fn a_group_that_may_not_write_back_stays_out_of_areas() {
     };
     set_limits(&engine, outer, limits);
     // An area would take what does not pack; the pool keeps it as it is.
-    let random = out_of(&engine, id, Kind::Random, 7);
+    let random = out_of(&engine, id, Content::Random, 7);
     assert_eq!(outcomes(&write(&engine, &[random])), [Ok(Written::Raw)]);
-    assert_holds(&engine, random, Kind::Random, 7, SwapIn::Compressed);
+    assert_holds(&engine, random, Content::Random, 7, SwapIn::Compressed);
     engine.set_pool_limit(0);
     assert!(!engine.has_swap_room(id) && engine.has_swap_room(GroupId::ROOT));
     let batch = written(&engine, &[id, GroupId::ROOT, id]);
@@ -281,7 +281,7 @@ fn a_page_that_is_put_while_it_is_written_is_not_charged() {
     for pool_bytes in [0, POOL_BYTES] {
         let (engine, _) = engine(pool_bytes, &[24]);
         let id = group(&engine, "a", 10);
-        let entry = out_of(&engine, id, Kind::Text, 1);
+        let entry = out_of(&engine, id, Content::Text, 1);
         let mut leaving = [engine.claim(entry).expect("cached")];
         engine.put(entry);
         engine.pack(&mut leaving[0], &mut engine.scratch());
@@ -428,7 +428,7 @@ fn what_is_written_back_is_charged_for_slots_instead_of_bytes() {
         } else {
             SwapIn::Compressed
         };
-        assert_holds(&engine, entry, Kind::Text, seed, from);
+        assert_holds(&engine, entry, Content::Text, seed, from);
         engine.put(entry);
     }
     assert_eq!(charges(&engine, id), (0, 0));
@@ -472,6 +472,6 @@ fn what_cannot_be_written_back_is_charged_as_before() {
     assert_eq!((done.pages, done.homeless), (0, 8));
     assert_eq!(charges(&engine, id), before);
     for (seed, entry) in (0..).zip(entries) {
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Compressed);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Compressed);
     }
 }

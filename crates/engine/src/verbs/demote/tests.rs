@@ -14,7 +14,7 @@ use crate::verbs::leaving::Written;
 use crate::verbs::swap_in::{SwapIn, SwapInError};
 use crate::words::entry::AreaId;
 use crate::words::geometry::SLOTS_PER_CLUSTER;
-use crate::zpool::testing::Kind;
+use crate::zpool::testing::Content;
 
 const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
 const FRAMES: usize = 8;
@@ -58,7 +58,7 @@ fn written_of(engine: &Engine, group: GroupId, seeds: std::ops::Range<u64>) -> V
     for seeds in seeds.chunks(FRAMES) {
         let batch = seeds
             .iter()
-            .map(|&seed| out_of(engine, group, Kind::Text, seed));
+            .map(|&seed| out_of(engine, group, Content::Text, seed));
         let batch: Vec<Entry> = batch.collect();
         engine.write_out_all(0, &batch, &mut engine.scratch(), |_, outcome| {
             assert_eq!(outcome, Ok(Written::Physical));
@@ -88,7 +88,7 @@ fn used(engine: &Engine) -> Vec<u64> {
 
 fn assert_all_hold(engine: &Engine, entries: &[Entry]) {
     for (seed, &entry) in (0..).zip(entries) {
-        assert_holds(engine, entry, Kind::Text, seed, SwapIn::Physical);
+        assert_holds(engine, entry, Content::Text, seed, SwapIn::Physical);
     }
 }
 
@@ -157,7 +157,7 @@ fn pages_go_down_in_rows() {
 fn a_page_that_is_read_has_a_second_chance() {
     let (engine, _) = tiers(&[TIER, 2 * TIER]);
     let entries = written(&engine, 0..TIER);
-    assert_holds(&engine, entries[0], Kind::Text, 0, SwapIn::Physical);
+    assert_holds(&engine, entries[0], Content::Text, 0, SwapIn::Physical);
     demote(&engine, ALL);
     assert!(!engine.lies_low(entries[0]) && engine.lies_low(entries[1]));
     // Nobody reads it until the hand comes by again.
@@ -183,7 +183,7 @@ fn room_between_pages_that_stayed_is_used_before_a_lower_area() {
     let (engine, _) = tiers(&[TIER, 2 * TIER]);
     let mut entries = written(&engine, 0..TIER);
     for (seed, &entry) in (0..).zip(&entries).step_by(FRAMES / 2) {
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Physical);
     }
     demote(&engine, ALL);
     let before = used(&engine);

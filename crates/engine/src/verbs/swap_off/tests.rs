@@ -10,7 +10,7 @@ use crate::testing::{self, Probe, area_on, assert_holds, engine_with_areas, out,
 use crate::verbs::leaving::Written;
 use crate::verbs::swap_in::SwapIn;
 use crate::words::backing_word::Pin;
-use crate::zpool::testing::{Kind, page_bytes};
+use crate::zpool::testing::{Content, page_bytes};
 
 const POOL_BYTES: u64 = 1 << 20;
 
@@ -24,7 +24,7 @@ fn swap_off(engine: &Engine, index: usize) -> Result<(), SwapOffError> {
 
 /// Pages of these seeds in the area that is next. The pool has no room.
 fn written(engine: &Engine, seeds: std::ops::Range<u64>) -> Vec<Entry> {
-    let entries: Vec<Entry> = seeds.map(|seed| out(engine, Kind::Text, seed)).collect();
+    let entries: Vec<Entry> = seeds.map(|seed| out(engine, Content::Text, seed)).collect();
     engine.write_out_all(0, &entries, &mut engine.scratch(), |_, outcome| {
         assert_eq!(outcome, Ok(Written::Physical));
     });
@@ -33,7 +33,7 @@ fn written(engine: &Engine, seeds: std::ops::Range<u64>) -> Vec<Entry> {
 
 fn assert_all_hold(engine: &Engine, entries: &[Entry], expected: SwapIn) {
     for (seed, &entry) in (0..).zip(entries) {
-        assert_holds(engine, entry, Kind::Text, seed, expected);
+        assert_holds(engine, entry, Content::Text, seed, expected);
     }
 }
 
@@ -87,13 +87,13 @@ fn a_page_of_zeros_becomes_a_flag_and_one_that_does_not_compress_stays_whole() {
         .write(1, &[&Page::zeroed()])
         .expect("the slot behind the header");
     engine.set_pool_limit(POOL_BYTES);
-    let random = out(&engine, Kind::Random, 7);
+    let random = out(&engine, Content::Random, 7);
     let result = engine.write_out(random, &mut engine.scratch());
     assert_eq!(result, Ok(Written::Physical));
     assert_eq!(swap_off(&engine, 0), Ok(()));
     let (from, page) = read(&engine, zeros).expect("not lost");
     assert!(from == SwapIn::Zero && page.is_zero());
-    assert_holds(&engine, random, Kind::Random, 7, SwapIn::Compressed);
+    assert_holds(&engine, random, Content::Random, 7, SwapIn::Compressed);
     assert_eq!((engine.stats().zero, engine.stats().raw), (1, 1));
     engine.put(zeros);
     assert_eq!(engine.stats().zero, 0);
@@ -182,7 +182,7 @@ fn a_page_that_cannot_be_read_stays_and_is_reported() {
     assert!(probes[0].is_closed());
     for seed in (0..10).filter(|seed| *seed != 2) {
         let entry = entries[usize::try_from(seed).expect("small")];
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Compressed);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Compressed);
     }
 }
 
@@ -219,7 +219,7 @@ fn it_can_be_cancelled_and_is_refused_a_second_time_meanwhile() {
 fn a_closed_area_gives_out_nothing_and_is_waited_for() {
     let (engine, probes) = engine_with_areas(16, 0, &[24]);
     // A writer has taken a slot and has not said so to the virtual slot yet.
-    let page = out(&engine, Kind::Text, 0);
+    let page = out(&engine, Content::Text, 0);
     let slot = testing::slot(&engine.areas, 0, page.offset()).expect("room");
     let asked = Cell::new(0);
     let writer = || {
@@ -235,7 +235,7 @@ fn a_closed_area_gives_out_nothing_and_is_waited_for() {
     assert_eq!(result, Ok(()));
     assert!(asked.get() > 5);
     assert!(probes[0].is_closed());
-    assert_holds(&engine, page, Kind::Text, 0, SwapIn::Cached);
+    assert_holds(&engine, page, Content::Text, 0, SwapIn::Cached);
     let refused = testing::slot(&engine.areas, 0, 1);
     assert_eq!(refused, None, "{}", AllocError::Full);
 }
@@ -269,8 +269,8 @@ fn readers_are_waited_for_and_a_put_meanwhile_leaves_nothing() {
         (stats.slots_used, stats.compressed, stats.physical),
         (2, 2, 0)
     );
-    assert_holds(&engine, entries[0], Kind::Text, 0, SwapIn::Compressed);
-    assert_holds(&engine, entries[2], Kind::Text, 2, SwapIn::Compressed);
+    assert_holds(&engine, entries[0], Content::Text, 0, SwapIn::Compressed);
+    assert_holds(&engine, entries[2], Content::Text, 2, SwapIn::Compressed);
 }
 
 #[test]
@@ -293,5 +293,5 @@ fn the_word_of_a_slot_is_not_believed() {
     assert_eq!(result, Ok(()));
     assert_all_hold(&engine, &entries, SwapIn::Compressed);
     assert_eq!(engine.stats().compressed, 2);
-    assert!(page_bytes(Kind::Text, 0) != page_bytes(Kind::Text, 1));
+    assert!(page_bytes(Content::Text, 0) != page_bytes(Content::Text, 1));
 }

@@ -17,7 +17,7 @@ fn pool_becomes_area() {
         bench.assert_slots_charged(6, 6);
         assert_eq!(charges(&bench.engine, bench.group).1, 0);
         for (seed, &entry) in (0..).zip(&entries) {
-            assert_holds(&bench.engine, entry, Kind::Text, seed, SwapIn::Physical);
+            assert_holds(&bench.engine, entry, Content::Text, seed, SwapIn::Physical);
         }
         assert_eq!(bench.write_back(6).pages, 0);
         bench.end(entries);
@@ -49,7 +49,7 @@ fn writing_back_that_fails_half_way_leaves_the_page_in_the_pool() {
         assert!(matches!(lost, SwapInError::Corrupt { .. }), "{lost}");
         bench.assert_slots_charged(4, 3);
         for (seed, &entry) in (0..).zip(&entries).filter(|(seed, _)| *seed != 2) {
-            assert_holds(&bench.engine, entry, Kind::Text, seed, SwapIn::Physical);
+            assert_holds(&bench.engine, entry, Content::Text, seed, SwapIn::Physical);
         }
         bench.end(entries);
     });
@@ -64,7 +64,7 @@ fn a_page_that_finds_no_slot_or_no_charge_stays_in_the_pool_unless_it_has_its_ow
                 .map(|seed| bench.in_state(State::Pool, seed))
                 .collect();
             assert_eq!(bench.write_back(2).pages, 2);
-            if let Ok(third) = bench.try_out(Kind::Text, 2) {
+            if let Ok(third) = bench.try_out(Content::Text, 2) {
                 bench.write(&[third])[0].expect("room in the pool");
                 let done = bench.write_back(1);
                 assert_eq!((done.pages, done.homeless + done.limited > 0), (0, true));
@@ -95,7 +95,7 @@ fn a_page_that_is_read_or_put_while_it_is_written_back_does_not_go() {
                 assert_eq!(bench.state(entry), State::Going);
                 assert_eq!(read(&bench.engine, entry).unwrap_err(), SwapInError::Gone);
             } else {
-                assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::Compressed);
+                assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::Compressed);
             }
             let is_changed = {
                 let (mut cluster, slot) = bench.engine.lock(entry).expect("in use");
@@ -118,7 +118,7 @@ fn area_becomes_ahead_and_area_again() {
     for_both(|mapping| {
         let bench = Bench::new(mapping, 0);
         let entry = bench.in_state(State::Ahead, 1);
-        assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::ReadAhead);
+        assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::ReadAhead);
         assert!(!bench.engine.is_physical(entry));
         let outcome = bench.write(&[entry]);
         assert_eq!(
@@ -129,7 +129,7 @@ fn area_becomes_ahead_and_area_again() {
         let frames: Vec<_> = std::iter::from_fn(|| bench.engine.frame()).collect();
         assert_eq!((frames.len(), bench.state(entry)), (FRAMES, State::Area));
         drop(frames);
-        assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::Physical);
+        assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::Physical);
         bench.end([entry]);
     });
 }
@@ -206,7 +206,7 @@ fn what_is_put_while_it_is_written_is_freed_by_the_writer() {
     for_both(|mapping| {
         for pool_bytes in [0, POOL_BYTES] {
             let bench = Bench::new(mapping, pool_bytes);
-            let entry = bench.out(Kind::Text, 1);
+            let entry = bench.out(Content::Text, 1);
             let mut leaving = [bench.engine.claim(entry).expect("cached")];
             bench.engine.put(entry);
             bench
@@ -250,7 +250,7 @@ fn an_area_that_goes_moves_virtual_pages_and_has_directly_mapped_ones_brought_ba
         let mut calls = 0;
         let emptied = swap_off(&bench, &mut || {
             calls += 1;
-            let closed = bench.try_out(Kind::Text, 8);
+            let closed = bench.try_out(Content::Text, 8);
             assert_eq!(closed, Err(AllocError::NoSlot), "it is closed");
             // One page at a time, and the first time none.
             if calls > 1
@@ -272,7 +272,7 @@ fn an_area_that_goes_moves_virtual_pages_and_has_directly_mapped_ones_brought_ba
             }
         );
         if let Some(&first) = entries.first() {
-            assert_holds(&bench.engine, first, Kind::Text, 0, SwapIn::Compressed);
+            assert_holds(&bench.engine, first, Content::Text, 0, SwapIn::Compressed);
         }
         bench.end(entries);
     });
@@ -280,7 +280,7 @@ fn an_area_that_goes_moves_virtual_pages_and_has_directly_mapped_ones_brought_ba
 
 impl Bench {
     fn end_of_area_is_open(&self) {
-        let entry = self.out(Kind::Text, 99);
+        let entry = self.out(Content::Text, 99);
         self.engine.put(entry);
         assert!(!self.engine.areas()[0].closing);
     }
@@ -303,7 +303,7 @@ fn a_directly_mapped_page_that_cannot_be_read_keeps_its_area() {
     );
     bench.probe.broken(false);
     bench.end_of_area_is_open();
-    assert_holds(&bench.engine, entry, Kind::Text, 1, SwapIn::Physical);
+    assert_holds(&bench.engine, entry, Content::Text, 1, SwapIn::Physical);
     bench.end([entry]);
 }
 
@@ -328,7 +328,7 @@ fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
     let (engine, _) = engine_with_areas(FRAMES, 0, &[4 * SLOTS_PER_CLUSTER as u64]);
     let id = group(&engine, "a", MANY);
     let table_bytes = || engine.areas()[0].table_bytes;
-    let take = |mapping, seed| try_out(&engine, mapping, id, Kind::Text, seed).expect("a slot");
+    let take = |mapping, seed| try_out(&engine, mapping, id, Content::Text, seed).expect("a slot");
     let write = |entry| {
         engine
             .write_out(entry, &mut engine.scratch())
@@ -352,14 +352,14 @@ fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
     assert!(table_bytes() > before && has_groups());
     assert_eq!(write(direct), Written::Physical);
     assert_eq!(engine.stats().direct, 1);
-    assert_holds(&engine, behind, Kind::Text, 1, SwapIn::Physical);
-    assert_holds(&engine, direct, Kind::Text, 2, SwapIn::Physical);
+    assert_holds(&engine, behind, Content::Text, 1, SwapIn::Physical);
+    assert_holds(&engine, direct, Content::Text, 2, SwapIn::Physical);
     engine.put(direct);
     // The cluster is a CPU's own, which keeps the tables; it is put away when the area is closed.
     let cancelled = engine.swap_off(engine.areas()[0].id, &mut engine.scratch(), &|| true);
     assert!(cancelled.is_err() && !has_groups());
     assert_eq!(table_bytes(), before);
-    assert_holds(&engine, behind, Kind::Text, 1, SwapIn::Physical);
+    assert_holds(&engine, behind, Content::Text, 1, SwapIn::Physical);
     engine.put(behind);
     assert_eq!(charges(&engine, id), (0, 0));
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::base::storage::StorageError;
 use crate::testing::{BROKEN, Probe, area_on, assert_holds, damage, engine_with_areas, out, read};
 use crate::verbs::swap_in::{SwapIn, SwapInError};
-use crate::zpool::testing::Kind;
+use crate::zpool::testing::Content;
 
 const POOL_BYTES: u64 = 1 << 22;
 const FRAMES: usize = 32;
@@ -19,10 +19,10 @@ fn engine(slots: u64) -> (Engine, Probe) {
 
 /// Stores the page of a seed in the pool.
 fn stored(engine: &Engine, seed: u64) -> Entry {
-    let entry = out(engine, Kind::Text, seed);
+    let entry = out(engine, Content::Text, seed);
     let written = engine.write_out(entry, &mut engine.scratch());
     written.expect("room");
-    assert_holds(engine, entry, Kind::Text, seed, SwapIn::Compressed);
+    assert_holds(engine, entry, Content::Text, seed, SwapIn::Compressed);
     entry
 }
 
@@ -44,7 +44,7 @@ fn moved(pages: usize) -> WriteBack {
 /// The page of each seed is where it is expected, and a look at it has left it there.
 fn assert_all_hold(engine: &Engine, first: u64, entries: &[Entry], expected: SwapIn) {
     for (seed, &entry) in (first..).zip(entries) {
-        assert_holds(engine, entry, Kind::Text, seed, expected);
+        assert_holds(engine, entry, Content::Text, seed, expected);
     }
 }
 
@@ -63,8 +63,8 @@ fn the_cold_goes_and_the_hot_stays() {
     let old = stored_all(&engine, 0..8);
     begin_generations(&engine, 2);
     // Shared or kept: it is read and stays.
-    assert_holds(&engine, old[2], Kind::Text, 2, SwapIn::Compressed);
-    assert_holds(&engine, old[5], Kind::Text, 5, SwapIn::Compressed);
+    assert_holds(&engine, old[2], Content::Text, 2, SwapIn::Compressed);
+    assert_holds(&engine, old[5], Content::Text, 5, SwapIn::Compressed);
     let young = stored_all(&engine, 8..14);
     assert_eq!(write_back(&engine, 6), moved(6));
     assert_eq!(seeds_in_area(&engine, &old), [0, 1, 3, 4, 6, 7]);
@@ -74,7 +74,7 @@ fn the_cold_goes_and_the_hot_stays() {
     for (seed, &entry) in (0..).zip(&old) {
         let is_read = [2, 5].contains(&seed);
         let from = [SwapIn::Physical, SwapIn::Compressed][usize::from(is_read)];
-        assert_holds(&engine, entry, Kind::Text, seed, from);
+        assert_holds(&engine, entry, Content::Text, seed, from);
     }
     assert_all_hold(&engine, 8, &young, SwapIn::Compressed);
     old.into_iter().chain(young).for_each(|e| engine.put(e));
@@ -89,7 +89,9 @@ fn the_cold_goes_and_the_hot_stays() {
 fn generations_go_one_after_the_other() {
     let (engine, _) = engine(ROOMY);
     // Every third page of a generation, so that ages do not lie in the order of slots.
-    let entries: Vec<Entry> = (0..12).map(|seed| out(&engine, Kind::Text, seed)).collect();
+    let entries: Vec<Entry> = (0..12)
+        .map(|seed| out(&engine, Content::Text, seed))
+        .collect();
     for generation in [2, 0, 1] {
         for &entry in entries.iter().skip(generation).step_by(3) {
             engine
@@ -119,13 +121,15 @@ fn where_all_is_young_the_hand_still_finds_pages() {
     let young = stored(&engine, 10);
     assert_eq!(write_back(&engine, 7), moved(7));
     assert_all_hold(&engine, 0, &entries, SwapIn::Physical);
-    assert_holds(&engine, young, Kind::Text, 10, SwapIn::Compressed);
+    assert_holds(&engine, young, Content::Text, 10, SwapIn::Compressed);
 }
 
 #[test]
 fn what_was_oldest_and_is_gone_hides_nothing() {
     let (engine, _) = engine(ROOMY);
-    let entries: Vec<Entry> = (0..3).map(|seed| out(&engine, Kind::Text, seed)).collect();
+    let entries: Vec<Entry> = (0..3)
+        .map(|seed| out(&engine, Content::Text, seed))
+        .collect();
     let store = |at: usize| engine.write_out(entries[at], &mut engine.scratch());
     store(1).expect("room");
     begin_generations(&engine, 2);
@@ -137,7 +141,7 @@ fn what_was_oldest_and_is_gone_hides_nothing() {
     engine.put(entries[0]);
     store(2).expect("room");
     assert_eq!(write_back(&engine, 1), moved(1));
-    assert_holds(&engine, entries[2], Kind::Text, 2, SwapIn::Physical);
+    assert_holds(&engine, entries[2], Content::Text, 2, SwapIn::Physical);
 }
 
 #[test]
@@ -205,7 +209,7 @@ fn assert_verified(engine: &Engine, entries: &[Entry]) {
             true => SwapIn::Physical,
             false => SwapIn::Compressed,
         };
-        assert_holds(engine, entry, Kind::Text, seed, from);
+        assert_holds(engine, entry, Content::Text, seed, from);
     }
 }
 
@@ -228,7 +232,7 @@ fn an_area_without_room_costs_no_decompression() {
     assert_eq!((probe.writes(), engine.stats().damaged), (writes, 0));
     assert_all_hold(&engine, 0, &entries[..room], SwapIn::Physical);
     assert_all_hold(&engine, room as u64, &entries[room..6], SwapIn::Compressed);
-    assert_holds(&engine, entries[7], Kind::Text, 7, SwapIn::Compressed);
+    assert_holds(&engine, entries[7], Content::Text, 7, SwapIn::Compressed);
     // A slot is free again. The coldest page, which is damaged, does not keep it.
     engine.put(entries[0]);
     begin_generations(&engine, 2);
@@ -268,7 +272,7 @@ fn what_is_damaged_stays_and_is_tried_once() {
     }
     assert_eq!(write_back(&engine, 6), moved(0));
     for (seed, &entry) in (0..).zip(&entries).filter(|(seed, _)| *seed != 3) {
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Physical);
     }
     entries.into_iter().for_each(|entry| engine.put(entry));
     assert_eq!((engine.stats().slots_used, probe.reads() > 0), (0, true));
@@ -290,17 +294,17 @@ fn only_what_is_in_the_pool_is_taken() {
     });
     let zero = zero.expect("a free frame");
     engine.write_out(zero, &mut engine.scratch()).expect("zero");
-    let random = out(&engine, Kind::Random, 1);
+    let random = out(&engine, Content::Random, 1);
     engine
         .write_out(random, &mut engine.scratch())
         .expect("room");
     let packed = stored(&engine, 2);
-    let cached = out(&engine, Kind::Text, 3);
+    let cached = out(&engine, Content::Text, 3);
     assert_eq!(write_back(&engine, 8), moved(1));
     assert!(read(&engine, zero).expect("not lost").1.is_zero());
-    assert_holds(&engine, random, Kind::Random, 1, SwapIn::Physical);
-    assert_holds(&engine, packed, Kind::Text, 2, SwapIn::Physical);
-    assert_holds(&engine, cached, Kind::Text, 3, SwapIn::Cached);
+    assert_holds(&engine, random, Content::Random, 1, SwapIn::Physical);
+    assert_holds(&engine, packed, Content::Text, 2, SwapIn::Physical);
+    assert_holds(&engine, cached, Content::Text, 3, SwapIn::Cached);
     assert_eq!(engine.stats().physical, 2);
 }
 
@@ -308,7 +312,7 @@ fn only_what_is_in_the_pool_is_taken() {
 #[test]
 fn a_raw_page_leaves_the_pool_whole() {
     let (engine, _) = engine_with_areas(FRAMES, POOL_BYTES, &[]);
-    let entry = out(&engine, Kind::Random, 5);
+    let entry = out(&engine, Content::Random, 5);
     engine
         .write_out(entry, &mut engine.scratch())
         .expect("room");
@@ -316,6 +320,6 @@ fn a_raw_page_leaves_the_pool_whole() {
     let probe = Probe::new(8);
     engine.swap_on(area_on(&probe, 8)).expect("a good area");
     assert_eq!(write_back(&engine, 1), moved(1));
-    assert_holds(&engine, entry, Kind::Random, 5, SwapIn::Physical);
+    assert_holds(&engine, entry, Content::Random, 5, SwapIn::Physical);
     assert_eq!((engine.stats().raw, engine.stats().pool_bytes), (0, 0));
 }

@@ -6,7 +6,7 @@ use crate::testing::{BROKEN, Probe, area_on, assert_holds, engine_with_areas, ou
 use crate::verbs::swap_in::{SwapIn, SwapInError};
 use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::order::Order;
-use crate::zpool::testing::Kind;
+use crate::zpool::testing::Content;
 
 const SLOTS: u64 = 24;
 
@@ -37,11 +37,13 @@ fn write_all(engine: &Engine, entries: &[Entry]) -> Vec<Result<Written, WriteOut
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn what_the_full_pool_refuses_goes_to_the_area_with_one_request() {
     let (engine, probe) = engine(0);
-    let entries: Vec<Entry> = (1..=8).map(|seed| out(&engine, Kind::Text, seed)).collect();
+    let entries: Vec<Entry> = (1..=8)
+        .map(|seed| out(&engine, Content::Text, seed))
+        .collect();
     assert_eq!(write_all(&engine, &entries), [Ok(Written::Physical); 8]);
     assert_eq!(probe.writes(), 1);
     for (&entry, seed) in entries.iter().zip(1..) {
-        assert_holds(&engine, entry, Kind::Text, seed, SwapIn::Physical);
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Physical);
     }
     let stats = engine.stats();
     assert_eq!(
@@ -78,7 +80,7 @@ impl Batches {
         let mut batch = Vec::new();
         for _ in 0..pages {
             self.seed += 1;
-            batch.push((out(&self.engine, Kind::Text, self.seed), self.seed));
+            batch.push((out(&self.engine, Content::Text, self.seed), self.seed));
         }
         let entries: Vec<Entry> = batch.iter().map(|(entry, _)| *entry).collect();
         let results = write_all(&self.engine, &entries);
@@ -99,7 +101,7 @@ impl Batches {
 
     fn verify(&self) {
         for &(entry, seed) in self.written.iter().flatten() {
-            assert_holds(&self.engine, entry, Kind::Text, seed, SwapIn::Physical);
+            assert_holds(&self.engine, entry, Content::Text, seed, SwapIn::Physical);
         }
         let pages = self.written.iter().flatten().count() as u64;
         assert_eq!(self.engine.stats().physical, pages);
@@ -167,12 +169,15 @@ fn in_the_last_holes_a_batch_still_finds_room() {
 #[test]
 fn a_page_that_packs_goes_to_the_pool_and_one_that_does_not_to_the_area() {
     let (engine, _) = engine(1 << 20);
-    let (text, noise) = (out(&engine, Kind::Text, 1), out(&engine, Kind::Random, 2));
+    let (text, noise) = (
+        out(&engine, Content::Text, 1),
+        out(&engine, Content::Random, 2),
+    );
     let results = write_all(&engine, &[text, noise]);
     assert!(matches!(results[0], Ok(Written::Compressed { .. })));
     assert_eq!(results[1], Ok(Written::Physical));
-    assert_holds(&engine, text, Kind::Text, 1, SwapIn::Compressed);
-    assert_holds(&engine, noise, Kind::Random, 2, SwapIn::Physical);
+    assert_holds(&engine, text, Content::Text, 1, SwapIn::Compressed);
+    assert_holds(&engine, noise, Content::Random, 2, SwapIn::Physical);
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn with_the_area_full_the_rest_goes_to_the_pool_or_stays() {
     let usable = usize::try_from(SLOTS - 1).expect("few");
     let mut entries = Vec::new();
     for seed in 1..=SLOTS + 1 {
-        entries.push(out(&engine, Kind::Random, seed));
+        entries.push(out(&engine, Content::Random, seed));
         let written = engine.write_out(entries[entries.len() - 1], &mut engine.scratch());
         let expected = if entries.len() <= usable {
             Written::Physical
@@ -192,17 +197,17 @@ fn with_the_area_full_the_rest_goes_to_the_pool_or_stays() {
         assert_eq!(written, Ok(expected), "page {seed}");
     }
     engine.set_pool_limit(0);
-    let last = out(&engine, Kind::Random, 99);
+    let last = out(&engine, Content::Random, 99);
     let result = engine.write_out(last, &mut engine.scratch());
     assert_eq!(result, Err(WriteOutError::Full));
-    assert_holds(&engine, last, Kind::Random, 99, SwapIn::Cached);
+    assert_holds(&engine, last, Content::Random, 99, SwapIn::Cached);
     for (at, &entry) in entries.iter().enumerate() {
         let from = if at < usable {
             SwapIn::Physical
         } else {
             SwapIn::Compressed
         };
-        assert_holds(&engine, entry, Kind::Random, at as u64 + 1, from);
+        assert_holds(&engine, entry, Content::Random, at as u64 + 1, from);
     }
     engine.put(entries[0]);
     let result = engine.write_out(last, &mut engine.scratch());
@@ -212,13 +217,16 @@ fn with_the_area_full_the_rest_goes_to_the_pool_or_stays() {
 #[test]
 fn a_page_that_cannot_be_written_stays_and_one_that_cannot_be_read_is_an_error() {
     let (engine, probe) = engine(0);
-    let written = out(&engine, Kind::Text, 1);
+    let written = out(&engine, Content::Text, 1);
     assert_eq!(write_all(&engine, &[written]), [Ok(Written::Physical)]);
     probe.broken(true);
-    let kept = [out(&engine, Kind::Text, 2), out(&engine, Kind::Text, 3)];
+    let kept = [
+        out(&engine, Content::Text, 2),
+        out(&engine, Content::Text, 3),
+    ];
     let refused = Err(WriteOutError::Unwritable(BROKEN));
     assert_eq!(write_all(&engine, &kept), [refused; 2]);
-    assert_holds(&engine, kept[0], Kind::Text, 2, SwapIn::Cached);
+    assert_holds(&engine, kept[0], Content::Text, 2, SwapIn::Cached);
     // The area is passed over now.
     assert_eq!(write_all(&engine, &kept), [Err(WriteOutError::Full); 2]);
     let raw = written.raw();
@@ -226,10 +234,10 @@ fn a_page_that_cannot_be_written_stays_and_one_that_cannot_be_read_is_an_error()
     assert_eq!(read(&engine, written).unwrap_err(), unreadable);
     assert_eq!(engine.count(written), 1, "it may be readable again");
     probe.broken(false);
-    assert_holds(&engine, written, Kind::Text, 1, SwapIn::Physical);
+    assert_holds(&engine, written, Content::Text, 1, SwapIn::Physical);
     engine.put(written);
     assert_eq!(write_all(&engine, &kept), [Ok(Written::Physical); 2]);
-    assert_holds(&engine, kept[1], Kind::Text, 3, SwapIn::Physical);
+    assert_holds(&engine, kept[1], Content::Text, 3, SwapIn::Physical);
     assert_eq!(engine.stats().physical, 2);
     assert_eq!(engine.areas()[0].errors, 2);
 }

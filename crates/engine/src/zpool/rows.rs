@@ -1,4 +1,4 @@
-//! The entry table: rows, and which of them are free.
+//! The table of rows, and which of them are free.
 //!
 //! Free rows are linked through their own words. Each class keeps a few at hand under its own lock ([`RowCache`]) and
 //! trades with the table in batches, so that the table's lock is taken once in [`BATCH`] stores.
@@ -6,13 +6,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::chunks::Chunks;
-use super::entry::Entry;
+use super::row::Row;
 
 /// Rows per chunk: 64 KiB.
-const CHUNK_ROWS: usize = if cfg!(miri) { 64 } else { 4096 };
+const CHUNK_ROWS: usize = if cfg!(miri) { 64 } else { 8192 };
 
-/// Chunks at most: 2^29 rows, 700 GiB of 1400-byte payloads. The directory is 1 MiB, touched as far as it is used.
-const CHUNKS_MAX: usize = if cfg!(miri) { 64 } else { 1 << 17 };
+/// Chunks at most: 2^29 rows, 700 GiB of 1400-byte payloads. The directory is 512 KiB, touched as far as it is used.
+const CHUNKS_MAX: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 
 /// Rows that move between a class and the table at once: enough to make the table's lock rare, few enough that
 /// those left with idle classes do not count.
@@ -23,8 +23,8 @@ const END: u32 = u32::MAX;
 const _: () = assert!(CHUNK_ROWS * CHUNKS_MAX < END as usize);
 
 /// All rows.
-pub(super) struct EntryTable {
-    rows: Chunks<Entry, CHUNK_ROWS>,
+pub(super) struct RowTable {
+    rows: Chunks<Row, CHUNK_ROWS>,
     free: Mutex<FreeRows>,
 }
 
@@ -50,9 +50,9 @@ impl Default for RowCache {
     }
 }
 
-impl EntryTable {
+impl RowTable {
     pub(super) fn new() -> Self {
-        EntryTable {
+        RowTable {
             rows: Chunks::new(CHUNKS_MAX),
             free: Mutex::new(FreeRows {
                 head: END,
@@ -62,8 +62,8 @@ impl EntryTable {
     }
 
     #[inline]
-    pub(super) fn get(&self, row: u32) -> Option<&Entry> {
-        self.rows.get(row)
+    pub(super) fn get(&self, index: u32) -> Option<&Row> {
+        self.rows.get(index)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -71,22 +71,22 @@ impl EntryTable {
     }
 
     /// A free row. None when the table cannot grow.
-    pub(super) fn take(&self, cache: &mut RowCache) -> Option<(u32, &Entry)> {
+    pub(super) fn take(&self, cache: &mut RowCache) -> Option<(u32, &Row)> {
         if cache.head == END {
             self.refill(cache);
         }
-        let row = cache.head;
-        let entry = self.get(row)?;
-        cache.head = entry.next_free();
+        let index = cache.head;
+        let row = self.get(index)?;
+        cache.head = row.next_free();
         cache.count -= 1;
-        Some((row, entry))
+        Some((index, row))
     }
 
     /// Takes back a row whose object is gone.
-    pub(super) fn give(&self, cache: &mut RowCache, row: u32) {
-        let Some(entry) = self.get(row) else { return };
-        entry.set_next_free(cache.head);
-        cache.head = row;
+    pub(super) fn give(&self, cache: &mut RowCache, index: u32) {
+        let Some(row) = self.get(index) else { return };
+        row.set_next_free(cache.head);
+        cache.head = index;
         cache.count += 1;
         if cache.count >= 2 * BATCH {
             self.spill(cache);
@@ -98,17 +98,17 @@ impl EntryTable {
     fn refill(&self, cache: &mut RowCache) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..BATCH {
-            let row = if let Some(entry) = self.get(free.head) {
-                std::mem::replace(&mut free.head, entry.next_free())
+            let index = if let Some(row) = self.get(free.head) {
+                std::mem::replace(&mut free.head, row.next_free())
             } else if self.rows.ensure(free.fresh) {
                 free.fresh += 1;
                 free.fresh - 1
             } else {
                 break;
             };
-            if let Some(entry) = self.get(row) {
-                entry.set_next_free(cache.head);
-                cache.head = row;
+            if let Some(row) = self.get(index) {
+                row.set_next_free(cache.head);
+                cache.head = index;
                 cache.count += 1;
             }
         }
@@ -119,12 +119,12 @@ impl EntryTable {
     fn spill(&self, cache: &mut RowCache) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..BATCH {
-            let row = cache.head;
-            let Some(entry) = self.get(row) else { return };
-            cache.head = entry.next_free();
+            let index = cache.head;
+            let Some(row) = self.get(index) else { return };
+            cache.head = row.next_free();
             cache.count -= 1;
-            entry.set_next_free(free.head);
-            free.head = row;
+            row.set_next_free(free.head);
+            free.head = index;
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn rows_are_given_out_once_and_used_again() {
-        let table = EntryTable::new();
+        let table = RowTable::new();
         let (mut one, mut other) = (RowCache::default(), RowCache::default());
         let wanted = 3 * BATCH + 1;
         let mut rows: Vec<u32> = (0..wanted)
@@ -144,15 +144,15 @@ mod tests {
         rows.sort_unstable();
         rows.dedup();
         assert_eq!(rows.len(), wanted as usize);
-        for &row in &rows {
-            table.give(&mut one, row);
+        for &index in &rows {
+            table.give(&mut one, index);
         }
         assert!(one.count < 2 * BATCH);
         let again: Vec<u32> = (0..BATCH)
             .map(|_| table.take(&mut other).expect("room").0)
             .collect();
         assert!(
-            again.iter().all(|row| rows.contains(row)),
+            again.iter().all(|index| rows.contains(index)),
             "spilled rows come first"
         );
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     #[cfg(miri)]
     fn a_full_table_says_so() {
-        let (table, mut cache) = (EntryTable::new(), RowCache::default());
+        let (table, mut cache) = (RowTable::new(), RowCache::default());
         for _ in 0..CHUNK_ROWS * CHUNKS_MAX {
             assert!(table.take(&mut cache).is_some());
         }

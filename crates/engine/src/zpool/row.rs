@@ -1,4 +1,4 @@
-//! Rows of the entry table: where an object lies, who owns it, and who is reading it.
+//! A row: where an object lies, and who is reading it.
 //!
 //! The word of a row:
 //!
@@ -46,22 +46,22 @@ const _: () = assert!(SPAN_SHIFT == 32);
 
 /// Where an object lies, and how long its payload is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub span: SpanId,
     pub object: u8,
     pub payload_bytes: u16,
 }
 
-impl Place {
+impl Location {
     const fn to_word(self) -> u64 {
         (self.span.raw() as u64) << SPAN_SHIFT
             | (self.object as u64) << OBJECT_SHIFT
             | (self.payload_bytes as u64) << LENGTH_SHIFT
     }
 
-    const fn of_word(word: u64) -> Option<Place> {
+    const fn of_word(word: u64) -> Option<Location> {
         match SpanId::from_raw((word >> SPAN_SHIFT) as u32) {
-            Some(span) => Some(Place {
+            Some(span) => Some(Location {
                 span,
                 object: (word >> OBJECT_SHIFT & ((1 << OBJECT_BITS) - 1)) as u8,
                 payload_bytes: (word >> LENGTH_SHIFT & ((1 << LENGTH_BITS) - 1)) as u16,
@@ -75,31 +75,30 @@ impl Place {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Retired {
     /// The caller alone knows the object now and gives its memory back.
-    Now(Place),
-    /// Readers are in; the last one to leave gets the place, too, from [`Entry::unpin`].
-    ByLastReader(Place),
+    Now(Location),
+    /// Readers are in; the last one to leave gets the place, too, from [`Row::unpin`].
+    ByLastReader(Location),
     /// There is no object here.
     NotLive,
 }
 
 /// A row. All bytes zero is a free row.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct Row {
     word: AtomicU64,
-    owner: AtomicU64,
 }
 
-// SAFETY: Zero is valid for both atomics, and neither is dropped.
-unsafe impl Zeroable for Entry {}
+// SAFETY: Zero is valid for the atomic, which is not dropped.
+unsafe impl Zeroable for Row {}
 
 /// The pool's whole bookkeeping per object outside spans.
-const _: () = assert!(size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<Row>() == 8);
 
-impl Entry {
-    /// Counts the caller in as a reader; the object neither moves nor goes until [`Entry::unpin`].
+impl Row {
+    /// Counts the caller in as a reader; the object neither moves nor goes until [`Row::unpin`].
     /// None if there is no live object.
     #[inline]
-    pub(super) fn pin(&self) -> Option<Place> {
+    pub(super) fn pin(&self) -> Option<Location> {
         let backoff = Backoff::new();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -118,23 +117,23 @@ impl Entry {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Place::of_word(word),
+                Ok(_) => return Location::of_word(word),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Ends a [`Entry::pin`]. If the object was freed meanwhile and this was its last reader, returns the place, and
+    /// Ends a [`Row::pin`]. If the object was freed meanwhile and this was its last reader, returns the place, and
     /// the caller must give it back.
     #[inline]
-    pub(super) fn unpin(&self) -> Option<Place> {
+    pub(super) fn unpin(&self) -> Option<Location> {
         // Release: the reads are over before anyone overwrites the object. Acquire: the last reader frees it and must
         // see that of all others.
         let before = self.word.fetch_sub(READER, Ordering::AcqRel);
         if before & DEAD != 0 && before & READERS_MASK == READER {
             // No one gets in past DEAD, so the word is this thread's alone.
             self.word.store(0, Ordering::Relaxed);
-            return Place::of_word(before);
+            return Location::of_word(before);
         }
         None
     }
@@ -163,15 +162,15 @@ impl Entry {
                 .word
                 .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => return Place::of_word(word).map_or(Retired::NotLive, retired),
+                Ok(_) => return Location::of_word(word).map_or(Retired::NotLive, retired),
                 Err(now) => word = now,
             }
         }
     }
 
     /// Takes the object for moving it; never waits. None if it has readers, is being stored or freed.
-    /// Ended by [`Entry::publish`], with the old place or the new one.
-    pub(super) fn try_lock(&self) -> Option<Place> {
+    /// Ended by [`Row::publish`], with the old place or the new one.
+    pub(super) fn try_lock(&self) -> Option<Location> {
         let word = self.word.load(Ordering::Relaxed);
         if word & (LIVE | DEAD | BUSY | READERS_MASK) != LIVE {
             return None;
@@ -180,25 +179,15 @@ impl Entry {
         self.word
             .compare_exchange(word, word | BUSY, Ordering::Acquire, Ordering::Relaxed)
             .ok()
-            .and_then(Place::of_word)
+            .and_then(Location::of_word)
     }
 
     /// Makes the object at `place` readable. The caller holds the row: it was taken off the free rows or locked.
     #[inline]
-    pub(super) fn publish(&self, place: Place) {
-        // Release: bytes, checksum and owner come before the word that leads to them.
-        self.word.store(place.to_word() | LIVE, Ordering::Release);
-    }
-
-    /// Sets the back pointer, before [`Entry::publish`].
-    #[inline]
-    pub(super) fn set_owner(&self, owner: u64) {
-        self.owner.store(owner, Ordering::Relaxed);
-    }
-
-    /// The back pointer; meaningful between `pin` and `unpin`.
-    pub(super) fn owner(&self) -> u64 {
-        self.owner.load(Ordering::Relaxed)
+    pub(super) fn publish(&self, location: Location) {
+        // Release: bytes and checksum come before the word that leads to them.
+        self.word
+            .store(location.to_word() | LIVE, Ordering::Release);
     }
 
     /// Link of the free list, for a row that is not live.
@@ -217,8 +206,8 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn place(span: u32, object: u8, payload_bytes: u16) -> Place {
-        Place {
+    fn location(span: u32, object: u8, payload_bytes: u16) -> Location {
+        Location {
             span: SpanId::from_raw(span).expect("not zero"),
             object,
             payload_bytes,
@@ -228,62 +217,65 @@ mod tests {
     #[test]
     fn extreme_places_survive_the_round_trip() {
         for at in [
-            place(1, 0, 0),
-            place(u32::MAX, 255, 4096),
-            place(1 << 31, 1, 1),
+            location(1, 0, 0),
+            location(u32::MAX, 255, 4096),
+            location(1 << 31, 1, 1),
         ] {
-            assert_eq!(Place::of_word(at.to_word() | LIVE | READERS_MASK), Some(at));
-            let entry = Entry::default();
-            entry.publish(at);
-            assert_eq!(entry.pin(), Some(at));
-            assert_eq!(entry.unpin(), None);
-            assert_eq!(entry.retire(), Retired::Now(at));
+            assert_eq!(
+                Location::of_word(at.to_word() | LIVE | READERS_MASK),
+                Some(at)
+            );
+            let row = Row::default();
+            row.publish(at);
+            assert_eq!(row.pin(), Some(at));
+            assert_eq!(row.unpin(), None);
+            assert_eq!(row.retire(), Retired::Now(at));
         }
     }
 
     #[test]
     fn a_row_that_is_not_live_gives_nothing() {
-        let entry = Entry::default();
-        entry.set_next_free(u32::MAX);
-        assert_eq!(entry.next_free(), u32::MAX);
-        assert_eq!(entry.pin(), None);
-        assert_eq!(entry.try_lock(), None);
-        assert_eq!(entry.retire(), Retired::NotLive);
+        let row = Row::default();
+        row.set_next_free(u32::MAX);
+        assert_eq!(row.next_free(), u32::MAX);
+        assert_eq!(row.pin(), None);
+        assert_eq!(row.try_lock(), None);
+        assert_eq!(row.retire(), Retired::NotLive);
     }
 
     #[test]
     fn the_last_reader_frees_what_was_freed_under_it() {
-        let (entry, at) = (Entry::default(), place(3, 4, 5));
-        entry.publish(at);
-        assert_eq!((entry.pin(), entry.pin()), (Some(at), Some(at)));
-        assert_eq!(entry.try_lock(), None, "readers keep the object in place");
-        assert_eq!(entry.retire(), Retired::ByLastReader(at));
-        assert_eq!(entry.retire(), Retired::NotLive);
-        assert_eq!(entry.pin(), None);
-        assert_eq!(entry.unpin(), None);
-        assert_eq!(entry.unpin(), Some(at));
-        assert_eq!(entry.next_free(), 0);
+        let (row, at) = (Row::default(), location(3, 4, 5));
+        row.publish(at);
+        assert_eq!((row.pin(), row.pin()), (Some(at), Some(at)));
+        assert_eq!(row.try_lock(), None, "readers keep the object in place");
+        assert_eq!(row.retire(), Retired::ByLastReader(at));
+        assert_eq!(row.retire(), Retired::NotLive);
+        assert_eq!(row.pin(), None);
+        assert_eq!(row.unpin(), None);
+        assert_eq!(row.unpin(), Some(at));
+        assert_eq!(row.next_free(), 0);
     }
 
     #[test]
     fn a_locked_object_is_published_at_its_new_place() {
-        let (entry, from, to) = (Entry::default(), place(1, 2, 3), place(4, 5, 3));
-        entry.publish(from);
-        assert_eq!(entry.try_lock(), Some(from));
-        assert_eq!(entry.try_lock(), None);
-        entry.publish(to);
-        assert_eq!(entry.pin(), Some(to));
+        let (row, from, to) = (Row::default(), location(1, 2, 3), location(4, 5, 3));
+        row.publish(from);
+        assert_eq!(row.try_lock(), Some(from));
+        assert_eq!(row.try_lock(), None);
+        row.publish(to);
+        assert_eq!(row.pin(), Some(to));
     }
 
     /// While compaction copies an object, readers and freers wait and then get the new place, never the old one.
     #[test]
     fn whoever_comes_during_a_move_waits_for_the_new_place() {
-        let (from, to) = (place(1, 2, 3), place(4, 5, 3));
-        let (read, freed) = (Entry::default(), Entry::default());
+        let (from, to) = (location(1, 2, 3), location(4, 5, 3));
+        let (read, freed) = (Row::default(), Row::default());
         let passed = AtomicU64::new(0);
-        for entry in [&read, &freed] {
-            entry.publish(from);
-            assert_eq!(entry.try_lock(), Some(from));
+        for row in [&read, &freed] {
+            row.publish(from);
+            assert_eq!(row.try_lock(), Some(from));
         }
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
