@@ -274,7 +274,13 @@ impl Engine {
         [&self.virtual_area].into_iter().chain(physical)
     }
 
-    /// The same without those that are about to go: nothing is to be moved there any more.
+    /// The virtual area and the physical ones.
+    pub(crate) fn all_areas(&self) -> impl Iterator<Item = &Area> {
+        let physical = self.areas.all().map(|(_, physical)| &physical.area);
+        [&self.virtual_area].into_iter().chain(physical)
+    }
+
+    /// The same as `mapped_areas` without those that are about to go: nothing is to be moved there any more.
     pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
         let staying = self
             .areas

@@ -21,6 +21,7 @@ mod placement;
 pub(crate) mod testing;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod validity;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -362,7 +362,7 @@ impl Areas {
     }
 
     /// All areas, by their numbers.
-    fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
         let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
         ids.filter_map(|id| Some((id, self.get(id)?)))
     }

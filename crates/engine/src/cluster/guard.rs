@@ -128,6 +128,7 @@ impl<'a> ClusterGuard<'a> {
         #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
         let runs = (SLOTS_PER_CLUSTER / order.slots()) as u16;
         self.state.runs = if order.is_slot() { 0 } else { runs };
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
     }
 
     /// Is the run of the cluster's order around `slot` free, apart from the slot itself? Looks at neighbours first, so
@@ -155,6 +156,7 @@ impl<'a> ClusterGuard<'a> {
         }
         self.state.runs -= 1;
         self.set_cursor(first + slots);
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
         Some(first)
     }
 
@@ -196,6 +198,7 @@ impl<'a> ClusterGuard<'a> {
         }
         self.put_word(slot, word);
         self.set_cursor(slot + 1);
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
         Some(slot)
     }
 
@@ -213,6 +216,7 @@ impl<'a> ClusterGuard<'a> {
         if !self.order().is_slot() && self.is_alone_in_run(slot) {
             self.state.runs += 1;
         }
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
     }
 
     /// Gives the memory of an empty cluster's tables back.

@@ -104,4 +104,52 @@ impl Lists {
         cluster.prev.store(NO_CLUSTER, Ordering::Relaxed);
         cluster.next.store(NO_CLUSTER, Ordering::Relaxed);
     }
+
+    /// Every list leads from its head to its tail and back, over clusters of its place and order and no others. Returns
+    /// how many clusters are on lists.
+    pub(crate) fn is_valid(&self, directory: &Directory) -> Result<usize, String> {
+        let of_orders = |place: Place, lists: &[Ends; Order::COUNT]| {
+            let lists: Vec<_> = Order::all().zip(*lists).collect();
+            lists
+                .into_iter()
+                .map(move |(order, ends)| (place, Some(order), ends))
+        };
+        let of_none = [
+            (Place::Free, None, self.free),
+            (Place::Discard, None, self.discard),
+        ];
+        let all = of_none
+            .into_iter()
+            .chain(of_orders(Place::Nonfull, &self.nonfull))
+            .chain(of_orders(Place::Frag, &self.frag));
+        let mut listed = 0;
+        for (place, order, ends) in all {
+            let (mut before, mut id) = (NO_CLUSTER, ends.head);
+            while id != NO_CLUSTER {
+                let wrong =
+                    |what: &str| Err(format!("cluster {id} on {place:?}, {order:?}: {what}"));
+                let Some(cluster) = directory.linked(id) else {
+                    return wrong("it never was");
+                };
+                if id >= self.end || cluster.place() != place {
+                    return wrong("it is of another place");
+                }
+                if order.is_some_and(|order| cluster.order() != order) {
+                    return wrong("it is of another order");
+                }
+                if cluster.prev.load(Ordering::Relaxed) != before {
+                    return wrong("it does not lead back");
+                }
+                listed += 1;
+                if listed > self.end as usize {
+                    return wrong("the lists go in a circle");
+                }
+                (before, id) = (id, Lists::after(cluster));
+            }
+            if ends.tail != before {
+                return Err(format!("the tail of {place:?}, {order:?} is {}", ends.tail));
+            }
+        }
+        Ok(listed)
+    }
 }

@@ -17,6 +17,7 @@ mod record;
 mod slot_groups;
 mod tables;
 mod transition;
+mod validity;
 
 pub use count::DupError;
 pub(crate) use directory::Directory;

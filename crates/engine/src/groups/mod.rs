@@ -19,6 +19,7 @@ mod group;
 mod name;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod validity;
 
 use std::collections::BTreeMap;
 
@@ -275,6 +276,7 @@ impl Groups {
         tree.lives = life;
         group.begin(life, parent, limits);
         tree.numbers.insert(name.clone(), index);
+        debug_assert_eq!(tree.is_valid(), Ok(()));
         Ok(GroupId { index, life })
     }
 
@@ -325,6 +327,7 @@ impl Groups {
         }
         tree.numbers.remove(&name);
         tree.vacant.push(id.index);
+        debug_assert_eq!(tree.is_valid(), Ok(()));
         Ok(())
     }
 

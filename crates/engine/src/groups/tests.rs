@@ -17,7 +17,9 @@ fn limits(swap_max_bytes: u64) -> GroupLimits {
 
 /// Removes a group that has no slots.
 fn remove(groups: &Groups, id: GroupId) -> Result<(), GroupError> {
-    groups.remove(id, |_| 0)
+    let removed = groups.remove(id, |_| 0);
+    assert_eq!(groups.is_valid(), Ok(()));
+    removed
 }
 
 fn add(groups: &Groups, text: &str, swap_max_bytes: u64) -> GroupId {
@@ -133,7 +135,7 @@ fn who_takes_a_slot_keeps_a_group_that_is_about_to_go() {
     group.begin_end(id.life);
     assert!(group.end(id.life));
     assert_eq!(groups.index_for_slot(id), None);
-    assert_eq!(remove(&groups, id), Err(GroupError::Gone));
+    assert_eq!(groups.remove(id, |_| 0), Err(GroupError::Gone));
 }
 
 #[test]
@@ -199,6 +201,7 @@ fn threads_charge_and_uncharge_and_are_never_above_a_limit() {
         // One who holds all may be stopped for as long as the others run; what there is was taken many times over.
         assert!(got.sum::<u64>() > STEPS * PAGE, "hardly anything was taken");
     });
+    assert_eq!(groups.is_valid(), Ok(()));
     assert_eq!(charged(&groups), [0; 3], "nothing is lost");
     assert!(
         groups

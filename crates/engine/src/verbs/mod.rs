@@ -23,5 +23,6 @@ pub(crate) mod swap_out;
 mod tests;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod transition_tests;
+mod validity;
 pub(crate) mod write_back;
 pub(crate) mod write_out;

@@ -259,3 +259,24 @@ fn entries_of_clusters_that_never_were_are_harmless() {
         assert_eq!(written, Err(WriteOutError::NotCached));
     }
 }
+
+#[test]
+fn what_does_not_agree_is_found() {
+    let (engine, _) = engine(2, 1 << 20);
+    let (entry, other) = (out(&engine, |_| 3), out(&engine, |_| 5));
+    let written = engine.write_out(entry, &mut engine.scratch());
+    assert!(matches!(written, Ok(Written::Compressed { .. })));
+    assert_eq!(engine.is_valid(), Ok(()));
+    let change_used = |by: i16| {
+        let (mut cluster, _) = engine.lock(entry).expect("in use");
+        cluster.state.used = cluster.state.used.checked_add_signed(by).expect("small");
+    };
+    change_used(1);
+    assert!(engine.is_valid().unwrap_err().contains("used is 2"));
+    change_used(-1);
+    let lost = engine.pool.store(b"nobody's").expect("room");
+    assert!(engine.is_valid().unwrap_err().contains("2 payloads"));
+    engine.pool.free(lost);
+    engine.put(other);
+    assert_eq!(engine.is_valid(), Ok(()));
+}

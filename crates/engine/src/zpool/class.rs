@@ -53,6 +53,7 @@ impl ClassState {
         self.live += 1;
         // Under the lock, so that compaction finds the right row for every taken object.
         set_row(span, object, class, index);
+        debug_assert_eq!(self.are_counters_valid(class), Ok(()));
         Some(Object { span: id, object })
     }
 
@@ -78,6 +79,7 @@ impl ClassState {
         }
         self.lists.remove(taken.span, span, spans);
         self.spans -= 1;
+        debug_assert_eq!(self.are_counters_valid(class), Ok(()));
         true
     }
 

@@ -27,6 +27,7 @@ mod stress;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod validity;
 mod whole;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::Backoff;
 
 use super::chunks::Zeroable;
-use super::sizes::SPAN_OBJECTS_MAX;
+use super::sizes::{SPAN_OBJECTS_MAX, class_of};
 use super::span::SpanId;
 use crate::base::pages::PAGE_BYTES;
 
@@ -53,6 +53,11 @@ pub(super) struct Location {
 }
 
 impl Location {
+    /// Does it have a page of its own?
+    pub(super) fn is_whole(self) -> bool {
+        class_of(usize::from(self.payload_bytes)).is_none()
+    }
+
     const fn to_word(self) -> u64 {
         (self.span.raw() as u64) << SPAN_SHIFT
             | (self.object as u64) << OBJECT_SHIFT
@@ -188,6 +193,12 @@ impl Row {
         // Release: bytes and checksum come before the word that leads to them.
         self.word
             .store(location.to_word() | LIVE, Ordering::Release);
+    }
+
+    /// Where the object lies, if the row has one that nobody frees. A look without a pin.
+    pub(super) fn location(&self) -> Option<Location> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word & (LIVE | DEAD) == LIVE).then(|| Location::of_word(word))?
     }
 
     /// Link of the free list, for a row that is not live.

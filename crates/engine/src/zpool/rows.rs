@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::chunks::Chunks;
-use super::row::Row;
+use super::row::{Location, Row};
 
 /// Rows per chunk: 64 KiB.
 const CHUNK_ROWS: usize = if cfg!(miri) { 64 } else { 8192 };
@@ -64,6 +64,16 @@ impl RowTable {
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&Row> {
         self.rows.get(index)
+    }
+
+    /// The rows that have an object, by their numbers.
+    pub(super) fn live(&self) -> impl Iterator<Item = (u32, Location)> {
+        let end = self
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .fresh;
+        (0..end).filter_map(|index| Some((index, self.get(index)?.location()?)))
     }
 
     pub(super) fn bytes(&self) -> usize {

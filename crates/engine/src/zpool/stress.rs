@@ -83,6 +83,7 @@ fn bug_36_threads_store_read_and_free_beside_compaction() {
             .collect();
         assert!(results.iter().all(Result::is_ok), "a worker failed");
     });
+    assert_eq!(pool.is_valid(), Ok(()));
     let stats = pool.stats();
     assert_eq!(
         (stats.objects, stats.payload_bytes, stats.stale_frees),

@@ -191,6 +191,7 @@ fn compaction_moves_objects_and_returns_pages() {
         }
         seed % 4 == 0
     });
+    assert_eq!(pool.is_valid(), Ok(()));
     let (before, gain) = (pages.pages_out(), pool.stats().compactable_pages);
     assert!(gain > before / 2, "{gain} of {before}");
     let class = CLASSES[class_of(1400).expect("packed")];
@@ -205,6 +206,7 @@ fn compaction_moves_objects_and_returns_pages() {
     assert_eq!(first + rest, gain, "all that can be given back is");
     assert_eq!(pool.stats().compactable_pages, 0);
     assert_eq!(pool.stats().compacted_pages, gain as u64);
+    assert_eq!(pool.is_valid(), Ok(()));
     for &(handle, seed) in &stored {
         assert_stored(&pool, handle, seed, 1400);
     }
@@ -420,6 +422,7 @@ impl Model {
                 self.pool.set_limit(self.limit_bytes);
             }
         }
+        assert_eq!(self.pool.is_valid(), Ok(()));
         let now = self.used_bytes();
         assert!(
             now <= self.limit_bytes.max(used),
