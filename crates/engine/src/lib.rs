@@ -12,7 +12,9 @@
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
 //! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), tree of
-//! groups, cluster, the area's lists; and after releasing the cluster, the pool's locks.
+//! groups, hand of writing back, order of areas, hand of demotion, cluster, then what is innermost: queue of clean
+//! frames, storage, the area's lists; and with none of these held, the pool's locks. Debug builds check it
+//! (`base/lock_order.rs`).
 
 // The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
 
@@ -38,9 +40,9 @@ mod area;
 mod areas;
 // Figures of all that.
 mod stats;
-// The engine: what it consists of, and what takes no other part of it.
+// The engine: what it is made of, and what concerns areas, groups and counts alone.
 mod engine;
-// What an engine does with pages.
+// What an engine does with pages: out, in, on to other places, and away.
 mod verbs;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

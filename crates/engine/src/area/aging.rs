@@ -16,6 +16,7 @@
 use crossbeam_utils::CachePadded;
 
 use super::Area;
+use crate::base::lock_order;
 use crate::base::sync::{AtomicU32, Lock, Ordering};
 use crate::cluster::{Cluster, Place};
 use crate::groups::GroupIndex;
@@ -53,7 +54,7 @@ pub(crate) struct Cold {
 pub(crate) struct Aging {
     /// Read by every store and read of the pool, written now and then. Its lowest 8 bits count.
     youngest: CachePadded<AtomicU32>,
-    hand: Lock<AgingHand>,
+    hand: Lock<AgingHand, { lock_order::AGING }>,
 }
 
 #[derive(Debug)]

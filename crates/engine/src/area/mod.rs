@@ -29,6 +29,7 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
 
+use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, PageSource};
 use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 use crate::cluster::{
@@ -85,7 +86,7 @@ pub(crate) struct Area {
     /// or `Place::Stolen` is always some CPU's.
     currents: Box<[CachePadded<Currents>]>,
     /// After any cluster's lock, before nothing.
-    pub(crate) lists: Lock<Lists>,
+    pub(crate) lists: Lock<Lists, { lock_order::LISTS }>,
     /// Emptied clusters wait until their storage was told.
     discards: AtomicBool,
     /// Some slot was once named by a page table: a hint for whoever goes through all such slots.

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::area::{Area, AreaStats, OfGroup};
+use crate::base::lock_order;
 use crate::base::pages::{Page, PageSource};
 use crate::base::storage::{ReadRun, StorageError};
 use crate::base::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
@@ -80,7 +81,7 @@ pub(crate) struct Areas {
     /// By number, the first area that had it.
     areas: [OncePtr<Physical>; AREAS_MAX],
     /// Highest priority first; among equals the one whose turn it is.
-    order: Lock<Vec<AreaId>>,
+    order: Lock<Vec<AreaId>, { lock_order::AREAS }>,
     /// Number of the area from which each CPU takes runs of each order.
     currents: Box<[CachePadded<[AtomicU32; Order::COUNT]>]>,
     pages: Arc<dyn PageSource>,

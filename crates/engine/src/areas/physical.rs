@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use super::AreaFigures;
 use super::new_area::NewArea;
 use crate::area::{Area, ClockHand};
+use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, Page};
 use crate::base::storage::{ReadRun, Storage, StorageError};
 use crate::base::sync::{AtomicU64, Lock, OncePtr, Ordering};
@@ -21,7 +22,7 @@ pub(crate) struct Physical {
     pub(crate) area: Area,
     /// None once the area is swapped off. A request keeps a reference of its own, so the storage is closed when the
     /// last one is done.
-    storage: Lock<Option<Arc<dyn Storage>>>,
+    storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
     pub(crate) priority: i16,
     pub(super) usable: u64,
     /// Slots in use. Clusters know it too, and adding them up for each batch of pages that is written would take long.
@@ -29,13 +30,13 @@ pub(crate) struct Physical {
     /// The last write failed: no page is given to it until one has left it.
     failing: AtomicBool,
     /// Why, for people.
-    last_error: Lock<Option<StorageError>>,
+    last_error: Lock<Option<StorageError>, { lock_order::LAST_ERROR }>,
     /// It is being swapped off. Changed by who does that; taken under the lock of the order.
     is_closing: AtomicBool,
     /// It was swapped off: its number can be used again.
     is_gone: AtomicBool,
     /// Where demotion goes on (`verbs/demote.rs`). Before the lock of a cluster.
-    pub(crate) hand: Lock<ClockHand>,
+    pub(crate) hand: Lock<ClockHand, { lock_order::DEMOTION }>,
     /// The area that got its number next.
     pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,

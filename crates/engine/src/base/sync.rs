@@ -8,6 +8,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
+use super::lock_order::{Held, must_come_next};
+
 #[cfg(loom)]
 use loom::sync as primitive;
 #[cfg(shuttle)]
@@ -17,31 +19,43 @@ use std::sync as primitive;
 
 pub(crate) use primitive::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A mutex that ignores poisoning.
+/// A mutex that ignores poisoning, of a row of the lock order.
 #[derive(Debug)]
-pub(crate) struct Lock<T>(primitive::Mutex<T>);
+pub(crate) struct Lock<T, const ROW: u8>(primitive::Mutex<T>);
 
 /// The held state of a [`Lock`].
 #[derive(Debug)]
-pub(crate) struct LockGuard<'a, T>(primitive::MutexGuard<'a, T>);
+pub(crate) struct LockGuard<'a, T> {
+    guard: primitive::MutexGuard<'a, T>,
+    _held: Held,
+}
 
-impl<T> Lock<T> {
+impl<T, const ROW: u8> Lock<T, ROW> {
     pub(crate) fn new(value: T) -> Self {
         Lock(primitive::Mutex::new(value))
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        LockGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        must_come_next(ROW);
+        Self::held(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[inline]
+    fn held(guard: primitive::MutexGuard<'_, T>) -> LockGuard<'_, T> {
+        LockGuard {
+            guard,
+            _held: Held::take(ROW),
+        }
     }
 
     /// Takes the lock if nobody holds it; the only way allowed against the lock order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         match self.0.try_lock() {
-            Ok(guard) => Some(LockGuard(guard)),
+            Ok(guard) => Some(Self::held(guard)),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                Some(LockGuard(poisoned.into_inner()))
+                Some(Self::held(poisoned.into_inner()))
             }
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
@@ -52,14 +66,14 @@ impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        &self.0
+        &self.guard
     }
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
+        &mut self.guard
     }
 }
 

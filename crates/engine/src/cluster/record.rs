@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU16 as UnmodelledU16;
 use super::place::Place;
 use super::slot_groups::SlotGroups;
 use super::tables::{ExtendTable, Table, memory};
+use crate::base::lock_order;
 use crate::base::pages::PageSource;
 use crate::base::sync::{AtomicPtr, AtomicU16, AtomicU32, Lock, Ordering};
 use crate::words::backing_word::BackingWord;
@@ -39,7 +40,7 @@ const _: () = assert!(SLOTS_PER_CLUSTER <= u16::MAX as usize);
 pub(crate) struct Cluster {
     /// Guards [`ClusterState`], all writes to slot words, and those to backing words where `transition.rs` says so.
     /// Does not guard the neighbours below, which belong to the area's lists.
-    pub(super) state: Lock<ClusterState>,
+    pub(super) state: Lock<ClusterState, { lock_order::CLUSTER }>,
     /// The swap table. Set once, under the lists' lock.
     pub(super) words: AtomicPtr<Table>,
     /// The backing table. A virtual cluster has it from the start, set before `words`; a physical one gets it with the

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use crate::base::lock_order;
 use crate::base::sync::Lock;
 use crate::words::entry::Entry;
 
@@ -13,7 +14,7 @@ pub(crate) const FRAMES_PART: usize = 4;
 /// Pages that were read ahead, oldest first. A hint: some of them may have lost their frame, or be other pages by now.
 #[derive(Debug)]
 pub(crate) struct CleanFrames {
-    queue: Lock<VecDeque<Entry>>,
+    queue: Lock<VecDeque<Entry>, { lock_order::CLEAN_FRAMES }>,
     /// How many pages there may be.
     pub(crate) most: usize,
 }

@@ -23,6 +23,7 @@ mod validity;
 
 use std::collections::BTreeMap;
 
+use crate::base::lock_order;
 use crate::base::pages::PAGE_BYTES;
 use crate::base::sync::{Lock, LockGuard, OncePtr, try_boxed_array};
 
@@ -163,7 +164,7 @@ type Leaf = [OncePtr<Group>; LEAF_LEN];
 #[derive(Debug)]
 pub(crate) struct Groups {
     records: [OncePtr<Leaf>; LEAF_LEN],
-    tree: Lock<Tree>,
+    tree: Lock<Tree, { lock_order::GROUPS }>,
 }
 
 impl Groups {

@@ -30,7 +30,7 @@ mod tests;
 mod validity;
 mod whole;
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use tests::damage;
 
 pub use handle::Handle;

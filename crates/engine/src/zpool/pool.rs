@@ -13,6 +13,7 @@ use super::rows::RowTable;
 use super::sizes::{CLASS_COUNT, CLASSES};
 use super::span::SpanTable;
 use super::whole::WholePages;
+use crate::base::lock_order::must_hold_nothing;
 use crate::base::pages::{PAGE_BYTES, PageSource};
 
 /// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
@@ -227,6 +228,7 @@ impl Pool {
 /// together.
 #[inline]
 pub(super) fn lock(state: &Mutex<ClassState>) -> MutexGuard<'_, ClassState> {
+    must_hold_nothing("the pool");
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::chunks::{Chunks, Zeroable};
 use super::rows::RowCache;
 use super::span::SpanId;
+use crate::base::lock_order::must_hold_nothing;
 
 /// Pages per chunk: 64 KiB of rows.
 const CHUNK_PAGES: usize = if cfg!(miri) { 16 } else { 4096 };
@@ -89,6 +90,7 @@ impl WholePages {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, WholeState> {
+        must_hold_nothing("the pool");
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
