@@ -15,7 +15,7 @@ use vswap_engine::zpool::{Handle, Pool};
 
 #[path = "../src/zpool/testing.rs"]
 mod testing;
-use testing::{Kind, page_bytes, seeded};
+use testing::{Content, page_bytes, seeded};
 
 const PAGES_DEFAULT: usize = 20_000;
 
@@ -124,14 +124,14 @@ fn fill(
             let page = &samples[at % samples.len()];
             let packed = compress.time(|| codec.compress(page, &mut scratch));
             let payload = packed.unwrap_or(&page.0);
-            let stored = store.time(|| pool.store(at as u64, payload));
+            let stored = store.time(|| pool.store(payload));
             handles.push(stored.expect("no limit"));
         }
     }
     handles
 }
 
-fn measure(kind: Kind, codec: Codec, pages: usize, clock: Duration) {
+fn measure(kind: Content, codec: Codec, pages: usize, clock: Duration) {
     let samples: Vec<Page> = (0..SAMPLES)
         .map(|seed| Page(*page_bytes(kind, seed)))
         .collect();
@@ -176,9 +176,7 @@ fn measure(kind: Kind, codec: Codec, pages: usize, clock: Duration) {
         .unwrap_or(&samples[0].0)
         .to_vec();
     for at in 0..pages {
-        let handle = store_near
-            .time(|| pool.store(0, &sample))
-            .expect("no limit");
+        let handle = store_near.time(|| pool.store(&sample)).expect("no limit");
         free_near.time(|| pool.free(handle));
         near.time(|| pool.with(handles[at % NEAR], <[u8]>::len).expect("stored"));
     }
@@ -214,7 +212,12 @@ fn main() {
     println!(
         "content codec  payload  compress store near/far  load near/far decompress free near/far spare % table B/obj"
     );
-    for kind in [Kind::Heap, Kind::Text, Kind::Sparse, Kind::Random] {
+    for kind in [
+        Content::Heap,
+        Content::Text,
+        Content::Sparse,
+        Content::Random,
+    ] {
         for codec in [Codec::Lz4, Codec::Zstd] {
             measure(kind, codec, pages, clock);
         }

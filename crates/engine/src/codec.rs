@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::pages::{PAGE_BYTES, Page};
+use crate::base::pages::{PAGE_BYTES, Page};
 use crate::zpool::PACKED_BYTES_MAX;
 
 /// How pages are compressed.
@@ -135,7 +135,7 @@ mod backend {
     use zstd_safe::{CCtx, CParameter, DCtx};
 
     use super::Codec;
-    use crate::pages::{PAGE_BYTES, Page};
+    use crate::base::pages::{PAGE_BYTES, Page};
 
     /// lz4's speed knob; 1 is its default. On pages of an interpreter's heap 4 is 3 % faster for 1 % more bytes, on
     /// text 5 % faster for 7 % more: not worth it.
@@ -284,7 +284,7 @@ mod backend {
     //! A codec in Rust alone stands in for both: the interpreter cannot run C.
 
     use super::Codec;
-    use crate::pages::Page;
+    use crate::base::pages::Page;
 
     pub(super) struct Contexts;
 
@@ -318,7 +318,7 @@ mod backend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zpool::testing::{Kind, page_bytes, seeded};
+    use crate::zpool::testing::{Content, page_bytes, seeded};
 
     const PAGES: u64 = if cfg!(miri) { 2 } else { 64 };
 
@@ -326,14 +326,19 @@ mod tests {
     fn every_page_comes_back_as_it_was() {
         for codec in [Codec::Lz4, Codec::Zstd, Codec::None] {
             let mut scratch = codec.scratch();
-            for kind in [Kind::Heap, Kind::Text, Kind::Random, Kind::Sparse] {
+            for kind in [
+                Content::Heap,
+                Content::Text,
+                Content::Random,
+                Content::Sparse,
+            ] {
                 for seed in 0..PAGES {
                     let page = Page(*page_bytes(kind, seed));
                     let payload = match codec.compress(&page, &mut scratch) {
                         Ok(packed) => packed.to_vec(),
                         Err(Incompressible) => page.0.to_vec(),
                     };
-                    if kind != Kind::Random && codec != Codec::None {
+                    if kind != Content::Random && codec != Codec::None {
                         assert!(
                             payload.len() <= PACKED_BYTES_MAX,
                             "{codec:?} {kind:?} {seed}"
@@ -352,7 +357,7 @@ mod tests {
     #[test]
     fn random_pages_are_incompressible() {
         for codec in [Codec::Lz4, Codec::Zstd, Codec::None] {
-            let page = Page(*page_bytes(Kind::Random, 7));
+            let page = Page(*page_bytes(Content::Random, 7));
             assert_eq!(
                 codec.compress(&page, &mut codec.scratch()),
                 Err(Incompressible)
@@ -364,7 +369,7 @@ mod tests {
     fn damaged_payloads_never_give_a_page_of_another_length() {
         for codec in [Codec::Lz4, Codec::Zstd] {
             let mut scratch = codec.scratch();
-            let page = Page(*page_bytes(Kind::Text, 3));
+            let page = Page(*page_bytes(Content::Text, 3));
             let good = codec
                 .compress(&page, &mut scratch)
                 .expect("text compresses")

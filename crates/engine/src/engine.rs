@@ -1,4 +1,5 @@
-//! The engine's face: swap pages out, write them out, bring them back, share and free them.
+//! The engine: what it is made of, and what concerns areas, groups and counts alone. What it does with pages is in
+//! `verbs`.
 //!
 //! Every operation may be called from any thread at any time. Operations on one entry meet at its cluster's lock,
 //! except [`Engine::lookup`] and [`Engine::swap_in`], which take none. Nothing is held across compression but the
@@ -7,21 +8,18 @@
 
 use std::sync::Arc;
 
-use crate::area::Area;
+use crate::area::{Aging, Area};
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
-use crate::cluster::{Cluster, ClusterGuard};
+use crate::base::pages::{PAGE_BYTES, Page, PageSource};
+use crate::base::sync::ModelPoint;
+use crate::cluster::{Cluster, ClusterGuard, DupError};
 use crate::codec::{Codec, Scratch};
-use crate::count::DupError;
-use crate::entry::{AreaId, Entry};
-use crate::frame::{FRAMES_MAX, FrameMut, Frames};
+use crate::frames::{CleanFrames, FRAMES_MAX, Frames};
 use crate::groups::{
-    GroupCharges, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, Groups, slots_of_group,
+    GroupCharges, GroupError, GroupFigures, GroupId, GroupIndex, GroupLimits, GroupName, Groups,
 };
-use crate::pages::{PAGE_BYTES, Page, PageSource};
-use crate::read_ahead::ReadAhead;
 use crate::stats::Stats;
-use crate::sync::ModelPoint;
-use crate::write_back::Aging;
+use crate::words::entry::{AreaId, Entry};
 use crate::zpool::{Pool, PoolFill};
 
 /// What an engine is made with.
@@ -67,11 +65,11 @@ pub enum ConfigError {
 #[derive(Debug)]
 pub struct Engine {
     /// The virtual area.
-    pub(crate) space: Area,
+    pub(crate) virtual_area: Area,
     /// The physical ones.
     pub(crate) areas: Areas,
     pub(crate) frames: Frames,
-    pub(crate) read_ahead: ReadAhead,
+    pub(crate) clean: CleanFrames,
     pub(crate) pool: Pool,
     /// Whose the pages are.
     pub(crate) groups: Groups,
@@ -99,10 +97,10 @@ impl Engine {
         }
         let no_memory = ConfigError::NoMemory { frames };
         Ok(Engine {
-            space: Area::virtual_area(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
+            virtual_area: Area::virtual_area(config.cpus, Arc::clone(&pages)).ok_or(no_memory)?,
             areas: Areas::new(config.cpus, Arc::clone(&pages)),
             frames: Frames::new(frames, Arc::clone(&pages)).ok_or(no_memory)?,
-            read_ahead: ReadAhead::new(frames),
+            clean: CleanFrames::new(frames),
             pool: Pool::new(pages, config.pool_limit_bytes).with_checksums(config.checksums),
             groups: Groups::new(),
             aging: Aging::new(),
@@ -187,7 +185,7 @@ impl Engine {
     /// # Errors
     /// [`GroupError`]; nothing has changed.
     pub fn remove_group(&self, id: GroupId) -> Result<(), GroupError> {
-        self.groups.remove(id, self.mapped_areas())
+        self.groups.remove(id, |group| self.slots_of_group(group))
     }
 
     /// Figures of all groups but the root, by their names. The root's are [`Stats::physical`] and
@@ -207,19 +205,13 @@ impl Engine {
     /// for a moment.
     #[must_use]
     pub fn group_slots(&self, id: GroupId) -> u64 {
-        slots_of_group(self.mapped_areas(), id.index())
+        self.slots_of_group(id.index())
     }
 
     /// May another page of the group go to an area, as far as its limits are concerned? A hint.
     #[must_use]
     pub fn has_swap_room(&self, group: GroupId) -> bool {
         self.groups.has_swap_room(group)
-    }
-
-    /// An exclusive free frame to fill; `None` when all are in use: write some out. Pages that were read ahead give
-    /// theirs up.
-    pub fn frame(&self) -> Option<FrameMut<'_>> {
-        self.frames.pop().or_else(|| self.frame_of_clean())
     }
 
     /// Adds a reference: a fork shares the entry. Counts above 14 take room in the cluster's extend table.
@@ -245,7 +237,7 @@ impl Engine {
         if entry.is_direct() {
             return self.locate_direct(entry);
         }
-        self.space.locate_own(entry)
+        self.virtual_area.locate_own(entry)
     }
 
     #[cold]
@@ -267,24 +259,35 @@ impl Engine {
         if entry.is_direct() {
             self.areas.release_mapped(cluster, entry);
         } else {
-            self.space.release_slot(cluster, entry);
+            self.virtual_area.release_slot(cluster, entry);
         }
+    }
+
+    fn slots_of_group(&self, group: GroupIndex) -> u64 {
+        let of_each = self.mapped_areas().map(|area| area.slots_of_group(group));
+        of_each.sum()
     }
 
     /// The areas in which there are slots that page tables name.
     fn mapped_areas(&self) -> impl Iterator<Item = &Area> {
         let physical = self.areas.mapped().map(|physical| &physical.area);
-        [&self.space].into_iter().chain(physical)
+        [&self.virtual_area].into_iter().chain(physical)
     }
 
-    /// The same without those that are about to go: nothing is to be moved there any more.
+    /// The virtual area and the physical ones.
+    pub(crate) fn all_areas(&self) -> impl Iterator<Item = &Area> {
+        let physical = self.areas.all().map(|(_, physical)| &physical.area);
+        [&self.virtual_area].into_iter().chain(physical)
+    }
+
+    /// The same as `mapped_areas` without those that are about to go: nothing is to be moved there any more.
     pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
         let staying = self
             .areas
             .mapped()
             .filter(|physical| !physical.is_closing());
         let physical = staying.map(|physical| &physical.area);
-        [&self.space].into_iter().chain(physical)
+        [&self.virtual_area].into_iter().chain(physical)
     }
 
     /// The exact count of references; 0 for a free entry. Takes the cluster's lock.
@@ -310,263 +313,8 @@ impl Engine {
     /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::gather(&self.space, &self.areas, &self.frames, &self.pool);
+        let mut stats = Stats::gather(&self.virtual_area, &self.areas, &self.frames, &self.pool);
         stats.table_bytes += self.groups.table_bytes() as u64;
         stats
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::directory::CLUSTERS_MAX;
-    use crate::pages::HeapPages;
-    use crate::shadow::Shadow;
-    use crate::swap_in::{Lookup, SwapIn, SwapInError};
-    use crate::transition::Pin;
-    use crate::write_out::{Destination, WriteOutError, Written};
-
-    const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
-
-    fn engine(frames: usize, pool_limit_bytes: u64) -> (Engine, Arc<HeapPages>) {
-        let pages = Arc::new(HeapPages::new());
-        let config = Config {
-            frames,
-            cpus: 2,
-            codec: Codec::Lz4,
-            pool_limit_bytes,
-            checksums: true,
-        };
-        let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
-        (engine, pages)
-    }
-
-    fn low(at: usize) -> u8 {
-        at.to_le_bytes()[0]
-    }
-
-    fn out(engine: &Engine, fill: impl Fn(usize) -> u8) -> Entry {
-        let mut frame = engine.frame().expect("a free frame");
-        for (at, byte) in frame.0.iter_mut().enumerate() {
-            *byte = fill(at);
-        }
-        engine
-            .swap_out(0, frame, AGE, GroupId::ROOT)
-            .expect("a slot")
-    }
-
-    fn back(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>), SwapInError> {
-        let mut page = Box::new(Page([0xee; PAGE_BYTES]));
-        let from = engine.swap_in(entry, &mut page, &mut engine.scratch())?;
-        Ok((from, page))
-    }
-
-    #[test]
-    fn configurations_out_of_range_are_refused() {
-        let config = Config {
-            frames: 0,
-            cpus: 1,
-            codec: Codec::Lz4,
-            pool_limit_bytes: 0,
-            checksums: false,
-        };
-        let make = |config: &Config| Engine::new(config, Arc::new(HeapPages::new())).unwrap_err();
-        assert_eq!(make(&config), ConfigError::Frames { frames: 0 });
-        let config = Config {
-            frames: 1,
-            cpus: 0,
-            ..config
-        };
-        assert_eq!(make(&config), ConfigError::Cpus);
-    }
-
-    #[test]
-    fn a_page_is_cached_then_stored_then_gone() {
-        let (engine, pages) = engine(1, 1 << 20);
-        let entry = out(&engine, |at| low(at / 100));
-        assert_eq!(engine.count(entry), 1);
-        assert_eq!(engine.shadow(entry), Some(AGE));
-        assert!(engine.frame().is_none());
-        assert_eq!(back(&engine, entry).expect("cached").0, SwapIn::Cached);
-        let written = engine
-            .write_out(entry, &mut engine.scratch())
-            .expect("room");
-        assert!(
-            matches!(written, Written::Compressed { bytes } if bytes < 1000),
-            "{written:?}"
-        );
-        assert_eq!(
-            engine.write_out(entry, &mut engine.scratch()),
-            Err(WriteOutError::NotCached)
-        );
-        assert!(engine.frame().is_some(), "the frame is free again");
-        let (from, page) = back(&engine, entry).expect("stored");
-        assert_eq!(from, SwapIn::Compressed);
-        assert!(
-            page.0
-                .iter()
-                .enumerate()
-                .all(|(at, &byte)| byte == low(at / 100))
-        );
-        assert_eq!(engine.shadow(entry), Some(AGE));
-        let stats = engine.stats();
-        assert_eq!(
-            (stats.slots_used, stats.compressed, stats.frames_used),
-            (1, 1, 0)
-        );
-        engine.put(entry);
-        assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
-        assert_eq!((engine.count(entry), engine.shadow(entry)), (0, None));
-        assert_eq!(engine.dup(entry), Err(DupError::Gone));
-        engine.put(entry);
-        let stats = engine.stats();
-        assert_eq!(
-            (stats.slots_used, stats.compressed, stats.payload_bytes),
-            (0, 0, 0)
-        );
-        drop(engine);
-        assert_eq!(pages.pages_out(), 0);
-    }
-
-    #[test]
-    fn zero_pages_take_no_memory_and_keep_flag_count_and_shadow() {
-        let (engine, _) = engine(1, 0);
-        let entry = out(&engine, |_| 0);
-        engine.dup(entry).expect("in use");
-        assert_eq!(
-            engine.write_out(entry, &mut engine.scratch()),
-            Ok(Written::Zero)
-        );
-        assert_eq!(engine.count(entry), 2);
-        assert_eq!(engine.shadow(entry), Some(AGE));
-        engine.put(entry);
-        let (from, page) = back(&engine, entry).expect("one reference is left");
-        assert_eq!(from, SwapIn::Zero);
-        assert!(page.is_zero());
-        assert_eq!(engine.stats().zero, 1);
-        assert_eq!(engine.stats().pool_bytes, 0);
-        engine.put(entry);
-        assert!(matches!(engine.lookup(entry), Lookup::Gone));
-        assert_eq!(engine.stats().zero, 0);
-    }
-
-    #[test]
-    fn a_full_pool_leaves_the_page_in_its_frame() {
-        let (engine, _) = engine(1, 0);
-        let entry = out(&engine, |at| low(at) | 1);
-        let mut scratch = engine.scratch();
-        for _ in 0..2 {
-            assert_eq!(
-                engine.write_out(entry, &mut scratch),
-                Err(WriteOutError::Full)
-            );
-            let (from, page) = back(&engine, entry).expect("not lost");
-            assert_eq!(from, SwapIn::Cached);
-            assert!(
-                page.0
-                    .iter()
-                    .enumerate()
-                    .all(|(at, &byte)| byte == low(at) | 1)
-            );
-        }
-        engine.set_pool_limit(1 << 20);
-        assert!(engine.write_out(entry, &mut scratch).is_ok());
-        assert_eq!(back(&engine, entry).expect("stored").0, SwapIn::Compressed);
-    }
-
-    #[test]
-    fn an_incompressible_page_is_kept_as_it_is() {
-        let (engine, _) = engine(1, 1 << 20);
-        let content = crate::zpool::testing::page_bytes(crate::zpool::testing::Kind::Random, 1);
-        assert!(!engine.packs(&Page(*content), &mut engine.scratch()));
-        assert!(engine.packs(&Page([7; PAGE_BYTES]), &mut engine.scratch()));
-        let entry = out(&engine, |at| content[at]);
-        assert_eq!(
-            engine.write_out(entry, &mut engine.scratch()),
-            Ok(Written::Raw)
-        );
-        assert_eq!(engine.stats().raw, 1);
-        assert!(back(&engine, entry).expect("stored").1.0 == *content);
-    }
-
-    #[test]
-    fn a_writer_excludes_writers_and_frees_what_was_put_meanwhile() {
-        let (engine, _) = engine(1, 1 << 20);
-        let entry = out(&engine, |_| 3);
-        let mut leaving = engine.claim(entry).expect("cached");
-        assert_eq!(
-            engine.write_out(entry, &mut engine.scratch()),
-            Err(WriteOutError::Busy)
-        );
-        engine.put(entry);
-        assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
-        assert_eq!(engine.stats().slots_used, 1, "left to the writer");
-        leaving.to = Destination::Zero;
-        assert_eq!(engine.finish(&leaving), Ok(Written::Freed));
-        drop(leaving);
-        let stats = engine.stats();
-        assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
-    }
-
-    #[test]
-    fn a_put_during_a_read_is_finished_by_the_last_reader() {
-        let (engine, _) = engine(1, 1 << 20);
-        let entry = out(&engine, |_| 3);
-        engine
-            .write_out(entry, &mut engine.scratch())
-            .expect("room");
-        let (cluster, slot) = engine.space.locate(entry).expect("in use");
-        assert_eq!(engine.pin(cluster, slot), engine.pin(cluster, slot));
-        engine.put(entry);
-        assert_eq!(engine.pin(cluster, slot), Pin::Nothing);
-        assert_eq!(engine.stats().slots_used, 1);
-        engine.unpin(entry, cluster, slot);
-        assert_eq!(engine.stats().compressed, 1);
-        engine.unpin(entry, cluster, slot);
-        assert_eq!(
-            (engine.stats().slots_used, engine.stats().compressed),
-            (0, 0)
-        );
-    }
-
-    #[test]
-    fn counts_beyond_a_word_are_kept_and_their_table_goes_with_them() {
-        let (engine, _) = engine(2, 1 << 20);
-        let (entry, other) = (out(&engine, |_| 0), out(&engine, |_| 1));
-        let table_bytes = engine.stats().table_bytes;
-        const SHARERS: u32 = 40;
-        for count in 2..=SHARERS {
-            assert_eq!(engine.is_shared(entry), count > 2);
-            engine.dup(entry).expect("in use");
-            assert_eq!(engine.count(entry), count);
-            assert_eq!(engine.stats().table_bytes > table_bytes, count >= 15);
-        }
-        // Zero flag, shadow and overflow live together in one word.
-        assert_eq!(
-            engine.write_out(entry, &mut engine.scratch()),
-            Ok(Written::Zero)
-        );
-        assert_eq!((engine.count(entry), engine.count(other)), (SHARERS, 1));
-        for count in (0..SHARERS).rev() {
-            engine.put(entry);
-            assert_eq!(engine.count(entry), count);
-            assert_eq!(engine.stats().table_bytes > table_bytes, count >= 15);
-        }
-        assert_eq!(engine.count(other), 1);
-    }
-
-    #[test]
-    fn entries_of_clusters_that_never_were_are_harmless() {
-        let (engine, _) = engine(1, 1 << 20);
-        let far = |cluster| Entry::of(AreaId::VIRTUAL, cluster, 1);
-        for entry in [0, 1, CLUSTERS_MAX / 2, CLUSTERS_MAX - 1].map(far) {
-            assert_eq!(Entry::from_raw(entry.raw()), Some(entry));
-            engine.put(entry);
-            assert_eq!((engine.count(entry), engine.shadow(entry)), (0, None));
-            assert_eq!(engine.dup(entry), Err(DupError::Gone));
-            assert_eq!(back(&engine, entry).unwrap_err(), SwapInError::Gone);
-            let written = engine.write_out(entry, &mut engine.scratch());
-            assert_eq!(written, Err(WriteOutError::NotCached));
-        }
     }
 }

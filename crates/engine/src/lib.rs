@@ -12,70 +12,67 @@
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
 //! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), tree of
-//! groups, cluster, the area's lists; and after releasing the cluster, the pool's locks.
+//! groups, hand of writing back, order of areas, hand of demotion, cluster, then what is innermost: queue of clean
+//! frames, storage, the area's lists; and with none of these held, the pool's locks. Debug builds check it
+//! (`base/lock_order.rs`).
 
-mod alloc;
-mod area;
-mod areas;
-pub mod backing;
-mod charge;
-mod cluster;
+// The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
+
+// Pages of memory, storage of areas, locks and atomics.
+mod base;
+// The compressed pool.
+pub mod zpool;
+// How a page is compressed.
 pub mod codec;
-mod count;
-mod demote;
-mod directory;
-mod engine;
-mod entry;
-mod exchange;
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod far_end;
-mod fetch;
-mod frame;
-mod groups;
+// The header of an area on disk.
 pub mod header;
-mod lists;
-mod order;
-pub mod pages;
-mod put;
-mod read_ahead;
-mod runs;
-mod shadow;
+// Names of slots, and the words that say what is in them.
+mod words;
+// Whose pages are whose, and what is charged to them.
+mod groups;
+// Frames, and the queue of clean ones.
+mod frames;
+// Clusters of slots, their tables, and the steps that are taken under a cluster's lock.
+mod cluster;
+// One area: its clusters, and which of them gives the next slot.
+mod area;
+// All physical areas, by priority.
+mod areas;
+// Figures of all that.
 mod stats;
-mod storage;
-mod swap_in;
-mod swap_off;
-mod swap_out;
-mod sync;
-pub mod table;
+// The engine: what it is made of, and what concerns areas, groups and counts alone.
+mod engine;
+// What an engine does with pages: out, in, on to other places, and away.
+mod verbs;
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod testing;
-mod transition;
-mod write_back;
-mod write_out;
-pub mod zpool;
 
-pub use alloc::AllocError;
+pub use area::AllocError;
 pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
-pub use cluster::SLOTS_PER_CLUSTER;
+pub use base::pages::{self, HeapPages, PAGE_BYTES, Page, PageSource};
+pub use base::storage::{RamStorage, ReadRun, Storage, StorageError};
+pub use cluster::DupError;
 pub use codec::{Codec, Scratch};
-pub use count::DupError;
-pub use demote::Demotion;
 pub use engine::{Config, ConfigError, Engine};
-pub use entry::{AreaId, Entry, SLOTS_MAX};
-pub use frame::{FrameMut, FrameRef};
+pub use frames::{FrameMut, FrameRef};
 pub use groups::{
     GROUPS_MAX, GroupCharges, GroupError, GroupEvents, GroupFigures, GroupId, GroupLimits,
     GroupName, GroupNameError,
 };
-pub use pages::{HeapPages, PAGE_BYTES, Page, PageSource};
-pub use put::Puts;
-pub use read_ahead::READ_AROUND_MAX;
-pub use shadow::Shadow;
 pub use stats::Stats;
-pub use storage::{RamStorage, ReadRun, Storage, StorageError};
-pub use swap_in::{Lookup, SwapIn, SwapInError};
-pub use swap_off::{BringBack, SwapOffError};
-pub use swap_out::{Mapping, Placed};
-pub use write_back::WriteBack;
-pub use write_out::{WriteOutError, Written};
+pub use verbs::demote::Demotion;
+pub use verbs::leaving::Written;
+pub use verbs::lookup::Lookup;
+pub use verbs::put::Puts;
+pub use verbs::read_ahead::READ_AROUND_MAX;
+pub use verbs::swap_in::{SwapIn, SwapInError};
+pub use verbs::swap_off::{BringBack, SwapOffError};
+pub use verbs::swap_out::{Mapping, Placed};
+pub use verbs::write_back::WriteBack;
+pub use verbs::write_out::WriteOutError;
+pub use words::entry::{AreaId, Entry};
+pub use words::geometry::{SLOTS_MAX, SLOTS_PER_CLUSTER};
+pub use words::shadow::Shadow;
+pub use words::{backing, slot as table};
 pub use zpool::PoolFill;

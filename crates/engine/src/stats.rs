@@ -2,7 +2,7 @@
 
 use crate::area::Area;
 use crate::areas::Areas;
-use crate::frame::Frames;
+use crate::frames::Frames;
 use crate::zpool::Pool;
 
 /// Current figures of an engine. Bytes and pages as named; the rest are counts.
@@ -41,8 +41,13 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn gather(space: &Area, areas: &Areas, frames: &Frames, pool: &Pool) -> Stats {
-        let slots = space.stats();
+    pub(crate) fn gather(
+        virtual_area: &Area,
+        areas: &Areas,
+        frames: &Frames,
+        pool: &Pool,
+    ) -> Stats {
+        let slots = virtual_area.stats();
         let retired_bytes = areas.retired_bytes();
         let physical = areas.stats();
         let pool = pool.stats();
@@ -61,7 +66,7 @@ impl Stats {
                 + physical.table_bytes
                 + retired_bytes
                 + (frames.table_bytes() + pool.table_bytes) as u64,
-            alloc_reject: space.rejected(),
+            alloc_reject: virtual_area.rejected(),
             pool_reject: pool.rejected,
             damaged: pool.damaged,
             compactable_pages: pool.compactable_pages as u64,

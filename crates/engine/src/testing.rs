@@ -4,21 +4,21 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::alloc::AllocError;
+use crate::area::AllocError;
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
-use crate::backing::Stored;
+use crate::base::pages::{HeapPages, PAGE_BYTES, Page};
+use crate::base::storage::{RamStorage, Storage, StorageError};
 use crate::codec::Codec;
 use crate::engine::{Config, Engine};
-use crate::entry::Entry;
 use crate::groups::{GroupFigures, GroupId, GroupLimits};
-use crate::pages::{HeapPages, PAGE_BYTES, Page};
-use crate::shadow::Shadow;
-use crate::storage::{RamStorage, Storage, StorageError};
-use crate::swap_in::{SwapIn, SwapInError};
-use crate::swap_out::Mapping;
-use crate::table::Word;
+use crate::verbs::swap_in::{SwapIn, SwapInError};
+use crate::verbs::swap_out::Mapping;
+use crate::words::backing::Stored;
+use crate::words::entry::Entry;
+use crate::words::shadow::Shadow;
+use crate::words::slot::Word;
 use crate::zpool;
-use crate::zpool::testing::{Kind, page_bytes};
+use crate::zpool::testing::{Content, page_bytes};
 
 /// What broken storage says.
 pub(crate) const BROKEN: StorageError = StorageError::Failed { errno: 5 };
@@ -185,12 +185,12 @@ pub(crate) fn engine_with_areas(
 }
 
 /// Swaps out the page of this kind and seed, not yet written out.
-pub(crate) fn out(engine: &Engine, kind: Kind, seed: u64) -> Entry {
+pub(crate) fn out(engine: &Engine, kind: Content, seed: u64) -> Entry {
     out_of(engine, GroupId::ROOT, kind, seed)
 }
 
 /// The same of a group's.
-pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Kind, seed: u64) -> Entry {
+pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Content, seed: u64) -> Entry {
     let mut frame = engine.frame().expect("a free frame");
     frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
     let swapped = engine.swap_out(0, frame, Shadow::ABSENT, group);
@@ -202,7 +202,7 @@ pub(crate) fn try_out(
     engine: &Engine,
     mapping: Mapping,
     group: GroupId,
-    kind: Kind,
+    kind: Content,
     seed: u64,
 ) -> Result<Entry, AllocError> {
     let frame = engine.frame().expect("a free frame");
@@ -250,7 +250,13 @@ pub(crate) fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>),
 }
 
 /// The entry holds the page of this kind and seed, and it is where it is expected.
-pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64, expected: SwapIn) {
+pub(crate) fn assert_holds(
+    engine: &Engine,
+    entry: Entry,
+    kind: Content,
+    seed: u64,
+    expected: SwapIn,
+) {
     let (from, page) = read(engine, entry).expect("not lost");
     assert_eq!(from, expected);
     assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
@@ -258,7 +264,7 @@ pub(crate) fn assert_holds(engine: &Engine, entry: Entry, kind: Kind, seed: u64,
 
 /// A slot of an area for the page of the virtual slot at `offset`.
 pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
-    let word = Word::pointer(offset, false)?;
+    let word = Word::pointer(offset)?;
     Some(areas.allocate(cpu, &[word])?.0)
 }
 

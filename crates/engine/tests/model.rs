@@ -593,6 +593,7 @@ impl Run {
     }
 
     fn check_figures(&self) {
+        assert_eq!(self.engine.is_valid(), Ok(()));
         let stats = self.engine.stats();
         let places = |place| {
             self.model

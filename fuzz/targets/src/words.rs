@@ -34,9 +34,9 @@ fn any_slot_word(raw: u64) {
             assert_eq!(word.frame(), Some(frame));
             assert_eq!(word, of_parts(Word::cached(frame)));
         }
-        Kind::Pointer { offset, cache_only } => {
+        Kind::Pointer { offset } => {
             assert!(offset <= POINTER_MAX);
-            let mut made = Word::pointer(offset, cache_only);
+            let mut made = Word::pointer(offset);
             if word.is_read() {
                 made = made.map(Word::with_read_mark);
             }

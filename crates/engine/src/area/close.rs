@@ -6,9 +6,10 @@
 //! has it; nobody takes one after.
 
 use super::Area;
-use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
-use crate::entry::Entry;
-use crate::table::Word;
+use crate::cluster::{Cluster, Place};
+use crate::words::entry::Entry;
+use crate::words::geometry::SLOTS_PER_CLUSTER;
+use crate::words::slot::Word;
 
 impl Area {
     /// Gives out no slot any longer. Slots can be freed.

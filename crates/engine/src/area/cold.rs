@@ -5,32 +5,33 @@
 //! in which they became empty, so what the hand meets first has been there for longest: this is the clock algorithm.
 
 use super::Area;
-use crate::cluster::{Cluster, Place, SLOTS_PER_CLUSTER};
-use crate::entry::Entry;
-use crate::table::Word;
+use crate::cluster::{Cluster, Place};
+use crate::words::entry::Entry;
+use crate::words::geometry::SLOTS_PER_CLUSTER;
+use crate::words::slot::Word;
 
 /// How often the hand may come round: for what is left of a lap, for marks, and for what has none any longer.
 const LAPS_MAX: usize = 3;
 
 /// Where the hand is: at this slot.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Hand(u64);
+pub(crate) struct ClockHand(u64);
 
 impl Area {
     /// Up to `most` slots in use that are next to go, of one cluster, and their words; none if there are none but in
     /// clusters that are just being filled. No lock is held afterwards: words are hints.
-    pub(crate) fn cold_slots(&self, hand: &mut Hand, most: usize) -> Vec<(Entry, Word)> {
+    pub(crate) fn cold_slots(&self, hand: &mut ClockHand, most: usize) -> Vec<(Entry, Word)> {
         for _ in 0..LAPS_MAX {
             let (first, slot) = hand.position();
             for (id, cluster) in self.clusters_from(first) {
                 let from = if id == first { slot } else { 0 };
                 let cold = self.cold_in(id, cluster, from, most);
                 if let Some((last, _)) = cold.last() {
-                    *hand = Hand(last.offset() + 1);
+                    *hand = ClockHand(last.offset() + 1);
                     return cold;
                 }
             }
-            *hand = Hand(0);
+            *hand = ClockHand(0);
         }
         Vec::new()
     }
@@ -53,7 +54,7 @@ impl Area {
     }
 }
 
-impl Hand {
+impl ClockHand {
     /// Cluster and slot that it is at, of the area or just behind its end.
     fn position(self) -> (u32, usize) {
         let slots = SLOTS_PER_CLUSTER as u64;

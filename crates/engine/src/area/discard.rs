@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::Area;
-use crate::alloc::place_of;
+use super::placement::place_of;
 use crate::cluster::{Cluster, ClusterGuard, Place};
-use crate::order::Order;
+use crate::words::order::Order;
 
 impl Area {
     /// From now on emptied clusters wait for a discard, or no longer do.

@@ -1,18 +1,26 @@
-//! Taking an area out of use, and back into it if that fails. What moves its pages away is in `swap_off.rs`.
+//! Taking an area out of use, and back into it if that fails. What moves its pages away is in `verbs/swap_off.rs`.
 
 use super::Areas;
 use super::physical::Physical;
-use crate::entry::AreaId;
-use crate::swap_off::SwapOffError;
-use crate::sync::Ordering;
+use crate::base::sync::Ordering;
+use crate::words::entry::AreaId;
+
+/// Why an area cannot be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseError {
+    /// There is no such area.
+    NotInUse,
+    /// Somebody else has closed it.
+    UnderWay,
+}
 
 impl Areas {
     /// Gives out no slot of the area any longer. It keeps its place among the others, where it is passed over.
-    pub(crate) fn close(&self, id: AreaId) -> Result<&Physical, SwapOffError> {
+    pub(crate) fn close(&self, id: AreaId) -> Result<&Physical, CloseError> {
         let order = self.order.lock();
-        let physical = self.get(id).ok_or(SwapOffError::NotInUse)?;
+        let physical = self.get(id).ok_or(CloseError::NotInUse)?;
         if !physical.begin_closing() {
-            return Err(SwapOffError::UnderWay);
+            return Err(CloseError::UnderWay);
         }
         drop(order);
         physical.area.close();

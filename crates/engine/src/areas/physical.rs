@@ -6,13 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{AreaFigures, NewArea};
-use crate::area::{Area, Hand};
+use super::AreaFigures;
+use super::new_area::NewArea;
+use crate::area::{Area, ClockHand};
+use crate::base::lock_order;
+use crate::base::pages::{PAGE_BYTES, Page};
+use crate::base::storage::{ReadRun, Storage, StorageError};
+use crate::base::sync::{AtomicU64, Lock, OncePtr, Ordering};
 use crate::cluster::ClusterGuard;
-use crate::entry::{AreaId, Entry};
-use crate::pages::{PAGE_BYTES, Page};
-use crate::storage::{ReadRun, Storage, StorageError};
-use crate::sync::{AtomicU64, Lock, OncePtr, Ordering};
+use crate::words::entry::{AreaId, Entry};
 
 /// An area, and those that had its number after it.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ pub(crate) struct Physical {
     pub(crate) area: Area,
     /// None once the area is swapped off. A request keeps a reference of its own, so the storage is closed when the
     /// last one is done.
-    storage: Lock<Option<Arc<dyn Storage>>>,
+    storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
     pub(crate) priority: i16,
     pub(super) usable: u64,
     /// Slots in use. Clusters know it too, and adding them up for each batch of pages that is written would take long.
@@ -28,13 +30,13 @@ pub(crate) struct Physical {
     /// The last write failed: no page is given to it until one has left it.
     failing: AtomicBool,
     /// Why, for people.
-    last_error: Lock<Option<StorageError>>,
+    last_error: Lock<Option<StorageError>, { lock_order::LAST_ERROR }>,
     /// It is being swapped off. Changed by who does that; taken under the lock of the order.
     is_closing: AtomicBool,
     /// It was swapped off: its number can be used again.
     is_gone: AtomicBool,
-    /// Where demotion goes on (`demote.rs`). Before the lock of a cluster.
-    pub(crate) hand: Lock<Hand>,
+    /// Where demotion goes on (`verbs/demote.rs`). Before the lock of a cluster.
+    pub(crate) hand: Lock<ClockHand, { lock_order::DEMOTION }>,
     /// The area that got its number next.
     pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,
@@ -56,7 +58,7 @@ impl Physical {
             last_error: Lock::new(None),
             is_closing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
-            hand: Lock::new(Hand::default()),
+            hand: Lock::new(ClockHand::default()),
             next: OncePtr::new(),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),

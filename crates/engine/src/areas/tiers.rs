@@ -1,9 +1,9 @@
 //! Areas of different priority as tiers: which of them are crowded while there is room below, and taking slots there.
 
 use super::{Areas, PRIORITY_DEFAULT, Physical, up_to};
-use crate::entry::{AreaId, Entry};
-use crate::order::Order;
-use crate::table::Word;
+use crate::words::entry::{AreaId, Entry};
+use crate::words::order::Order;
+use crate::words::slot::Word;
 
 impl Areas {
     /// The areas of whose slots less than one in `part` is free while one of lower priority has a free one, the lowest

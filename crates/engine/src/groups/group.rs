@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as Figure};
 use crossbeam_utils::CachePadded;
 
 use super::GroupIndex;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// What a group and those inside it may have together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,6 @@
 //! The tree of groups: making, limiting and removing them, and numbers that are used again.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::pages::HeapPages;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -18,8 +15,11 @@ fn limits(swap_max_bytes: u64) -> GroupLimits {
     }
 }
 
-fn space() -> Area {
-    Area::virtual_area(1, Arc::new(HeapPages::new())).expect("memory")
+/// Removes a group that has no slots.
+fn remove(groups: &Groups, id: GroupId) -> Result<(), GroupError> {
+    let removed = groups.remove(id, |_| 0);
+    assert_eq!(groups.is_valid(), Ok(()));
+    removed
 }
 
 fn add(groups: &Groups, text: &str, swap_max_bytes: u64) -> GroupId {
@@ -85,40 +85,40 @@ fn a_charge_is_as_large_as_the_tightest_limit_allows_and_leaves_no_more_anywhere
 
 #[test]
 fn only_an_empty_group_is_removed() {
-    let (groups, space) = (Groups::new(), space());
+    let groups = Groups::new();
     let (a, b) = (add(&groups, "a", PAGE), add(&groups, "a/b", PAGE));
     let inside = name("a/b");
-    assert_eq!(
-        groups.remove(a, [&space]),
-        Err(GroupError::HasGroups { inside })
-    );
+    assert_eq!(remove(&groups, a), Err(GroupError::HasGroups { inside }));
     assert_eq!(groups.charge(b.index, Resource::Pool, 1, 1), 1);
     let in_use = Err(GroupError::InUse { pages: 0 });
-    assert_eq!(groups.remove(b, [&space]), in_use);
-    assert_eq!(groups.index_for_slot(b), Ok(b.index), "nothing has changed");
-    groups.uncharge(b.index, Resource::Pool, 1);
-    assert_eq!(groups.remove(b, [&space]), Ok(()));
-    assert_eq!(groups.remove(b, [&space]), Err(GroupError::Gone));
-    assert_eq!(groups.remove(a, [&space]), Ok(()));
+    assert_eq!(remove(&groups, b), in_use);
+    let has_slots = groups.remove(b, |of| if of == b.index { 3 } else { 0 });
+    assert_eq!(has_slots, Err(GroupError::InUse { pages: 3 }));
     assert_eq!(
-        groups.remove(GroupId::ROOT, [&space]),
-        Err(GroupError::Root)
+        groups.index_for_slot(b),
+        Some(b.index),
+        "nothing has changed"
     );
+    groups.uncharge(b.index, Resource::Pool, 1);
+    assert_eq!(remove(&groups, b), Ok(()));
+    assert_eq!(remove(&groups, b), Err(GroupError::Gone));
+    assert_eq!(remove(&groups, a), Ok(()));
+    assert_eq!(remove(&groups, GroupId::ROOT), Err(GroupError::Root));
     assert!(groups.figures().is_empty());
 }
 
 #[test]
 fn a_number_is_used_again_and_an_old_id_is_not_taken_for_the_new_group() {
-    let (groups, space) = (Groups::new(), space());
+    let groups = Groups::new();
     let old = add(&groups, "a", PAGE);
     groups.charge(old.index, Resource::Swap, 2 * PAGE, PAGE);
     groups.uncharge(old.index, Resource::Swap, PAGE);
-    groups.remove(old, [&space]).expect("it is empty");
+    remove(&groups, old).expect("it is empty");
     let new = add(&groups, "b", 3 * PAGE);
     assert_eq!(new.index, old.index);
-    assert_eq!(groups.index_for_slot(old), Err(AllocError::NoGroup));
+    assert_eq!(groups.index_for_slot(old), None);
     assert_eq!(groups.set_limits(old, limits(1)), Err(GroupError::Gone));
-    assert_eq!(groups.index_for_slot(new), Ok(new.index));
+    assert_eq!(groups.index_for_slot(new), Some(new.index));
     let figures = groups.figures();
     assert_eq!(figures[0].events, GroupEvents::default());
     assert_eq!(figures[0].limits, limits(3 * PAGE));
@@ -126,22 +126,22 @@ fn a_number_is_used_again_and_an_old_id_is_not_taken_for_the_new_group() {
 
 #[test]
 fn who_takes_a_slot_keeps_a_group_that_is_about_to_go() {
-    let (groups, space) = (Groups::new(), space());
+    let groups = Groups::new();
     let id = add(&groups, "a", PAGE);
     let group = groups.get(id.index).expect("it is there");
     group.begin_end(id.life);
-    assert_eq!(groups.index_for_slot(id), Ok(id.index));
+    assert_eq!(groups.index_for_slot(id), Some(id.index));
     assert!(!group.end(id.life), "it was kept");
     group.begin_end(id.life);
     assert!(group.end(id.life));
-    assert_eq!(groups.index_for_slot(id), Err(AllocError::NoGroup));
-    assert_eq!(groups.remove(id, [&space]), Err(GroupError::Gone));
+    assert_eq!(groups.index_for_slot(id), None);
+    assert_eq!(groups.remove(id, |_| 0), Err(GroupError::Gone));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "more groups than the interpreter has time for")]
 fn there_are_as_many_as_numbers() {
-    let (groups, space) = (Groups::new(), space());
+    let groups = Groups::new();
     let ids: Vec<GroupId> = (1..GROUPS_MAX)
         .map(|at| add(&groups, &at.to_string(), PAGE))
         .collect();
@@ -151,7 +151,7 @@ fn there_are_as_many_as_numbers() {
     indexes.sort_unstable();
     indexes.dedup();
     assert_eq!((indexes.len(), indexes[0]), (GROUPS_MAX - 1, 1));
-    groups.remove(ids[1], [&space]).expect("it is empty");
+    remove(&groups, ids[1]).expect("it is empty");
     assert_eq!(add(&groups, "more", PAGE).index, ids[1].index);
     assert!(groups.table_bytes() > 0);
 }
@@ -201,6 +201,7 @@ fn threads_charge_and_uncharge_and_are_never_above_a_limit() {
         // One who holds all may be stopped for as long as the others run; what there is was taken many times over.
         assert!(got.sum::<u64>() > STEPS * PAGE, "hardly anything was taken");
     });
+    assert_eq!(groups.is_valid(), Ok(()));
     assert_eq!(charged(&groups), [0; 3], "nothing is lost");
     assert!(
         groups

@@ -47,11 +47,11 @@ fn crc32c_of_thirds(payload: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zpool::testing::{Kind, page_bytes};
+    use crate::zpool::testing::{Content, page_bytes};
 
     #[test]
     fn every_single_bit_counts() {
-        let page = page_bytes(Kind::Random, 5);
+        let page = page_bytes(Content::Random, 5);
         for bytes in [1, 7, 8, 23, 24, 200, 1401] {
             let mut payload = page[..bytes].to_vec();
             let good = checksum(&payload);

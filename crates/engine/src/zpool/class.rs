@@ -1,10 +1,10 @@
-//! One size class at work: which of its objects are taken, by which entry, and where there is room.
+//! One size class at work: which of its objects are taken, by which row, and where there is room.
 //!
 //! Everything here runs under the class lock. Bytes of payloads are not touched under it: an object that was taken is
-//! the taker's alone until its entry is published.
+//! the taker's alone until its row is published.
 
-use super::entries::RowCache;
 use super::fullness::FullnessLists;
+use super::rows::RowCache;
 use super::sizes::{HEADER_BYTES, SizeClass};
 use super::span::{Span, SpanId, SpanTable};
 
@@ -12,7 +12,7 @@ use super::span::{Span, SpanId, SpanTable};
 #[derive(Debug, Default)]
 pub(super) struct ClassState {
     pub lists: FullnessLists,
-    /// Free rows of the entry table at hand.
+    /// Free rows at hand.
     pub rows: RowCache,
     pub spans: usize,
     pub live: usize,
@@ -22,16 +22,21 @@ pub(super) struct ClassState {
 
 /// An object that was taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct Object {
     pub span: SpanId,
     pub object: u8,
 }
 
 impl ClassState {
-    /// Takes an object of the fullest span with room, for the entry `row`. None if no span has room.
-    pub(super) fn take(&mut self, class: SizeClass, spans: &SpanTable, row: u32) -> Option<Taken> {
+    /// Takes an object of the fullest span with room, for the row at `index`. None if no span has room.
+    pub(super) fn take(
+        &mut self,
+        class: SizeClass,
+        spans: &SpanTable,
+        index: u32,
+    ) -> Option<Object> {
         let id = self.lists.fullest()?;
-        self.take_from(id, class, spans, row)
+        self.take_from(id, class, spans, index)
     }
 
     /// The same from a given span with room.
@@ -40,15 +45,16 @@ impl ClassState {
         id: SpanId,
         class: SizeClass,
         spans: &SpanTable,
-        row: u32,
-    ) -> Option<Taken> {
+        index: u32,
+    ) -> Option<Object> {
         let span = spans.get(id)?;
         let object = span.take_object()?;
         self.lists.update(id, span, spans, class.objects);
         self.live += 1;
         // Under the lock, so that compaction finds the right row for every taken object.
-        set_row(span, object, class, row);
-        Some(Taken { span: id, object })
+        set_row(span, object, class, index);
+        debug_assert_eq!(self.are_counters_valid(class), Ok(()));
+        Some(Object { span: id, object })
     }
 
     /// Adds a new, empty span.
@@ -61,7 +67,7 @@ impl ClassState {
     /// Gives an object back. True if its span is empty now and was taken off the lists: the caller removes it from the
     /// table and frees its pages, without the lock.
     #[must_use]
-    pub(super) fn give(&mut self, taken: Taken, class: SizeClass, spans: &SpanTable) -> bool {
+    pub(super) fn give(&mut self, taken: Object, class: SizeClass, spans: &SpanTable) -> bool {
         let Some(span) = spans.get(taken.span) else {
             return false;
         };
@@ -73,6 +79,7 @@ impl ClassState {
         }
         self.lists.remove(taken.span, span, spans);
         self.spans -= 1;
+        debug_assert_eq!(self.are_counters_valid(class), Ok(()));
         true
     }
 
@@ -107,23 +114,23 @@ pub(super) fn payload_start(span: &Span, object: u8, class: SizeClass) -> *mut u
         .wrapping_add(HEADER_BYTES)
 }
 
-/// The entry that a taken object belongs to.
+/// The row that a taken object belongs to.
 pub(super) fn row_of(span: &Span, object: u8, class: SizeClass) -> u32 {
     // SAFETY: A span's pages hold `class.objects` strides of memory, strides are multiples of 16 and the base is page
     // aligned; the row is written and read only under the class lock, which the caller holds.
     unsafe { header(span, object, class).read() }
 }
 
-fn set_row(span: &Span, object: u8, class: SizeClass, row: u32) {
+fn set_row(span: &Span, object: u8, class: SizeClass, index: u32) {
     // SAFETY: As in `row_of`.
-    unsafe { header(span, object, class).write(row) };
+    unsafe { header(span, object, class).write(index) };
 }
 
 /// Checksum of an object's payload. The caller has the object pinned or locked.
 #[inline]
 pub(super) fn checksum_of(span: &Span, object: u8, class: SizeClass) -> u32 {
     // SAFETY: The second half of the header, inside the object and aligned as in `row_of`. It was written before the
-    // entry was published, and nobody writes it while the object is pinned or locked.
+    // row was published, and nobody writes it while the object is pinned or locked.
     unsafe { header(span, object, class).add(1).read() }
 }
 

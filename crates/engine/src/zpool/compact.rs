@@ -5,9 +5,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::class::{ClassState, Taken, checksum_of, payload_start, row_of, set_checksum};
-use super::entry::Place;
+use super::class::{ClassState, Object, checksum_of, payload_start, row_of, set_checksum};
 use super::pool::{Pool, lock};
+use super::row::Location;
 use super::sizes::{CLASSES, SizeClass};
 use super::span::{Span, SpanId};
 
@@ -73,24 +73,24 @@ impl Pool {
         class: SizeClass,
         state: &mut ClassState,
     ) -> bool {
-        let row = row_of(span, object, class);
-        let Some(entry) = self.entries.get(row) else {
+        let index = row_of(span, object, class);
+        let Some(row) = self.rows.get(index) else {
             return false;
         };
         let Some(to) = state.lists.fullest_but(from, &self.spans) else {
             return false;
         };
-        let Some(old) = entry.try_lock() else {
+        let Some(old) = row.try_lock() else {
             return false;
         };
         let target = self.spans.get(to);
-        let taken = state.take_from(to, class, &self.spans, row);
+        let taken = state.take_from(to, class, &self.spans, index);
         let (Some(target), Some(taken)) = (target, taken) else {
-            entry.publish(old);
+            row.publish(old);
             return false;
         };
         // SAFETY: Both objects belong to `class` and so have room for the payload; they are different, and locking the
-        // entry and taking the object made both this thread's alone.
+        // row and taking the object made both this thread's alone.
         unsafe {
             payload_start(target, taken.object, class).copy_from_nonoverlapping(
                 payload_start(span, object, class),
@@ -103,11 +103,11 @@ impl Pool {
             class,
             checksum_of(span, object, class),
         );
-        entry.publish(Place {
+        row.publish(Location {
             span: taken.span,
             object: taken.object,
             ..old
         });
-        state.give(Taken { span: from, object }, class, &self.spans)
+        state.give(Object { span: from, object }, class, &self.spans)
     }
 }

@@ -50,6 +50,27 @@ impl FullnessLists {
         self.heads.get(group as usize).copied().flatten()
     }
 
+    /// The spans on the lists, each with the number of its list and the span before it there; of one list not more than
+    /// `most` and one.
+    pub(super) fn walk(
+        &self,
+        spans: &SpanTable,
+        most: usize,
+    ) -> impl Iterator<Item = (SpanId, u8, Option<SpanId>)> {
+        (0..GROUPS).zip(self.heads).flat_map(move |(group, head)| {
+            let first = head.map(|head| (head, group, None));
+            let list = std::iter::successors(first, move |&(id, ..)| {
+                Some((spans.get(id)?.next()?, group, Some(id)))
+            });
+            list.take(most + 1)
+        })
+    }
+
+    /// The list that a span belongs on.
+    pub(super) fn group_of(span: &Span, objects: u16) -> u8 {
+        group_of(span.live(), objects)
+    }
+
     /// Puts a new span, which is on no list, where it belongs.
     pub(super) fn insert(&mut self, id: SpanId, span: &Span, spans: &SpanTable, objects: u16) {
         let group = group_of(span.live(), objects);

@@ -32,12 +32,12 @@ impl Handle {
         }
     }
 
-    pub(super) const fn of_row(row: u32) -> Handle {
-        Handle(NonZeroU64::MIN.saturating_add(row as u64))
+    pub(super) const fn of_index(index: u32) -> Handle {
+        Handle(NonZeroU64::MIN.saturating_add(index as u64))
     }
 
-    /// Row of the entry table; None for a number beyond any table.
-    pub(super) fn row(self) -> Option<u32> {
+    /// Number of the row; None for a number beyond any table.
+    pub(super) fn index(self) -> Option<u32> {
         u32::try_from(self.0.get() - 1).ok()
     }
 }
@@ -48,16 +48,16 @@ mod tests {
 
     #[test]
     fn extreme_handles_survive_the_round_trip() {
-        for row in [0, 1, u32::MAX] {
-            let handle = Handle::of_row(row);
+        for index in [0, 1, u32::MAX] {
+            let handle = Handle::of_index(index);
             assert!(handle.raw() < 1 << Handle::BITS);
             assert_eq!(Handle::from_raw(handle.raw()), Some(handle));
-            assert_eq!(handle.row(), Some(row));
+            assert_eq!(handle.index(), Some(index));
         }
         assert_eq!(Handle::from_raw(0), None);
         assert_eq!(Handle::from_raw(1 << Handle::BITS), None);
         assert_eq!(
-            Handle::from_raw((1 << Handle::BITS) - 1).and_then(Handle::row),
+            Handle::from_raw((1 << Handle::BITS) - 1).and_then(Handle::index),
             None
         );
     }

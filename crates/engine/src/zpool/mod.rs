@@ -1,19 +1,19 @@
 //! The compressed pool: variable-length payloads packed into spans of pages.
 //!
 //! A payload of up to [`PACKED_BYTES_MAX`] bytes becomes an object of a size class; a longer one, up to a whole page,
-//! gets a page of its own. A [`Handle`] names a row of the entry table, the row says where the object lies, and so
-//! compaction can move objects without telling their owners.
+//! gets a page of its own. A [`Handle`] names a row of a table, the row says where the object lies, and so
+//! compaction can move objects without telling who stored them.
 //!
 //! Locks: one mutex per size class guards which objects of its spans are taken and the lists of its spans. Reading an
-//! object takes no lock: the reader counts itself in the entry's word, and compaction passes over objects that have
-//! readers. Inside a class lock only the locks of the entry table and the span table are taken, never a page source.
+//! object takes no lock: the reader counts itself in the row's word, and compaction passes over objects that have
+//! readers. Inside a class lock only the locks of the table of rows and the span table are taken, never a page source.
 
 mod checksum;
 mod chunks;
 mod class;
 mod compact;
-mod entries;
-mod entry;
+mod rows;
+mod row;
 mod fullness;
 mod handle;
 mod pool;
@@ -27,9 +27,10 @@ mod stress;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod validity;
 mod whole;
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use tests::damage;
 
 pub use handle::Handle;

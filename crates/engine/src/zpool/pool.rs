@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_utils::CachePadded;
 
 use super::class::ClassState;
-use super::entries::EntryTable;
-use super::entry::{Entry, Retired};
 use super::handle::Handle;
+use super::row::{Retired, Row};
+use super::rows::RowTable;
 use super::sizes::{CLASS_COUNT, CLASSES};
 use super::span::SpanTable;
 use super::whole::WholePages;
-use crate::pages::{PAGE_BYTES, PageSource};
+use crate::base::lock_order::must_hold_nothing;
+use crate::base::pages::{PAGE_BYTES, PageSource};
 
 /// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
 /// a page. Nothing has changed.
@@ -42,7 +43,7 @@ pub struct PoolStats {
     pub whole_pages: usize,
     /// Memory of all spans and whole pages, in bytes: what the limit bounds.
     pub span_bytes: u64,
-    /// Memory of the tables of entries, spans and whole pages, in bytes. Not bounded by the limit.
+    /// Memory of the tables of rows, spans and whole pages, in bytes. Not bounded by the limit.
     pub table_bytes: usize,
     /// Pages that compaction could give back at best.
     pub compactable_pages: usize,
@@ -80,7 +81,7 @@ pub(super) struct Counters {
 /// A pool of payloads of up to a page each. See the module for what may run beside what.
 pub struct Pool {
     pub(super) classes: [CachePadded<Mutex<ClassState>>; CLASS_COUNT],
-    pub(super) entries: EntryTable,
+    pub(super) rows: RowTable,
     pub(super) spans: SpanTable,
     pub(super) whole: WholePages,
     pub(super) counters: Counters,
@@ -105,7 +106,7 @@ impl Pool {
     pub fn new(pages: Arc<dyn PageSource>, limit_bytes: u64) -> Pool {
         Pool {
             classes: std::array::from_fn(|_| CachePadded::new(Mutex::default())),
-            entries: EntryTable::new(),
+            rows: RowTable::new(),
             spans: SpanTable::new(),
             whole: WholePages::new(),
             counters: Counters::default(),
@@ -133,14 +134,14 @@ impl Pool {
         self.limit_bytes.load(Ordering::Relaxed) == 0
     }
 
-    /// Stores a copy of `payload`, at most a page, for `owner`.
+    /// Stores a copy of `payload`, at most a page.
     ///
     /// Locks: the class's, for bookkeeping only. May call the page source.
     ///
     /// # Errors
     /// [`PoolFull`] if a span would be needed beyond the limit or there is no memory for it.
-    pub fn store(&self, owner: u64, payload: &[u8]) -> Result<Handle, PoolFull> {
-        self.try_store(owner, payload).ok_or_else(|| {
+    pub fn store(&self, payload: &[u8]) -> Result<Handle, PoolFull> {
+        self.try_store(payload).ok_or_else(|| {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             PoolFull {
                 payload_bytes: payload.len(),
@@ -155,19 +156,19 @@ impl Pool {
     ///
     /// Locks: the class's, for bookkeeping only. May call the page source.
     pub fn free(&self, handle: Handle) -> usize {
-        let retired = self.entry(handle).map(|(row, entry)| (row, entry.retire()));
-        let place = match retired {
-            Some((row, Retired::Now(place))) => {
-                self.give_back(row, place);
-                place
+        let retired = self.row(handle).map(|(index, row)| (index, row.retire()));
+        let location = match retired {
+            Some((index, Retired::Now(location))) => {
+                self.give_back(index, location);
+                location
             }
-            Some((_, Retired::ByLastReader(place))) => place,
+            Some((_, Retired::ByLastReader(location))) => location,
             Some((_, Retired::NotLive)) | None => {
                 self.counters.stale_frees.fetch_add(1, Ordering::Relaxed);
                 return 0;
             }
         };
-        usize::from(place.payload_bytes)
+        usize::from(location.payload_bytes)
     }
 
     /// Current figures. Takes every class lock, one after the other.
@@ -182,7 +183,7 @@ impl Pool {
             payload_bytes: whole_bytes,
             whole_pages,
             span_bytes: self.span_bytes.load(Ordering::Relaxed),
-            table_bytes: self.entries.bytes() + self.spans.bytes() + self.whole.bytes(),
+            table_bytes: self.rows.bytes() + self.spans.bytes() + self.whole.bytes(),
             compactable_pages: 0,
             compacted_pages: self.counters.compacted_pages.load(Ordering::Relaxed),
             rejected: self.counters.rejected.load(Ordering::Relaxed),
@@ -215,11 +216,11 @@ impl Pool {
         }
     }
 
-    /// The row and entry that a handle names, live or not.
+    /// The row that a handle names, and its number, live or not.
     #[inline]
-    pub(super) fn entry(&self, handle: Handle) -> Option<(u32, &Entry)> {
-        let row = handle.row()?;
-        Some((row, self.entries.get(row)?))
+    pub(super) fn row(&self, handle: Handle) -> Option<(u32, &Row)> {
+        let index = handle.index()?;
+        Some((index, self.rows.get(index)?))
     }
 }
 
@@ -227,6 +228,7 @@ impl Pool {
 /// together.
 #[inline]
 pub(super) fn lock(state: &Mutex<ClassState>) -> MutexGuard<'_, ClassState> {
+    must_hold_nothing("the pool");
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

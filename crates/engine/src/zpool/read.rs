@@ -2,9 +2,9 @@
 
 use super::checksum::checksum;
 use super::class::{checksum_of, payload_start};
-use super::entry::{Entry, Place};
 use super::handle::Handle;
 use super::pool::Pool;
+use super::row::{Location, Row};
 use super::sizes::{CLASSES, class_of};
 
 use std::sync::atomic::Ordering;
@@ -37,28 +37,28 @@ pub enum ReadError {
 /// An object that stays where it is until this is dropped.
 struct Pinned<'p> {
     pool: &'p Pool,
-    row: u32,
-    entry: &'p Entry,
-    place: Place,
+    index: u32,
+    row: &'p Row,
+    location: Location,
 }
 
 impl Pinned<'_> {
     /// The payload and its checksum. None only if the row leads nowhere, which no live row does.
     #[inline]
     fn payload(&self) -> Option<(&[u8], u32)> {
-        let place = self.place;
-        let payload_bytes = usize::from(place.payload_bytes);
+        let location = self.location;
+        let payload_bytes = usize::from(location.payload_bytes);
         let (start, checksum) = match class_of(payload_bytes) {
             Some(class) => {
-                let span = self.pool.spans.get(place.span)?;
+                let span = self.pool.spans.get(location.span)?;
                 let class = CLASSES[class];
                 (
-                    payload_start(span, place.object, class),
-                    checksum_of(span, place.object, class),
+                    payload_start(span, location.object, class),
+                    checksum_of(span, location.object, class),
                 )
             }
             None => {
-                let page = self.pool.whole.get(place.span)?;
+                let page = self.pool.whole.get(location.span)?;
                 (page.base(), page.checksum())
             }
         };
@@ -71,8 +71,8 @@ impl Pinned<'_> {
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.entry.unpin() {
-            self.pool.give_back(self.row, place);
+        if let Some(location) = self.row.unpin() {
+            self.pool.give_back(self.index, location);
         }
     }
 }
@@ -103,21 +103,15 @@ impl Pool {
         Ok(read(payload))
     }
 
-    /// The back pointer that the payload was stored with. None if the pool holds no such payload.
-    #[must_use]
-    pub fn owner(&self, handle: Handle) -> Option<u64> {
-        self.pin(handle).map(|pinned| pinned.entry.owner())
-    }
-
     #[inline]
     fn pin(&self, handle: Handle) -> Option<Pinned<'_>> {
-        let (row, entry) = self.entry(handle)?;
-        let place = entry.pin()?;
+        let (index, row) = self.row(handle)?;
+        let location = row.pin()?;
         Some(Pinned {
             pool: self,
+            index,
             row,
-            entry,
-            place,
+            location,
         })
     }
 }

@@ -4,7 +4,7 @@
 //! leaves the smallest part of a span unused; strides that end up with the same pages and objects are one class, the
 //! largest of them. All of it is computed at compile time.
 
-use crate::pages::PAGE_BYTES;
+use crate::base::pages::PAGE_BYTES;
 
 /// Strides are multiples of this: the mean loss by rounding up is half of it, 0.6 % of a 1400-byte payload.
 const STEP_BYTES: usize = 16;
@@ -20,7 +20,7 @@ const SPAN_PAGES_TIE_MAX: usize = 4;
 /// Most objects of a span: what four words of its bitmap can say.
 pub(super) const SPAN_OBJECTS_MAX: usize = 256;
 
-/// Bytes before each payload: the row of its entry and its checksum.
+/// Bytes before each payload: the number of its row and its checksum.
 pub(super) const HEADER_BYTES: usize = 8;
 
 /// Longest payload that shares its span with others. From the next stride on fewer than nine objects fit into eight

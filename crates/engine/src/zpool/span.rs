@@ -140,6 +140,17 @@ impl Span {
             })
     }
 
+    /// Objects that are taken, of `objects`.
+    pub(super) fn taken(&self, objects: u16) -> u16 {
+        let mut from = 0;
+        let taken = std::iter::from_fn(|| {
+            let object = self.taken_from(from, objects)?;
+            from = u16::from(object) + 1;
+            Some(object)
+        });
+        taken.fold(0, |count, _| count + 1)
+    }
+
     fn begin(&self, base: NonNull<u8>, class: SizeClass) {
         for (first, word) in (0_u32..).step_by(64).zip(&self.taken) {
             let objects = u32::from(class.objects).saturating_sub(first);

@@ -7,34 +7,33 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use super::checksum::checksum;
-use super::class::{ClassState, Taken, payload_start, set_checksum};
-use super::entry::{Entry, Place};
+use super::class::{ClassState, Object, payload_start, set_checksum};
 use super::handle::Handle;
 use super::pool::{Pool, lock};
+use super::row::{Location, Row};
 use super::sizes::{CLASSES, SizeClass, class_of};
 use super::span::SpanId;
-use crate::pages::PAGE_BYTES;
+use crate::base::pages::PAGE_BYTES;
 
 impl Pool {
     /// `store` without the error's figures. None when there is no room.
     #[inline]
-    pub(super) fn try_store(&self, owner: u64, payload: &[u8]) -> Option<Handle> {
+    pub(super) fn try_store(&self, payload: &[u8]) -> Option<Handle> {
         if payload.len() > PAGE_BYTES {
             return None;
         }
         let checksum = if self.checksums { checksum(payload) } else { 0 };
         let payload_bytes = u16::try_from(payload.len()).ok()?;
-        let (row, entry, span, object) = match class_of(payload.len()) {
+        let (index, row, span, object) = match class_of(payload.len()) {
             Some(class) => self.fill_object(class, payload, checksum)?,
             None => self.fill_page(payload, checksum)?,
         };
-        entry.set_owner(owner);
-        entry.publish(Place {
+        row.publish(Location {
             span,
             object,
             payload_bytes,
         });
-        Some(Handle::of_row(row))
+        Some(Handle::of_index(index))
     }
 
     /// Copies the payload into an object of class number `class`.
@@ -43,25 +42,25 @@ impl Pool {
         class: usize,
         payload: &[u8],
         checksum: u32,
-    ) -> Option<(u32, &Entry, SpanId, u8)> {
+    ) -> Option<(u32, &Row, SpanId, u8)> {
         let (class, state) = (CLASSES[class], &self.classes[class]);
-        let (row, entry, taken) = self.take(class, state, payload.len())?;
+        let (index, row, taken) = self.take(class, state, payload.len())?;
         let span = self.spans.get(taken.span)?;
         // SAFETY: The object was taken for this call alone and its stride has room for header and payload. Compaction
-        // leaves it alone because its entry is not live yet. `payload` cannot lie in it: nobody else knows it.
+        // leaves it alone because its row is not live yet. `payload` cannot lie in it: nobody else knows it.
         unsafe {
             payload_start(span, taken.object, class)
                 .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
         }
         set_checksum(span, taken.object, class, checksum);
-        Some((row, entry, taken.span, taken.object))
+        Some((index, row, taken.span, taken.object))
     }
 
     /// Copies the payload into a page of its own.
-    fn fill_page(&self, payload: &[u8], checksum: u32) -> Option<(u32, &Entry, SpanId, u8)> {
-        self.charge(1)?;
+    fn fill_page(&self, payload: &[u8], checksum: u32) -> Option<(u32, &Row, SpanId, u8)> {
+        self.reserve(1)?;
         let Some(run) = self.pages.alloc(1) else {
-            self.uncharge(1);
+            self.unreserve(1);
             return None;
         };
         // SAFETY: The source gave the page to this call alone, and a payload is at most a page.
@@ -70,20 +69,20 @@ impl Pool {
                 .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
         }
         let mut state = self.whole.lock();
-        let entry = self.entries.take(&mut state.rows);
-        let id = entry.and_then(|_| self.whole.add(&mut state, run, payload.len()));
-        if let (Some((row, entry)), Some(id)) = (entry, id) {
+        let row = self.rows.take(&mut state.rows);
+        let id = row.and_then(|_| self.whole.add(&mut state, run, payload.len()));
+        if let (Some((index, row)), Some(id)) = (row, id) {
             drop(state);
             self.whole.get(id)?.set_checksum(checksum);
-            return Some((row, entry, id, 0));
+            return Some((index, row, id, 0));
         }
-        if let Some((row, _)) = entry {
-            self.entries.give(&mut state.rows, row);
+        if let Some((index, _)) = row {
+            self.rows.give(&mut state.rows, index);
         }
         drop(state);
         // SAFETY: The page came from `alloc(1)` and no table knows it.
         unsafe { self.pages.free(run, 1) };
-        self.uncharge(1);
+        self.unreserve(1);
         None
     }
 
@@ -93,11 +92,11 @@ impl Pool {
         class: SizeClass,
         state: &Mutex<ClassState>,
         payload_bytes: usize,
-    ) -> Option<(u32, &'p Entry, Taken)> {
+    ) -> Option<(u32, &'p Row, Object)> {
         let mut state_now = lock(state);
-        let (row, entry) = self.entries.take(&mut state_now.rows)?;
+        let (index, row) = self.rows.take(&mut state_now.rows)?;
         loop {
-            let mut taken = state_now.take(class, &self.spans, row);
+            let mut taken = state_now.take(class, &self.spans, index);
             if taken.is_none() {
                 drop(state_now);
                 let added = self.new_span(class);
@@ -105,15 +104,15 @@ impl Pool {
                 if let Some(id) = added {
                     state_now.add_span(id, class, &self.spans);
                     // From this one, even if another has room by now: an empty span would stay on the lists.
-                    taken = state_now.take_from(id, class, &self.spans, row);
+                    taken = state_now.take_from(id, class, &self.spans, index);
                 } else if !state_now.has_room() {
-                    self.entries.give(&mut state_now.rows, row);
+                    self.rows.give(&mut state_now.rows, index);
                     return None;
                 }
             }
             if let Some(taken) = taken {
                 state_now.payload_bytes += payload_bytes;
-                return Some((row, entry, taken));
+                return Some((index, row, taken));
             }
         }
     }
@@ -122,7 +121,7 @@ impl Pool {
     #[cold]
     fn new_span(&self, class: SizeClass) -> Option<SpanId> {
         let pages = usize::from(class.pages);
-        self.charge(pages)?;
+        self.reserve(pages)?;
         let run = self.pages.alloc(pages);
         let id = run.and_then(|run| self.spans.add(run, class));
         if id.is_none() {
@@ -130,7 +129,7 @@ impl Pool {
                 // SAFETY: The run came from `alloc(pages)` just now and no table knows it.
                 unsafe { self.pages.free(run, pages) };
             }
-            self.uncharge(pages);
+            self.unreserve(pages);
         }
         id
     }
@@ -143,46 +142,46 @@ impl Pool {
             // so nobody can reach its pages, and `remove` gave the run to this caller alone.
             unsafe { self.pages.free(run, pages) };
         }
-        self.uncharge(pages);
+        self.unreserve(pages);
     }
 
     /// Gives the memory of a retired object and its row back.
-    pub(super) fn give_back(&self, row: u32, place: Place) {
-        let payload_bytes = usize::from(place.payload_bytes);
+    pub(super) fn give_back(&self, index: u32, location: Location) {
+        let payload_bytes = usize::from(location.payload_bytes);
         let Some(class) = class_of(payload_bytes) else {
-            return self.give_page_back(row, place.span, payload_bytes);
+            return self.give_page_back(index, location.span, payload_bytes);
         };
         let (class, state) = (CLASSES[class], &self.classes[class]);
         let mut state = lock(state);
         state.payload_bytes -= payload_bytes;
-        let taken = Taken {
-            span: place.span,
-            object: place.object,
+        let taken = Object {
+            span: location.span,
+            object: location.object,
         };
         let emptied = state.give(taken, class, &self.spans);
         // Only now may the row serve another object: as long as the object counts as taken, its row is this one.
-        self.entries.give(&mut state.rows, row);
+        self.rows.give(&mut state.rows, index);
         drop(state);
         if emptied {
-            self.free_span(place.span, class);
+            self.free_span(location.span, class);
         }
     }
 
-    fn give_page_back(&self, row: u32, id: SpanId, payload_bytes: usize) {
+    fn give_page_back(&self, index: u32, id: SpanId, payload_bytes: usize) {
         let mut state = self.whole.lock();
         let run = self.whole.remove(&mut state, id, payload_bytes);
-        self.entries.give(&mut state.rows, row);
+        self.rows.give(&mut state.rows, index);
         drop(state);
         if let Some(run) = run {
-            // SAFETY: The page came from `alloc(1)`; its entry was retired without readers, and `remove` gave the page
+            // SAFETY: The page came from `alloc(1)`; its row was retired without readers, and `remove` gave the page
             // to this caller alone.
             unsafe { self.pages.free(run, 1) };
         }
-        self.uncharge(1);
+        self.unreserve(1);
     }
 
-    /// Counts `pages` in, if the limit allows.
-    fn charge(&self, pages: usize) -> Option<()> {
+    /// Counts `pages` as used, if the limit allows.
+    fn reserve(&self, pages: usize) -> Option<()> {
         let bytes = (pages * PAGE_BYTES) as u64;
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         self.span_bytes
@@ -193,7 +192,7 @@ impl Pool {
             .map(|_| ())
     }
 
-    fn uncharge(&self, pages: usize) {
+    fn unreserve(&self, pages: usize) {
         self.span_bytes
             .fetch_sub((pages * PAGE_BYTES) as u64, Ordering::Relaxed);
     }

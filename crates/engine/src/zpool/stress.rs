@@ -35,7 +35,7 @@ fn work(pool: &Pool, worker: u64, moved: &AtomicUsize) {
     let mut rejected = 0;
     for step in 0..STEPS {
         let (seed, bytes) = (random(), length(random()));
-        match pool.store(seed, &payload(seed, bytes)) {
+        match pool.store(&payload(seed, bytes)) {
             Ok(handle) => kept.push_back((handle, seed, bytes)),
             Err(full) => {
                 assert!(full.span_bytes <= full.limit_bytes);
@@ -83,6 +83,7 @@ fn bug_36_threads_store_read_and_free_beside_compaction() {
             .collect();
         assert!(results.iter().all(Result::is_ok), "a worker failed");
     });
+    assert_eq!(pool.is_valid(), Ok(()));
     let stats = pool.stats();
     assert_eq!(
         (stats.objects, stats.payload_bytes, stats.stale_frees),
@@ -115,7 +116,7 @@ fn readers_share_payloads_that_move_and_go() {
     for round in 0..ROUNDS {
         let store = |at: u64| {
             let content = payload(round + at, 1400);
-            (pool.store(at, &content).expect("no limit"), content)
+            (pool.store(&content).expect("no limit"), content)
         };
         let stored: Vec<_> = (0..COUNT).map(store).enumerate().collect();
         let (kept, ragged): (Vec<_>, Vec<_>) = stored.into_iter().partition(|(at, _)| at % 3 == 0);

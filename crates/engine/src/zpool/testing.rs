@@ -7,7 +7,7 @@ const BYTES: usize = 4096;
 
 /// Kinds of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Content {
     /// Objects of an interpreter: reference counts, type pointers, pointers to neighbours, small numbers, short names.
     Heap,
     /// Words of a small vocabulary.
@@ -75,17 +75,17 @@ fn text(random: &mut impl FnMut() -> u64) -> impl Iterator<Item = u8> {
 }
 
 /// A page of content of `kind`.
-pub fn page_bytes(kind: Kind, seed: u64) -> Box<[u8; BYTES]> {
+pub fn page_bytes(kind: Content, seed: u64) -> Box<[u8; BYTES]> {
     let mut page = Box::new([0; BYTES]);
     let mut random = seeded(seed);
     let mut put = |bytes: &mut dyn Iterator<Item = u8>| {
         page.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
     };
     match kind {
-        Kind::Heap => put(&mut heap(&mut random)),
-        Kind::Text => put(&mut text(&mut random)),
-        Kind::Random => put(&mut iter::repeat_with(&mut random).flat_map(u64::to_le_bytes)),
-        Kind::Sparse => put(&mut iter::repeat_with(|| {
+        Content::Heap => put(&mut heap(&mut random)),
+        Content::Text => put(&mut text(&mut random)),
+        Content::Random => put(&mut iter::repeat_with(&mut random).flat_map(u64::to_le_bytes)),
+        Content::Sparse => put(&mut iter::repeat_with(|| {
             if random().is_multiple_of(64) {
                 random()
             } else {

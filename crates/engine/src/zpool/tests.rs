@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::class::payload_start;
 use super::sizes::{CLASSES, class_of};
-use super::testing::{Kind, page_bytes, seeded};
+use super::testing::{Content, page_bytes, seeded};
 use super::*;
+use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 use crate::codec::Codec;
-use crate::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 
 pub(super) fn pool(limit_bytes: u64) -> (Pool, Arc<HeapPages>) {
     let pages = Arc::new(HeapPages::new());
@@ -50,16 +50,10 @@ fn what_is_stored_comes_back_until_it_is_freed() {
     ];
     let stored: Vec<_> = lengths
         .iter()
-        .map(|&bytes| {
-            (
-                pool.store(bytes as u64, &payload(7, bytes)).expect("room"),
-                bytes,
-            )
-        })
+        .map(|&bytes| (pool.store(&payload(7, bytes)).expect("room"), bytes))
         .collect();
     for &(handle, bytes) in &stored {
         assert_stored(&pool, handle, 7, bytes);
-        assert_eq!(pool.owner(handle), Some(bytes as u64));
     }
     let stats = pool.stats();
     assert_eq!(stats.objects, lengths.len());
@@ -72,7 +66,6 @@ fn what_is_stored_comes_back_until_it_is_freed() {
             pool.with(handle, <[u8]>::len),
             Err(ReadError::NotStored { handle })
         );
-        assert_eq!(pool.owner(handle), None);
     }
     assert_eq!(pages.pages_out(), 0);
     assert_eq!(pool.stats().stale_frees, 0);
@@ -82,12 +75,12 @@ fn what_is_stored_comes_back_until_it_is_freed() {
 }
 
 #[test]
-fn a_raw_page_takes_one_page_and_forty_bytes_of_tables() {
+fn a_raw_page_takes_one_page_and_a_row_in_each_of_two_tables() {
     let (pool, pages) = pool(1 << 30);
-    let page = page_bytes(Kind::Random, 1);
+    let page = page_bytes(Content::Random, 1);
     let count = if cfg!(miri) { 20 } else { 8192 };
-    for owner in 0..count {
-        pool.store(owner, &page[..]).expect("room");
+    for _ in 0..count {
+        pool.store(&page[..]).expect("room");
     }
     let stats = pool.stats();
     assert_eq!(
@@ -97,7 +90,7 @@ fn a_raw_page_takes_one_page_and_forty_bytes_of_tables() {
     assert_eq!(pages.pages_out() as u64, count);
     if cfg!(not(miri)) {
         assert!(
-            stats.table_bytes as u64 <= 40 * count,
+            stats.table_bytes as u64 <= 32 * count,
             "{} bytes",
             stats.table_bytes
         );
@@ -107,7 +100,7 @@ fn a_raw_page_takes_one_page_and_forty_bytes_of_tables() {
 #[test]
 fn a_payload_longer_than_a_page_is_refused() {
     let (pool, _) = pool(1 << 30);
-    let error = pool.store(1, &[1; PAGE_BYTES + 1]).expect_err("too long");
+    let error = pool.store(&[1; PAGE_BYTES + 1]).expect_err("too long");
     assert_eq!(error.payload_bytes, PAGE_BYTES + 1);
     assert_eq!(pool.stats().rejected, 1);
 }
@@ -119,8 +112,8 @@ fn the_limit_refuses_new_spans_and_nothing_is_lost() {
     let mut stored = Vec::new();
     let error = loop {
         let seed = stored.len() as u64;
-        match pool.store(seed, &payload(seed, 1000)) {
-            Ok(handle) => stored.push(handle),
+        match pool.store(&payload(seed, 1000)) {
+            Ok(handle) => stored.push((handle, seed)),
             Err(error) => break error,
         }
     };
@@ -131,21 +124,18 @@ fn the_limit_refuses_new_spans_and_nothing_is_lost() {
         stored.len()
     );
     assert!((pages.pages_out() * PAGE_BYTES) as u64 <= LIMIT_BYTES);
-    assert!(pool.store(0, &[1; PAGE_BYTES]).is_err() || error.span_bytes < LIMIT_BYTES);
+    assert!(pool.store(&[1; PAGE_BYTES]).is_err() || error.span_bytes < LIMIT_BYTES);
     // A payload for a span that has room still goes in: a freed one makes room for the next.
-    pool.free(stored.swap_remove(0));
-    stored.push(
-        pool.store(0, &payload(0, 1000))
-            .expect("room of the freed one"),
-    );
-    for &handle in &stored {
-        let seed = pool.owner(handle).expect("stored");
+    pool.free(stored.swap_remove(0).0);
+    let again = pool.store(&payload(0, 1000));
+    stored.push((again.expect("room of the freed one"), 0));
+    for &(handle, seed) in &stored {
         assert_stored(&pool, handle, seed, 1000);
     }
     pool.set_limit(LIMIT_BYTES / 2);
-    assert!(pool.store(0, &[1; 500]).is_err());
+    assert!(pool.store(&[1; 500]).is_err());
     pool.set_limit(LIMIT_BYTES * 2);
-    assert!(pool.store(0, &[1; 500]).is_ok());
+    assert!(pool.store(&[1; 500]).is_ok());
 }
 
 #[test]
@@ -162,7 +152,7 @@ fn a_source_without_memory_refuses_and_leaves_no_trace() {
     }
     let pool = Pool::new(Arc::new(NoPages), u64::MAX);
     for bytes in [100, 4096] {
-        assert!(pool.store(1, &payload(1, bytes)).is_err());
+        assert!(pool.store(&payload(1, bytes)).is_err());
     }
     let stats = pool.stats();
     assert_eq!(
@@ -175,7 +165,7 @@ fn a_source_without_memory_refuses_and_leaves_no_trace() {
 fn dropping_the_pool_returns_every_page() {
     let (pool, pages) = pool(1 << 30);
     for bytes in (0..4000).step_by(200) {
-        pool.store(0, &payload(1, bytes)).expect("room");
+        pool.store(&payload(1, bytes)).expect("room");
     }
     assert!(pages.pages_out() > 0);
     drop(pool);
@@ -187,7 +177,7 @@ fn compaction_moves_objects_and_returns_pages() {
     let (pool, pages) = pool(1 << 30);
     let count = if cfg!(miri) { 100 } else { 2000 };
     let mut stored: Vec<_> = (0..count)
-        .map(|seed| (pool.store(seed, &payload(seed, 1400)).expect("room"), seed))
+        .map(|seed| (pool.store(&payload(seed, 1400)).expect("room"), seed))
         .collect();
     assert_eq!(
         pool.compact(usize::MAX),
@@ -201,6 +191,7 @@ fn compaction_moves_objects_and_returns_pages() {
         }
         seed % 4 == 0
     });
+    assert_eq!(pool.is_valid(), Ok(()));
     let (before, gain) = (pages.pages_out(), pool.stats().compactable_pages);
     assert!(gain > before / 2, "{gain} of {before}");
     let class = CLASSES[class_of(1400).expect("packed")];
@@ -215,9 +206,9 @@ fn compaction_moves_objects_and_returns_pages() {
     assert_eq!(first + rest, gain, "all that can be given back is");
     assert_eq!(pool.stats().compactable_pages, 0);
     assert_eq!(pool.stats().compacted_pages, gain as u64);
+    assert_eq!(pool.is_valid(), Ok(()));
     for &(handle, seed) in &stored {
         assert_stored(&pool, handle, seed, 1400);
-        assert_eq!(pool.owner(handle), Some(seed));
     }
 }
 
@@ -225,7 +216,7 @@ fn compaction_moves_objects_and_returns_pages() {
 fn an_object_that_is_read_neither_moves_nor_goes() {
     let (pool, pages) = pool(1 << 30);
     let mut stored: Vec<_> = (0..100)
-        .map(|seed| (pool.store(seed, &payload(seed, 1400)).expect("room"), seed))
+        .map(|seed| (pool.store(&payload(seed, 1400)).expect("room"), seed))
         .collect();
     stored.retain(|&(handle, seed)| {
         if seed % 10 != 0 {
@@ -237,8 +228,11 @@ fn an_object_that_is_read_neither_moves_nor_goes() {
     let read = pool.with(handle, |held| {
         pool.compact(usize::MAX);
         pool.free(handle);
-        assert_eq!(pool.owner(handle), None, "freed for everyone else");
-        let other = pool.store(1000, &payload(1000, 1400)).expect("room");
+        let error = pool
+            .with(handle, <[u8]>::len)
+            .expect_err("freed for everyone else");
+        assert_eq!(error, ReadError::NotStored { handle });
+        let other = pool.store(&payload(1000, 1400)).expect("room");
         assert_eq!(held, payload(seed, 1400), "but not under its reader");
         pool.free(other);
     });
@@ -252,7 +246,7 @@ fn an_object_that_is_read_neither_moves_nor_goes() {
 #[test]
 fn a_panic_of_the_reader_ends_the_reading() {
     let (pool, pages) = pool(1 << 30);
-    let handle = pool.store(1, &payload(1, 300)).expect("room");
+    let handle = pool.store(&payload(1, 300)).expect("room");
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pool.with(handle, |_| panic!("expected by this test"))
     }));
@@ -263,25 +257,25 @@ fn a_panic_of_the_reader_ends_the_reading() {
 
 /// Changes a bit of what is stored, as a wild write would.
 pub(crate) fn damage(pool: &Pool, handle: Handle, at: usize) {
-    let (_, entry) = pool.entry(handle).expect("stored");
-    let place = entry.pin().expect("live");
-    let start = match class_of(usize::from(place.payload_bytes)) {
+    let (_, row) = pool.row(handle).expect("stored");
+    let location = row.pin().expect("live");
+    let start = match class_of(usize::from(location.payload_bytes)) {
         Some(class) => {
-            let span = pool.spans.get(place.span).expect("live");
-            payload_start(span, place.object, CLASSES[class])
+            let span = pool.spans.get(location.span).expect("live");
+            payload_start(span, location.object, CLASSES[class])
         }
-        None => pool.whole.get(place.span).expect("live").base(),
+        None => pool.whole.get(location.span).expect("live").base(),
     };
     // SAFETY: Inside the payload of a live object that no other thread uses.
     unsafe { *start.add(at) ^= 4 };
-    assert_eq!(entry.unpin(), None);
+    assert_eq!(row.unpin(), None);
 }
 
 #[test]
 fn damage_is_found_when_checksums_are_on() {
     for bytes in [1, 900, PACKED_BYTES_MAX, PAGE_BYTES] {
         let (pool, _) = pool(1 << 30);
-        let handle = pool.store(1, &payload(1, bytes)).expect("room");
+        let handle = pool.store(&payload(1, bytes)).expect("room");
         damage(&pool, handle, bytes - 1);
         let error = pool.with(handle, <[u8]>::len).expect_err("damaged");
         assert!(matches!(error, ReadError::Damaged { .. }), "{error}");
@@ -289,7 +283,7 @@ fn damage_is_found_when_checksums_are_on() {
         assert_stored(&pool, handle, 1, bytes);
         assert_eq!(pool.stats().damaged, 1);
         let unchecked = Pool::new(Arc::new(HeapPages::new()), 1 << 30).with_checksums(false);
-        let handle = unchecked.store(1, &payload(1, bytes)).expect("room");
+        let handle = unchecked.store(&payload(1, bytes)).expect("room");
         damage(&unchecked, handle, 0);
         assert_eq!(unchecked.with(handle, <[u8]>::len), Ok(bytes));
     }
@@ -306,7 +300,7 @@ fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
     let mut random = seeded(3);
     let mut samples = Vec::new();
     for seed in 0..600 {
-        let kind = [Kind::Heap, Kind::Text, Kind::Sparse][(seed % 3) as usize];
+        let kind = [Content::Heap, Content::Text, Content::Sparse][(seed % 3) as usize];
         let page = Page(*page_bytes(kind, seed));
         samples.push(
             Codec::Lz4
@@ -315,7 +309,7 @@ fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
                 .to_vec(),
         );
     }
-    samples.push(page_bytes(Kind::Random, 1).to_vec());
+    samples.push(page_bytes(Content::Random, 1).to_vec());
     while pool.stats().payload_bytes < PAYLOAD_BYTES {
         for _ in 0..100 {
             // Lengths vary around those of the samples, so that every class is met.
@@ -324,14 +318,14 @@ fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
                 .expect("small")
                 .min(sample.len() / 2);
             let cut = if sample.len() == PAGE_BYTES { 0 } else { cut };
-            pool.store(0, &sample[cut..]).expect("room");
+            pool.store(&sample[cut..]).expect("room");
         }
     }
     let stats = pool.stats();
     let spare = stats.span_bytes as f64 / stats.payload_bytes as f64 - 1.0;
     assert!(spare < 0.03, "{:.2} % over {stats:?}", spare * 100.0);
     let tables = stats.table_bytes as f64 / stats.objects as f64;
-    assert!(tables < 24.0, "{tables:.1} bytes of tables per object");
+    assert!(tables < 16.0, "{tables:.1} bytes of tables per object");
 }
 
 #[derive(Debug, Clone)]
@@ -383,7 +377,7 @@ impl Model {
 
     fn store(&mut self, seed: u64, bytes: usize) {
         let used = self.used_bytes();
-        match self.pool.store(seed, &payload(seed, bytes)) {
+        match self.pool.store(&payload(seed, bytes)) {
             Ok(handle) => {
                 assert!(
                     self.stored
@@ -428,6 +422,7 @@ impl Model {
                 self.pool.set_limit(self.limit_bytes);
             }
         }
+        assert_eq!(self.pool.is_valid(), Ok(()));
         let now = self.used_bytes();
         assert!(
             now <= self.limit_bytes.max(used),
@@ -452,7 +447,6 @@ impl Model {
         assert_eq!(stats.payload_bytes, payload_bytes);
         for &(handle, seed, bytes) in self.stored.values() {
             assert_stored(&self.pool, handle, seed, bytes);
-            assert_eq!(self.pool.owner(handle), Some(seed));
             self.pool.free(handle);
         }
         assert_eq!(self.pages.pages_out(), 0);

@@ -1,7 +1,7 @@
 //! Payloads that get a page of their own: raw pages, and the few that compress hardly at all.
 //!
 //! Such a page has no header and no neighbours, so it needs neither class nor lists, and compaction has nothing to gain
-//! from it. One row of 16 bytes says where it is. `base` and `checksum` are set before the entry is published and are
+//! from it. One row of 16 bytes says where it is. `base` and `checksum` are set before the row is published and are
 //! read by whoever has it pinned; the rest is guarded by the one lock here.
 
 use std::ptr::{self, NonNull};
@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::chunks::{Chunks, Zeroable};
-use super::entries::RowCache;
+use super::rows::RowCache;
 use super::span::SpanId;
+use crate::base::lock_order::must_hold_nothing;
 
 /// Pages per chunk: 64 KiB of rows.
 const CHUNK_PAGES: usize = if cfg!(miri) { 16 } else { 4096 };
@@ -55,7 +56,7 @@ pub(super) struct WholePages {
 /// What the lock guards.
 #[derive(Debug)]
 pub(super) struct WholeState {
-    /// Free rows of the entry table at hand.
+    /// Free rows at hand.
     pub rows: RowCache,
     pub live: usize,
     pub payload_bytes: usize,
@@ -89,6 +90,7 @@ impl WholePages {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, WholeState> {
+        must_hold_nothing("the pool");
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +118,7 @@ impl WholePages {
         Some(id)
     }
 
-    /// Forgets a page that no entry names any longer, and returns it.
+    /// Forgets a page that no row names any longer, and returns it.
     pub(super) fn remove(
         &self,
         state: &mut WholeState,

@@ -1,0 +1,251 @@
+//! Which pages of the pool have been left alone for longest.
+//!
+//! Time is counted in generations, which begin as the pool is filled ([`Aging::begin`]) and when all pages are of the
+//! youngest two. A page is of the generation in which it was stored or, if it stayed, last read: that number lies in
+//! its backing word (`words/backing.rs`), and is written by the store and the pin that write the word anyhow. A hand
+//! goes round the virtual area, and those areas that have directly mapped slots, slot by slot, and takes the pages of
+//! the oldest generation, and of what it passes over notes the oldest; with that generation it goes on when it has come
+//! round. So a page that was just stored or read is passed over until two generations have begun since, which is a
+//! second chance, and those that go are the coldest to within a generation, in the order of their slots, which is
+//! nearly that in which they were evicted.
+//!
+//! A mark to be cleared would say the same of two generations alone: after a lap pages differ in age by a whole one,
+//! and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and a
+//! lock on every store and free. What the hand costs is that it reads words of pages that are not in the pool as well.
+
+use crossbeam_utils::CachePadded;
+
+use super::Area;
+use crate::base::lock_order;
+use crate::base::sync::{AtomicU32, Lock, Ordering};
+use crate::cluster::{Cluster, Place};
+use crate::groups::GroupIndex;
+use crate::words::backing::{Backing, Stored};
+use crate::words::backing_word::BackingWord;
+use crate::words::entry::{AreaId, Entry};
+use crate::words::geometry::SLOTS_PER_CLUSTER;
+use crate::words::slot::Kind;
+use crate::zpool::Handle;
+
+/// Generations that are safe: the youngest, and the one before, so that a page has at least a whole generation.
+const SAFE_GENERATIONS: u8 = 2;
+
+/// Generations that are told apart: a few less than there are numbers for them.
+const GENERATIONS_MAX: u8 = 250;
+
+/// Times that the hand may come round without a page before there counts as being none: once for what it noted as the
+/// oldest and is gone by now, then so often until every page that nobody reads is old enough, and once more to find it.
+const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
+
+/// Where the hand begins.
+const START: (AreaId, u64) = (AreaId::VIRTUAL, 0);
+
+/// A page of the pool that has been left alone, pinned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cold {
+    pub(crate) entry: Entry,
+    pub(crate) handle: Handle,
+    /// The backing word as it was before the pin.
+    pub(crate) backing: Backing,
+}
+
+/// The youngest generation, and the hand.
+#[derive(Debug)]
+pub(crate) struct Aging {
+    /// Read by every store and read of the pool, written now and then. Its lowest 8 bits count.
+    youngest: CachePadded<AtomicU32>,
+    hand: Lock<AgingHand, { lock_order::AGING }>,
+}
+
+#[derive(Debug)]
+struct AgingHand {
+    /// Area and offset from which on it goes.
+    next: (AreaId, u64),
+    /// Pages of this generation are taken, and older ones.
+    taken: u8,
+    /// Age of the oldest page that it has passed over since it last came round.
+    oldest_passed: u8,
+}
+
+impl Aging {
+    pub(crate) fn new() -> Aging {
+        Aging {
+            youngest: CachePadded::new(AtomicU32::new(0)),
+            hand: Lock::new(AgingHand {
+                next: START,
+                taken: 0,
+                oldest_passed: 0,
+            }),
+        }
+    }
+
+    /// The generation of what is stored or read now.
+    #[inline]
+    pub(crate) fn youngest(&self) -> u8 {
+        // Relaxed: nothing is read through it.
+        self.youngest.load(Ordering::Relaxed).to_le_bytes()[0]
+    }
+
+    /// Begins a generation. `areas` are all whose slots page tables name.
+    pub(crate) fn begin<'a, A>(&self, areas: impl Fn() -> A)
+    where
+        A: Iterator<Item = &'a Area>,
+    {
+        let mut hand = self.hand.lock();
+        if self.youngest().wrapping_sub(hand.taken) >= GENERATIONS_MAX {
+            self.fold(areas(), &mut hand);
+        }
+        self.advance();
+    }
+
+    fn advance(&self) {
+        let next = u32::from(self.youngest().wrapping_add(1));
+        self.youngest.store(next, Ordering::Relaxed);
+    }
+
+    /// Makes half of the generations, the older ones, one: numbers are used again, and what is oldest would be taken
+    /// for young.
+    #[cold]
+    fn fold<'a>(&self, areas: impl Iterator<Item = &'a Area>, hand: &mut AgingHand) {
+        let youngest = self.youngest();
+        let oldest = youngest.wrapping_sub(GENERATIONS_MAX / 2);
+        visit_pool(areas, GroupIndex::ROOT, START, |word, _, backing| {
+            if youngest.wrapping_sub(backing.generation()) > GENERATIONS_MAX / 2 {
+                word.age(backing, oldest);
+            }
+            true
+        });
+        hand.taken = oldest;
+    }
+
+    /// Up to `most` pages of `group`, in `areas`, that are next to be written back, pinned; none if no such page is in
+    /// the pool, or all are being read. Groups that take turns share the hand: what it knows of the oldest is the last
+    /// one's, and a lap sets it right.
+    pub(crate) fn pick<'a, A>(
+        &self,
+        areas: impl Fn() -> A,
+        group: GroupIndex,
+        most: usize,
+    ) -> Vec<Cold>
+    where
+        A: Iterator<Item = &'a Area>,
+    {
+        let mut picked = Vec::with_capacity(most);
+        let mut hand = self.hand.lock();
+        for _ in 0..LAPS_MAX {
+            let youngest = self.youngest();
+            let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
+            let mut oldest_passed = hand.oldest_passed;
+            let next = visit_pool(areas(), group, hand.next, |word, entry, backing| {
+                let age = youngest.wrapping_sub(backing.generation());
+                if age < old {
+                    oldest_passed = oldest_passed.max(age);
+                } else {
+                    picked.extend(take(word, entry, backing));
+                }
+                picked.len() < most
+            });
+            hand.oldest_passed = oldest_passed;
+            match next {
+                Some(next) => {
+                    hand.next = next;
+                    break;
+                }
+                None => self.come_round(&mut hand),
+            }
+            if !picked.is_empty() {
+                break;
+            }
+        }
+        picked
+    }
+
+    /// Nothing older than what was passed over is left: goes on with that. If it is not old enough, it will be.
+    fn come_round(&self, hand: &mut AgingHand) {
+        if hand.oldest_passed < SAFE_GENERATIONS {
+            self.advance();
+        }
+        let age = hand.oldest_passed.max(SAFE_GENERATIONS);
+        hand.taken = self.youngest().wrapping_sub(age);
+        (hand.next, hand.oldest_passed) = (START, 0);
+    }
+}
+
+/// Shows `visit` the pages of `group` in the pool that could be written back, from `start` on, until it has enough.
+/// Returns where to go on, or `None` at the end of the last area. Takes no lock of a cluster unless a group is named; a
+/// slot may be another group's by the time it is shown.
+fn visit_pool<'a>(
+    areas: impl Iterator<Item = &'a Area>,
+    group: GroupIndex,
+    start: (AreaId, u64),
+    mut visit: impl FnMut(BackingWord<'_>, Entry, Backing) -> bool,
+) -> Option<(AreaId, u64)> {
+    for area in areas.filter(|area| area.id >= start.0) {
+        let from = if area.id == start.0 { start.1 } else { 0 };
+        let next = visit_area(area, group, from, &mut visit);
+        if let Some(next) = next {
+            return Some((area.id, next));
+        }
+    }
+    None
+}
+
+/// The same in one area, from the slot at `from` on.
+fn visit_area(
+    area: &Area,
+    group: GroupIndex,
+    from: u64,
+    visit: &mut impl FnMut(BackingWord<'_>, Entry, Backing) -> bool,
+) -> Option<u64> {
+    let (first, slot) = Entry::at(area.id, from)?.position();
+    for (id, cluster) in area.clusters_from(first) {
+        // A hint, read without a lock: the tables of a free cluster would be brought back to be found empty.
+        if cluster.place() != Place::Free && cluster.backing(0).is_some() {
+            let start = if id == first { slot } else { 0 };
+            let Some(is_of_group) = members(cluster, group) else {
+                continue;
+            };
+            for slot in (start..SLOTS_PER_CLUSTER).filter(|&slot| is_of_group[slot]) {
+                let entry = Entry::of(area.id, id, slot);
+                let in_pool = in_pool(cluster, slot);
+                if in_pool.is_some_and(|(word, backing)| !visit(word, entry, backing)) {
+                    return Some(entry.offset() + 1);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Which slots of a cluster are of a group, the root having all; none if no slot is.
+fn members(cluster: &Cluster, group: GroupIndex) -> Option<[bool; SLOTS_PER_CLUSTER]> {
+    if group == GroupIndex::ROOT {
+        return Some([true; SLOTS_PER_CLUSTER]);
+    }
+    let locked = cluster.lock()?;
+    let of_group = std::array::from_fn(|slot| locked.state.groups.of(slot) == group);
+    of_group.contains(&true).then_some(of_group)
+}
+
+/// The backing word of a page that is in the pool and could be written back. A page that is in a frame as well is warm;
+/// one that is being read will be of the youngest generation; one that is damaged stays.
+fn in_pool(cluster: &Cluster, slot: usize) -> Option<(BackingWord<'_>, Backing)> {
+    let word = cluster.backing(slot)?;
+    let backing = word.peek();
+    let is_idle = backing.pins() == 0 && !backing.is_abandoned() && !backing.is_damaged();
+    let in_pool = matches!(backing.stored(), Some(Stored::Pool(_)));
+    let is_stored_only = || matches!(cluster.word(slot).kind(), Kind::Shadow(_));
+    (is_idle && in_pool && is_stored_only()).then_some((word, backing))
+}
+
+/// Pins a page if its word is still `backing`.
+fn take(word: BackingWord<'_>, entry: Entry, backing: Backing) -> Option<Cold> {
+    let Some(Stored::Pool(handle)) = backing.stored() else {
+        return None;
+    };
+    word.pin_idle(backing).then_some(Cold {
+        entry,
+        handle,
+        backing,
+    })
+}

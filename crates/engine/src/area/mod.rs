@@ -1,0 +1,330 @@
+//! An area: slots in clusters. The virtual area, where every page goes first, has no size and grows and shrinks by
+//! clusters; a physical one has as many slots as its storage, of which some may be bad. `alloc.rs` says from which
+//! cluster slots are taken.
+//!
+//! A cluster moves: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back to current. It
+//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster of
+//! order 0; one of a higher order leaves it when it has no free run or is empty. One with bad slots never becomes free,
+//! and so is always of order 0. Before an emptied one is free its storage may have to be told (`discard.rs`). What an
+//! area costs is what was in it at its peak, not what it could hold.
+//!
+//! Counters are kept per cluster under the lock that a change takes anyway, so the hot path shares nothing between
+//! CPUs. Who wants an area's figures adds its clusters up.
+
+mod aging;
+mod alloc;
+mod close;
+mod cold;
+mod discard;
+mod placement;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod testing;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod validity;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::lock_order;
+use crate::base::pages::{PAGE_BYTES, PageSource};
+use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
+use crate::cluster::{
+    Cluster, ClusterGuard, Directory, ExtendTable, GroupTable, Lists, Place, TABLE_PAGES,
+};
+use crate::groups::GroupIndex;
+use crate::words::entry::{AreaId, Entry};
+use crate::words::geometry::{NO_CLUSTER, SLOTS_MAX, SLOTS_PER_CLUSTER};
+use crate::words::order::Order;
+
+pub(crate) use aging::{Aging, Cold};
+pub use alloc::AllocError;
+pub(crate) use alloc::OfGroup;
+pub(crate) use cold::ClockHand;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use placement::NONFULL_FREE_MIN;
+
+/// Figures of the area, summed over its clusters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AreaStats {
+    pub(crate) slots_used: u64,
+    pub(crate) zero: u64,
+    /// Slots that page tables name.
+    pub(crate) mapped: u64,
+    pub(crate) clusters: u64,
+    pub(crate) table_bytes: u64,
+}
+
+impl AreaStats {
+    /// The figures of two areas together.
+    pub(crate) fn and(self, other: &AreaStats) -> AreaStats {
+        AreaStats {
+            slots_used: self.slots_used + other.slots_used,
+            zero: self.zero + other.zero,
+            mapped: self.mapped + other.mapped,
+            clusters: self.clusters + other.clusters,
+            table_bytes: self.table_bytes + other.table_bytes,
+        }
+    }
+}
+
+/// The cluster that a CPU allocates from, for each order.
+type Currents = [AtomicU32; Order::COUNT];
+
+/// An area.
+pub(crate) struct Area {
+    pub(crate) id: AreaId,
+    /// Slots that the area has, bad ones included.
+    pub(crate) slots: u64,
+    /// Slots that are never to be used, in ascending order.
+    bad: Box<[u64]>,
+    pub(crate) directory: Directory,
+    /// The clusters each CPU allocates from. Written under the lists' lock, so that a cluster that is `Place::Current`
+    /// or `Place::Stolen` is always some CPU's.
+    currents: Box<[CachePadded<Currents>]>,
+    /// After any cluster's lock, before nothing.
+    pub(crate) lists: Lock<Lists, { lock_order::LISTS }>,
+    /// Emptied clusters wait until their storage was told.
+    discards: AtomicBool,
+    /// Some slot was once named by a page table: a hint for whoever goes through all such slots.
+    is_mapped: AtomicBool,
+    rejected: AtomicU64,
+    pub(crate) pages: Arc<dyn PageSource>,
+}
+
+impl Area {
+    /// The virtual area; `None` if there is no memory for its directory.
+    pub(crate) fn virtual_area(cpus: usize, pages: Arc<dyn PageSource>) -> Option<Area> {
+        Area::new(AreaId::VIRTUAL, SLOTS_MAX, Box::default(), cpus, pages)
+    }
+
+    /// An area of `slots` slots, of which `bad`, in ascending order, are never used.
+    pub(crate) fn new(
+        id: AreaId,
+        slots: u64,
+        bad: Box<[u64]>,
+        cpus: usize,
+        pages: Arc<dyn PageSource>,
+    ) -> Option<Area> {
+        debug_assert!(slots <= SLOTS_MAX && bad.is_sorted());
+        let none = || CachePadded::new(std::array::from_fn(|_| AtomicU32::new(NO_CLUSTER)));
+        Some(Area {
+            id,
+            slots,
+            bad,
+            directory: Directory::new()?,
+            currents: (0..cpus).map(|_| none()).collect(),
+            lists: Lock::new(Lists::new()),
+            discards: AtomicBool::new(false),
+            is_mapped: AtomicBool::new(id == AreaId::VIRTUAL),
+            rejected: AtomicU64::new(0),
+            pages,
+        })
+    }
+
+    /// The cluster and the slot of an entry; `None` if it is of another area, or if there never was such a cluster.
+    #[inline]
+    pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        if entry.area() != self.id {
+            return None;
+        }
+        self.locate_own(entry)
+    }
+
+    /// As [`Area::locate`], of an entry that is known to be of this area.
+    #[inline]
+    pub(crate) fn locate_own(&self, entry: Entry) -> Option<(&Cluster, usize)> {
+        debug_assert_eq!(entry.area(), self.id);
+        let (id, slot) = entry.position();
+        Some((self.directory.get(id)?, slot))
+    }
+
+    /// As [`Area::locate`], with the cluster locked; `None` also if the cluster was never used.
+    #[inline]
+    pub(crate) fn lock(&self, entry: Entry) -> Option<(ClusterGuard<'_>, usize)> {
+        let (cluster, slot) = self.locate(entry)?;
+        Some((cluster.lock()?, slot))
+    }
+
+    #[inline]
+    pub(crate) fn current(&self, cpu: usize, order: Order) -> &AtomicU32 {
+        &self.currents[cpu % self.currents.len()][order.index()]
+    }
+
+    /// Every CPU's current cluster for `order`.
+    pub(crate) fn currents_of(&self, order: Order) -> impl Iterator<Item = u32> + '_ {
+        let currents = self.currents.iter();
+        currents.map(move |currents| currents[order.index()].load(Ordering::Relaxed))
+    }
+
+    /// The virtual area's clusters have a backing table from the start; a physical area's only while they hold a slot
+    /// that is directly mapped.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.id == AreaId::VIRTUAL
+    }
+
+    /// Was any slot ever named by a page table?
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_mapped.load(Ordering::Relaxed)
+    }
+
+    /// A slot of the cluster is about to be named by a page table: makes the table that it needs. False if there is no
+    /// memory for it.
+    #[inline]
+    pub(crate) fn prepare_mapped(&self, cluster: &ClusterGuard<'_>) -> bool {
+        if !self.is_mapped() {
+            self.is_mapped.store(true, Ordering::Relaxed);
+        }
+        self.is_virtual() || cluster.record().ensure_backing(&*self.pages)
+    }
+
+    /// Slots of cluster `id`, which may reach beyond the end of the area.
+    pub(crate) fn slots_of(&self, id: u32) -> Range<u64> {
+        let start = u64::from(id) * SLOTS_PER_CLUSTER as u64;
+        start..start + SLOTS_PER_CLUSTER as u64
+    }
+
+    /// The places in cluster `id` that are never to be used: bad slots, and what would lie behind the area's end.
+    pub(crate) fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
+        let slots = self.slots_of(id);
+        let from = self.bad.partition_point(|&slot| slot < slots.start);
+        let to = self.bad.partition_point(|&slot| slot < slots.end);
+        let bad = self.bad[from..to].iter().copied();
+        let beyond = self.slots.clamp(slots.start, slots.end)..slots.end;
+        // The difference is below SLOTS_PER_CLUSTER.
+        bad.chain(beyond)
+            .map(move |slot| usize::try_from(slot - slots.start).unwrap_or(0))
+    }
+
+    /// Frees a slot whose frame and backing are gone, and moves its cluster to where it belongs now.
+    #[inline]
+    pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+        let (id, slot) = entry.position();
+        let was_mapped = cluster.word(slot).is_used();
+        cluster.release_slot(slot);
+        let before = cluster.place();
+        let place = self.place_for(cluster);
+        let stays = match before {
+            // A CPU that allocates and frees by turns keeps its cluster.
+            Place::Current if cluster.order().is_slot() => true,
+            // One made for runs may be needed for others when it is empty.
+            Place::Current | Place::Stolen => !matches!(place, Place::Free | Place::Discard),
+            before => before == place,
+        };
+        if !stays {
+            self.relocate(cluster, id, place);
+        } else if was_mapped && !matches!(before, Place::Current | Place::Stolen) {
+            self.discard_idle_tables(cluster);
+        }
+    }
+
+    /// A physical cluster without directly mapped slots needs the tables of those no longer. One that is some CPU's
+    /// keeps them: the next slot may be such a one.
+    #[inline]
+    fn discard_idle_tables(&self, cluster: &mut ClusterGuard<'_>) {
+        if !self.is_virtual() && self.is_mapped() && cluster.mapped() == 0 {
+            cluster.discard_backing(&*self.pages);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn relocate(&self, cluster: &mut ClusterGuard<'_>, id: u32, place: Place) {
+        let record = cluster.record();
+        if place == Place::Free {
+            debug_assert!(cluster.state.extend.is_none());
+            cluster.state.cursor = 0;
+            cluster.discard(&*self.pages);
+        } else if matches!(record.place(), Place::Current | Place::Stolen) {
+            self.discard_idle_tables(cluster);
+        }
+        let mut lists = self.lists.lock();
+        lists.remove(&self.directory, record.place(), record);
+        lists.push(&self.directory, place, id, record);
+        record.set_place(place);
+    }
+
+    /// The number that all clusters are below that were ever used.
+    fn end(&self) -> usize {
+        self.lists.lock().end as usize
+    }
+
+    /// The clusters that were ever used, and some that were not.
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = (u32, &Cluster)> {
+        self.clusters_from(0)
+    }
+
+    /// The same from cluster `first` on.
+    pub(crate) fn clusters_from(&self, first: u32) -> impl Iterator<Item = (u32, &Cluster)> {
+        self.directory.records(first as usize..self.end())
+    }
+
+    /// Sums the clusters' figures. Takes each cluster's lock for a moment: about 10 ns per 2 MiB ever swapped.
+    pub(crate) fn stats(&self) -> AreaStats {
+        let mut stats = AreaStats {
+            table_bytes: self.directory.bytes(self.end()) as u64,
+            ..Default::default()
+        };
+        for (id, record) in self.clusters() {
+            let Some(cluster) = record.lock() else {
+                continue;
+            };
+            let bad = self.bad_in(id).count() as u64;
+            stats.slots_used += u64::from(cluster.state.used).saturating_sub(bad);
+            stats.zero += u64::from(cluster.state.zero);
+            stats.mapped += u64::from(cluster.mapped());
+            if cluster.place() != Place::Free {
+                let has_backing = self.is_virtual() || cluster.mapped() > 0;
+                let tables = 1 + usize::from(has_backing);
+                stats.clusters += 1;
+                stats.table_bytes += (tables * TABLE_PAGES * PAGE_BYTES) as u64;
+            }
+            if cluster.state.extend.is_some() {
+                stats.table_bytes += size_of::<ExtendTable>() as u64;
+            }
+            if cluster.state.groups.has_table() {
+                stats.table_bytes += size_of::<GroupTable>() as u64;
+            }
+        }
+        stats
+    }
+
+    /// Slots of a group, which is not the root.
+    pub(crate) fn slots_of_group(&self, group: GroupIndex) -> u64 {
+        let locked = self.clusters().filter_map(|(_, record)| record.lock());
+        locked
+            .map(|cluster| cluster.state.groups.count(group) as u64)
+            .sum()
+    }
+
+    pub(crate) fn count_rejected(&self) {
+        // Relaxed: a figure for people.
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Allocations that found no slot, since the start.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // One beyond: a cluster may have got its tables and then not been put to use.
+        for (_, record) in self.directory.records(0..self.end() + 1) {
+            // SAFETY: `&mut self`: nobody else uses the area, and all its tables came from this source.
+            unsafe { record.free_tables(&*self.pages) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Area {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Area")
+            .field("id", &self.id)
+            .field("lists", &self.lists)
+            .finish_non_exhaustive()
+    }
+}

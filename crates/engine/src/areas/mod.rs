@@ -1,0 +1,406 @@
+//! The physical areas of an engine: which there are, and which is used next.
+//!
+//! Areas are used by priority, the highest first. Those of equal priority take turns: a CPU stays with an area until it
+//! has used up its cluster there and then goes on to the next, so that all of them are filled evenly and all their
+//! storage works at once. An area that is full, closed, or failed to take a page, is passed over.
+//!
+//! An entry leads to its area without a lock. So the record of an area that is swapped off stays, and the area that
+//! gets its number next hangs on it: finding it costs one more step for each that was before, and the number with the
+//! fewest is taken. An area cannot go while a slot of it is in use, so whoever has a slot finds the right one.
+//!
+//! Several pages get a run of slots, the longest that any area of a priority has; a lower priority's longer run is not
+//! preferred to a shorter one.
+//!
+//! Lock order: the order of areas, then a cluster, then its area's lists. No lock is held while storage is read or
+//! written.
+
+mod closing;
+mod discard;
+mod new_area;
+mod physical;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod tiers;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use crate::area::{Area, AreaStats, OfGroup};
+use crate::base::lock_order;
+use crate::base::pages::{Page, PageSource};
+use crate::base::storage::{ReadRun, StorageError};
+use crate::base::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
+use crate::cluster::ClusterGuard;
+use crate::words::entry::{AreaId, Entry};
+use crate::words::order::Order;
+use crate::words::slot::Word;
+
+pub(crate) use closing::CloseError;
+use new_area::check;
+pub use new_area::{AREAS_MAX, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
+pub(crate) use physical::Physical;
+
+/// No CPU's area.
+const NO_AREA: u32 = u32::MAX;
+
+/// Figures of one area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AreaFigures {
+    /// Which area.
+    pub id: AreaId,
+    /// Bytes that it can hold.
+    pub size_bytes: u64,
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// Its priority.
+    pub priority: i16,
+    /// Bytes of its tables.
+    pub table_bytes: u64,
+    /// Pages read so far.
+    pub pages_read: u64,
+    /// Pages written so far.
+    pub pages_written: u64,
+    /// Requests that failed so far.
+    pub errors: u64,
+    /// Pages discarded so far.
+    pub pages_discarded: u64,
+    /// Discards that failed so far.
+    pub discard_errors: u64,
+    /// It could not take a page the last time.
+    pub failing: bool,
+    /// Why it could not take a page the last time that it failed to.
+    pub last_error: Option<StorageError>,
+    /// It is being swapped off.
+    pub closing: bool,
+}
+
+/// All physical areas.
+pub(crate) struct Areas {
+    /// By number, the first area that had it.
+    areas: [OncePtr<Physical>; AREAS_MAX],
+    /// Highest priority first; among equals the one whose turn it is.
+    order: Lock<Vec<AreaId>, { lock_order::AREAS }>,
+    /// Number of the area from which each CPU takes runs of each order.
+    currents: Box<[CachePadded<[AtomicU32; Order::COUNT]>]>,
+    pages: Arc<dyn PageSource>,
+    /// Bytes of the tables of areas that were swapped off.
+    retired_bytes: AtomicU64,
+}
+
+impl Areas {
+    pub(crate) fn new(cpus: usize, pages: Arc<dyn PageSource>) -> Areas {
+        let none = || CachePadded::new(std::array::from_fn(|_| AtomicU32::new(NO_AREA)));
+        Areas {
+            areas: std::array::from_fn(|_| OncePtr::new()),
+            order: Lock::new(Vec::new()),
+            currents: (0..cpus).map(|_| none()).collect(),
+            pages,
+            retired_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to use an area, behind those of the same priority.
+    pub(crate) fn add(&self, mut new: NewArea) -> Result<AreaId, SwapOnError> {
+        check(&mut new)?;
+        // Without a lock: a large device is at it for a while.
+        let discarded = match new.discard {
+            Discard::Once => discard::discard_whole(&new),
+            Discard::None | Discard::Pages => Ok(0),
+        };
+        let mut order = self.order.lock();
+        let (id, place) = self.vacant().ok_or(SwapOnError::TooMany)?;
+        let physical = self.open(id, new)?;
+        physical.count_discard(discarded);
+        let priority = physical.priority;
+        place
+            .get_or_try_init(|| Some(Box::new(physical)))
+            .ok_or(SwapOnError::NoMemory)?;
+        let behind = order.partition_point(|&other| self.priority_of(other) >= priority);
+        order.insert(behind, id);
+        Ok(id)
+    }
+
+    /// A number that no area has, and where the area that gets it is hung. Under the lock of the order.
+    fn vacant(&self) -> Option<(AreaId, &OncePtr<Physical>)> {
+        let places = self.areas.iter().enumerate().filter_map(|(index, first)| {
+            let (mut place, mut before) = (first, 0_usize);
+            while let Some(physical) = place.get() {
+                if !physical.is_gone() {
+                    return None;
+                }
+                (place, before) = (&physical.next, before + 1);
+            }
+            Some((before, AreaId::physical(index)?, place))
+        });
+        let (_, id, place) = places.min_by_key(|(before, ..)| *before)?;
+        Some((id, place))
+    }
+
+    fn open(&self, id: AreaId, new: NewArea) -> Result<Physical, SwapOnError> {
+        let bad = new.bad.clone().into_boxed_slice();
+        let cpus = if new.rotating { 1 } else { self.currents.len() };
+        let pages = Arc::clone(&self.pages);
+        let area = Area::new(id, new.slots, bad, cpus, pages).ok_or(SwapOnError::NoMemory)?;
+        area.set_discards(new.discard == Discard::Pages);
+        Ok(Physical::new(area, new))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: AreaId) -> Option<&Physical> {
+        let mut physical = self.areas.get(id.physical_index()?)?.get()?;
+        while let Some(next) = physical.next.get() {
+            physical = next;
+        }
+        (!physical.is_gone()).then_some(physical)
+    }
+
+    fn priority_of(&self, id: AreaId) -> i16 {
+        self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority)
+    }
+
+    /// Were there never any? A hint for pages that do not compress: with areas, they are worth asking for a slot.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.areas[0].get().is_none()
+    }
+
+    /// Takes neighbouring slots for pages with these `words`, as many from the first on as it finds room for in one
+    /// place. Returns the first slot and how many; `None` if no area has room for any, or no words are given.
+    pub(crate) fn allocate(&self, cpu: usize, words: &[Word]) -> Option<(Entry, usize)> {
+        self.allocate_for(cpu, words, None)
+    }
+
+    /// Takes a slot that is directly mapped, as its `word` says. `None` if no area has one to give, or there is no
+    /// memory for its tables, or its group is gone.
+    pub(crate) fn allocate_mapped(
+        &self,
+        cpu: usize,
+        word: Word,
+        group: Option<OfGroup<'_>>,
+    ) -> Option<Entry> {
+        debug_assert!(word.is_used());
+        let (entry, _) = self.allocate_for(cpu, &[word], group)?;
+        Some(entry)
+    }
+
+    fn allocate_for(
+        &self,
+        cpu: usize,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+    ) -> Option<(Entry, usize)> {
+        let order = Order::for_pages(words.len())?;
+        let index = self.current(cpu, order).load(Ordering::Acquire);
+        self.take_near(cpu, index, order, words, group)
+            .or_else(|| self.take_in_turn(cpu, order, words, group))
+            .or_else(|| self.allocate_discarded(cpu, order, words, group))
+    }
+
+    #[inline]
+    fn current(&self, cpu: usize, order: Order) -> &AtomicU32 {
+        &self.currents[cpu % self.currents.len()][order.index()]
+    }
+
+    /// Takes a run from the CPU's cluster in the area with this index.
+    fn take_near(
+        &self,
+        cpu: usize,
+        index: u32,
+        order: Order,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+    ) -> Option<(Entry, usize)> {
+        let physical = AreaId::physical(index as usize).and_then(|id| self.get(id))?;
+        let words = up_to(order, words);
+        if physical.is_failing() {
+            return None;
+        }
+        let first = physical.area.allocate_near(cpu, order, words, group)?;
+        physical.count_taken(words.len());
+        Some((first, words.len()))
+    }
+
+    /// The CPU has used up its cluster of this order, or never had one: takes the longest run of the highest priority
+    /// that has any.
+    #[cold]
+    fn take_in_turn(
+        &self,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+    ) -> Option<(Entry, usize)> {
+        let mut areas = self.order.lock();
+        let equals = areas.chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
+        for equals in equals {
+            let longest = order
+                .and_below()
+                .find_map(|order| self.take_of_equals(cpu, equals, order, words, group));
+            if longest.is_some() {
+                return longest;
+            }
+        }
+        None
+    }
+
+    /// Takes a run from the CPU's area for this order; else from the next in turn, with which the CPU then stays.
+    fn take_of_equals(
+        &self,
+        cpu: usize,
+        equals: &mut [AreaId],
+        order: Order,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+    ) -> Option<(Entry, usize)> {
+        let current = self.current(cpu, order);
+        let index = current.load(Ordering::Relaxed);
+        if equals.iter().any(|&id| index_of(id) == index)
+            && let Some(taken) = self.take_near(cpu, index, order, words, group)
+        {
+            return Some(taken);
+        }
+        let words = up_to(order, words);
+        let mut in_turn = equals.iter().enumerate();
+        let (at, first) = in_turn
+            .find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words, group)?)))?;
+        // Release pairs with the Acquire in `allocate`: the area is there.
+        current.store(index_of(equals[at]), Ordering::Release);
+        equals[at..].rotate_left(1);
+        Some((first, words.len()))
+    }
+
+    /// Takes a run of an area that does not fail.
+    fn take_of(
+        &self,
+        id: AreaId,
+        cpu: usize,
+        order: Order,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+    ) -> Option<Entry> {
+        let physical = self.get(id).filter(|physical| !physical.is_failing())?;
+        let first = physical.area.allocate(cpu, order, words, group).ok()?;
+        physical.count_taken(words.len());
+        Some(first)
+    }
+
+    /// Frees a slot that held a page.
+    pub(crate) fn free(&self, entry: Entry) {
+        self.give_back(entry);
+        self.note_freed(entry);
+    }
+
+    /// Frees a directly mapped slot, whose cluster is locked.
+    pub(crate) fn release_mapped(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+        if let Some(physical) = self.get(entry.area()) {
+            physical.release_slot(cluster, entry);
+        }
+    }
+
+    /// A slot was freed that held a page: if its area failed for want of room, there is some again.
+    pub(crate) fn note_freed(&self, entry: Entry) {
+        if let Some(physical) = self.get(entry.area()) {
+            physical.set_failing(false);
+        }
+    }
+
+    /// Frees a slot that could not be written.
+    pub(crate) fn give_back(&self, entry: Entry) {
+        let physical = self.get(entry.area());
+        let locked = physical.and_then(|physical| Some((physical, physical.area.lock(entry)?)));
+        if let Some((physical, (mut cluster, _))) = locked {
+            physical.release_slot(&mut cluster, entry);
+        }
+    }
+
+    /// The entry whose page a physical slot holds, or did a moment ago: the virtual one that it stands behind, or the
+    /// slot itself if it is directly mapped. Takes no lock.
+    pub(crate) fn owner(&self, physical: Entry) -> Option<Entry> {
+        let (cluster, slot) = self.get(physical.area())?.area.locate(physical)?;
+        let word = cluster.word(slot);
+        if word.is_used() {
+            Some(physical)
+        } else {
+            word.owner()
+        }
+    }
+
+    /// The areas that have, or had, directly mapped slots, by their numbers.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = &Physical> {
+        let areas = self.all().map(|(_, physical)| physical);
+        areas.filter(|physical| physical.area.is_mapped())
+    }
+
+    /// Marks the page in a slot as read. The caller has it pinned.
+    pub(crate) fn mark_read(&self, physical: Entry) {
+        let area = self.get(physical.area());
+        if let Some((cluster, slot)) = area.and_then(|area| area.area.locate(physical)) {
+            cluster.mark_read(slot);
+        }
+    }
+
+    /// Whether the area's storage answers at once.
+    pub(crate) fn is_quick(&self, id: AreaId) -> bool {
+        self.get(id).is_some_and(Physical::is_quick)
+    }
+
+    /// Reads runs of neighbouring slots of one area.
+    pub(crate) fn read_runs(&self, id: AreaId, runs: &mut [ReadRun<'_>]) {
+        match self.get(id) {
+            Some(physical) => physical.read_runs(runs),
+            None => {
+                let gone = Err(StorageError::Short);
+                runs.iter_mut().for_each(|run| run.outcome = gone);
+            }
+        }
+    }
+
+    /// Writes pages to neighbouring slots of one area, of which `first` is the first.
+    pub(crate) fn write(&self, first: Entry, pages: &[&Page]) -> Result<(), StorageError> {
+        let physical = self.get(first.area()).ok_or(StorageError::Short)?;
+        physical.write(first.offset(), pages)
+    }
+
+    /// All areas, by their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
+        let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
+        ids.filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// Sums over all areas.
+    pub(crate) fn stats(&self) -> AreaStats {
+        let of_each = self.all().map(|(_, physical)| physical.area.stats());
+        of_each.fold(AreaStats::default(), |sum, of_one| sum.and(&of_one))
+    }
+
+    /// Figures of all areas, by their numbers.
+    pub(crate) fn figures(&self) -> Vec<AreaFigures> {
+        self.all()
+            .map(|(id, physical)| physical.figures(id))
+            .collect()
+    }
+}
+
+impl fmt::Debug for Areas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Areas")
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An area's index as a CPU's current area; [`NO_AREA`] for the virtual one.
+fn index_of(id: AreaId) -> u32 {
+    let index = id.physical_index();
+    index
+        .and_then(|index| u32::try_from(index).ok())
+        .unwrap_or(NO_AREA)
+}
+
+/// The words that a run of `order` has slots for.
+fn up_to(order: Order, words: &[Word]) -> &[Word] {
+    &words[..words.len().min(order.slots())]
+}
+
+const _: () = assert!(AREAS_MAX < NO_AREA as usize);

@@ -1,0 +1,185 @@
+//! From a cluster's number to its record: a radix tree of three levels that only grows, read without a lock.
+//!
+//! Numbers are handed out from 0 up and reused, so leaves exist for the largest number of clusters ever in use. Leaves
+//! stay until the area is dropped: 0.125 bytes for each slot of the area's peak. Nothing here needs numbers to be
+//! dense: what lies between two clusters has no leaf, costs nothing, and is passed over by whoever goes through all.
+
+use std::ops::Range;
+
+use super::record::Cluster;
+use crate::base::sync::{OncePtr, try_boxed_array};
+use crate::words::geometry::{CLUSTER_BITS, FEW_CLUSTERS, NO_CLUSTER};
+
+/// 256 records are 16 KiB and name 512 MiB of pages: small enough for a run that swaps little.
+const LEAF_BITS: u32 = if FEW_CLUSTERS { 1 } else { 8 };
+const MIDDLE_BITS: u32 = if FEW_CLUSTERS { 2 } else { 12 };
+const ROOT_BITS: u32 = if FEW_CLUSTERS { 3 } else { 12 };
+const LEAF_LEN: usize = 1 << LEAF_BITS;
+const MIDDLE_LEN: usize = 1 << MIDDLE_BITS;
+const ROOT_LEN: usize = 1 << ROOT_BITS;
+
+/// Clusters that a middle leads to.
+const MIDDLE_NAMES: usize = MIDDLE_LEN * LEAF_LEN;
+
+// Every cluster has a place, and so has the number that says "none".
+const _: () = assert!(LEAF_BITS + MIDDLE_BITS + ROOT_BITS == CLUSTER_BITS);
+
+type Leaf = [Cluster; LEAF_LEN];
+type Middle = [OncePtr<Leaf>; MIDDLE_LEN];
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    root: Box<[OncePtr<Middle>; ROOT_LEN]>,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Option<Directory> {
+        Some(Directory {
+            root: try_boxed_array(|_| OncePtr::new())?,
+        })
+    }
+
+    /// The record of cluster `id`, if there ever was such a cluster. For the number that says "none" it may be a record
+    /// too, the one behind the last cluster's, which never holds a slot.
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> Option<&Cluster> {
+        let id = id as usize;
+        let middle = self.root.get(id >> (LEAF_BITS + MIDDLE_BITS))?.get()?;
+        let leaf = middle[(id >> LEAF_BITS) % MIDDLE_LEN].get()?;
+        Some(&leaf[id % LEAF_LEN])
+    }
+
+    /// The record of the cluster that a list names; `None` where it names none.
+    pub(crate) fn linked(&self, id: u32) -> Option<&Cluster> {
+        if id == NO_CLUSTER {
+            return None;
+        }
+        self.get(id)
+    }
+
+    /// The record of cluster `id`, made if need be; `None` if there is no memory or no such number.
+    pub(crate) fn ensure(&self, id: u32) -> Option<&Cluster> {
+        let id = id as usize;
+        let middle = self
+            .root
+            .get(id >> (LEAF_BITS + MIDDLE_BITS))?
+            .get_or_try_init(|| try_boxed_array(|_| OncePtr::new()))?;
+        let leaf = middle[(id >> LEAF_BITS) % MIDDLE_LEN]
+            .get_or_try_init(|| try_boxed_array(|_| Cluster::new()))?;
+        Some(&leaf[id % LEAF_LEN])
+    }
+
+    /// The records that there are of `numbers`, by number: those of clusters that were used, and of some of their
+    /// neighbours.
+    pub(crate) fn records(&self, numbers: Range<usize>) -> impl Iterator<Item = (u32, &Cluster)> {
+        let Range { start, end } = numbers;
+        let leaves = self.leaves(end);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the directory names no more than u32 does"
+        )]
+        leaves
+            .filter(move |(first, _)| first + LEAF_LEN > start)
+            .flat_map(move |(first, leaf)| (first..end).zip(leaf))
+            .skip_while(move |(id, _)| *id < start)
+            .map(|(id, record)| (id as u32, record))
+    }
+
+    /// Bytes of the directory and its records when numbers below `end` were used.
+    pub(crate) fn bytes(&self, end: usize) -> usize {
+        size_of::<[OncePtr<Middle>; ROOT_LEN]>()
+            + self.middles(end).count() * size_of::<Middle>()
+            + self.leaves(end).count() * size_of::<Leaf>()
+    }
+
+    fn middles(&self, end: usize) -> impl Iterator<Item = (usize, &Middle)> {
+        filled(&*self.root, 0..end, MIDDLE_NAMES)
+    }
+
+    fn leaves(&self, end: usize) -> impl Iterator<Item = (usize, &Leaf)> {
+        self.middles(end)
+            .flat_map(move |(first, middle)| filled(middle, first..end, LEAF_LEN))
+    }
+}
+
+/// What the places of a level lead to that has places for `numbers`, `names` each, with the first number there.
+fn filled<T>(
+    level: &[OncePtr<T>],
+    numbers: Range<usize>,
+    names: usize,
+) -> impl Iterator<Item = (usize, &T)> {
+    let places = numbers.step_by(names).zip(level);
+    places.filter_map(|(first, place)| Some((first, place.get()?)))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::words::geometry::CLUSTERS_MAX;
+
+    /// Numbers that the directory has a place for.
+    const NAMED: usize = ROOT_LEN * MIDDLE_NAMES;
+
+    #[test]
+    fn the_last_number_is_named_without_what_lies_between() {
+        let directory = Directory::new().expect("memory");
+        let last = CLUSTERS_MAX - 1;
+        assert!(directory.get(last).is_none());
+        let made: *const Cluster = directory.ensure(last).expect("memory");
+        assert!(std::ptr::eq(made, directory.get(last).expect("made")));
+        assert!(directory.get(0).is_none());
+        assert!(directory.get(last / 2).is_none());
+        assert!(std::ptr::eq(made, directory.linked(last).expect("made")));
+        assert!(directory.linked(NO_CLUSTER).is_none());
+    }
+
+    #[test]
+    fn all_records_are_gone_through_and_nothing_else_is_counted() {
+        let directory = Directory::new().expect("memory");
+        let empty = directory.bytes(NAMED);
+        assert_eq!(
+            (empty, directory.records(0..NAMED).count()),
+            (size_of::<[OncePtr<Middle>; ROOT_LEN]>(), 0)
+        );
+        let middle = CLUSTERS_MAX / 2;
+        let ids = [0, 1, middle, CLUSTERS_MAX - 1];
+        for id in ids {
+            directory.ensure(id).expect("memory");
+        }
+        let found: Vec<u32> = directory.records(0..NAMED).map(|(id, _)| id).collect();
+        assert!(found.is_sorted() && ids.iter().all(|id| found.contains(id)));
+        assert_eq!(found.len(), 3 * LEAF_LEN);
+        for (id, record) in directory.records(0..NAMED) {
+            assert!(std::ptr::eq(record, directory.get(id).expect("made")));
+        }
+        assert_eq!(
+            directory.bytes(NAMED) - empty,
+            3 * (size_of::<Middle>() + size_of::<Leaf>())
+        );
+        // Not beyond the end, even in the middle of a leaf.
+        let from: Vec<u32> = directory.records(1..NAMED).map(|(id, _)| id).collect();
+        assert_eq!(from, found[1..]);
+        let below: Vec<u32> = directory.records(0..1).map(|(id, _)| id).collect();
+        assert_eq!(below, [0]);
+        assert_eq!(
+            directory.bytes(1) - empty,
+            size_of::<Middle>() + size_of::<Leaf>()
+        );
+        assert_eq!(
+            (directory.records(0..0).count(), directory.bytes(0)),
+            (0, empty)
+        );
+    }
+
+    #[test]
+    fn neighbours_across_leaves_are_different_records() {
+        let directory = Directory::new().expect("memory");
+        let end = u32::try_from(2 * LEAF_LEN + 1).expect("small");
+        let mut records: Vec<*const Cluster> = (0..end)
+            .map(|id| std::ptr::from_ref(directory.ensure(id).expect("memory")))
+            .collect();
+        records.sort_unstable();
+        records.dedup();
+        assert_eq!(records.len(), end as usize);
+    }
+}

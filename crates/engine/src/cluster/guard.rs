@@ -1,0 +1,243 @@
+//! A locked cluster: taking, changing and freeing its slots.
+
+use std::ptr::NonNull;
+
+use super::place::Place;
+use super::record::{Cluster, ClusterState};
+use super::slot_groups::SlotGroups;
+use super::tables::{Table, memory};
+use crate::base::pages::PageSource;
+use crate::base::sync::{AtomicPtr, AtomicU64, LockGuard, Ordering};
+use crate::groups::GroupIndex;
+use crate::words::backing::Backing;
+use crate::words::backing_word::BackingWord;
+use crate::words::geometry::SLOTS_PER_CLUSTER;
+use crate::words::order::Order;
+use crate::words::slot::Word;
+
+impl Cluster {
+    /// Locks a cluster that has been used; `None` for one that never was, which holds no slot.
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<ClusterGuard<'_>> {
+        let words = self.words()?;
+        Some(ClusterGuard {
+            record: self,
+            words,
+            state: self.state.lock(),
+        })
+    }
+
+    /// As [`Cluster::lock`], but also `None` if somebody holds the lock.
+    pub(crate) fn try_lock(&self) -> Option<ClusterGuard<'_>> {
+        let words = self.words()?;
+        Some(ClusterGuard {
+            record: self,
+            words,
+            state: self.state.try_lock()?,
+        })
+    }
+}
+
+/// A locked cluster: the right to change its slots.
+#[derive(Debug)]
+pub(crate) struct ClusterGuard<'a> {
+    record: &'a Cluster,
+    words: &'a Table,
+    pub(crate) state: LockGuard<'a, ClusterState>,
+}
+
+impl<'a> ClusterGuard<'a> {
+    pub(crate) fn record(&self) -> &'a Cluster {
+        self.record
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.record.place()
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, slot: usize) -> Word {
+        // Relaxed: the lock orders all writers.
+        Word::from_raw(self.words[slot].load(Ordering::Relaxed))
+    }
+
+    /// Stores a used slot's new word.
+    #[inline]
+    pub(crate) fn set_word(&mut self, slot: usize, word: Word) {
+        debug_assert!(
+            word.is_used(),
+            "a used slot is never null; release frees it"
+        );
+        let before = self.word(slot);
+        debug_assert!(before.is_used());
+        self.state.zero = self.state.zero + u16::from(word.is_zero()) - u16::from(before.is_zero());
+        // Release pairs with the Acquire in `Cluster::word`.
+        self.words[slot].store(word.raw(), Ordering::Release);
+    }
+
+    /// Takes the mark of having been read away from a slot in use; false if it had none.
+    pub(crate) fn take_read_mark(&self, slot: usize) -> bool {
+        // Relaxed: as above. Nobody frees the slot while we hold the lock.
+        let had =
+            |word: &AtomicU64| word.fetch_and(!Word::READ, Ordering::Relaxed) & Word::READ != 0;
+        self.word(slot).is_read() && had(&self.words[slot])
+    }
+
+    /// What is behind a slot; nothing in a cluster without a backing table.
+    #[inline]
+    pub(crate) fn backing(&self, slot: usize) -> Backing {
+        let word = self.record.backing(slot);
+        word.map_or(Backing::NONE, BackingWord::load)
+    }
+
+    /// Slots that page tables name.
+    #[inline]
+    pub(crate) fn mapped(&self) -> u16 {
+        // Relaxed: the lock orders all writers.
+        self.record.mapped.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set_mapped(&mut self, mapped: u16) {
+        self.record.mapped.store(mapped, Ordering::Relaxed);
+    }
+
+    /// Marks a free slot as never to be used. It counts as used, so that the cluster is never taken for empty.
+    pub(crate) fn mark_bad(&mut self, slot: usize) {
+        debug_assert_eq!(self.word(slot), Word::NULL);
+        self.state.used += 1;
+        self.words[slot].store(Word::BAD.raw(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn order(&self) -> Order {
+        self.record.order()
+    }
+
+    /// Slots that can be taken.
+    #[inline]
+    pub(crate) fn free_slots(&self) -> usize {
+        SLOTS_PER_CLUSTER - usize::from(self.state.used)
+    }
+
+    /// Makes an empty cluster one for runs of `order`. Under the lists' lock, too.
+    pub(crate) fn dedicate(&mut self, order: Order) {
+        debug_assert_eq!(self.state.used, 0);
+        self.record.order.store(order.raw(), Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
+        let runs = (SLOTS_PER_CLUSTER / order.slots()) as u16;
+        self.state.runs = if order.is_slot() { 0 } else { runs };
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
+    }
+
+    /// Is the run of the cluster's order around `slot` free, apart from the slot itself? Looks at neighbours first, so
+    /// that slots freed one after the other find a used one soon, whichever way they go.
+    fn is_alone_in_run(&self, slot: usize) -> bool {
+        (1..self.order().slots()).all(|distance| self.word(slot ^ distance) == Word::NULL)
+    }
+
+    /// Takes a free run of `order`, which is the cluster's, and gives its first slots `words`, one each. The others
+    /// stay free. `None` if there is no such run.
+    pub(crate) fn take_run(&mut self, order: Order, words: &[Word]) -> Option<usize> {
+        debug_assert!(order == self.order() && !order.is_slot());
+        debug_assert!(!words.is_empty() && words.len() <= order.slots());
+        if self.state.runs == 0 {
+            return None;
+        }
+        let slots = order.slots();
+        let start = usize::from(self.state.cursor).next_multiple_of(slots);
+        let is_free =
+            |first: &usize| self.word(*first) == Word::NULL && self.is_alone_in_run(*first);
+        let after = (start..SLOTS_PER_CLUSTER).step_by(slots);
+        let first = after.chain((0..start).step_by(slots)).find(is_free)?;
+        for (slot, &word) in (first..first + slots).zip(words) {
+            self.put_word(slot, word);
+        }
+        self.state.runs -= 1;
+        self.set_cursor(first + slots);
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
+        Some(first)
+    }
+
+    /// Gives a free slot its word.
+    #[inline]
+    fn put_word(&mut self, slot: usize, word: Word) {
+        debug_assert_eq!(
+            self.backing(slot),
+            Backing::NONE,
+            "a free slot has nothing behind it"
+        );
+        self.state.used += 1;
+        self.set_mapped(self.mapped() + u16::from(word.is_used()));
+        self.state.zero += u16::from(word.is_zero());
+        // Release pairs with the Acquire in `Cluster::word`.
+        self.words[slot].store(word.raw(), Ordering::Release);
+    }
+
+    #[inline]
+    fn set_cursor(&mut self, after: usize) {
+        #[expect(clippy::cast_possible_truncation, reason = "a cluster's slots fit u16")]
+        let cursor = if after == SLOTS_PER_CLUSTER { 0 } else { after } as u16;
+        self.state.cursor = cursor;
+    }
+
+    /// Takes the next free slot at or after the cursor, going round, and gives it `word`. `None` if all are used.
+    #[inline]
+    pub(crate) fn take_slot(&mut self, word: Word) -> Option<usize> {
+        if usize::from(self.state.used) >= SLOTS_PER_CLUSTER {
+            return None;
+        }
+        let start = usize::from(self.state.cursor);
+        let is_free = |slot: &usize| self.word(*slot) == Word::NULL;
+        let slot = (start..SLOTS_PER_CLUSTER)
+            .find(is_free)
+            .or_else(|| (0..start).find(is_free))?;
+        if !self.order().is_slot() && self.is_alone_in_run(slot) {
+            self.state.runs -= 1;
+        }
+        self.put_word(slot, word);
+        self.set_cursor(slot + 1);
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
+        Some(slot)
+    }
+
+    /// Makes a used slot free. The caller has taken away what was behind it, and moves the cluster between lists.
+    #[inline]
+    pub(crate) fn release_slot(&mut self, slot: usize) {
+        let before = self.word(slot);
+        debug_assert!(before != Word::NULL && before != Word::BAD);
+        debug_assert_eq!(self.backing(slot), Backing::NONE);
+        self.state.groups.set(slot, GroupIndex::ROOT);
+        self.state.zero -= u16::from(before.is_zero());
+        self.state.used -= 1;
+        self.set_mapped(self.mapped() - u16::from(before.is_used()));
+        self.words[slot].store(Word::NULL.raw(), Ordering::Release);
+        if !self.order().is_slot() && self.is_alone_in_run(slot) {
+            self.state.runs += 1;
+        }
+        debug_assert_eq!(self.are_counters_valid(), Ok(()));
+    }
+
+    /// Gives the memory of an empty cluster's tables back.
+    pub(crate) fn discard(&mut self, source: &dyn PageSource) {
+        debug_assert_eq!(self.state.used, 0);
+        self.give_back(&self.record.words, source);
+        self.discard_backing(source);
+    }
+
+    /// Gives the memory of the tables back that only slots need which page tables name, of which there are none.
+    pub(crate) fn discard_backing(&mut self, source: &dyn PageSource) {
+        debug_assert_eq!(self.mapped(), 0);
+        self.state.groups = SlotGroups::default();
+        self.give_back(&self.record.backing, source);
+    }
+
+    fn give_back(&self, table: &AtomicPtr<Table>, source: &dyn PageSource) {
+        // The pointer as the source gave it: a reference to the table would not stand for the rest of the run's pages.
+        if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {
+            // SAFETY: Set once, to what `alloc` took from the one source; we hold the lock, so nobody writes.
+            unsafe { memory::discard(table, source) };
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Clusters: 512 slots, their tables, and the lock that every change to them takes.
+//!
+//! A cluster's record and the addresses of its tables are type-stable: made when the cluster is first used, freed with
+//! the area. An empty cluster gives the *memory* of its tables back through `PageSource::discard`, which leaves the
+//! addresses readable; what a late lock-free reader finds there is all zeros, and zero means free. An epoch scheme
+//! would give the addresses back too, at the price of two more atomic operations in every lookup; the addresses cost
+//! nothing.
+//!
+//! Lock order: cluster, then the area's lists. Against it (taking a cluster off a list) only by try-lock.
+
+mod count;
+mod directory;
+mod guard;
+mod lists;
+mod place;
+mod record;
+mod slot_groups;
+mod tables;
+mod transition;
+mod validity;
+
+pub use count::DupError;
+pub(crate) use directory::Directory;
+pub(crate) use guard::ClusterGuard;
+pub(crate) use lists::Lists;
+pub(crate) use place::Place;
+pub(crate) use record::Cluster;
+pub(crate) use slot_groups::GroupTable;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use tables::Table;
+pub(crate) use tables::{ExtendTable, TABLE_PAGES};
+pub(crate) use transition::{Exchanged, Left};

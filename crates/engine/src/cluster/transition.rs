@@ -1,0 +1,148 @@
+//! What a slot's backing word can become: every state, every step between them, and who takes it. Only this file and
+//! `words/backing_word.rs`, which has the steps without a lock, write a backing word.
+//!
+//! A slot that page tables name, virtual or directly mapped, has two words that say where its page is: the slot word
+//! (`words/slot.rs`: free, cached in a frame, or a shadow; the zero flag) and the backing word (`words/backing.rs`:
+//! none, compressed, physical). Nothing is in both. Together they are one of these states; a zero flag and a stored
+//! page exclude each other.
+//!
+//! | state | slot word | backing word | the page is |
+//! |---|---|---|---|
+//! | *free* | null | none | |
+//! | *placed* | cached, count 0 | none | on its way into its frame; of no use to anybody yet |
+//! | *cached* | cached | none | in its frame alone |
+//! | *zero* | shadow, Z | none | all zeros, nowhere |
+//! | *pool* | shadow | compressed | in the pool |
+//! | *area* | shadow | physical | in a slot of an area |
+//! | *ahead* | cached | stored, or Z | in its place, and read ahead from an area into a frame |
+//! | *going* | shadow or cached | stored, pinned, A | freed by the last reader |
+//! | (lost) | shadow without Z | none | nowhere: no step leads here, and reading it is an error |
+//!
+//! For a virtual slot "physical" names any slot of an area, which points back; for a directly mapped one it names the
+//! slot itself, never another: it was taken at swap-out, is freed with its entry, and
+//! [`place_fits`](crate::words::backing_word::place_fits) says so.
+//!
+//! | from | to | done by | decided by |
+//! |---|---|---|---|
+//! | free | placed, cached | `take_slot` (`verbs/swap_out.rs`) | cluster's lock |
+//! | placed | cached, free | `Placed::publish`, its drop (`verbs/swap_out.rs`) | cluster's lock |
+//! | cached | zero | `finish` (`verbs/write_out.rs`) | cluster's lock, claim of the frame |
+//! | cached | pool, area | `finish`: [`ClusterGuard::store_backing`] | the same; word was none |
+//! | pool | area | `verbs/write_back.rs`: [`ClusterGuard::exchange_backing`] | exchange, lock, pinned by us alone |
+//! | area, ahead | another area, pool, zero | `verbs/{swap_off,demote}.rs`, virtual slots alone: the same | the same |
+//! | area | ahead | `add_to_cache` (`verbs/read_ahead.rs`) | cluster's lock; slot word alone |
+//! | ahead | area, pool, zero | `drop_clean` (`verbs/read_ahead.rs`) | cluster's lock; slot word alone |
+//! | pool, area, ahead | pinned once more | [`BackingWord::pin`], [`BackingWord::pin_idle`] | exchange, no lock |
+//! | pinned | pinned once less | [`BackingWord::unpin`] | subtraction, no lock |
+//! | pool | older, damaged | [`BackingWord::age`], [`BackingWord::mark_damaged`] | exchange, or; no lock |
+//! | all these, unpinned | free | `free` (`verbs/put.rs`): [`ClusterGuard::take_backing`] | exchange, cluster's lock |
+//! | cached, claimed | free | `finish`, which finds count 0 | cluster's lock |
+//! | pool, area, ahead, pinned | going | the same | the same |
+//! | going | free | `unpin` (`verbs/pins.rs`): [`ClusterGuard::clear_backing`] | cluster's lock; nobody pins A |
+//!
+//! A step that fails half-way leaves the state before it: what was stored for the new state is freed, what was charged
+//! is uncharged. Steps that are not in the table do not exist: a word other than none is never stored over, an
+//! exchange names what it replaces, nothing is pinned that is none or going, and a slot is freed over none alone.
+
+use super::guard::ClusterGuard;
+use crate::base::sync::Ordering;
+use crate::words::backing::{Backing, Stored};
+use crate::words::backing_word::BackingWord;
+
+/// What is left of a slot whose count is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Readers are at its bytes: the last of them frees them and the slot.
+    ToReaders,
+    /// Ours to free, with these bytes if it had any.
+    Here(Option<Stored>),
+}
+
+/// How [`ClusterGuard::exchange_backing`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exchanged {
+    /// The word is the new one, without a pin.
+    Done,
+    /// Others have the bytes pinned just now.
+    Shared,
+    /// The word is another one but for pins: the page was read, put or moved.
+    Changed,
+}
+
+/// The steps that are taken under the cluster's lock.
+impl ClusterGuard<'_> {
+    /// Whether what a cached slot's frame holds is also stored, or said by the zero flag.
+    pub(crate) fn is_clean(&self, slot: usize) -> bool {
+        self.backing(slot).stored().is_some() || self.word(slot).is_zero()
+    }
+
+    /// Says where the bytes of a cached page are, which were nowhere.
+    #[inline]
+    pub(crate) fn store_backing(&mut self, slot: usize, backing: Backing) {
+        debug_assert_eq!(self.backing(slot), Backing::NONE);
+        debug_assert!(self.record().backing(slot).is_some());
+        if let Some(BackingWord(word)) = self.record().backing(slot) {
+            // Release lets whoever reads the word find the bytes. Nobody changes a word that is none without the lock.
+            word.store(backing.raw(), Ordering::Release);
+        }
+    }
+
+    /// Exchanges what we have pinned, and what was `old` when we did, for `new`.
+    pub(crate) fn exchange_backing(
+        &mut self,
+        slot: usize,
+        old: Backing,
+        new: Backing,
+    ) -> Exchanged {
+        let Some(BackingWord(word)) = self.record().backing(slot) else {
+            return Exchanged::Changed;
+        };
+        if Backing::from_raw(word.load(Ordering::Acquire)).unpinned() != old {
+            return Exchanged::Changed;
+        }
+        // AcqRel: Release lets whoever reads the word find the bytes; Acquire orders the freeing of the old place after
+        // the reads of those who have let go of it.
+        let ours = old.pinned().raw();
+        match word.compare_exchange(ours, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Exchanged::Done,
+            Err(_) => Exchanged::Shared,
+        }
+    }
+
+    /// Takes away what is behind a slot whose count is 0.
+    #[inline]
+    pub(crate) fn take_backing(&mut self, slot: usize) -> Left {
+        let Some(BackingWord(word)) = self.record().backing(slot) else {
+            return Left::Here(None);
+        };
+        let mut raw = word.load(Ordering::Acquire);
+        loop {
+            let backing = Backing::from_raw(raw);
+            let Some(stored) = backing.stored() else {
+                return Left::Here(None);
+            };
+            let pinned = backing.pins() > 0;
+            let new = if pinned {
+                backing.abandoned()
+            } else {
+                Backing::NONE
+            };
+            // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that
+            // stays.
+            match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if pinned => return Left::ToReaders,
+                Ok(_) => return Left::Here(Some(stored)),
+                Err(now) => raw = now,
+            }
+        }
+    }
+
+    /// Takes away what is behind a slot that is going and that its last reader has let go of.
+    pub(crate) fn clear_backing(&mut self, slot: usize) -> Option<Stored> {
+        let BackingWord(word) = self.record().backing(slot)?;
+        // Nobody pins such a word, so it is ours alone.
+        let before = Backing::from_raw(word.swap(Backing::NONE.raw(), Ordering::AcqRel));
+        debug_assert!(before.is_abandoned() && before.pins() == 0);
+        before.stored()
+    }
+}

@@ -1,0 +1,10 @@
+//! Frames: pages that are on their way between memory and the places where they are kept.
+
+mod clean;
+mod frame;
+
+pub(crate) use clean::CleanFrames;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use clean::FRAMES_PART;
+pub(crate) use frame::{FRAMES_MAX, Frames};
+pub use frame::{FrameMut, FrameRef};

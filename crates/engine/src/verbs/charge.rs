@@ -1,0 +1,234 @@
+//! Charging groups for what their pages take up: slots of physical areas, and bytes in the pool.
+//!
+//! Nothing else in the engine changes a group's charges, and these are all the moments at which it happens:
+//!
+//! - *before* a page gets a slot (`admit_to_areas`) or a place in the pool (`store_charged`). What is not charged is
+//!   never taken, so at no moment is there more than the limits allow. Where the limits have room for some pages of a
+//!   batch but not for all, these go. What got no place after all is uncharged;
+//! - *after* slot or bytes were freed (`lose_all`, [`Uncharges`]), for the same reason. The kernel charges after it has
+//!   allocated, and frees the slot if that fails: then a group has more slots than it may for a moment.
+//!
+//! A directly mapped slot is the exception: it is charged right after it was taken (`charge_direct`), because the slot
+//! is what keeps its group from being removed, and given back if that is refused, as the kernel does. It stays charged
+//! as long as its entry lives, wherever the page's bytes are; what is written to it costs nothing more.
+//!
+//! A page that goes from one slot to another, because its area is swapped off, is not charged again: its charge goes
+//! with it, so that a group at its limit can be moved. Between slot and pool it is charged in the new place first.
+//!
+//! Charges of neighbouring pages of one group are made together, and taken back together: one atomic operation for each
+//! group that they are in. Locks: none.
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use crate::base::pages::PAGE_BYTES;
+use crate::engine::Engine;
+use crate::groups::{GroupIndex, Groups, Resource};
+use crate::words::backing::Stored;
+use crate::words::entry::Entry;
+use crate::zpool::Handle;
+
+/// What a slot in an area costs.
+const SLOT_BYTES: u64 = PAGE_BYTES as u64;
+
+impl Engine {
+    /// Charges a group for slots of as many of `pages` pages as may go to areas, and returns how many. Those that may
+    /// not are counted. All are like `first`: virtual, or directly mapped and charged for since they were swapped out.
+    pub(crate) fn admit_to_areas(&self, first: Entry, group: GroupIndex, pages: usize) -> usize {
+        if !self.groups.writes_back(group) {
+            self.groups.count_writeback_refused(group, pages);
+            return 0;
+        }
+        if first.is_direct() {
+            return pages;
+        }
+        let wanted = pages as u64 * SLOT_BYTES;
+        let charged = self
+            .groups
+            .charge(group, Resource::Swap, wanted, SLOT_BYTES);
+        // Not more than was asked for.
+        let admitted = usize::try_from(charged / SLOT_BYTES).unwrap_or(pages);
+        if admitted < pages {
+            self.groups.count_swap_fails(group, pages - admitted);
+        }
+        admitted
+    }
+
+    /// Charges a group for a directly mapped slot, which is taken. False if the group may not have it.
+    pub(crate) fn charge_direct(&self, group: GroupIndex) -> bool {
+        let charged = self
+            .groups
+            .charge(group, Resource::Swap, SLOT_BYTES, SLOT_BYTES);
+        let may = charged == SLOT_BYTES;
+        if !may {
+            self.groups.count_swap_fails(group, 1);
+        }
+        may
+    }
+
+    /// A directly mapped slot was freed.
+    pub(crate) fn uncharge_direct(&self, group: GroupIndex) {
+        Uncharges::new(&self.groups).slot(group);
+    }
+
+    /// Takes back what `admit_to_areas` has charged for a page that found no slot.
+    pub(crate) fn admitted_in_vain(&self, group: GroupIndex, uncharges: &mut Uncharges<'_>) {
+        self.groups.count_swap_fails(group, 1);
+        uncharges.slot(group);
+    }
+
+    /// Puts a payload into the pool, if the group may have it there and there is room.
+    pub(crate) fn store_charged(
+        &self,
+        group: GroupIndex,
+        payload: &[u8],
+    ) -> Result<Handle, PoolRefusal> {
+        let bytes = payload.len() as u64;
+        if self.groups.charge(group, Resource::Pool, bytes, bytes) < bytes {
+            return Err(PoolRefusal::Limited);
+        }
+        self.at_pool.pass();
+        self.pool.store(payload).map_err(|_full| {
+            self.groups.uncharge(group, Resource::Pool, bytes);
+            PoolRefusal::Full
+        })
+    }
+
+    /// Frees the bytes behind an entry that was freed just now, and uncharges for them and for the entry's own slot.
+    pub(crate) fn lose_all(
+        &self,
+        entry: Entry,
+        group: GroupIndex,
+        stored: Option<Stored>,
+        uncharges: &mut Uncharges<'_>,
+    ) {
+        if let Some(stored) = stored {
+            self.lose_among(entry, group, stored, uncharges);
+        }
+        if entry.is_direct() {
+            self.areas.note_freed(entry);
+            uncharges.slot(group);
+        }
+    }
+
+    /// Frees bytes of an entry's page that nothing names any longer, and of which the group was charged. A directly
+    /// mapped slot is not freed for them: it goes with its entry.
+    pub(crate) fn lose_among(
+        &self,
+        entry: Entry,
+        group: GroupIndex,
+        stored: Stored,
+        uncharges: &mut Uncharges<'_>,
+    ) {
+        match stored {
+            Stored::Pool(handle) => {
+                self.at_pool.pass();
+                uncharges.payload(group, self.pool.free(handle));
+            }
+            Stored::Physical(own) if own == entry => {}
+            Stored::Physical(slot) => {
+                self.areas.free(slot);
+                uncharges.slot(group);
+            }
+        }
+    }
+
+    /// Of two places of a page that was moved, or was not, frees the one that is not its home. A charge for a slot goes
+    /// with the page from area to area.
+    pub(crate) fn lose_one_of_two(
+        &self,
+        entry: Entry,
+        group: GroupIndex,
+        lost: Stored,
+        home: Option<Stored>,
+        uncharges: &mut Uncharges<'_>,
+    ) {
+        match (lost, home) {
+            (Stored::Physical(slot), Some(Stored::Physical(_))) => self.areas.free(slot),
+            _ => self.lose_among(entry, group, lost, uncharges),
+        }
+    }
+
+    /// The group of an entry that we have pinned: so it stays what it is.
+    pub(crate) fn group_of(&self, entry: Entry) -> GroupIndex {
+        let locked = self.lock(entry);
+        locked.map_or(GroupIndex::ROOT, |(cluster, slot)| {
+            cluster.state.groups.of(slot)
+        })
+    }
+}
+
+/// Why the pool did not take a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolRefusal {
+    /// It is full.
+    Full,
+    /// The group, or one that it is in, may not have more in it.
+    Limited,
+}
+
+/// Charges to be taken back: neighbours of one group together, at the latest when this is dropped. What was charged for
+/// has been freed.
+#[derive(Debug)]
+pub(crate) struct Uncharges<'a> {
+    groups: &'a Groups,
+    group: GroupIndex,
+    swap_bytes: u64,
+    pool_bytes: u64,
+}
+
+impl<'a> Uncharges<'a> {
+    pub(crate) fn new(groups: &'a Groups) -> Uncharges<'a> {
+        Uncharges {
+            groups,
+            group: GroupIndex::ROOT,
+            swap_bytes: 0,
+            pool_bytes: 0,
+        }
+    }
+
+    /// A slot of an area.
+    pub(crate) fn slot(&mut self, group: GroupIndex) {
+        self.turn_to(group);
+        self.swap_bytes += SLOT_BYTES;
+    }
+
+    /// The slot that the page of `entry` was admitted to and did not get; one that is its own stays charged.
+    pub(crate) fn slot_for(&mut self, entry: Entry, group: GroupIndex) {
+        if !entry.is_direct() {
+            self.slot(group);
+        }
+    }
+
+    /// A payload in the pool.
+    fn payload(&mut self, group: GroupIndex, bytes: usize) {
+        self.turn_to(group);
+        self.pool_bytes += bytes as u64;
+    }
+
+    fn turn_to(&mut self, group: GroupIndex) {
+        if group != self.group {
+            self.flush();
+            self.group = group;
+        }
+    }
+
+    fn flush(&mut self) {
+        let bytes = [
+            (Resource::Swap, &mut self.swap_bytes),
+            (Resource::Pool, &mut self.pool_bytes),
+        ];
+        for (of, bytes) in bytes {
+            if *bytes > 0 {
+                self.groups.uncharge(self.group, of, *bytes);
+                *bytes = 0;
+            }
+        }
+    }
+}
+
+impl Drop for Uncharges<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

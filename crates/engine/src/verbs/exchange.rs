@@ -1,0 +1,104 @@
+//! Giving a page that is stored another home: the last step of swapping an area off and of writing back.
+//!
+//! Whoever moves a page has what is behind its slot pinned, has copied it, and now says where it is instead. One
+//! compare-exchange of the backing word decides. It is done under the lock of the slot's cluster, which keeps puts
+//! away, and only while nobody else has the bytes pinned; so afterwards the old ones are the mover's alone. If the last
+//! reference was put meanwhile, or the page was read where that matters, the word says so, the new home is freed, and
+//! letting go of the pin does the rest. Every way out of a move leads through [`Engine::settle`].
+
+use std::ops::Deref;
+
+use super::charge::Uncharges;
+use super::leaving::{Destination, Leaving};
+use crate::base::pages::Page;
+use crate::base::sync::yield_now;
+use crate::cluster::Exchanged;
+use crate::engine::Engine;
+use crate::words::backing::{Backing, Stored};
+use crate::words::backing_word::place_fits;
+use crate::words::entry::Entry;
+
+/// How often a page that others are reading is tried before it is left where it is: they are at it for one request of a
+/// device, and there is enough else to do.
+const EXCHANGE_TRIES_MAX: usize = 8;
+
+/// What became of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It has its new home, and the old place is free.
+    Moved,
+    /// Others are or were at it, or its last reference was put.
+    Held,
+    /// An area failed to take it.
+    Refused,
+    NoRoom,
+}
+
+impl Engine {
+    /// Makes the new home of a page known, whose bytes we have pinned at `old`, or lets go of the page where it is.
+    /// What it has given up is free afterwards, and no longer charged once `uncharges` is dropped.
+    pub(crate) fn settle<P>(
+        &self,
+        old: Backing,
+        page: &Leaving<P>,
+        uncharges: &mut Uncharges<'_>,
+    ) -> Settled
+    where
+        P: Deref<Target = Page>,
+    {
+        let home = match page.to {
+            Destination::Zero => None,
+            Destination::Stored(stored, _) => Some(stored),
+            Destination::None { .. } | Destination::Refused(_) => {
+                self.unpin_entry(page.entry);
+                return if page.is_refused() {
+                    Settled::Refused
+                } else {
+                    Settled::NoRoom
+                };
+            }
+        };
+        let is_moved = self.exchange(page.entry, old, home);
+        let (lost, home) = if is_moved {
+            (old.stored(), home)
+        } else {
+            self.unpin_entry(page.entry);
+            (home, old.stored())
+        };
+        if let Some(lost) = lost {
+            self.lose_one_of_two(page.entry, page.group, lost, home, uncharges);
+        }
+        if is_moved {
+            Settled::Moved
+        } else {
+            Settled::Held
+        }
+    }
+
+    /// Exchanges what is behind an entry, and what we have pinned, for its new home: `None` is the zero flag. False if
+    /// the word is another than `old` but for pins, or others read the bytes all the time; then nothing has changed.
+    fn exchange(&self, entry: Entry, old: Backing, home: Option<Stored>) -> bool {
+        debug_assert!(home.is_none_or(|home| place_fits(entry, home)));
+        let after = home.map_or(Backing::NONE, |stored| self.backing_of(stored));
+        for _ in 0..EXCHANGE_TRIES_MAX {
+            let Some((mut cluster, slot)) = self.lock(entry) else {
+                return false;
+            };
+            match cluster.exchange_backing(slot, old, after) {
+                Exchanged::Changed => return false,
+                Exchanged::Shared => {}
+                Exchanged::Done => {
+                    if home.is_none() {
+                        // A reader that finds nothing behind the slot looks again under the lock, which we hold.
+                        let zero = cluster.word(slot).with_zero(true);
+                        cluster.set_word(slot, zero);
+                    }
+                    return true;
+                }
+            }
+            drop(cluster);
+            yield_now();
+        }
+        false
+    }
+}

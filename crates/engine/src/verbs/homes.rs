@@ -1,0 +1,201 @@
+//! Finding pages that leave a place another one: the zero flag, the pool, or slots of areas.
+//!
+//! Pages that go to an area get a run of neighbouring slots there, and one request writes them all. Where no run is
+//! long enough, several shorter ones take them; those that happen to be neighbours are written with one request as
+//! well. A page gets no place that its group may not have (`charge.rs`); then it stays where it was.
+
+use std::ops::Deref;
+
+use super::charge::{PoolRefusal, Uncharges};
+use super::leaving::{Coming, Destination, Leaving, Written};
+use super::runs::are_neighbours;
+use crate::base::pages::Page;
+use crate::codec::Scratch;
+use crate::engine::Engine;
+use crate::groups::GroupIndex;
+use crate::words::backing::Stored;
+use crate::words::entry::Entry;
+use crate::words::slot::Word;
+
+impl Engine {
+    /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if it may go to one.
+    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, scratch: &mut Scratch)
+    where
+        P: Deref<Target = Page>,
+    {
+        let (group, page) = (leaving.group, &*leaving.page);
+        leaving.to = if page.is_zero() {
+            Destination::Zero
+        } else if self.pool.is_off() {
+            // Nothing would take what was compressed.
+            Destination::NOWHERE
+        } else {
+            match self.codec.compress(page, scratch) {
+                Ok(packed) => {
+                    let bytes = packed.len();
+                    self.store(group, packed, Written::Compressed { bytes })
+                }
+                Err(_incompressible) if self.may_go_to_areas(group) => Destination::None {
+                    is_raw: true,
+                    is_limited: false,
+                },
+                Err(_incompressible) => self.store(group, &page.0, Written::Raw),
+            }
+        };
+    }
+
+    fn may_go_to_areas(&self, group: GroupIndex) -> bool {
+        !self.areas.is_empty() && self.groups.writes_back(group)
+    }
+
+    fn store(&self, group: GroupIndex, payload: &[u8], written: Written) -> Destination {
+        match self.store_charged(group, payload) {
+            Ok(handle) => Destination::Stored(Stored::Pool(handle), written),
+            Err(why) => Destination::None {
+                is_raw: false,
+                is_limited: why == PoolRefusal::Limited,
+            },
+        }
+    }
+
+    /// Gives the pages that have no place yet slots in the areas, and writes each row of neighbours at once. What gets
+    /// no slot there and was not offered to the pool goes to the pool as it is.
+    pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>], coming: Coming)
+    where
+        P: Deref<Target = Page>,
+    {
+        if !self.areas.is_empty() {
+            let mut admitted = self.admit(leaving, coming);
+            let alike = |a: &&mut Leaving<P>, b: &&mut Leaving<P>| are_alike(a.entry, b.entry);
+            for admitted in admitted.chunk_by_mut(alike) {
+                self.write_admitted(cpu, admitted, coming);
+            }
+        }
+        for page in leaving {
+            let Destination::None {
+                is_raw: true,
+                is_limited,
+            } = page.to
+            else {
+                continue;
+            };
+            let to = self.store(page.group, &page.page.0, Written::Raw);
+            page.to = to.or_limited(is_limited);
+        }
+    }
+
+    /// Writes pages that may have slots in areas, all virtual or all directly mapped, as many as get one.
+    fn write_admitted<P>(&self, cpu: usize, admitted: &mut [&mut Leaving<P>], coming: Coming)
+    where
+        P: Deref<Target = Page>,
+    {
+        let slots = self.slots_for(cpu, admitted.iter().map(|page| page.entry));
+        let (placed, without) = admitted.split_at_mut(slots.len());
+        self.write_runs(&slots, placed);
+        if coming == Coming::FromMemory {
+            let mut uncharges = Uncharges::new(&self.groups);
+            let in_vain = without.iter().map(|page| page.group);
+            in_vain.for_each(|group| self.admitted_in_vain(group, &mut uncharges));
+            let refused = placed.iter().filter(|page| page.is_refused());
+            refused.for_each(|page| uncharges.slot_for(page.entry, page.group));
+        }
+    }
+
+    /// The homeless among `leaving` that may have slots in areas, and are charged for them. The limits are those of
+    /// each group in turn, neighbours of one group at once.
+    fn admit<'a, P>(
+        &self,
+        leaving: &'a mut [Leaving<P>],
+        coming: Coming,
+    ) -> Vec<&'a mut Leaving<P>> {
+        let mut admitted = Vec::with_capacity(leaving.len());
+        let alike =
+            |a: &Leaving<P>, b: &Leaving<P>| a.group == b.group && are_alike(a.entry, b.entry);
+        for run in leaving.chunk_by_mut(alike) {
+            let homeless = run
+                .iter_mut()
+                .filter(|page| matches!(page.to, Destination::None { .. }));
+            let mut homeless: Vec<&mut Leaving<P>> = homeless.collect();
+            let count = match (coming, homeless.first()) {
+                (Coming::FromMemory, Some(first)) => {
+                    self.admit_to_areas(first.entry, first.group, homeless.len())
+                }
+                _ => homeless.len(),
+            };
+            for page in homeless.drain(count..) {
+                page.to = page.to.or_limited(true);
+            }
+            admitted.append(&mut homeless);
+        }
+        admitted
+    }
+
+    /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room. A directly mapped
+    /// page has its own; the entries are all of them such, or none.
+    pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
+        let entries: Vec<Entry> = entries.collect();
+        if entries.first().is_some_and(|first| first.is_direct()) {
+            debug_assert!(entries.iter().all(|entry| entry.is_direct()));
+            return entries;
+        }
+        slots_from(entries.into_iter(), |words| self.areas.allocate(cpu, words))
+    }
+
+    /// Writes pages to `slots`, one each, and each row of neighbours at once.
+    pub(crate) fn write_runs<P>(&self, slots: &[Entry], mut pages: &mut [&mut Leaving<P>])
+    where
+        P: Deref<Target = Page>,
+    {
+        for run in slots.chunk_by(|&a, &b| are_neighbours(a, b)) {
+            let (of_run, rest) = pages.split_at_mut(run.len());
+            self.write_run(run, of_run);
+            pages = rest;
+        }
+    }
+
+    /// Writes pages to the neighbouring slots of `run`, which are given back if that fails; those that page tables name
+    /// stay their pages'.
+    fn write_run<P>(&self, run: &[Entry], pages: &mut [&mut Leaving<P>])
+    where
+        P: Deref<Target = Page>,
+    {
+        let content: Vec<&Page> = pages.iter().map(|page| &*page.page).collect();
+        self.at_storage.pass();
+        let written = run
+            .first()
+            .map_or(Ok(()), |&first| self.areas.write(first, &content));
+        for (page, &slot) in pages.iter_mut().zip(run) {
+            page.to = match written {
+                Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),
+                Err(error) => {
+                    if slot != page.entry {
+                        self.areas.give_back(slot);
+                    }
+                    Destination::Refused(error)
+                }
+            };
+        }
+    }
+}
+
+/// Slots for the pages of the first of `entries`, in runs that `allocate` takes for these words until it has none.
+pub(crate) fn slots_from(
+    entries: impl Iterator<Item = Entry>,
+    mut allocate: impl FnMut(&[Word]) -> Option<(Entry, usize)>,
+) -> Vec<Entry> {
+    // No entry's offset is too wide for a word; were one, its page would stay where it is.
+    let words: Vec<Word> = entries
+        .map(Entry::offset)
+        .map_while(Word::pointer)
+        .collect();
+    let mut slots = Vec::with_capacity(words.len());
+    while let Some((first, count)) = allocate(&words[slots.len()..]) {
+        slots.extend((0..count).map(|at| first.behind(at)));
+    }
+    slots
+}
+
+/// Virtual both, or directly mapped both.
+pub(crate) fn are_alike(a: Entry, b: Entry) -> bool {
+    a.is_direct() == b.is_direct()
+}

@@ -1,0 +1,28 @@
+//! What an engine does: each file is one thing that happens to pages, or what several of those share.
+
+pub(crate) mod ages;
+pub(crate) mod charge;
+pub(crate) mod demote;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod discard_tests;
+pub(crate) mod exchange;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod far_end;
+pub(crate) mod fetch;
+pub(crate) mod homes;
+pub(crate) mod leaving;
+pub(crate) mod lookup;
+pub(crate) mod pins;
+pub(crate) mod put;
+pub(crate) mod read_ahead;
+pub(crate) mod runs;
+pub(crate) mod swap_in;
+pub(crate) mod swap_off;
+pub(crate) mod swap_out;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod transition_tests;
+mod validity;
+pub(crate) mod write_back;
+pub(crate) mod write_out;

@@ -1,0 +1,55 @@
+//! Holding stored bytes in place while they are read: by a pin in the backing word.
+//!
+//! The compare-exchange that takes a pin also decides that the bytes are still this entry's. Pins are few, so nobody
+//! waits for one while he holds another. The last reader of a slot that was put meanwhile frees it.
+
+use super::charge::Uncharges;
+use crate::cluster::Cluster;
+use crate::engine::Engine;
+use crate::words::backing::Stored;
+use crate::words::backing_word::{BackingWord, Pin};
+use crate::words::entry::Entry;
+
+impl Engine {
+    /// Pins a slot's stored bytes to read them: in the pool they are young from now on.
+    pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Pin {
+        self.pin_if(cluster, slot, |_| true)
+    }
+
+    /// Pins what is behind `entry` if it is this physical slot.
+    pub(crate) fn pin_behind(&self, physical: Entry, entry: Entry) -> Pin {
+        let is_ours = |stored| stored == Stored::Physical(physical);
+        self.locate(entry).map_or(Pin::Nothing, |(cluster, slot)| {
+            self.pin_if(cluster, slot, is_ours)
+        })
+    }
+
+    /// As `pin`, of what is `wanted`; anything else is as nothing.
+    fn pin_if(&self, cluster: &Cluster, slot: usize, wanted: impl Fn(Stored) -> bool) -> Pin {
+        let word = cluster.backing(slot);
+        word.map_or(Pin::Nothing, |word| word.pin(self.aging.youngest(), wanted))
+    }
+
+    /// Undoes `pin`; frees the slot if its last reference was put meanwhile and we are the last reader.
+    pub(crate) fn unpin(&self, entry: Entry, cluster: &Cluster, slot: usize) {
+        if !cluster.backing(slot).is_some_and(BackingWord::unpin) {
+            return;
+        }
+        let Some(mut cluster) = cluster.lock() else {
+            return;
+        };
+        let group = cluster.state.groups.of(slot);
+        let stored = cluster.clear_backing(slot);
+        self.release_slot(&mut cluster, entry);
+        drop(cluster);
+        let mut uncharges = Uncharges::new(&self.groups);
+        self.lose_all(entry, group, stored, &mut uncharges);
+    }
+
+    /// As `unpin`.
+    pub(crate) fn unpin_entry(&self, entry: Entry) {
+        if let Some((cluster, slot)) = self.locate(entry) {
+            self.unpin(entry, cluster, slot);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! References are taken away; with the last one everything behind an entry is freed.
+//!
+//! At once, or by the thread that is just writing the page out or reading it, which finds that nobody wants it any
+//! longer. Many references are taken away in a row (a range is unmapped, a process ends), and what groups are charged
+//! for their pages is taken back for neighbours together.
+
+use super::charge::Uncharges;
+use crate::cluster::{ClusterGuard, Left};
+use crate::engine::Engine;
+use crate::groups::GroupIndex;
+use crate::words::backing::Stored;
+use crate::words::entry::Entry;
+use crate::words::shadow::Shadow;
+
+/// References that are being taken away. What was behind the last ones is free at once; groups are uncharged at the
+/// latest when this is dropped.
+#[derive(Debug)]
+pub struct Puts<'a> {
+    engine: &'a Engine,
+    uncharges: Uncharges<'a>,
+}
+
+/// What the page of a slot that is free was charged for, and the bytes that are still to be freed.
+struct Charged {
+    group: GroupIndex,
+    stored: Option<Stored>,
+}
+
+impl Engine {
+    /// Takes a reference away. An entry that is free is left alone.
+    pub fn put(&self, entry: Entry) {
+        if let Some(Charged { group, stored }) = self.put_slot(entry) {
+            let mut uncharges = Uncharges::new(&self.groups);
+            self.lose_all(entry, group, stored, &mut uncharges);
+        }
+    }
+
+    /// Takes many references away, one after the other.
+    #[must_use]
+    pub fn puts(&self) -> Puts<'_> {
+        Puts {
+            engine: self,
+            uncharges: Uncharges::new(&self.groups),
+        }
+    }
+
+    /// Takes a reference away. With the last one slot and frame are free, and what is left is returned.
+    #[inline]
+    fn put_slot(&self, entry: Entry) -> Option<Charged> {
+        let (mut cluster, slot) = self.lock(entry)?;
+        if cluster.put(slot) != Some(0) {
+            return None;
+        }
+        self.free(cluster, entry, slot)
+    }
+
+    /// Frees a slot whose count is 0, unless somebody is at its content and will.
+    #[inline]
+    fn free(&self, mut cluster: ClusterGuard<'_>, entry: Entry, slot: usize) -> Option<Charged> {
+        let word = cluster.word(slot);
+        let frame = word.frame();
+        if frame.is_some_and(|index| self.frames.is_claimed(index)) {
+            // The writer finds count 0 when it gives the claim back, which it does under this lock.
+            return None;
+        }
+        let group = cluster.state.groups.of(slot);
+        let left = cluster.take_backing(slot);
+        match left {
+            Left::ToReaders if frame.is_some() => {
+                // They free the slot; a clean copy of its content is ours to free.
+                cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
+            }
+            Left::ToReaders => {}
+            Left::Here(_) => self.release_slot(&mut cluster, entry),
+        }
+        drop(cluster);
+        if let Some(index) = frame {
+            self.frames.release(index);
+        }
+        match left {
+            // Most slots that are freed with their page in memory have cost their group nothing.
+            Left::Here(stored) if stored.is_some() || entry.is_direct() => {
+                Some(Charged { group, stored })
+            }
+            Left::Here(_) | Left::ToReaders => None,
+        }
+    }
+}
+
+impl Puts<'_> {
+    /// As [`Engine::put`].
+    pub fn put(&mut self, entry: Entry) {
+        let engine = self.engine;
+        if let Some(Charged { group, stored }) = engine.put_slot(entry) {
+            engine.lose_all(entry, group, stored, &mut self.uncharges);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! First half of a swap-out: a page that is about to leave gets its slot, and is found in its frame from then on.
+//!
+//! The slot is one of the virtual area, which has as many as there is memory for their tables, or is *directly mapped*:
+//! a slot of a physical area that page tables name themselves. Then there is no virtual slot before it, and no tables
+//! of one; but a slot is taken and charged to the page's group though the page may be zeros or fit the pool, a full
+//! area refuses pages, and an area that is to go has to be looked for in every page table (`swap_off.rs`). From here on
+//! the two are the same: `cluster/transition.rs` says what can become of either.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+use crate::area::{AllocError, OfGroup};
+use crate::base::pages::Page;
+use crate::engine::Engine;
+use crate::frames::FrameMut;
+use crate::groups::{GroupId, GroupIndex};
+use crate::words::entry::Entry;
+use crate::words::order::Order;
+use crate::words::shadow::Shadow;
+use crate::words::slot::Word;
+
+/// Which slots page tables name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mapping {
+    /// Those of the virtual area.
+    #[default]
+    Virtual,
+    /// Those of physical areas.
+    Direct,
+}
+
+/// A free frame that has its slot: fill it, then publish it. Until then nobody else has either, and both are free again
+/// when it is dropped. So a page that would find no slot need not be moved out at all.
+#[derive(Debug)]
+pub struct Placed<'a> {
+    // Given back first: its word names the frame.
+    slot: TakenSlot<'a>,
+    frame: FrameMut<'a>,
+}
+
+/// A slot whose page has not come yet; given back when it is dropped.
+#[derive(Debug)]
+struct TakenSlot<'a> {
+    engine: &'a Engine,
+    entry: Entry,
+}
+
+impl Engine {
+    /// First half of a swap-out: takes a virtual slot whose cached content is `frame`, with count 1. From here on the
+    /// entry can be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is
+    /// of `group` until its last reference is put; that alone charges the group nothing.
+    ///
+    /// # Errors
+    /// The frame comes back with [`AllocError`] if there is no slot, or no such group.
+    pub fn swap_out<'a>(
+        &'a self,
+        cpu: usize,
+        mut frame: FrameMut<'a>,
+        shadow: Shadow,
+        group: GroupId,
+    ) -> Result<Entry, (FrameMut<'a>, AllocError)> {
+        frame.set_shadow(shadow);
+        let word = Word::cached(frame.index()).with_count_field(1);
+        match self.take_slot(cpu, word, group, Mapping::Virtual) {
+            Ok(entry) => {
+                frame.into_cache();
+                Ok(entry)
+            }
+            Err(error) => Err((frame, error)),
+        }
+    }
+
+    /// The same in two steps: gives a frame its slot before it is filled. The count is 0 until it is published, so that
+    /// whoever still has the name of a page that was there before finds none. A directly mapped slot is charged to the
+    /// group from here on, and is the only one in which the page can lie.
+    ///
+    /// # Errors
+    /// The frame comes back with [`AllocError`] if there is no slot, the group may not have one, or there is no such
+    /// group.
+    pub fn place<'a>(
+        &'a self,
+        cpu: usize,
+        frame: FrameMut<'a>,
+        group: GroupId,
+        mapping: Mapping,
+    ) -> Result<Placed<'a>, (FrameMut<'a>, AllocError)> {
+        let word = Word::cached(frame.index());
+        match self.take_slot(cpu, word, group, mapping) {
+            Ok(entry) => Ok(Placed {
+                slot: TakenSlot {
+                    engine: self,
+                    entry,
+                },
+                frame,
+            }),
+            Err(error) => Err((frame, error)),
+        }
+    }
+
+    #[inline]
+    fn take_slot(
+        &self,
+        cpu: usize,
+        word: Word,
+        group: GroupId,
+        mapping: Mapping,
+    ) -> Result<Entry, AllocError> {
+        match mapping {
+            Mapping::Virtual => {
+                let group = self.of_group(group);
+                self.virtual_area.allocate(cpu, Order::SLOT, &[word], group)
+            }
+            Mapping::Direct => self.take_direct(cpu, word, group),
+        }
+    }
+
+    #[inline]
+    fn of_group(&self, id: GroupId) -> Option<OfGroup<'_>> {
+        let groups = &self.groups;
+        (id != GroupId::ROOT).then_some(OfGroup { groups, id })
+    }
+
+    /// Takes a slot of a physical area and charges it to the group, which cannot go once the slot is its.
+    fn take_direct(&self, cpu: usize, word: Word, group: GroupId) -> Result<Entry, AllocError> {
+        let taken = self.areas.allocate_mapped(cpu, word, self.of_group(group));
+        let Some(entry) = taken else {
+            self.virtual_area.count_rejected();
+            // What was looked at under each cluster's lock, once more to tell why.
+            self.groups
+                .index_for_slot(group)
+                .ok_or(AllocError::NoGroup)?;
+            return Err(AllocError::NoSlot);
+        };
+        if self.charge_direct(self.group_of(entry)) {
+            return Ok(entry);
+        }
+        self.give_slot_back(entry);
+        Err(AllocError::Limited)
+    }
+
+    /// Frees a slot that was taken for a page that did not come, and says whose it was.
+    fn give_slot_back(&self, entry: Entry) -> GroupIndex {
+        let Some((mut cluster, slot)) = self.lock(entry) else {
+            return GroupIndex::ROOT;
+        };
+        let group = cluster.state.groups.of(slot);
+        self.release_slot(&mut cluster, entry);
+        group
+    }
+}
+
+impl Placed<'_> {
+    /// The page's address, for a system call to fill it: as [`FrameMut::as_mut_ptr`].
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.frame.as_mut_ptr()
+    }
+
+    /// The slot's name, which leads to nothing before the page is published.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        self.slot.entry
+    }
+
+    /// The frame is filled: from here on it is the content of its entry, which the caller has the only reference to.
+    #[must_use]
+    pub fn publish(self, shadow: Shadow) -> Entry {
+        let Placed { slot, mut frame } = self;
+        frame.set_shadow(shadow);
+        frame.into_cache();
+        let TakenSlot { engine, entry } = *ManuallyDrop::new(slot);
+        if let Some((mut cluster, slot)) = engine.lock(entry) {
+            let word = cluster.word(slot).with_count_field(1);
+            cluster.set_word(slot, word);
+        }
+        entry
+    }
+}
+
+impl Deref for Placed<'_> {
+    type Target = Page;
+    fn deref(&self) -> &Page {
+        &self.frame
+    }
+}
+
+impl DerefMut for Placed<'_> {
+    fn deref_mut(&mut self) -> &mut Page {
+        &mut self.frame
+    }
+}
+
+impl Drop for TakenSlot<'_> {
+    fn drop(&mut self) {
+        let group = self.engine.give_slot_back(self.entry);
+        if self.entry.is_direct() {
+            self.engine.uncharge_direct(group);
+        }
+    }
+}

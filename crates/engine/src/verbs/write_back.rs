@@ -1,0 +1,166 @@
+//! Writing back: the coldest pages of the pool go to areas, so that it has room for warmer ones.
+//!
+//! 1. *Pick* (`area/aging.rs`). A hand finds the pages that have been left alone for longest, and pins each by a
+//!    compare-exchange of its backing word. The word as it was is kept: it names the bytes and says when they were last
+//!    read, and is compared again at the end. Nothing of the pool is looked at that is not pinned.
+//! 2. *Slots.* The pages get neighbouring slots of the areas as pages that are written out do. Those that get none stay
+//!    where they are: a full area costs no decompression.
+//! 3. *Unpack and write.* Rows of neighbours are written with one request each.
+//! 4. *Exchange* (`exchange.rs`). If the backing word is what it was, it names the slot from now on, and the bytes in
+//!    the pool are freed. A page that was read or put meanwhile keeps what it has, and the slot is freed instead.
+//!
+//! No page table is touched, and a page can be read all the time. Whatever fails, it is in the pool as before; bytes
+//! that turn out to be damaged are marked, so that they are not tried again and again. No lock is held while pages are
+//! unpacked or written.
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use super::charge::Uncharges;
+use super::exchange::Settled;
+use super::homes::are_alike;
+use super::leaving::Leaving;
+use crate::area::Cold;
+use crate::base::pages::Page;
+use crate::codec::Scratch;
+use crate::engine::Engine;
+use crate::groups::{GroupId, GroupIndex};
+use crate::words::backing::{Backing, Stored};
+use crate::words::entry::Entry;
+
+/// Pages that are picked and written together: a request of 256 KiB costs a device little more than one of a page. Few
+/// under the model checkers, where each is a page of a stack.
+const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
+
+/// What [`Engine::write_back`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteBack {
+    /// Pages that lie in an area now and no longer in the pool.
+    pub pages: usize,
+    /// Pages that were read or put meanwhile: not so cold. A read one stays in the pool.
+    pub warm: usize,
+    /// Pages that stay because an area could not be written.
+    pub refused: usize,
+    /// Pages that stay because their bytes are damaged.
+    pub damaged: usize,
+    /// Pages that stay because of the limits of their groups.
+    pub limited: usize,
+    /// Pages that stay because no area had room for them. As long as that is so there is nothing to be gained by
+    /// calling again.
+    pub homeless: usize,
+}
+
+impl WriteBack {
+    fn tried(&self) -> usize {
+        self.pages + self.warm + self.refused + self.damaged + self.limited + self.homeless
+    }
+}
+
+impl Engine {
+    /// Moves up to `budget_pages` pages from the pool to areas, those first that were stored or read the longest ago.
+    /// Ends early when no area has room, one cannot be written, or nothing is left in the pool. `cpu` is a hint where
+    /// in an area to take slots from. May be called by several threads at once, which then share the work. Blocks
+    /// while an area is written.
+    pub fn write_back(&self, cpu: usize, budget_pages: usize, scratch: &mut Scratch) -> WriteBack {
+        self.write_back_of(GroupId::ROOT, cpu, budget_pages, scratch)
+    }
+
+    /// The same of the pages of one group alone; all pages are the root's. Looks at each cluster's table of groups
+    /// under its lock.
+    pub fn write_back_of(
+        &self,
+        group: GroupId,
+        cpu: usize,
+        budget_pages: usize,
+        scratch: &mut Scratch,
+    ) -> WriteBack {
+        let mut done = WriteBack::default();
+        let mut buffer = std::mem::take(&mut scratch.unpacked);
+        while done.tried() < budget_pages && done.homeless + done.refused == 0 {
+            let most = BATCH_PAGES.min(budget_pages - done.tried());
+            let cold = self.aging.pick(|| self.areas_to_age(), group.index(), most);
+            if cold.is_empty() {
+                break;
+            }
+            buffer.resize_with(most.max(buffer.len()), Page::zeroed);
+            for cold in cold.chunk_by(|a, b| are_alike(a.entry, b.entry)) {
+                self.write_batch_back(cpu, cold, &mut buffer, scratch, &mut done);
+            }
+        }
+        scratch.unpacked = buffer;
+        done
+    }
+
+    fn write_batch_back(
+        &self,
+        cpu: usize,
+        cold: &[Cold],
+        buffer: &mut [Page],
+        scratch: &mut Scratch,
+        done: &mut WriteBack,
+    ) {
+        let mut uncharges = Uncharges::new(&self.groups);
+        let admitted = self.admit_cold(cold);
+        done.limited += cold.len() - admitted.len();
+        let slots = self.slots_for(cpu, admitted.iter().map(|(page, _)| page.entry));
+        let (placed, homeless) = admitted.split_at(slots.len());
+        done.homeless += homeless.len();
+        for &(page, group) in homeless {
+            self.admitted_in_vain(group, &mut uncharges);
+            self.unpin_entry(page.entry);
+        }
+        let mut going: Vec<(Backing, Entry)> = Vec::with_capacity(placed.len());
+        let mut leaving = Vec::with_capacity(placed.len());
+        for ((&(page, group), slot), buffer) in placed.iter().zip(slots).zip(buffer) {
+            let unpacked = self.unpack(page.entry, page.handle, buffer, scratch);
+            if unpacked.is_err() {
+                self.lose_among(page.entry, group, Stored::Physical(slot), &mut uncharges);
+                self.leave_damaged(page.entry);
+                done.damaged += 1;
+                continue;
+            }
+            going.push((page.backing, slot));
+            leaving.push(Leaving::new(page.entry, group, &*buffer));
+        }
+        let slots: Vec<Entry> = going.iter().map(|&(_, slot)| slot).collect();
+        self.write_runs(&slots, &mut leaving.iter_mut().collect::<Vec<_>>());
+        for ((backing, _), page) in going.into_iter().zip(&leaving) {
+            if page.is_refused() {
+                uncharges.slot_for(page.entry, page.group);
+            }
+            match self.settle(backing, page, &mut uncharges) {
+                Settled::Moved => done.pages += 1,
+                Settled::Held => done.warm += 1,
+                Settled::Refused => done.refused += 1,
+                Settled::NoRoom => done.homeless += 1,
+            }
+        }
+    }
+
+    /// Those that may have slots in areas, and are charged for them, with their groups. Lets go of the others.
+    fn admit_cold<'c>(&self, cold: &'c [Cold]) -> Vec<(&'c Cold, GroupIndex)> {
+        let grouped: Vec<(&Cold, GroupIndex)> = cold
+            .iter()
+            .map(|page| (page, self.group_of(page.entry)))
+            .collect();
+        let mut admitted = Vec::with_capacity(cold.len());
+        for run in grouped.chunk_by(|a, b| a.1 == b.1) {
+            let count = self.admit_to_areas(run[0].0.entry, run[0].1, run.len());
+            let (charged, limited) = run.split_at(count);
+            admitted.extend_from_slice(charged);
+            limited
+                .iter()
+                .for_each(|(page, _)| self.unpin_entry(page.entry));
+        }
+        admitted
+    }
+
+    /// Lets go of a page whose bytes are damaged and marks it. Whoever touches it hears of it.
+    fn leave_damaged(&self, entry: Entry) {
+        let located = self.locate(entry);
+        if let Some(word) = located.and_then(|(cluster, slot)| cluster.backing(slot)) {
+            word.mark_damaged();
+        }
+        self.unpin_entry(entry);
+    }
+}

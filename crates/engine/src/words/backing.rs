@@ -1,0 +1,227 @@
+//! The backing table's word: where the bytes of a slot are that page tables name and that is neither cached nor zero.
+//! What it can become, and who changes it: `backing_word.rs` and `cluster/transition.rs`.
+//!
+//! ```text
+//!          63 62    59 58        51 50 49                              3 2     0
+//!         +--+--------+---------------------------------------------------+-------+
+//! none    |0 |   0    |                         0                         | 0 0 0 |
+//!         +--+--------+------------+--+-----------------------------------+-------+
+//! compr.  |A | pins   | generation |D |       pool handle (47 bits)       | 0 0 1 |
+//!         +--+--------+------------+--+-----------------------------------+-------+
+//! phys.   |A | pins   |        entry of a physical slot (56 bits)         | 0 1 0 |
+//!         +--+--------+---------------------------------------------------+-------+
+//! ```
+//!
+//! *generation* says when the page was stored or last read, coarsely and modulo 256: what has been left alone for long
+//! is written back to an area (`verbs/write_back.rs`). *D* says that the bytes were found damaged when that was tried:
+//! they stay, for whoever touches them to hear of it. Both lie where a handle has no bits, so that age costs nothing.
+//!
+//! Zero and cached are said by the slot word and stored nowhere else. A cached page that was read ahead is stored, too.
+//! *pins* are readers that are at the stored bytes right now: they took no lock, so a put that reaches count 0 sees
+//! them here, sets *A* (abandoned) and leaves the freeing to the last of them. Pinning is a compare-exchange on this
+//! word, freeing too, so the two cannot both succeed.
+
+use super::entry::Entry;
+use crate::zpool::Handle;
+
+const TAG_BITS: u32 = 3;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const TAG_NONE: u64 = 0;
+const TAG_COMPRESSED: u64 = 1;
+const TAG_PHYSICAL: u64 = 2;
+
+/// Width of what the tag says the meaning of: an entry, or a pool handle and what is known of its page.
+const NAME_BITS: u32 = 56;
+const NAME_MASK: u64 = ((1 << NAME_BITS) - 1) << TAG_BITS;
+const HANDLE_MASK: u64 = ((1 << Handle::BITS) - 1) << TAG_BITS;
+const DAMAGED_SHIFT: u32 = TAG_BITS + Handle::BITS;
+const DAMAGED_FLAG: u64 = 1 << DAMAGED_SHIFT;
+const GENERATION_SHIFT: u32 = DAMAGED_SHIFT + 1;
+const GENERATION_MASK: u64 = (u8::MAX as u64) << GENERATION_SHIFT;
+const PINS_SHIFT: u32 = TAG_BITS + NAME_BITS;
+const PINS_BITS: u32 = 4;
+const PINS_MASK: u64 = ((1 << PINS_BITS) - 1) << PINS_SHIFT;
+const ABANDONED_SHIFT: u32 = PINS_SHIFT + PINS_BITS;
+const ABANDONED_FLAG: u64 = 1 << ABANDONED_SHIFT;
+
+/// What one reader adds to the word.
+pub const ONE_PIN: u64 = 1 << PINS_SHIFT;
+/// How many threads can read one slot's bytes at the same moment; one more waits. Readers of one page are as many as
+/// processes that share it and fault on it in the same microsecond.
+pub const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
+
+const _: () = assert!(ABANDONED_SHIFT + 1 == u64::BITS);
+const _: () = assert!(Entry::BITS == NAME_BITS);
+const _: () = assert!(GENERATION_SHIFT + u8::BITS == PINS_SHIFT);
+const _: () = assert!(TAG_PHYSICAL <= TAG_MASK && TAG_PHYSICAL != TAG_COMPRESSED);
+const _: () = assert!(TAG_NONE == 0, "an untouched virtual table reads as NONE");
+
+/// Where stored bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// In the compressed pool.
+    Pool(Handle),
+    /// In a slot of a physical area.
+    Physical(Entry),
+}
+
+/// One virtual slot's backing word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backing(u64);
+
+impl Backing {
+    /// Nothing behind the slot: it is free, cached or zero.
+    pub const NONE: Backing = Backing(TAG_NONE);
+
+    /// A word as loaded; any value is accepted and judged by [`Backing::stored`].
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Backing {
+        Backing(raw)
+    }
+
+    /// The word as stored.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The bytes are at `stored`; in the pool, since generation 0.
+    #[must_use]
+    pub fn of(stored: Stored) -> Backing {
+        let (name, tag) = match stored {
+            Stored::Pool(handle) => (handle.raw(), TAG_COMPRESSED),
+            Stored::Physical(entry) => (entry.raw(), TAG_PHYSICAL),
+        };
+        // By the handle's and the entry's own promise.
+        debug_assert!(name >> NAME_BITS == 0);
+        Backing(((name << TAG_BITS) & NAME_MASK) | tag)
+    }
+
+    /// Where the bytes are, if they are stored.
+    #[must_use]
+    pub fn stored(self) -> Option<Stored> {
+        match self.0 & TAG_MASK {
+            TAG_COMPRESSED => {
+                Handle::from_raw((self.0 & HANDLE_MASK) >> TAG_BITS).map(Stored::Pool)
+            }
+            TAG_PHYSICAL => Entry::from_raw((self.0 & NAME_MASK) >> TAG_BITS).map(Stored::Physical),
+            _ => None,
+        }
+    }
+
+    const fn is_compressed(self) -> bool {
+        self.0 & TAG_MASK == TAG_COMPRESSED
+    }
+
+    /// The same word, of a page that was stored or read in `generation`. No change where the bytes are not in the
+    /// pool.
+    #[must_use]
+    pub const fn touched(self, generation: u8) -> Backing {
+        if !self.is_compressed() {
+            return self;
+        }
+        Backing((self.0 & !GENERATION_MASK) | (generation as u64) << GENERATION_SHIFT)
+    }
+
+    /// The generation in which a page in the pool was stored or last read. Nothing of meaning elsewhere.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        ((self.0 & GENERATION_MASK) >> GENERATION_SHIFT) as u8
+    }
+
+    /// True if the bytes are in the pool and known to be damaged.
+    #[must_use]
+    pub const fn is_damaged(self) -> bool {
+        self.is_compressed() && self.0 & DAMAGED_FLAG != 0
+    }
+
+    /// What is set in the word of a page in the pool whose bytes are damaged.
+    pub(crate) const DAMAGED: u64 = DAMAGED_FLAG;
+
+    /// How many readers are at the bytes.
+    #[must_use]
+    pub const fn pins(self) -> u64 {
+        (self.0 & PINS_MASK) >> PINS_SHIFT
+    }
+
+    /// True once the slot's count is 0 and the last reader is to free it.
+    #[must_use]
+    pub const fn is_abandoned(self) -> bool {
+        self.0 & ABANDONED_FLAG != 0
+    }
+
+    /// The same word, the slot's count being 0.
+    #[must_use]
+    pub const fn abandoned(self) -> Backing {
+        Backing(self.0 | ABANDONED_FLAG)
+    }
+
+    /// The same word without readers.
+    #[must_use]
+    pub const fn unpinned(self) -> Backing {
+        Backing(self.0 & !PINS_MASK)
+    }
+
+    /// The same word with one reader more, of fewer than [`PINS_MAX`].
+    #[must_use]
+    pub const fn pinned(self) -> Backing {
+        Backing(self.0 + ONE_PIN)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::words::entry::AreaId;
+    use crate::words::geometry::{CLUSTERS_MAX, SLOTS_PER_CLUSTER};
+
+    #[test]
+    fn extremes_come_back_whole() {
+        let in_pool = [1, 2, 1 << (Handle::BITS - 1), (1 << Handle::BITS) - 1]
+            .map(|raw| Stored::Pool(Handle::from_raw(raw).expect("not zero")));
+        let last = SLOTS_PER_CLUSTER - 1;
+        let physical = [(0, 0, 0), (253, CLUSTERS_MAX - 1, last)].map(|(index, cluster, slot)| {
+            let area = AreaId::physical(index).expect("a number");
+            Stored::Physical(Entry::of(area, cluster, slot))
+        });
+        for stored in in_pool.into_iter().chain(physical) {
+            let mut word = Backing::of(stored);
+            for pins in 0..=PINS_MAX {
+                assert_eq!(word.pins(), pins);
+                assert_eq!(word.stored(), Some(stored));
+                assert_eq!(word.abandoned().stored(), Some(stored));
+                assert_eq!(word.abandoned().pins(), pins);
+                assert!(word.abandoned().is_abandoned() && !word.is_abandoned());
+                if pins < PINS_MAX {
+                    word = word.pinned();
+                }
+            }
+        }
+        assert_eq!(Backing::NONE.stored(), None);
+        assert_eq!(Backing::NONE.touched(7), Backing::NONE);
+        assert_eq!(Backing::from_raw(TAG_PHYSICAL).stored(), None);
+        assert_eq!(Backing::NONE.raw(), 0);
+    }
+
+    #[test]
+    fn what_is_known_of_a_page_does_not_touch_its_name() {
+        let handle = Handle::from_raw((1 << Handle::BITS) - 1).expect("not zero");
+        let stored = Stored::Pool(handle);
+        let word = Backing::of(stored);
+        for generation in [0, 1, u8::MAX, 0x55] {
+            let touched = word.pinned().touched(1).touched(generation);
+            assert_eq!(touched.generation(), generation);
+            assert_eq!((touched.stored(), touched.pins()), (Some(stored), 1));
+            let damaged = Backing::from_raw(touched.raw() | Backing::DAMAGED);
+            assert!(damaged.is_damaged() && !touched.is_damaged());
+            assert_eq!(damaged.stored(), Some(stored));
+            assert_eq!(damaged.touched(3).generation(), 3);
+            assert!(damaged.touched(3).abandoned().is_damaged());
+        }
+        // An entry has all its bits to itself.
+        let last = Entry::from_raw(Entry::of(AreaId::VIRTUAL, CLUSTERS_MAX - 1, 0).raw());
+        let physical = Backing::of(Stored::Physical(last.expect("an entry")));
+        assert_eq!(physical.touched(9), physical);
+        assert!(!physical.is_damaged());
+    }
+}
