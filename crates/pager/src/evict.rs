@@ -7,32 +7,34 @@
 mod aside;
 mod carried;
 mod hand;
+pub mod shrink;
+pub mod write_out;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::kernel::process::{self, LocalSpan, RemoteSpan};
+use crate::base::kernel::process::{self, LocalSpan, RemoteSpan};
 use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page};
 use vswap_sys::ring::{MOVED_UNMARKED, op};
 
 use self::carried::{Carrier, Moving, Proposed, Published, Stored, Taken};
 use self::hand::Hand;
-use crate::advice;
-use crate::agent::{AgentGone, Slot};
-use crate::core::Core;
-use crate::events;
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::{PAGE_BYTES, PageRun, runs_of};
+use crate::base::rules::{self, Rule};
+use crate::calls::advice;
+use crate::events::layout_events;
+use crate::events::regions;
 use crate::fault::{FaultServer, Outcome};
-use crate::kernel::clock;
-use crate::kin::Proposal;
+use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
-use crate::lock::MutexGuard;
-use crate::marks;
-use crate::regions;
-use crate::rules::{self, Rule};
-use crate::run::{PAGE_BYTES, PageRun, runs_of};
+use crate::run::core::Core;
+use crate::space::agent::{AgentGone, Slot};
+use crate::space::kin::Proposal;
+use crate::space::marks;
 use crate::space::{Process, Space, State};
-use crate::words::{PageState, PageWord};
 
 /// Pages moved out together: enough that one command to the agent costs little a page, few enough that a fault that
 /// comes in between waits tens of microseconds.
@@ -333,7 +335,7 @@ impl<'a> Evictor<'a> {
     ) -> Result<Taken, AgentGone> {
         let space = self.space;
         let mut state = space.lock_thawed();
-        events::decide(self.core, space, &mut state, slot);
+        layout_events::decide(self.core, space, &mut state, slot);
         let mut pages = if proposals.is_empty() {
             self.hand.pick(self.core, &mut state, most)
         } else {
@@ -452,13 +454,14 @@ impl<'a> Evictor<'a> {
             return errnos;
         }
         let staging = self.process.agent.staging / PAGE_BYTES;
-        let staged = events::present_pages(self.space, staging..staging + pages.len() as u64);
+        let staged =
+            layout_events::present_pages(self.space, staging..staging + pages.len() as u64);
         for place in staged {
             let at = usize::try_from(place - staging).unwrap_or(usize::MAX);
             let (Some(errno), Some(&page)) = (errnos.get_mut(at), pages.get(at)) else {
                 continue;
             };
-            if *errno != 0 && events::present_pages(self.space, page..page + 1).is_empty() {
+            if *errno != 0 && layout_events::present_pages(self.space, page..page + 1).is_empty() {
                 self.core.stats.moved_unsaid.add(1);
                 *errno = 0;
             }

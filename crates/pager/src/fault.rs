@@ -5,22 +5,25 @@
 //! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the
 //! thread that waits for a lone page of swap is woken before, see `swap_in`.
 
+pub mod area_reads;
+pub mod swap_in;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::kernel::uffd::{UffdError, copy_mode};
+use crate::base::kernel::uffd::{UffdError, copy_mode};
 use vswap_engine::Page;
 
-use crate::buffers::Buffers;
-use crate::core::Core;
-use crate::events;
-use crate::kernel::clock;
-use crate::lock::MutexGuard;
-use crate::rules::{self, Rule};
-use crate::run::PAGE_BYTES;
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::rules::{self, Rule};
+use crate::events::layout_events;
+use crate::layout::words::{PageState, PageWord};
+use crate::run::buffers::Buffers;
+use crate::run::core::Core;
 use crate::space::{Space, State};
-use crate::words::{PageState, PageWord};
 
 /// Zeros for first touches that write: one stream window.
 static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
@@ -225,7 +228,7 @@ impl<'a> FaultServer<'a> {
     /// have been unmapped since. Else the page has gone and nobody has told: what it should hold now is not known, and
     /// waking the thread would have it fault for ever.
     fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        if !events::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+        if !layout_events::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
         } else if (state.undecided.contains(fault.page) && rules::holds(Rule::LateFault))
             || self.space.uffd.events_pending()
@@ -362,7 +365,7 @@ impl<'a> FaultServer<'a> {
         if self.space.process.get().is_none() {
             return Some(1);
         }
-        let guards = events::guard_pages(self.space, fault.page..fault.page + pages);
+        let guards = layout_events::guard_pages(self.space, fault.page..fault.page + pages);
         let first = guards.unwrap_or_default().first().copied();
         let clear = first.map_or(pages, |guard| guard - fault.page);
         (clear > 0).then_some(clear)

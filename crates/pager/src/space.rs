@@ -6,28 +6,33 @@
 //! messages meanwhile. A stopped process therefore never holds its lock: whoever needs no message goes on, and whoever
 //! serves other spaces too waits for this one with a bound (`lock_soon`).
 
+pub mod agent;
+pub mod gain;
+pub mod kin;
+pub mod marks;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::kernel::pagemap::Pagemap;
-use crate::kernel::procmap::ProcMap;
-use crate::kernel::uffd::{Registered, Userfaultfd};
+use crate::base::kernel::pagemap::Pagemap;
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::kernel::uffd::{Registered, Userfaultfd};
 use vswap_sys::process;
 use vswap_sys::procfs::Statm;
 
-use crate::agent::Agent;
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::ranges::RangeSet;
+use crate::calls::notify::Call;
 use crate::fault::Fault;
-use crate::gain::Gain;
-use crate::kin::{Kin, Proposals};
-use crate::last_thread::Leader;
 use crate::layout::Layout;
-use crate::lock::{Mutex, MutexGuard, Row};
-use crate::notify::Call;
-use crate::ranges::RangeSet;
-use crate::read_around::ReadAround;
-use crate::stream::Streams;
+use crate::life::last_thread::Leader;
+use crate::policy::read_around::ReadAround;
+use crate::policy::stream::Streams;
+use crate::space::agent::Agent;
+use crate::space::gain::Gain;
+use crate::space::kin::{Kin, Proposals};
 
 /// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window), so that filling memory costs
 /// one fault in 64 pages.

@@ -4,11 +4,11 @@
 
 use vswap_engine::{AllocError, Entry, FrameMut, Page, Placed, Shadow};
 
-use crate::core::Core;
-use crate::kin::Proposal;
 use crate::layout::Ticket;
+use crate::policy::working_set::Heat;
+use crate::run::core::Core;
 use crate::space::Space;
-use crate::working_set::Heat;
+use crate::space::kin::Proposal;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {

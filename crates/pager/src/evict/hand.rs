@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kernel::pagemap::{Query, Region};
+use crate::base::kernel::pagemap::{Query, Region};
 use vswap_sys::task;
 
 use super::WINDOW_PAGES;
-use crate::core::Core;
-use crate::run::{PAGE_BYTES, runs_of};
+use crate::base::page_run::{PAGE_BYTES, runs_of};
+use crate::calls::thread_exit;
+use crate::run::core::Core;
 use crate::space::{Process, State};
-use crate::thread_exit;
 
 /// For how long all threads are looked at again because some seem not to have begun yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);

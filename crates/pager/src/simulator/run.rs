@@ -14,14 +14,14 @@ use super::plan::{Call, Plan};
 use super::program::{self, Thread};
 use super::random::Random;
 use super::uffd::Userfaultfd;
-use crate::config::{Codec, Config, Mapping, StoreConfig};
-use crate::core::Core;
-use crate::kin::Kin;
+use crate::base::rules::Rule;
 use crate::layout::Layout;
-use crate::lifecycle;
-use crate::rules::Rule;
+use crate::life::lifecycle;
+use crate::life::store::Store;
+use crate::run::core::Core;
 use crate::space::Space;
-use crate::store::Store;
+use crate::space::kin::Kin;
+use crate::store::config::{Codec, Config, Mapping, StoreConfig};
 
 /// Frames of the store: few, so that pages are compressed now and then.
 const FRAMES: u64 = 128;
