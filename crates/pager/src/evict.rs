@@ -32,9 +32,11 @@ use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
 use crate::run::core::Core;
 use crate::space::agent::{AgentGone, Slot};
-use crate::space::kin::Proposal;
+use crate::space::mailbox::Proposal;
 use crate::space::marks;
-use crate::space::{Process, Space, State};
+use crate::space::present;
+use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// Pages moved out together: enough that one command to the agent costs little a page, few enough that a fault that
 /// comes in between waits tens of microseconds.
@@ -95,13 +97,13 @@ pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
     };
     let every = core.config.evict_all_every;
     loop {
-        let wanted = space.evictor.take(every.unwrap_or(IDLE));
+        let wanted = space.mailbox.take(every.unwrap_or(IDLE));
         if wanted.stop || space.has_ended() {
             break;
         }
         if space.is_confined() {
             // Kin need not keep what this one cannot follow.
-            space.proposals.drop_all(core);
+            space.mailbox.put_proposals(&core.engine, |_| true);
             evictor.admit_against_the_limit();
             continue;
         }
@@ -144,7 +146,7 @@ impl<'a> Evictor<'a> {
                 Ok(Window::Blocked) | Err(AgentGone) => return,
             }
             // Mappings that nobody watches yet grow unasked: they come first.
-            if self.space.evictor.is_rescan_wanted() {
+            if self.space.mailbox.is_rescan_wanted() {
                 return;
             }
         }
@@ -157,7 +159,7 @@ impl<'a> Evictor<'a> {
     /// Give up what kin have moved out, so that the memory behind it becomes free.
     fn follow_kin(&mut self) {
         while !self.space.has_ended() {
-            let proposals = self.space.proposals.take(WINDOW_PAGES);
+            let proposals = self.space.mailbox.take_proposals(WINDOW_PAGES);
             if proposals.is_empty() {
                 return;
             }
@@ -304,7 +306,7 @@ impl<'a> Evictor<'a> {
     /// this one follows them; asked in this order, since they propose a page before they cease to lead it.
     fn lead(&mut self, busy: &mut Vec<u64>) {
         self.space.kin.lead(self.space.id, busy);
-        self.space.proposals.leave_out(busy);
+        self.space.mailbox.leave_out(busy);
         if !self.hand.retry_busy(busy) {
             busy.clear();
         }
@@ -322,7 +324,9 @@ impl<'a> Evictor<'a> {
             .filter(|page| self.shared.binary_search(&page.page).is_ok())
             .map(|page| (page.page, page.entry))
             .collect();
-        self.space.kin.propose(self.core, self.space.id, &shared);
+        self.space
+            .kin
+            .propose(&self.core.engine, self.space.id, &shared);
         shared.len() as u64
     }
 
@@ -454,14 +458,13 @@ impl<'a> Evictor<'a> {
             return errnos;
         }
         let staging = self.process.agent.staging / PAGE_BYTES;
-        let staged =
-            layout_events::present_pages(self.space, staging..staging + pages.len() as u64);
+        let staged = present::present_pages(self.space, staging..staging + pages.len() as u64);
         for place in staged {
             let at = usize::try_from(place - staging).unwrap_or(usize::MAX);
             let (Some(errno), Some(&page)) = (errnos.get_mut(at), pages.get(at)) else {
                 continue;
             };
-            if *errno != 0 && layout_events::present_pages(self.space, page..page + 1).is_empty() {
+            if *errno != 0 && present::present_pages(self.space, page..page + 1).is_empty() {
                 self.core.stats.moved_unsaid.add(1);
                 *errno = 0;
             }

@@ -10,40 +10,23 @@ pub mod swap_in;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use crate::base::kernel::uffd::{UffdError, copy_mode};
+use crate::space::fault::Fault;
 use vswap_engine::Page;
 
 use crate::base::kernel::clock;
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
-use crate::events::layout_events;
 use crate::layout::words::{PageState, PageWord};
 use crate::run::buffers::Buffers;
 use crate::run::core::Core;
+use crate::space::present;
 use crate::space::{Space, State};
 
 /// Zeros for first touches that write: one stream window.
 static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
-
-/// A fault, as read from the userfaultfd.
-#[derive(Debug, Clone, Copy)]
-pub struct Fault {
-    /// Number of the page.
-    pub page: u64,
-    /// The access is a write.
-    pub write: bool,
-    /// The page is there but write-protected.
-    pub protected: bool,
-    /// Served whatever the limit says: eviction may be waiting for it.
-    pub urgent: bool,
-    /// No fault yet: pages that a stream will touch next, which nobody waits for.
-    pub ahead: bool,
-    /// When it was read.
-    pub since: Instant,
-}
 
 /// What became of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +86,7 @@ impl<'a> FaultServer<'a> {
         let ready = state.take_ready();
         if !ready.is_empty() {
             state.deferred.extend(ready);
-            self.space.evictor.ask(|wanted| wanted.deferred = true);
+            self.space.mailbox.ask(|wanted| wanted.deferred = true);
         }
         drop(state);
         let Some(buffers) = &mut self.buffers else {
@@ -203,7 +186,7 @@ impl<'a> FaultServer<'a> {
             return self.wait_here(state);
         }
         state.deferred.push(*fault);
-        self.space.evictor.ask(|wanted| wanted.deferred = true);
+        self.space.mailbox.ask(|wanted| wanted.deferred = true);
         (state, Outcome::Done)
     }
 
@@ -228,7 +211,7 @@ impl<'a> FaultServer<'a> {
     /// have been unmapped since. Else the page has gone and nobody has told: what it should hold now is not known, and
     /// waking the thread would have it fault for ever.
     fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        if !layout_events::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+        if !present::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
         } else if (state.undecided.contains(fault.page) && rules::holds(Rule::LateFault))
             || self.space.uffd.events_pending()
@@ -365,7 +348,7 @@ impl<'a> FaultServer<'a> {
         if self.space.process.get().is_none() {
             return Some(1);
         }
-        let guards = layout_events::guard_pages(self.space, fault.page..fault.page + pages);
+        let guards = present::guard_pages(self.space, fault.page..fault.page + pages);
         let first = guards.unwrap_or_default().first().copied();
         let clear = first.map_or(pages, |guard| guard - fault.page);
         (clear > 0).then_some(clear)

@@ -11,11 +11,12 @@ use vswap_sys::ring::op;
 use vswap_sys::task;
 
 use crate::base::page_run::PAGE_BYTES;
-use crate::events::layout_events;
 use crate::events::regions;
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::agent::AgentGone;
-use crate::space::{Process, Space};
+use crate::space::present;
+use crate::space::process::Process;
 
 /// `MADV_DONTNEED`.
 pub const DONTNEED: u64 = 4;
@@ -177,7 +178,7 @@ fn install_guards(
         let known: Vec<Range<u64>> = state.layout.registered.overlaps(range).collect();
         let guards = known
             .into_iter()
-            .filter_map(|part| layout_events::guard_pages(space, part))
+            .filter_map(|part| present::guard_pages(space, part))
             .flatten();
         guards.map(|page| page..page + 1).collect()
     };

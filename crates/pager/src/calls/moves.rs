@@ -9,9 +9,10 @@ use vswap_sys::ring::op;
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::gain::{self, Gain};
-use crate::space::{Process, Space};
+use crate::space::process::Process;
 
 const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;

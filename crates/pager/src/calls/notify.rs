@@ -31,10 +31,12 @@ use crate::calls::thread_exit;
 use crate::events::regions;
 use crate::life::lifecycle;
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::agent::AgentGone;
+use crate::space::call::Call;
 use crate::space::gain::{self, Gain};
 use crate::space::marks;
-use crate::space::{Process, Space};
+use crate::space::process::Process;
 
 // System call numbers of x86_64, the only machine that vswap-sys compiles for.
 const MMAP: i32 = 9;
@@ -62,28 +64,6 @@ const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
 /// How long a call waits until its process is watched, and how often that is looked at.
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
-
-/// A system call that waits for its answer. Dropped without one it runs as it is: a space that ends while a call is on
-/// its way to it belonged to the image before an exec, and the caller is the next image.
-#[derive(Debug)]
-pub struct Call {
-    listener: Arc<Listener>,
-    notification: Notification,
-    answer: Answer,
-}
-
-impl Call {
-    fn answer(mut self, answer: Answer) {
-        self.answer = answer;
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        // The thread may have been killed while it waited; then there is nobody to answer.
-        let _ = self.listener.respond(self.notification.id, self.answer);
-    }
-}
 
 /// Start a thread that serves the listener of a filter until nobody uses the filter any more. It is started before the
 /// filter is installed, because calls that nobody listens to fail, and ends if no listener is sent.
@@ -114,11 +94,7 @@ fn take_one(core: &Arc<Core>, listener: &Arc<Listener>) -> Result<(), NotifyErro
         return Ok(());
     }
     let space = space_of_thread(core, notification.tid);
-    let call = Call {
-        listener: Arc::clone(listener),
-        notification,
-        answer: Answer::Continue,
-    };
+    let call = Call::new(Arc::clone(listener), notification);
     match space {
         Some(space)
             if space.is_active()

@@ -15,11 +15,13 @@ use vswap_sys::{process, procfs, task};
 use crate::base::kernel::clock;
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::fault::{Fault, FaultServer};
+use crate::fault::FaultServer;
 use crate::layout::pins::AROUND_BYTES;
 use crate::layout::words::PageState;
 use crate::run::core::Core;
-use crate::space::{Process, Space, State};
+use crate::space::fault::Fault;
+use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// Entries of a robust list that the kernel walks at most.
 const ROBUST_LIST_MAX: usize = 2048;

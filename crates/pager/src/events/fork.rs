@@ -41,7 +41,7 @@ pub fn apply<'g>(
     uffd: Userfaultfd,
 ) -> MutexGuard<'g, State> {
     let mut state = space.freeze(state);
-    marks::drop_all_discarded(core, space, &mut state);
+    marks::drop_all_discarded(space, &mut state, &mut |word| core.put_word(word));
     let child_layout = state.layout.fork(&mut |word| core.dup_word(word));
     let Some(layout) = child_layout else {
         eprintln!(
@@ -51,7 +51,7 @@ pub fn apply<'g>(
     };
     let kin = Arc::clone(&space.kin);
     let child = Space::new(core.next_space_id(), uffd, layout, kin);
-    child.active.store(true, Ordering::Release);
+    child.mailbox.active.store(true, Ordering::Release);
     child
         .filtered
         .store(space.filtered.load(Ordering::Acquire), Ordering::Release);

@@ -22,9 +22,10 @@ use crate::base::rules::{self, Rule};
 use crate::base::threads;
 use crate::events::fork;
 use crate::events::layout_events;
-use crate::fault::{Fault, FaultServer, Outcome};
+use crate::fault::{FaultServer, Outcome};
 use crate::run::buffers::Buffers;
 use crate::run::core::Core;
+use crate::space::fault::Fault;
 use crate::space::gain;
 use crate::space::{Space, State};
 

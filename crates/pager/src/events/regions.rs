@@ -19,11 +19,13 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
-use crate::fault::{Fault, FaultServer, Outcome};
+use crate::fault::{FaultServer, Outcome};
 use crate::layout::words::PageState;
 use crate::run::core::Core;
 use crate::space::agent::Slot;
-use crate::space::{Process, Space, State};
+use crate::space::fault::Fault;
+use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// Pause while a page that must come back is carried by somebody else.
 const LET_GO_PACE: Duration = Duration::from_micros(100);

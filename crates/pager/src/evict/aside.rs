@@ -49,12 +49,14 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::events::fork;
 use crate::events::layout_events;
-use crate::fault::{Fault, Outcome};
+use crate::fault::Outcome;
 use crate::layout::Direction;
 use crate::layout::words::{PageState, PageWord};
 use crate::space::State;
 use crate::space::agent::{AgentGone, Slot};
+use crate::space::fault::Fault;
 use crate::space::marks;
+use crate::space::present;
 
 /// Most pages of a range.
 const RANGE_PAGES: u64 = ASIDE_PAGES as u64;
@@ -220,7 +222,7 @@ impl<'a> Evictor<'a> {
             state = after;
             if outcome == Outcome::Again {
                 state.deferred.push(fault);
-                space.evictor.ask(|wanted| wanted.deferred = true);
+                space.mailbox.ask(|wanted| wanted.deferred = true);
             }
         }
         self.server.release(state);
@@ -259,7 +261,7 @@ impl<'a> Evictor<'a> {
         }
         let present = self.evictable(range);
         let going = self.hand.choose(state, &pages);
-        let is_place_empty = layout_events::present_pages(self.space, self.aside(range)).is_empty();
+        let is_place_empty = present::present_pages(self.space, self.aside(range)).is_empty();
         let fits = !present.is_empty() && going == present && present.len() <= frames;
         // What else there is in the page table would move along and be lost. Our own marks are made again.
         fits && is_place_empty && marks::are_all(self.space, state, range.clone())
@@ -289,7 +291,7 @@ impl<'a> Evictor<'a> {
             if crossing.has_left {
                 state = self.read_one(state, range, &mut messages, &mut crossing);
             } else {
-                let aside = layout_events::present_pages(self.space, self.aside(range));
+                let aside = present::present_pages(self.space, self.aside(range));
                 crossing.has_left = !aside.is_empty() || looks > LOOKS_MAX;
             }
             looks += 1;
@@ -431,7 +433,9 @@ impl<'a> Evictor<'a> {
             .filter(is_shared)
             .map(|page| (page.page, page.entry))
             .collect();
-        self.space.kin.propose(self.core, self.space.id, &pages);
+        self.space
+            .kin
+            .propose(&self.core.engine, self.space.id, &pages);
         pages.len() as u64
     }
 

@@ -8,7 +8,7 @@ use crate::layout::Ticket;
 use crate::policy::working_set::Heat;
 use crate::run::core::Core;
 use crate::space::Space;
-use crate::space::kin::Proposal;
+use crate::space::mailbox::Proposal;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {
@@ -101,13 +101,13 @@ impl<'a> Proposed<'a> {
     pub fn limit(&mut self, most: usize, space: &Space) {
         if self.proposals.len() > most {
             let mut rest = self.proposals.split_off(most);
-            space.proposals.give_back(space, &mut rest);
+            space.mailbox.give_back(&mut rest);
         }
     }
 
     /// Queue what is left again.
     pub fn give_back(&mut self, space: &Space) {
-        space.proposals.give_back(space, &mut self.proposals);
+        space.mailbox.give_back(&mut self.proposals);
     }
 
     /// The reference held for a page.

@@ -12,7 +12,8 @@ use super::WINDOW_PAGES;
 use crate::base::page_run::{PAGE_BYTES, runs_of};
 use crate::calls::thread_exit;
 use crate::run::core::Core;
-use crate::space::{Process, State};
+use crate::space::State;
+use crate::space::process::Process;
 
 /// For how long all threads are looked at again because some seem not to have begun yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);

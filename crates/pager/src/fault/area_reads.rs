@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::threads;
-use crate::fault::swap_in::Incoming;
-use crate::fault::{Fault, FaultServer, Outcome};
+use crate::fault::{FaultServer, Outcome};
 use crate::run::buffers::Buffers;
 use crate::run::core::Core;
 use crate::space::Space;
+use crate::space::fault::Fault;
+use crate::space::incoming::Incoming;
 
 /// Threads that read, and so windows that are read at once: a disk gives twice as much with eight requests as with two,
 /// and each thread has buffers of 256 KiB once it has read a long window.
@@ -137,7 +138,7 @@ fn serve(core: &Arc<Core>, job: &Job, buffers: Buffers) -> Buffers {
     let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
     if is_wanted {
         state.deferred.push(job.fault);
-        job.space.evictor.ask(|wanted| wanted.deferred = true);
+        job.space.mailbox.ask(|wanted| wanted.deferred = true);
     }
     server.release(state);
     if is_wanted {

@@ -8,30 +8,22 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::kernel::uffd::{UffdError, copy_mode};
+use crate::space::incoming::Incoming;
+use crate::space::incoming::claim_swapped;
+use crate::space::incoming::claim_window;
 use vswap_engine::{Entry, Page, SwapIn, SwapInError};
 
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
-use crate::fault::{Fault, FaultServer, Outcome, fill};
-use crate::layout::words::{PageState, PageWord};
-use crate::layout::{Direction, Ticket};
+use crate::fault::{FaultServer, Outcome, fill};
+use crate::layout::words::PageWord;
+use crate::space::fault::Fault;
 use crate::space::marks;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
 use crate::store::areas;
 
 /// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
-/// Behind the last page of any address space.
-const PAGES_END: u64 = 1 << 52;
-
-/// A page being brought in.
-#[derive(Debug)]
-pub struct Incoming {
-    page: u64,
-    entry: Entry,
-    ticket: Ticket,
-}
-
 /// What came of reading the pages of a window.
 #[derive(Debug, Default)]
 struct Read {
@@ -41,18 +33,6 @@ struct Read {
     error: Option<SwapInError>,
     /// Pages that had been read ahead into the swap cache.
     hits: u64,
-}
-
-impl Incoming {
-    /// Number of the page.
-    pub fn page(&self) -> u64 {
-        self.page
-    }
-
-    /// What holds its content.
-    pub fn entry(&self) -> Entry {
-        self.entry
-    }
 }
 
 impl<'a> FaultServer<'a> {
@@ -260,7 +240,8 @@ impl<'a> FaultServer<'a> {
             let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
             let held = held.count().min(good.saturating_sub(here.start));
             let pages = run[0].page..run[0].page + held as u64;
-            let left = marks::drop_discarded(self.core, self.space, state, pages);
+            let put = &mut |word| self.core.put_word(word);
+            let left = marks::drop_discarded(self.space, state, pages, put);
             if left == 0 && held > 0 && here.start == 0 {
                 return Outcome::Again;
             }
@@ -383,62 +364,4 @@ impl<'a> FaultServer<'a> {
         }
         Outcome::Done
     }
-}
-
-/// Claim the faulting page and what else is swapped in the stream's window, which it begins.
-fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> Vec<Incoming> {
-    let mut incoming = vec![Incoming {
-        page,
-        entry,
-        ticket: state.layout.claim(page, Direction::In),
-    }];
-    incoming.extend(claim_swapped(state, page + 1, window - 1));
-    incoming
-}
-
-/// Claim what is swapped of `pages` pages from `first` on. Those in between that are in memory, or that somebody else
-/// carries, are passed over.
-fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming> {
-    let swapped = (first..first + pages)
-        .filter_map(|page| Some((page, may_claim(state, page, state.layout.words.get(page))?)))
-        .collect();
-    claim_all(state, swapped)
-}
-
-/// Claim the next pages from `first` on, so many at the most, that are swapped to `wanted` entries.
-pub fn claim_matching(
-    state: &mut State,
-    first: u64,
-    most: u64,
-    wanted: impl Fn(Entry) -> bool,
-) -> Vec<Incoming> {
-    let words = state.layout.words.iter(first..PAGES_END);
-    let swapped = words.filter_map(|(page, word)| Some((page, may_claim(state, page, word)?)));
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let swapped = swapped
-        .filter(|&(_, entry)| wanted(entry))
-        .take(most)
-        .collect();
-    claim_all(state, swapped)
-}
-
-/// The entry of a page that is swapped and that nobody carries.
-fn may_claim(state: &State, page: u64, word: PageWord) -> Option<Entry> {
-    match word.state() {
-        PageState::Swapped(entry)
-            if !word.is_claimed() && state.layout.registered.contains(page) =>
-        {
-            Some(entry)
-        }
-        _ => None,
-    }
-}
-
-fn claim_all(state: &mut State, swapped: Vec<(u64, Entry)>) -> Vec<Incoming> {
-    let claim = |(page, entry)| Incoming {
-        page,
-        entry,
-        ticket: state.layout.claim(page, Direction::In),
-    };
-    swapped.into_iter().map(claim).collect()
 }

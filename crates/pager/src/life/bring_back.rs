@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use vswap_engine::{AreaId, BringBack, Entry, Page};
 
 use crate::base::page_run::PAGE_BYTES;
-use crate::fault::swap_in::{self, Incoming};
-use crate::fault::{Fault, FaultServer};
+use crate::fault::FaultServer;
 use crate::layout::words::PageState;
 use crate::run::buffers::Buffers;
 use crate::run::core::Core;
+use crate::space::fault::Fault;
+use crate::space::incoming::{self, Incoming};
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 
 /// Pause when a walk could do nothing, or when there is no room: others are at the pages, or move some out.
@@ -88,7 +89,7 @@ impl<'a> BringingBack<'a> {
 
     fn walk_space(&mut self, space: &Arc<Space>, walk: &mut Walk) -> Result<(), Stop> {
         let is_there = |entry: Entry| entry.area() == self.area;
-        space.proposals.give_up(self.core, is_there);
+        space.mailbox.put_proposals(&self.core.engine, is_there);
         // A lock that is held longer than a moment is one that waits for a stopped process.
         if let Some(mut state) = space.try_lock() {
             let core = self.core;
@@ -114,14 +115,14 @@ impl<'a> BringingBack<'a> {
             return Ok(None);
         };
         let area = self.area;
-        let incoming = swap_in::claim_matching(&mut state, from, AREA_WINDOW_PAGES_MAX, |entry| {
+        let incoming = incoming::claim_matching(&mut state, from, AREA_WINDOW_PAGES_MAX, |entry| {
             entry.area() == area
         });
         drop(state);
         let (Some(first), Some(last)) = (incoming.first(), incoming.last()) else {
             return Ok(None);
         };
-        let (first, end) = (first.page(), last.page() + 1);
+        let (first, end) = (first.page, last.page + 1);
         let stays = self.fetch(space, &incoming);
         let Some((page, entry)) = stays else {
             walk.back += incoming.len() as u64;
@@ -142,7 +143,7 @@ impl<'a> BringingBack<'a> {
         let buffers = buffers.unwrap_or_else(|| Buffers::new(core));
         let mut server = FaultServer::with(core, space, buffers);
         let fault = Fault {
-            page: incoming[0].page(),
+            page: incoming[0].page,
             // Nothing may be kept behind the page.
             write: true,
             protected: false,
@@ -151,7 +152,7 @@ impl<'a> BringingBack<'a> {
             since: Instant::now(),
         };
         let (state, _) = server.fetch(&fault, incoming, 1);
-        let stays = incoming.iter().map(|one| (one.page(), one.entry()));
+        let stays = incoming.iter().map(|one| (one.page, one.entry));
         let stays = stays.into_iter().find(|&(page, entry)| {
             state.layout.words.get(page).state() == PageState::Swapped(entry)
         });

@@ -359,7 +359,7 @@ fn steer(core: &Arc<Core>, residents: &[(u64, &Arc<Space>)], total: u64, growing
         let rescan = space.grew_beyond(*bytes, governor.limit_bytes / RESCAN_PART);
         let deferred = governor.has_headroom() || governor.is_stalled();
         if share > 0 || rescan || (deferred && space.has_deferred()) {
-            space.evictor.ask(|wanted| {
+            space.mailbox.ask(|wanted| {
                 wanted.pages = share;
                 wanted.rescan |= rescan;
                 wanted.deferred |= deferred;

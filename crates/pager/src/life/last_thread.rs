@@ -5,9 +5,8 @@
 //! 6.15), but its memory counters become 0, which the governor reads anyway. Where the process goes on after that, a
 //! thread here follows the program's threads to the last one, and tells the agent to end as that did.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use vswap_sys::eventfd::{PollFd, PollFlags, poll};
 use vswap_sys::process::PidFd;
@@ -15,36 +14,11 @@ use vswap_sys::procfs;
 use vswap_sys::ring::op;
 
 use crate::base::threads;
-use crate::space::{Process, Space};
+use crate::space::Space;
+use crate::space::process::Process;
 
-/// How long a process may take from the end of its main thread to its own end, as nearly all do, before somebody looks
-/// after it.
-const END_PATIENCE: Duration = Duration::from_millis(20);
 /// How often threads are looked for that were made since the last look.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// The main thread of a process.
-#[derive(Debug, Default)]
-pub struct Leader {
-    /// When its end was noticed.
-    ended: OnceLock<Instant>,
-    /// Somebody looks after the process.
-    is_followed: AtomicBool,
-}
-
-impl Leader {
-    /// Notice its end.
-    pub fn notice(&self) {
-        self.ended.get_or_init(Instant::now);
-    }
-
-    /// Has it ended a while ago, and does nobody look after the process yet?
-    fn is_to_be_followed(&self) -> bool {
-        let ended = self.ended.get();
-        ended.is_some_and(|ended| ended.elapsed() > END_PATIENCE)
-            && !self.is_followed.load(Ordering::Relaxed)
-    }
-}
 
 /// The status that a process ends with if its agent's thread is all that is left of it.
 pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
@@ -61,7 +35,7 @@ pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
 pub fn look(space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
         process.anonymous_bytes();
-        if process.leader.ended.get().is_some() {
+        if process.leader.has_ended() {
             follow_now(space);
         }
     }
@@ -81,7 +55,7 @@ fn follow_now(space: &Arc<Space>) {
     let Some(process) = space.process.get() else {
         return;
     };
-    if process.leader.is_followed.swap(true, Ordering::Relaxed) {
+    if !process.leader.begin_following() {
         return;
     }
     let followed = Arc::clone(space);
@@ -92,7 +66,7 @@ fn follow_now(space: &Arc<Space>) {
     });
     if started.is_err() {
         // The next look tries again.
-        process.leader.is_followed.store(false, Ordering::Relaxed);
+        process.leader.stop_following();
     }
 }
 

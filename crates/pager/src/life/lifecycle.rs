@@ -19,9 +19,10 @@ use crate::evict;
 use crate::layout::Layout;
 use crate::life::last_thread;
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::kin::Kin;
 use crate::space::marks;
-use crate::space::{Process, Space};
+use crate::space::process::Process;
 
 /// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
 /// killed, because nobody could ever stop it cleanly any more.
@@ -54,7 +55,7 @@ pub fn begin(
 /// gets ready. The caller does not wait: a stopped process answers late.
 pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
     // A forked child that has not said hello has nobody who could move its pages.
-    if space.process.get().is_none() || space.evictor_started.swap(true, Ordering::AcqRel) {
+    if space.process.get().is_none() || space.mailbox.evictor_started.swap(true, Ordering::AcqRel) {
         return;
     }
     let (core, evicted) = (Arc::clone(core), Arc::clone(space));
@@ -69,7 +70,10 @@ pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
     });
     if let Err(error) = started {
         // The governor asks for it again.
-        space.evictor_started.store(false, Ordering::Release);
+        space
+            .mailbox
+            .evictor_started
+            .store(false, Ordering::Release);
         refuse(&core, space, "no thread can move its pages out", &error);
     }
 }
@@ -78,7 +82,7 @@ pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
 pub fn hasten(core: &Arc<Core>, space: &Arc<Space>) {
     space.hastened.store(true, Ordering::Release);
     start_evictor(core, space);
-    space.evictor.ask(|wanted| wanted.rescan = true);
+    space.mailbox.ask(|wanted| wanted.rescan = true);
 }
 
 /// What takes long and costs the program nothing: the filter, and the threads. False when the process may not be
@@ -124,7 +128,7 @@ fn activate(core: &Core, space: &Space) -> bool {
     let is_due = || core.is_short() || space.hastened.load(Ordering::Acquire);
     while !is_due() || !process.agent.announce_active() {
         let pace = if is_due() { FORK_PACE } else { ACTIVATE_PACE };
-        if space.has_ended() || space.is_confined() || space.evictor.take(pace).stop {
+        if space.has_ended() || space.is_confined() || space.mailbox.take(pace).stop {
             return false;
         }
     }
@@ -134,7 +138,7 @@ fn activate(core: &Core, space: &Space) -> bool {
         process.agent.confine();
         return false;
     }
-    space.active.store(true, Ordering::Release);
+    space.mailbox.active.store(true, Ordering::Release);
     core.stats.activations.add(1);
     regions::rescan(core, space, process, &slot);
     true
@@ -250,16 +254,16 @@ pub fn is_ending(space: &Space) -> bool {
 }
 
 fn end(core: &Core, space: &Arc<Space>) {
-    space.ended.store(true, Ordering::Release);
+    space.mailbox.ended.store(true, Ordering::Release);
     core.watch.end(space);
-    space.evictor.ask(|wanted| wanted.stop = true);
+    space.mailbox.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
     state.layout.clear(&mut core.put_words());
     state.deferred.clear();
     state.waiting.clear();
     space.thaw(&mut state);
     drop(state);
-    space.proposals.drop_all(core);
+    space.mailbox.put_proposals(&core.engine, |_| true);
     core.remove_space(space.id);
     core.shares.end(space.id);
     core.spaces()

@@ -21,12 +21,14 @@ use vswap_sys::uffd;
 use crate::base::threads;
 use crate::events::fork;
 use crate::events::regions;
-use crate::life::last_thread::{self, Leader};
+use crate::life::last_thread;
 use crate::life::lifecycle;
 use crate::policy::hello::{Greeting, own_pages};
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::agent::Agent;
-use crate::space::{Process, Space};
+use crate::space::leader::Leader;
+use crate::space::process::Process;
 
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "agents.sock";

@@ -323,7 +323,7 @@ impl Core {
         if short && !was {
             self.spaces()
                 .iter()
-                .for_each(|space| space.evictor.ask(|wanted| wanted.rescan = true));
+                .for_each(|space| space.mailbox.ask(|wanted| wanted.rescan = true));
         }
     }
 

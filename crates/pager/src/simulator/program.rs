@@ -22,11 +22,12 @@ use crate::base::page_run::{PAGE_BYTES, PageRun};
 use crate::calls::notify;
 use crate::events::fork;
 use crate::events::regions;
-use crate::life::last_thread::Leader;
 use crate::life::lifecycle;
 use crate::run::core::Core;
+use crate::space::Space;
 use crate::space::agent::Agent;
-use crate::space::{Process, Space};
+use crate::space::leader::Leader;
+use crate::space::process::Process;
 
 const MMAP: i32 = 9;
 const MREMAP: i32 = 25;

@@ -22,10 +22,10 @@ use crate::base::kernel::uffd::UffdError;
 use vswap_sys::task;
 
 use crate::base::page_run::{PAGE_BYTES, runs_of};
-use crate::events::layout_events;
 use crate::layout::words::{PageState, PageWord};
-use crate::run::core::Core;
-use crate::space::{Process, Space, State};
+use crate::space::present;
+use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// The pages that have a marker: not there, and not written to. A guard page counts as written to.
 const MARKERS: Query = Query {
@@ -106,14 +106,13 @@ pub fn are_all(space: &Space, state: &State, range: Range<u64>) -> bool {
         all_of: category::SWAPPED,
         ..Query::default()
     };
-    let Some(found) = layout_events::pages_of(space, range.clone(), &not_there) else {
+    let Some(found) = present::pages_of(space, range.clone(), &not_there) else {
         return false;
     };
     let is_marked = |page: &u64| state.layout.words.get(*page).is_marked();
     found.is_empty()
         || found.iter().all(is_marked)
-            && layout_events::pages_of(space, range, &MARKERS)
-                .is_some_and(|markers| markers == found)
+            && present::pages_of(space, range, &MARKERS).is_some_and(|markers| markers == found)
 }
 
 /// The kernel has moved all page table entries of a range to the agent's place: the markers there are gone.
@@ -129,26 +128,31 @@ pub fn forget(state: &mut State, range: Range<u64>) {
 }
 
 /// Before a child gets the words: it has no agent at first, and nobody can ask which of its marks are gone.
-pub fn drop_all_discarded(core: &Core, space: &Space, state: &mut State) {
+pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) {
     if !space.marks.load(Ordering::Acquire) {
         return;
     }
     let registered: Vec<Range<u64>> = state.layout.registered.iter().collect();
     for range in registered {
-        drop_discarded(core, space, state, range);
+        drop_discarded(space, state, range, put);
     }
 }
 
 /// Of neighbouring pages, drops the words of those that were marked and are not any more, and of those that have become
 /// guards, marked or not: they hold zeros, or guard their place. Returns how many from the first on still hold what the
 /// words say.
-pub fn drop_discarded(core: &Core, space: &Space, state: &mut State, pages: Range<u64>) -> u64 {
+pub fn drop_discarded(
+    space: &Space,
+    state: &mut State,
+    pages: Range<u64>,
+    put: &mut dyn FnMut(PageWord),
+) -> u64 {
     if !space.marks.load(Ordering::Acquire) {
         return pages.end - pages.start;
     }
     let gone = discarded(space, state, pages.clone());
     for page in &gone {
-        core.put_word(state.layout.words.set(*page, PageWord::PLAIN));
+        put(state.layout.words.set(*page, PageWord::PLAIN));
     }
     gone.first().map_or(pages.end, |first| *first) - pages.start
 }
@@ -167,7 +171,7 @@ fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
     }
     let mut gone = Vec::new();
     if !marked.is_empty() {
-        let there = layout_events::pages_of(space, pages.clone(), &MARKERS);
+        let there = present::pages_of(space, pages.clone(), &MARKERS);
         let is_gone = |page: &u64| {
             there
                 .as_ref()
@@ -177,7 +181,7 @@ fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
     }
     // What left while an event was unread has no marker yet.
     if !unmarked.is_empty() {
-        let guards = layout_events::guard_pages(space, pages).unwrap_or_default();
+        let guards = present::guard_pages(space, pages).unwrap_or_default();
         gone.extend(
             unmarked
                 .into_iter()
