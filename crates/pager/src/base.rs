@@ -2,7 +2,7 @@
 
 pub mod kernel;
 pub mod lock;
+pub mod threads;
+pub mod rules;
 pub mod page_run;
 pub mod ranges;
-pub mod rules;
-pub mod threads;

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::kernel::process::{self, LocalSpan, RemoteSpan};
+use crate::fault::lost;
 use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page};
 use vswap_sys::ring::{MOVED_UNMARKED, op};
 
@@ -30,7 +31,7 @@ use crate::events::regions;
 use crate::fault::{FaultServer, Outcome};
 use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::mailbox::Proposal;
 use crate::space::marks;
@@ -70,7 +71,7 @@ enum Window {
 }
 
 struct Evictor<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<Run>,
     space: &'a Arc<Space>,
     process: &'a Process,
     server: FaultServer<'a>,
@@ -82,7 +83,7 @@ struct Evictor<'a> {
 }
 
 /// Run the evictor until the space ends.
-pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
+pub fn run(core: &Arc<Run>, space: &Arc<Space>) {
     let Some(process) = space.process.get() else {
         return;
     };
@@ -153,7 +154,7 @@ impl<'a> Evictor<'a> {
     }
 
     fn faults_wait(&self) -> bool {
-        !self.space.lock().deferred.is_empty() && !self.core.governor.has_headroom()
+        !self.space.lock().deferred.is_empty() && !self.core.limit.has_headroom()
     }
 
     /// Give up what kin have moved out, so that the memory behind it becomes free.
@@ -232,7 +233,7 @@ impl<'a> Evictor<'a> {
         }
         drop(slot);
         let core = self.core;
-        core.governor.gave_pages(moved.saturating_sub(kept_by_kin));
+        core.limit.gave_pages(moved.saturating_sub(kept_by_kin));
         self.space.gave(-moved.cast_signed());
         core.stats.pages_out.add(moved);
         core.stats.pages_dropped_clean.add(gone_clean as u64);
@@ -240,7 +241,7 @@ impl<'a> Evictor<'a> {
             .iter()
             .filter(|page| page.fresh)
             .map(|page| page.entry);
-        core.writeback.push(core, fresh);
+        core.write_queue.push(&core.areas, fresh);
         self.serve_deferred();
         Ok(Window::Moved(moved))
     }
@@ -249,10 +250,10 @@ impl<'a> Evictor<'a> {
     /// would find a slot. What kin propose needs one for as long as it is compared: there are some for that also when
     /// nothing can be written out.
     fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
-        let core: &'a Core = self.core;
+        let core: &'a Run = self.core;
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
         let mut most = if picked {
-            core.frames_left()
+            core.part.frames_left(core.write_queue.pending())
         } else {
             WINDOW_PAGES
         };
@@ -269,7 +270,9 @@ impl<'a> Evictor<'a> {
                     }
                 },
                 // The writers are behind: help them.
-                None if core.writeback.help(core) => most = core.frames_left(),
+                None if write_out::help(core) => {
+                    most = core.part.frames_left(core.write_queue.pending());
+                }
                 None => break,
             }
         }
@@ -278,11 +281,13 @@ impl<'a> Evictor<'a> {
 
     /// A frame for one page. A directly mapped page gets its slot before it is moved: if there is none it stays.
     fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
-        let core: &'a Core = self.core;
+        let core: &'a Run = self.core;
         match core.config.mapping {
             Mapping::Virtual => Ok(Carrier::Frame(frame)),
             Mapping::Direct => {
-                let placed = core.engine.place(0, frame, core.group, Mapping::Direct);
+                let placed = core
+                    .engine
+                    .place(0, frame, core.part.group, Mapping::Direct);
                 placed.map(Carrier::Placed).map_err(|(_, error)| error)
             }
         }
@@ -291,8 +296,8 @@ impl<'a> Evictor<'a> {
     /// No page can leave: the areas have no slot, or the group may not have more. Copies of resident pages have some.
     fn found_no_slot(&self, error: AllocError) {
         let is_limited = error == AllocError::Limited;
-        self.core.governor.note_full(true, is_limited);
-        self.core.shed_kept_copies(|_| true);
+        self.core.limit.note_full(true, is_limited);
+        self.core.references.shed_kept(&self.core.spaces, |_| true);
     }
 
     /// Proposed pages that are in memory and have no entry yet: those that have one are not shared any more.
@@ -432,7 +437,7 @@ impl<'a> Evictor<'a> {
         state.layout.words.set(page, word);
         let shadow = self.core.working_set.leave(heat);
         self.core.engine.set_shadow(entry, shadow);
-        self.core.kept_went_out();
+        self.core.references.kept_went_out();
     }
 
     /// Mark those of `pages` that are out now, and those that could not be marked before.
@@ -488,8 +493,7 @@ impl<'a> Evictor<'a> {
             clock::sleep(BLOCKED_PACE);
         }
         let why = "what was moved out cannot be freed";
-        self.core
-            .fail_closed(self.space, staging / PAGE_BYTES, &why);
+        lost::fail_closed(self.space, staging / PAGE_BYTES, &why);
         Err(AgentGone)
     }
 
@@ -533,7 +537,7 @@ impl<'a> Evictor<'a> {
         if read != Ok(local.len() * PAGE_BYTES_USIZE) {
             // Staging cannot be read: either the process has ended, or its pages are lost to it.
             if let Some(lost) = moving.first() {
-                self.core.fail_closed(
+                lost::fail_closed(
                     self.space,
                     lost.page,
                     &format!("staging unreadable: {read:?}"),
@@ -554,7 +558,7 @@ impl<'a> Evictor<'a> {
             match frame.swap_out(self.core, shadow) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
                 Err(error) => {
-                    self.core.fail_closed(self.space, moved.page, &error);
+                    lost::fail_closed(self.space, moved.page, &error);
                     break;
                 }
             }
@@ -572,10 +576,13 @@ impl<'a> Evictor<'a> {
         let entry = proposals.find(page)?;
         // An entry that cannot be read is its owner's trouble.
         let core = self.core;
-        let same = core.spare_buffers.with(core, |buffers| {
-            let (scratch, pages) = buffers.parts(1);
-            core.engine.swap_in(entry, &mut pages[0], scratch).is_ok() && pages[0].0 == content.0
-        });
+        let same = core
+            .spare_buffers
+            .with(&core.engine, &core.stats, |buffers| {
+                let (scratch, pages) = buffers.parts(1);
+                core.engine.swap_in(entry, &mut pages[0], scratch).is_ok()
+                    && pages[0].0 == content.0
+            });
         same.then(|| proposals.hand_over(page)).flatten()
     }
 
@@ -611,7 +618,7 @@ impl<'a> Evictor<'a> {
     /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on:
     /// each frees its own place in the pool.
     fn serve_deferred(&mut self) {
-        let governor = &self.core.governor;
+        let governor = &self.core.limit;
         let stalled = governor.is_stalled() && governor.may_overdraw();
         self.server.serve_deferred(|state, fault| {
             let word = state.layout.words.get(fault.page);
@@ -622,7 +629,7 @@ impl<'a> Evictor<'a> {
     /// Nothing in this space can be moved. If nothing anywhere can, waiting would be for ever: memory that cannot be
     /// moved (locked, shared, pinned) is beyond the limit's reach.
     fn admit_against_the_limit(&mut self) {
-        if self.core.governor.is_stalled() {
+        if self.core.limit.is_stalled() {
             return;
         }
         self.server.serve_deferred(|_, _| true);

@@ -5,8 +5,9 @@
 //! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the
 //! thread that waits for a lone page of swap is woken before, see `swap_in`.
 
+pub mod lost;
+mod swap_in;
 pub mod area_reads;
-pub mod swap_in;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +21,8 @@ use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::layout::words::{PageState, PageWord};
+use crate::run::Run;
 use crate::run::buffers::Buffers;
-use crate::run::core::Core;
 use crate::space::present;
 use crate::space::{Space, State};
 
@@ -39,7 +40,7 @@ pub enum Outcome {
 
 /// Serves faults of one space, for one thread.
 pub struct FaultServer<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) core: &'a Run,
     pub(crate) space: &'a Arc<Space>,
     buffers: Option<Buffers>,
     /// The thread has buffers of its own; others borrow some until they give the lock back.
@@ -48,7 +49,7 @@ pub struct FaultServer<'a> {
 
 impl<'a> FaultServer<'a> {
     /// A server that borrows buffers when it needs some.
-    pub fn new(core: &'a Core, space: &'a Arc<Space>) -> FaultServer<'a> {
+    pub fn new(core: &'a Run, space: &'a Arc<Space>) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
@@ -58,7 +59,7 @@ impl<'a> FaultServer<'a> {
     }
 
     /// A server with the buffers of its thread.
-    pub fn with(core: &'a Core, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
+    pub fn with(core: &'a Run, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
@@ -69,15 +70,17 @@ impl<'a> FaultServer<'a> {
 
     /// The buffers, for another server.
     pub fn into_buffers(mut self) -> Buffers {
-        self.buffers
-            .take()
-            .unwrap_or_else(|| self.core.spare_buffers.take(self.core))
+        self.buffers.take().unwrap_or_else(|| {
+            self.core
+                .spare_buffers
+                .take(&self.core.engine, &self.core.stats)
+        })
     }
 
     pub(crate) fn buffers(&mut self) -> &mut Buffers {
         let core = self.core;
         self.buffers
-            .get_or_insert_with(|| core.spare_buffers.take(core))
+            .get_or_insert_with(|| core.spare_buffers.take(&core.engine, &core.stats))
     }
 
     /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
@@ -164,7 +167,7 @@ impl<'a> FaultServer<'a> {
 
     /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
-        if self.core.governor.has_headroom() || self.space.has_ended() {
+        if self.core.limit.has_headroom() || self.space.has_ended() {
             return false;
         }
         let evictable = self.space.process.get().is_some() && !self.space.is_confined();
@@ -196,7 +199,7 @@ impl<'a> FaultServer<'a> {
         'a: 'g,
     {
         drop(state);
-        while !self.core.governor.has_headroom() && !self.space.has_ended() {
+        while !self.core.limit.has_headroom() && !self.space.has_ended() {
             clock::sleep(std::time::Duration::from_millis(1));
         }
         (self.space.lock(), Outcome::Again)
@@ -220,11 +223,12 @@ impl<'a> FaultServer<'a> {
         } else if self.space.marks.load(Ordering::Acquire) {
             // Discarded by a ring, see `marks`.
             self.core
-                .put_word(state.layout.words.set(fault.page, PageWord::PLAIN));
+                .references
+                .put(state.layout.words.set(fault.page, PageWord::PLAIN));
             return Outcome::Again;
         } else {
             let why = "it has gone from memory without an event";
-            self.core.fail_closed(self.space, fault.page, &why);
+            lost::fail_closed(self.space, fault.page, &why);
         }
         Outcome::Done
     }
@@ -253,8 +257,8 @@ impl<'a> FaultServer<'a> {
         let words = &mut state.layout.words;
         let word = words.get(fault.page);
         words.set(fault.page, word.written());
-        self.core.put_word(word);
-        self.core.kept_was_written();
+        self.core.references.put(word);
+        self.core.references.kept_was_written();
         self.core.stats.faults.add(1);
         self.core.stats.faults_unprotect.add(1);
         Outcome::Done
@@ -355,7 +359,7 @@ impl<'a> FaultServer<'a> {
     }
 
     pub(crate) fn took(&self, pages: u64) {
-        self.core.governor.took_pages(pages);
+        self.core.limit.took_pages(pages);
         self.space.gave(pages.cast_signed());
     }
 

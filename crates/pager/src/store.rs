@@ -1,6 +1,7 @@
 //! What several runs can share, and what its user says of it: areas, groups, memory, settings.
 
-pub mod areas;
+pub mod memory;
 pub mod config;
 pub mod groups;
-pub mod memory;
+pub mod on_disk;
+pub mod areas;

@@ -12,7 +12,7 @@ use vswap_sys::task;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::AgentGone;
 use crate::space::present;
@@ -45,7 +45,7 @@ enum Door {
 
 /// madvise. None when the kernel shall carry out the program's own call.
 pub fn madvise(
-    core: &Core,
+    core: &Run,
     space: &Arc<Space>,
     process: &Process,
     args: &[u64; 6],
@@ -57,7 +57,7 @@ pub fn madvise(
 /// process_madvise. The kernel permits nothing to other processes that would change their content, so only the caller's
 /// own memory is of interest.
 pub fn process_madvise(
-    core: &Core,
+    core: &Run,
     space: &Arc<Space>,
     process: &Process,
     tid: u32,
@@ -88,7 +88,7 @@ pub fn process_madvise(
 }
 
 fn advise(
-    core: &Core,
+    core: &Run,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -120,7 +120,7 @@ fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, Ag
 /// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
 /// keeps forks away until the memory is back.
 fn wipe_on_fork(
-    core: &Core,
+    core: &Run,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -146,7 +146,7 @@ fn wipe_on_fork(
 /// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
 /// neighbours, and here it merges only with what is watched as they are.
 fn keep_on_fork(
-    core: &Core,
+    core: &Run,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -161,7 +161,7 @@ fn keep_on_fork(
 /// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that
 /// is served meanwhile would put a page in the place of a guard.
 fn install_guards(
-    core: &Core,
+    core: &Run,
     space: &Space,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -183,7 +183,7 @@ fn install_guards(
         guards.map(|page| page..page + 1).collect()
     };
     for part in discarded {
-        state.layout.discard(part, &mut core.put_words());
+        state.layout.discard(part, &mut core.references.puts());
     }
     Ok(installed)
 }

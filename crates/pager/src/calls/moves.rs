@@ -8,7 +8,7 @@ use vswap_sys::ring::op;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::gain::{self, Gain};
@@ -22,7 +22,7 @@ const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
 
 /// Have the call made. What the mapping has gained is registered before anybody knows that it is there.
 pub fn mremap(
-    core: &Core,
+    core: &Run,
     space: &Space,
     process: &Process,
     args: &[u64; 6],

@@ -26,11 +26,11 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
 use crate::calls::advice;
+use crate::calls::confine;
 use crate::calls::moves;
 use crate::calls::thread_exit;
 use crate::events::regions;
-use crate::life::lifecycle;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::AgentGone;
 use crate::space::call::Call;
@@ -65,12 +65,15 @@ const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
 
+/// Has a space's memory registered as soon as possible: the evictor that does so is known further up.
+pub type Hasten = fn(&Arc<Run>, &Arc<Space>);
+
 /// Start a thread that serves the listener of a filter until nobody uses the filter any more. It is started before the
 /// filter is installed, because calls that nobody listens to fail, and ends if no listener is sent.
 ///
 /// # Errors
 /// There is no thread.
-pub fn start(core: &Arc<Core>) -> std::io::Result<Sender<OwnedFd>> {
+pub fn start(core: &Arc<Run>, hasten: Hasten) -> std::io::Result<Sender<OwnedFd>> {
     let core = Arc::clone(core);
     let (sender, sent) = mpsc::channel();
     threads::try_spawn("syscalls", move || {
@@ -78,12 +81,12 @@ pub fn start(core: &Arc<Core>) -> std::io::Result<Sender<OwnedFd>> {
         let listener = Arc::new(Listener::from_fd(listener));
         // A hint, which older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
-        while take_one(&core, &listener) != Err(NotifyError::Closed) {}
+        while take_one(&core, &listener, hasten) != Err(NotifyError::Closed) {}
     })?;
     Ok(sender)
 }
 
-fn take_one(core: &Arc<Core>, listener: &Arc<Listener>) -> Result<(), NotifyError> {
+fn take_one(core: &Arc<Run>, listener: &Arc<Listener>, hasten: Hasten) -> Result<(), NotifyError> {
     if !listener.wait(None)? {
         return Ok(());
     }
@@ -103,7 +106,7 @@ fn take_one(core: &Arc<Core>, listener: &Arc<Listener>) -> Result<(), NotifyErro
         {
             hand_over(core, &space, call);
         }
-        _ if maps_too_much(core, &call.notification) => postpone(core, call),
+        _ if maps_too_much(core, &call.notification) => postpone(core, call, hasten),
         _ => drop(call),
     }
     Ok(())
@@ -112,7 +115,7 @@ fn take_one(core: &Arc<Core>, listener: &Arc<Listener>) -> Result<(), NotifyErro
 /// A process that stops all its threads to look at itself, as LeakSanitizer does from a process that shares the memory
 /// with it, leaves out a thread that it may not attach to. Its agent must run on: it is needed to make room for what is
 /// looked at. Debuggers attach to whatever they like.
-fn attach(core: &Core, call: &Notification) -> Answer {
+fn attach(core: &Run, call: &Notification) -> Answer {
     const EPERM: i32 = 1;
     let target = i32::try_from(call.args[1]).unwrap_or(0);
     let is_own_agent = |space: &Arc<Space>| {
@@ -121,7 +124,7 @@ fn attach(core: &Core, call: &Notification) -> Answer {
             process.agent.tid() == target && task::is_same_or_child(call.tid, process.pid)
         })
     };
-    if core.spaces().iter().any(is_own_agent) {
+    if core.spaces.all().iter().any(is_own_agent) {
         return Answer::Errno(EPERM);
     }
     Answer::Continue
@@ -129,15 +132,15 @@ fn attach(core: &Core, call: &Notification) -> Answer {
 
 /// Does a process that is not watched yet map more than there is room for? While memory is short it is about to be
 /// watched; what is populated is filled at once, and nobody can interrupt that.
-fn maps_too_much(core: &Core, call: &Notification) -> bool {
+fn maps_too_much(core: &Run, call: &Notification) -> bool {
     let [_, bytes, _, flags, ..] = call.args;
-    let soon = flags & MAP_POPULATE != 0 || core.is_short();
+    let soon = flags & MAP_POPULATE != 0 || core.limit.is_short();
     let large = bytes >= POSTPONE_BYTES_LEAST;
-    call.nr == MMAP && large && soon && !core.governor.has_room(bytes)
+    call.nr == MMAP && large && soon && !core.limit.has_room(bytes)
 }
 
 /// Have the process watched first, which may still have to say hello. After some time the call runs as it is.
-fn postpone(core: &Arc<Core>, call: Call) {
+fn postpone(core: &Arc<Run>, call: Call, hasten: Hasten) {
     let core = Arc::clone(core);
     // Without a thread the call is dropped, and so runs as it is.
     let _ = threads::try_spawn("postponed", move || {
@@ -147,7 +150,7 @@ fn postpone(core: &Arc<Core>, call: Call) {
                 if space.is_active() {
                     return hand_over(&core, &space, call);
                 }
-                lifecycle::hasten(&core, &space);
+                hasten(&core, &space);
             }
             std::thread::sleep(POSTPONE_PACE);
         }
@@ -155,7 +158,7 @@ fn postpone(core: &Arc<Core>, call: Call) {
     });
 }
 
-fn hand_over(core: &Arc<Core>, space: &Arc<Space>, call: Call) {
+fn hand_over(core: &Arc<Run>, space: &Arc<Space>, call: Call) {
     let (name, calls) = if may_wait_for_fork(call.notification.nr) {
         ("moves", &space.moves)
     } else {
@@ -171,7 +174,7 @@ fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
 }
 
-fn start_answering(core: &Arc<Core>, space: &Arc<Space>, name: &str) -> Sender<Call> {
+fn start_answering(core: &Arc<Run>, space: &Arc<Space>, name: &str) -> Sender<Call> {
     let (calls, taken) = mpsc::channel();
     let (core, space) = (Arc::clone(core), Arc::clone(space));
     threads::spawn_late(&format!("{name}-{}", space.id), move || {
@@ -181,7 +184,7 @@ fn start_answering(core: &Arc<Core>, space: &Arc<Space>, name: &str) -> Sender<C
     calls
 }
 
-fn answer_all(core: &Core, space: &Arc<Space>, taken: &Receiver<Call>) {
+fn answer_all(core: &Run, space: &Arc<Space>, taken: &Receiver<Call>) {
     let Some(process) = space.process.get() else {
         return;
     };
@@ -198,14 +201,14 @@ fn answer_all(core: &Core, space: &Arc<Space>, taken: &Receiver<Call>) {
 }
 
 /// What a trapped call of a process is answered.
-pub fn answer(core: &Core, space: &Arc<Space>, process: &Process, call: &Notification) -> Answer {
+pub fn answer(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) -> Answer {
     let args = call.args;
     if space.is_confined() {
         return Answer::Continue;
     }
     let result = match call.nr {
         SECCOMP => {
-            lifecycle::confine(core, space, process);
+            confine::confine(core, space, process);
             return Answer::Continue;
         }
         MADVISE => advice::madvise(core, space, process, &args),
@@ -243,7 +246,7 @@ pub fn answer(core: &Core, space: &Arc<Space>, process: &Process, call: &Notific
 }
 
 /// A thread ends, or is made.
-fn note_thread(core: &Core, space: &Arc<Space>, process: &Process, call: &Notification) {
+fn note_thread(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) {
     let args = &call.args;
     match call.nr {
         EXIT => thread_exit::prepare(core, space, process.pid, call.tid),
@@ -256,7 +259,7 @@ fn note_thread(core: &Core, space: &Arc<Space>, process: &Process, call: &Notifi
 /// mmap, and in an active space the new memory is registered before anybody touches it. The agent makes the call also
 /// before that: a call that ran by itself while the space became active could leave a mapping unregistered, and the
 /// kernel would never merge it with its neighbours.
-fn map(core: &Core, space: &Space, process: &Process, args: &[u64; 6]) -> Result<i64, AgentGone> {
+fn map(core: &Run, space: &Space, process: &Process, args: &[u64; 6]) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot_beside_fork();
     let [address, bytes, protection, flags, ..] = *args;
     let is_active = space.is_active();
@@ -277,7 +280,7 @@ fn map(core: &Core, space: &Space, process: &Process, args: &[u64; 6]) -> Result
 }
 
 /// brk, and what the heap gains is registered before anybody touches it.
-fn set_break(core: &Core, space: &Space, process: &Process, to: u64) -> Result<i64, AgentGone> {
+fn set_break(core: &Run, space: &Space, process: &Process, to: u64) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot_beside_fork();
     let gain = Gain::UpTo(to.div_ceil(PAGE_BYTES));
     let result = gain::during(space, gain, || slot.call(op::BRK, &[to], &[]))?;
@@ -298,7 +301,8 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
 }
 
 /// The space of the process that a thread belongs to.
-fn space_of_thread(core: &Core, tid: u32) -> Option<Arc<Space>> {
-    core.space_of(tid)
-        .or_else(|| core.space_of(task::process_of(tid)?))
+fn space_of_thread(core: &Run, tid: u32) -> Option<Arc<Space>> {
+    core.spaces
+        .of_process(tid)
+        .or_else(|| core.spaces.of_process(task::process_of(tid)?))
 }

@@ -18,7 +18,7 @@ use crate::events::regions;
 use crate::fault::FaultServer;
 use crate::layout::pins::AROUND_BYTES;
 use crate::layout::words::PageState;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::{Space, State};
@@ -45,7 +45,7 @@ struct Ending<'a> {
 }
 
 /// Thread `tid` of process `pid` is about to end. Returns when all that the kernel will touch is in memory.
-pub fn prepare(core: &Core, space: &Arc<Space>, pid: u32, tid: u32) {
+pub fn prepare(core: &Run, space: &Arc<Space>, pid: u32, tid: u32) {
     let Some(head) = task::robust_list(tid) else {
         return;
     };
@@ -97,13 +97,13 @@ impl Ending<'_> {
 
 /// A thread is made, or names the word that is cleared at its end: the word stays in memory from here on. `arguments`
 /// are those of clone.
-pub fn note_clone(core: &Core, space: &Arc<Space>, arguments: &[u64; 6]) {
+pub fn note_clone(core: &Run, space: &Arc<Space>, arguments: &[u64; 6]) {
     let [flags, _, _, word, ..] = *arguments;
     note_thread(core, space, flags, word);
 }
 
 /// The same for clone3, whose arguments lie in memory.
-pub fn note_clone3(core: &Core, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
+pub fn note_clone3(core: &Run, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
     let [address, bytes, ..] = *arguments;
     // Flags, pidfd, child_tid: what is longer is as long in all versions.
     if bytes >= 3 * size_of::<u64>() as u64
@@ -114,14 +114,14 @@ pub fn note_clone3(core: &Core, space: &Arc<Space>, pid: u32, arguments: &[u64; 
 }
 
 /// Everything but a thread leaves this memory alone.
-fn note_thread(core: &Core, space: &Arc<Space>, flags: u64, word: u64) {
+fn note_thread(core: &Run, space: &Arc<Space>, flags: u64, word: u64) {
     if flags & CLONE_VM != 0 && flags & CLONE_CHILD_CLEARTID != 0 {
         note_word(core, space, word);
     }
 }
 
 /// The word at `address` is cleared at the end of a thread.
-pub fn note_word(core: &Core, space: &Arc<Space>, address: u64) {
+pub fn note_word(core: &Run, space: &Arc<Space>, address: u64) {
     space.lock().layout.pinned.add(address);
     let mut server = FaultServer::new(core, space);
     bring_back(space, &mut server, address / PAGE_BYTES);

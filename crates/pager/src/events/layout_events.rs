@@ -22,15 +22,15 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::rules::{self, Rule};
 use crate::layout::words::PageState;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::agent::Slot;
 use crate::space::present;
 use crate::space::{Space, State};
 
 /// Apply a layout event other than a fork.
-pub fn apply(core: &Core, space: &Space, state: &mut State, event: &Message) {
+pub fn apply(core: &Run, space: &Space, state: &mut State, event: &Message) {
     let pages = |start: u64, end: u64| start / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
-    let put = &mut core.put_words();
+    let put = &mut core.references.puts();
     match *event {
         Message::Unmap { start, end } => {
             state.undecided.insert(pages(start, end));
@@ -56,7 +56,7 @@ pub fn apply(core: &Core, space: &Space, state: &mut State, event: &Message) {
 
 /// Decide what is undecided, if nobody else has the slot. A space whose agent has not said hello has none, and can only
 /// ask through the userfaultfd that carries the events, which does not answer while one is under way.
-pub fn try_decide(core: &Core, space: &Space, state: &mut State) {
+pub fn try_decide(core: &Run, space: &Space, state: &mut State) {
     if state.undecided == RangeSet::new() {
         return;
     }
@@ -71,15 +71,17 @@ pub fn try_decide(core: &Core, space: &Space, state: &mut State) {
 }
 
 /// Take out of the layout what UNMAP events have named and the kernel has no registered mapping for.
-pub fn decide(core: &Core, space: &Space, state: &mut State, _slot: &Slot<'_>) {
+pub fn decide(core: &Run, space: &Space, state: &mut State, _slot: &Slot<'_>) {
     decide_all(core, space, state);
 }
 
-fn decide_all(core: &Core, space: &Space, state: &mut State) {
+fn decide_all(core: &Run, space: &Space, state: &mut State) {
     let named: Vec<Range<u64>> = state.undecided.iter().collect();
     for range in named {
         if !rules::holds(Rule::AskAfterUnmap) {
-            state.layout.unmap(range.clone(), &mut core.put_words());
+            state
+                .layout
+                .unmap(range.clone(), &mut core.references.puts());
         }
         // Rule P9.
         if keep_registered(core, space, state, range.clone()).is_none() {
@@ -89,7 +91,7 @@ fn decide_all(core: &Core, space: &Space, state: &mut State) {
             range.clone(),
             state.layout.registered.overlaps(range.clone()),
         ) {
-            state.layout.unmap(part, &mut core.put_words());
+            state.layout.unmap(part, &mut core.references.puts());
         }
         state.undecided.remove(range);
     }
@@ -97,7 +99,7 @@ fn decide_all(core: &Core, space: &Space, state: &mut State) {
 
 /// Of what the layout takes for registered in a range, keep what is. None when the kernel cannot tell at this moment.
 pub fn keep_registered(
-    core: &Core,
+    core: &Run,
     space: &Space,
     state: &mut State,
     range: Range<u64>,
@@ -106,7 +108,7 @@ pub fn keep_registered(
     let left = registered_of(space, known.iter().cloned())?;
     for known in known {
         for part in without(known.clone(), left.overlaps(known.clone())) {
-            state.layout.unmap(part, &mut core.put_words());
+            state.layout.unmap(part, &mut core.references.puts());
         }
     }
     Some(())

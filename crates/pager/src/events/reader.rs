@@ -9,6 +9,7 @@
 //! mappings are looked at, a fork is applied, or its process is stopped, is *put off*: the reader takes it out of its
 //! own epoll and comes back to it a little later. Who readers are woken for is in `watch.rs`.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ use crate::base::threads;
 use crate::events::fork;
 use crate::events::layout_events;
 use crate::fault::{FaultServer, Outcome};
+use crate::run::Run;
 use crate::run::buffers::Buffers;
-use crate::run::core::Core;
 use crate::space::fault::Fault;
 use crate::space::gain;
 use crate::space::{Space, State};
@@ -46,7 +47,7 @@ const STEER_FAULTS: u32 = 32;
 
 /// One reader.
 struct Reader<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<Run>,
     line: &'a Waiter,
     cpu: usize,
     /// None only while a server has them.
@@ -68,8 +69,16 @@ struct PutOff {
     due: Instant,
 }
 
-/// Run a reader until the run ends.
-pub fn run(core: &Arc<Core>, line: &Waiter, cpu: usize) {
+/// Start the reader of a CPU at its place in the lines. It ends with the run.
+///
+/// # Errors
+/// There is no thread.
+pub fn start(core: &Arc<Run>, line: Arc<Waiter>, cpu: usize) -> io::Result<()> {
+    let core = Arc::clone(core);
+    threads::try_spawn(&format!("fault-{cpu}"), move || run(&core, &line, cpu))
+}
+
+fn run(core: &Arc<Run>, line: &Waiter, cpu: usize) {
     threads::stay_on(cpu);
     threads::hurry();
     let mut reader = Reader {
@@ -146,7 +155,10 @@ impl Reader<'_> {
         layout_events::try_decide(self.core, space, &mut state);
         let again = self.come_back(space);
         let core = self.core;
-        let buffers = self.buffers.take().unwrap_or_else(|| Buffers::new(core));
+        let buffers = self
+            .buffers
+            .take()
+            .unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
         let mut visit = Visit {
             core,
             space,
@@ -170,7 +182,7 @@ impl Reader<'_> {
             self.serve_later(space, again);
         }
         if read.is_err() {
-            core.watch.say_no_descriptor(core);
+            core.watch.say_no_descriptor(core.config.quiet);
             self.turn_away(space, Some(DESCRIPTOR_PACE));
         }
     }
@@ -254,7 +266,7 @@ impl Reader<'_> {
 
 /// A reader at one space, whose lock it has.
 struct Visit<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<Run>,
     space: &'a Arc<Space>,
     server: FaultServer<'a>,
     /// Faults that the kernel put off.

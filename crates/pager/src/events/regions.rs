@@ -21,7 +21,7 @@ use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
 use crate::fault::{FaultServer, Outcome};
 use crate::layout::words::PageState;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::agent::Slot;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
@@ -39,7 +39,7 @@ const PASSES_MAX: u32 = 8;
 /// The list of mappings is old when it is looked at: other threads unmap and map. So only what the layout does not know
 /// is given to the kernel to watch, and only what the kernel has registered afterwards is entered in the layout. What
 /// the layout knows already and what has changed there, an UNMAP event tells. Being watched unknown costs a fault.
-pub fn rescan(core: &Core, space: &Space, process: &Process, slot: &Slot<'_>) {
+pub fn rescan(core: &Run, space: &Space, process: &Process, slot: &Slot<'_>) {
     let mut text = Vec::new();
     for _ in 0..PASSES_MAX {
         let mut state = space.lock_thawed();
@@ -73,17 +73,19 @@ pub fn rescan(core: &Core, space: &Space, process: &Process, slot: &Slot<'_>) {
 
 /// Register memory that a call of the agent has just made for a thread of the program, which still waits. It has no
 /// past, whatever the layout says of its place: what lay there before is gone, also when its UNMAP event comes later.
-pub fn adopt(core: &Core, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
+pub fn adopt(core: &Run, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     state.undecided.remove(range.clone());
     if rules::holds(Rule::FreshWords) {
-        state.layout.renew(range.clone(), &mut core.put_words());
+        state
+            .layout
+            .renew(range.clone(), &mut core.references.puts());
     }
     enter(core, space, &mut state, range);
 }
 
 /// Have the kernel watch a range, and enter in the layout what it does watch. False when that is nothing.
-fn enter(core: &Core, space: &Space, state: &mut State, range: Range<u64>) -> bool {
+fn enter(core: &Run, space: &Space, state: &mut State, range: Range<u64>) -> bool {
     if !watch(space, &range) {
         return false;
     }
@@ -98,7 +100,7 @@ fn enter(core: &Core, space: &Space, state: &mut State, range: Range<u64>) -> bo
         watched
     };
     for part in entered.iter() {
-        state.layout.register(part, &mut core.put_words());
+        state.layout.register(part, &mut core.references.puts());
     }
     entered != RangeSet::new()
 }
@@ -147,7 +149,7 @@ fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
 
 /// A forked child's agent has said hello, and its mappings can be asked for: what it has not inherited (MADV_DONTFORK)
 /// or has unmapped since is not registered there, and must not be moved out.
-pub fn keep_inherited(core: &Core, space: &Space) {
+pub fn keep_inherited(core: &Run, space: &Space) {
     let mut state = space.lock_thawed();
     // Its agent has no commands yet, and it has no other thread: nothing is about to be registered.
     let _ = layout_events::keep_registered(core, space, &mut state, 0..u64::MAX / PAGE_BYTES);
@@ -205,7 +207,7 @@ pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
 /// does not find empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does
 /// not let two watch the same memory.
 pub fn take_back_kept(
-    core: &Core,
+    core: &Run,
     space: &Space,
     process: &Process,
     start: u64,
@@ -262,22 +264,22 @@ pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
 
 /// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
 /// until that is done; gives up when the process ends.
-pub fn let_go(core: &Core, space: &Arc<Space>, start: u64, bytes: u64) {
+pub fn let_go(core: &Run, space: &Arc<Space>, start: u64, bytes: u64) {
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
     let_go_of(core, space, range, None);
 }
 
 /// The same while the caller has the slot.
-pub fn let_go_with(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
+pub fn let_go_with(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
     let_go_of(core, space, range, Some(slot));
 }
 
 /// The same for everything that there is and will be, while the caller has the slot.
-pub fn let_go_of_all(core: &Core, space: &Arc<Space>, slot: &Slot<'_>) {
+pub fn let_go_of_all(core: &Run, space: &Arc<Space>, slot: &Slot<'_>) {
     let_go_with(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
 
-fn let_go_of(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
+fn let_go_of(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
     let mut server = FaultServer::new(core, space);
     space.lock().layout.foreign.insert(range.clone());
     while !space.has_ended() {
@@ -329,22 +331,19 @@ fn let_go_of(core: &Core, space: &Arc<Space>, range: Range<u64>, slot: Option<&S
 }
 
 /// A page could not be brought back. If nobody watches it any more its word is of a mapping that is gone.
-pub fn forget_unregistered(core: &Core, space: &Space, page: u64, slot: &Slot<'_>) {
+pub fn forget_unregistered(core: &Run, space: &Space, page: u64, slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     layout_events::decide(core, space, &mut state, slot);
     let left = layout_events::registered_of(space, std::iter::once(page..page + 1));
     if left == Some(RangeSet::new()) {
-        state.layout.unmap(page..page + 1, &mut core.put_words());
+        state
+            .layout
+            .unmap(page..page + 1, &mut core.references.puts());
     }
 }
 
 /// Nothing of the range is out or under way: unregister it. False when a layout event is in the way.
-fn release(
-    core: &Core,
-    space: &Space,
-    mut state: MutexGuard<'_, State>,
-    range: Range<u64>,
-) -> bool {
+fn release(core: &Run, space: &Space, mut state: MutexGuard<'_, State>, range: Range<u64>) -> bool {
     if space.uffd.events_pending() {
         return false;
     }

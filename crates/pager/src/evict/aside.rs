@@ -40,6 +40,7 @@ use std::time::Duration;
 use crate::base::kernel::pagemap::{Query, Region};
 use crate::base::kernel::procmap::holds_memory;
 use crate::base::kernel::uffd::{Message, Messages, Userfaultfd};
+use crate::fault::lost;
 use vswap_sys::ring::{ASIDE_PAGES, op};
 
 use super::{EBUSY, Evictor, Moving, Proposed, Published, Taken, WINDOW_PAGES};
@@ -231,7 +232,7 @@ impl<'a> Evictor<'a> {
         }
         if !crossing.was_ours && !self.evictable(&self.aside(range)).is_empty() {
             let why = "its mapping was replaced while it was moved out";
-            self.core.fail_closed(space, range.start, &why);
+            lost::fail_closed(space, range.start, &why);
             return Err(crossing.abandon());
         }
         let Ok(shared) = self.stage(slot, range, &moving) else {
@@ -415,7 +416,7 @@ impl<'a> Evictor<'a> {
             };
             if self.space.has_ended() || clock::now().duration_since(since) > PIN_PATIENCE {
                 let why = "it is pinned for I/O, and was not when it was moved out";
-                self.core.fail_closed(self.space, stuck.page, &why);
+                lost::fail_closed(self.space, stuck.page, &why);
                 return Err(AgentGone);
             }
             clock::sleep(PIN_PACE);

@@ -11,7 +11,7 @@ use vswap_sys::task;
 use super::WINDOW_PAGES;
 use crate::base::page_run::{PAGE_BYTES, runs_of};
 use crate::calls::thread_exit;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::State;
 use crate::space::process::Process;
 
@@ -50,7 +50,7 @@ impl<'a> Hand<'a> {
 
     /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
     /// passed over, one lap less the next time; if they are all there is, they are taken.
-    pub fn pick(&mut self, core: &Core, state: &mut State, most: usize) -> Vec<u64> {
+    pub fn pick(&mut self, core: &Run, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
         let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);

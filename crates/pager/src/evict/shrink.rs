@@ -15,18 +15,16 @@
 //! alone for longest in it goes down, between the same marks. What comes back too early from a lower one does not keep
 //! its slot there, so that it leaves for a higher tier.
 //!
-//! Runs only with areas. Its lock is innermost.
+//! Runs only with areas.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::time::Duration;
 
-use vswap_engine::{Entry, PoolFill, Scratch, Shadow, WriteBack};
+use vswap_engine::{PoolFill, Scratch, WriteBack};
 
-use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
-use crate::run::core::Core;
+use crate::run::Run;
 
 /// The shrinker begins when less than one part in this many of the pool's limit is free.
 const LOW_PART: u64 = 20;
@@ -42,202 +40,106 @@ const WORTH_PAGES: u64 = 8;
 const COMPACT_PAGES: usize = 128;
 /// It is done when more than one part in this many of the limit could be given back.
 const COMPACT_PART: u64 = 32;
-/// A generation of the pool's pages is as many evictions as one part in this many of what it holds.
-const GENERATION_PART: u64 = 8;
-/// But not fewer than this: a window of eviction is of one age.
-const GENERATION_PAGES_LEAST: u64 = 64;
 /// Pause before areas without room are tried again.
 const NO_ROOM_PACE: Duration = Duration::from_millis(200);
 /// CPU whose clusters of the areas the shrinker shares: as good as any.
 const CPU: usize = 0;
 
-/// The shrinker of a run.
-#[derive(Debug)]
-pub struct Shrinker {
-    /// There is something to do.
-    wanted: Mutex<bool>,
-    changed: Condvar,
-    stop: AtomicBool,
-    started: AtomicBool,
-    /// No area had room the last time, or the group of the run may not have more in them.
-    no_room: AtomicBool,
-    /// Pages that came back from an area too early and have not spared another one yet.
-    refaults: AtomicU64,
-    /// Pages in the pool, as of the last look.
-    pool_pages: AtomicU64,
-    /// The working set's clock when the youngest generation began.
-    generation_began: AtomicU64,
-}
-
-impl Default for Shrinker {
-    fn default() -> Shrinker {
-        Shrinker {
-            wanted: Mutex::new(Row::Innermost, "what the shrinker has to do", false),
-            changed: Condvar::new(),
-            stop: AtomicBool::new(false),
-            started: AtomicBool::new(false),
-            no_room: AtomicBool::new(false),
-            refaults: AtomicU64::new(0),
-            pool_pages: AtomicU64::new(0),
-            generation_began: AtomicU64::new(0),
-        }
+/// A writer is about to store `pages`: has room made for them, or makes it. Blocks while an area is written.
+pub fn make_room(core: &Run, pages: usize, scratch: &mut Scratch) {
+    if !core.areas.any_stays() {
+        return;
     }
-}
-
-impl Shrinker {
-    /// A writer is about to store `pages`: has room made for them, or makes it. Blocks while an area is written.
-    pub fn make_room(&self, core: &Core, pages: usize, scratch: &mut Scratch) {
-        if !core.areas.any_stays() {
-            return;
-        }
-        if core.engine.is_tier_crowded(LOW_PART) {
-            self.wake();
-        }
-        let fill = self.look(core);
-        if !is_short(&fill, fill.span_bytes, LOW_PART) || self.no_room.load(Ordering::Relaxed) {
-            return;
-        }
-        self.wake();
-        if is_short(&fill, fill.needed_bytes, FULL_PART) {
-            self.write_back(core, pages.max(BATCH), scratch);
-        }
-        if is_short(&fill, fill.span_bytes, FULL_PART) {
-            compact(core, &fill);
-        }
+    if core.engine.is_tier_crowded(LOW_PART) {
+        core.shrinker.wake();
     }
-
-    /// May a page that comes back from an area keep its entry there? It takes no memory, but if the page goes out again
-    /// it is there: one that has come back too early had better be in a higher tier, or, if it `packs`, in the pool.
-    pub fn may_keep(&self, core: &Core, entry: Entry, packs: impl FnOnce() -> bool) -> bool {
-        let has_pool = self.pool_pages.load(Ordering::Relaxed) > 0;
-        let has_better = || core.engine.lies_low(entry) || (has_pool && packs());
-        let shadow = core.engine.shadow(entry).unwrap_or_default();
-        !(self.is_early(core, shadow) && has_better())
+    let fill = look(core);
+    if !is_short(&fill, fill.span_bytes, LOW_PART) || core.shrinker.has_no_room() {
+        return;
     }
-
-    /// Would a page that comes back from an area have stayed in a pool that holds as much again?
-    fn is_early(&self, core: &Core, shadow: Shadow) -> bool {
-        let held = core.governor.resident_pages() + self.pool_pages.load(Ordering::Relaxed);
-        core.working_set.come_back(shadow, held).is_early()
+    core.shrinker.wake();
+    if is_short(&fill, fill.needed_bytes, FULL_PART) {
+        write_back(core, pages.max(BATCH), scratch);
     }
-
-    /// A page comes back from an area.
-    pub fn came_from_area(&self, core: &Core, shadow: Shadow) {
-        core.stats.pages_in_areas.add(1);
-        if self.is_early(core, shadow) {
-            core.stats.pages_in_areas_early.add(1);
-            self.refaults.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// End the thread.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.changed.notify_all();
-    }
-
-    /// How full the pool is; begins a generation of its pages when it is time.
-    fn look(&self, core: &Core) -> PoolFill {
-        let fill = core.pool_fill();
-        self.pool_pages.store(fill.objects, Ordering::Relaxed);
-        let now = core.working_set.pages_gone();
-        let began = self.generation_began.load(Ordering::Relaxed);
-        let length = (fill.objects / GENERATION_PART).max(GENERATION_PAGES_LEAST);
-        let relaxed = Ordering::Relaxed;
-        let is_due = now.saturating_sub(began) >= length;
-        // One of those who see it begins it.
-        let begins = || {
-            self.generation_began
-                .compare_exchange(began, now, relaxed, relaxed)
-        };
-        if is_due && begins().is_ok() {
-            core.engine.begin_generation();
-        }
-        fill
-    }
-
-    /// One step towards areas and a pool that have room again. False if there is nothing more to do.
-    fn step(&self, core: &Core, scratch: &mut Scratch) -> bool {
-        // Areas first: what leaves the pool goes to the highest that has room.
-        core.areas.any_stays() && (demote(core, scratch) | self.empty_pool(core, scratch))
-    }
-
-    /// False if the pool has room, or nothing more can be moved from it.
-    fn empty_pool(&self, core: &Core, scratch: &mut Scratch) -> bool {
-        if self.no_room.load(Ordering::Relaxed) {
-            return false;
-        }
-        let fill = self.look(core);
-        if !is_short(&fill, fill.span_bytes, ACCEPT_PART) {
-            return false;
-        }
+    if is_short(&fill, fill.span_bytes, FULL_PART) {
         compact(core, &fill);
-        if is_short(&fill, fill.needed_bytes, FULL_PART) {
-            return self.write_back(core, BATCH, scratch).pages > 0;
-        }
-        let pages = unhurried(&fill, self.refaults.swap(0, Ordering::Relaxed));
-        if pages < WORTH_PAGES {
-            return false;
-        }
-        let pages = usize::try_from(pages).unwrap_or(BATCH).min(BATCH);
-        let done = self.write_back(core, pages, scratch);
-        // Pages that are read while they are written are a sign of having come to warm ones.
-        done.pages > 0 && done.warm == 0
     }
+}
 
-    fn write_back(&self, core: &Core, pages: usize, scratch: &mut Scratch) -> WriteBack {
-        let done = core
-            .engine
-            .write_back_of(core.group_in_pool(), CPU, pages, scratch);
-        core.stats.pages_written_back.add(done.pages as u64);
-        let failed = done.refused + done.damaged;
-        core.stats.write_back_failures.add(failed as u64);
-        let none_may = done.pages == 0 && done.limited > 0;
-        if done.homeless > 0 || none_may {
-            self.no_room.store(true, Ordering::Relaxed);
-            // The thread has to end that.
-            self.wake();
-        }
-        done
+/// How full the pool is; begins a generation of its pages when it is time.
+fn look(core: &Run) -> PoolFill {
+    let fill = core.part.pool_fill(core.limit.pool.bytes());
+    if core.shrinker.note_fill(&fill, &core.working_set) {
+        core.engine.begin_generation();
     }
+    fill
+}
 
-    fn wake(&self) {
-        *self.wanted.lock() = true;
-        self.changed.notify_one();
-    }
+/// One step towards areas and a pool that have room again. False if there is nothing more to do.
+fn step(core: &Run, scratch: &mut Scratch) -> bool {
+    // Areas first: what leaves the pool goes to the highest that has room.
+    core.areas.any_stays() && (demote(core, scratch) | empty_pool(core, scratch))
+}
 
-    /// Wait until there is something to do. False at the end.
-    fn wait(&self) -> bool {
-        let stops = || self.stop.load(Ordering::Relaxed);
-        let mut wanted = self.wanted.lock();
-        while !*wanted && !stops() {
-            wanted = wanted.wait(&self.changed);
-        }
-        *wanted = false;
-        !stops()
+/// False if the pool has room, or nothing more can be moved from it.
+fn empty_pool(core: &Run, scratch: &mut Scratch) -> bool {
+    if core.shrinker.has_no_room() {
+        return false;
     }
+    let fill = look(core);
+    if !is_short(&fill, fill.span_bytes, ACCEPT_PART) {
+        return false;
+    }
+    compact(core, &fill);
+    if is_short(&fill, fill.needed_bytes, FULL_PART) {
+        return write_back(core, BATCH, scratch).pages > 0;
+    }
+    let pages = unhurried(&fill, core.shrinker.take_refaults());
+    if pages < WORTH_PAGES {
+        return false;
+    }
+    let pages = usize::try_from(pages).unwrap_or(BATCH).min(BATCH);
+    let done = write_back(core, pages, scratch);
+    // Pages that are read while they are written are a sign of having come to warm ones.
+    done.pages > 0 && done.warm == 0
+}
+
+fn write_back(core: &Run, pages: usize, scratch: &mut Scratch) -> WriteBack {
+    let done = core
+        .engine
+        .write_back_of(core.part.group_in_pool(), CPU, pages, scratch);
+    core.stats.pages_written_back.add(done.pages as u64);
+    let failed = done.refused + done.damaged;
+    core.stats.write_back_failures.add(failed as u64);
+    let none_may = done.pages == 0 && done.limited > 0;
+    if done.homeless > 0 || none_may {
+        core.shrinker.set_no_room(true);
+        // The thread has to end that.
+        core.shrinker.wake();
+    }
+    done
 }
 
 /// Start the thread, once. Before the first area is used.
-pub fn start(core: &Arc<Core>) {
-    if core.shrinker.started.swap(true, Ordering::AcqRel) {
+pub fn start(core: &Arc<Run>) {
+    if !core.shrinker.begin() {
         return;
     }
     let core = Arc::clone(core);
     threads::spawn_late("shrink", move || {
         let mut scratch = core.engine.scratch();
         while core.shrinker.wait() {
-            while core.shrinker.step(&core, &mut scratch) {}
-            if core.shrinker.no_room.load(Ordering::Relaxed) {
+            while step(&core, &mut scratch) {}
+            if core.shrinker.has_no_room() {
                 std::thread::sleep(NO_ROOM_PACE);
-                core.shrinker.no_room.store(false, Ordering::Relaxed);
+                core.shrinker.set_no_room(false);
             }
         }
     });
 }
 
 /// Move a batch of pages down from an area that is nearly full. False if there is none, or nothing moves.
-fn demote(core: &Core, scratch: &mut Scratch) -> bool {
+fn demote(core: &Run, scratch: &mut Scratch) -> bool {
     let done = core.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
     core.stats.pages_demoted.add(done.pages as u64);
     let failed = done.refused + done.unreadable;
@@ -246,7 +148,7 @@ fn demote(core: &Core, scratch: &mut Scratch) -> bool {
 }
 
 /// Give back what is between objects, if that is much: objects that come fill the holes of those that go.
-fn compact(core: &Core, fill: &PoolFill) {
+fn compact(core: &Run, fill: &PoolFill) {
     if fill.span_bytes - fill.needed_bytes > fill.limit_bytes / COMPACT_PART {
         core.engine.compact(COMPACT_PAGES);
     }

@@ -8,10 +8,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::kernel::uffd::{UffdError, copy_mode};
+use crate::fault::lost;
 use crate::space::incoming::Incoming;
 use crate::space::incoming::claim_swapped;
 use crate::space::incoming::claim_window;
-use vswap_engine::{Entry, Page, SwapIn, SwapInError};
+use vswap_engine::{Entry, Page, Shadow, SwapIn, SwapInError};
 
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
@@ -20,7 +21,6 @@ use crate::layout::words::PageWord;
 use crate::space::fault::Fault;
 use crate::space::marks;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
-use crate::store::areas;
 
 /// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
@@ -62,7 +62,7 @@ impl<'a> FaultServer<'a> {
                 1
             };
             self.core
-                .area_reads
+                .area_queue
                 .push(self.space, *fault, incoming, around);
             if window == AREA_WINDOW_PAGES_MAX {
                 self.read_ahead(&mut state, fault);
@@ -84,7 +84,7 @@ impl<'a> FaultServer<'a> {
         for number in 1..=WINDOWS_AHEAD {
             let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
             let behind = fault.page + number * AREA_WINDOW_PAGES_MAX;
-            if !self.core.governor.has_room(room) {
+            if !self.core.limit.has_room(room) {
                 return;
             }
             let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
@@ -98,7 +98,7 @@ impl<'a> FaultServer<'a> {
                 ..*fault
             };
             state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
-            self.core.area_reads.push(self.space, next, incoming, 1);
+            self.core.area_queue.push(self.space, next, incoming, 1);
         }
     }
 
@@ -133,7 +133,7 @@ impl<'a> FaultServer<'a> {
             // The entry may have been given up by a layout event meanwhile; then the claim says so.
             let failed = &incoming[read.good];
             if state.layout.finish(failed.ticket) == Some(failed.page) {
-                self.core.fail_closed(self.space, failed.page, &error);
+                lost::fail_closed(self.space, failed.page, &error);
             }
         }
         let outcome = self.install(&mut state, fault, incoming, read.good, keep);
@@ -193,7 +193,7 @@ impl<'a> FaultServer<'a> {
             return Outcome::Again;
         }
         if !matches!(error, SwapInError::Unreadable { .. }) {
-            self.core.fail_closed(self.space, lost.page, error);
+            lost::fail_closed(self.space, lost.page, error);
             return Outcome::Done;
         }
         let address = lost.page * PAGE_BYTES;
@@ -201,14 +201,14 @@ impl<'a> FaultServer<'a> {
         match self.space.uffd.poison(address, PAGE_BYTES, true) {
             Ok(()) => {
                 let word = state.layout.words.set(lost.page, PageWord::PLAIN);
-                self.core.put_word(word);
-                areas::page_lost(&self.core.stats, self.space, lost.page, error);
+                self.core.references.put(word);
+                lost::page_lost(&self.core.stats, self.space, lost.page, error);
                 self.wake(fault);
             }
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
             // A kernel before 6.6 cannot tell one thread alone.
             Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
-                self.core.fail_closed(self.space, lost.page, error);
+                lost::fail_closed(self.space, lost.page, error);
             }
             Err(refused) => return self.not_installed(state, fault, refused),
         }
@@ -240,7 +240,7 @@ impl<'a> FaultServer<'a> {
             let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
             let held = held.count().min(good.saturating_sub(here.start));
             let pages = run[0].page..run[0].page + held as u64;
-            let put = &mut |word| self.core.put_word(word);
+            let put = &mut |word| self.core.references.put(word);
             let left = marks::drop_discarded(self.space, state, pages, put);
             if left == 0 && held > 0 && here.start == 0 {
                 return Outcome::Again;
@@ -294,15 +294,18 @@ impl<'a> FaultServer<'a> {
         } else {
             self.buffers().served.push((start, done));
         }
-        let resident_pages = self.core.governor.resident_pages();
+        let resident_pages = self.core.limit.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
             let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
             let heat = self.core.working_set.come_back(shadow, resident_pages);
             if self.is_in_area(page.entry) {
-                self.core.shrinker.came_from_area(self.core, shadow);
+                let is_early = self.is_early(shadow);
+                self.core
+                    .shrinker
+                    .came_from_area(&self.core.stats, is_early);
             }
             let word = if keep {
-                self.core.kept_one();
+                self.core.references.kept_one();
                 PageWord::kept(page.entry)
             } else {
                 self.core.engine.put(page.entry);
@@ -324,9 +327,10 @@ impl<'a> FaultServer<'a> {
     /// in any case; and pages that are alike and have no entry in common would be stored once for each of them.
     fn may_keep(&mut self, entry: Entry) -> bool {
         if !self.is_in_area(entry) {
-            return self.core.engine.is_shared(entry) && self.core.may_keep_copies();
+            return self.core.engine.is_shared(entry) && self.core.references.may_keep();
         }
         let core = self.core;
+        let is_early = self.is_early(core.engine.shadow(entry).unwrap_or_default());
         let (scratch, pages) = self.buffers().parts(1);
         let packs = || {
             pages
@@ -334,9 +338,16 @@ impl<'a> FaultServer<'a> {
                 .is_some_and(|page| core.engine.packs(page, scratch))
         };
         // Where everything is full, the slot is wanted by a page that is nowhere else.
-        !core.governor.is_stalled()
-            && core.may_keep_copies()
-            && core.shrinker.may_keep(core, entry, packs)
+        !core.limit.is_stalled()
+            && core.references.may_keep()
+            && core.shrinker.may_keep(&core.engine, entry, is_early, packs)
+    }
+
+    /// Would a page with this shadow, which comes back from an area, have stayed in a larger pool?
+    fn is_early(&self, shadow: Shadow) -> bool {
+        let core = self.core;
+        core.shrinker
+            .is_early(&core.limit, &core.working_set, shadow)
     }
 
     /// The kernel refused the page.
@@ -355,8 +366,8 @@ impl<'a> FaultServer<'a> {
             // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
             // mapping is there but no longer registered, waking the thread would show it zeros.
             error => {
-                if self.core.is_mapped(self.space, fault.page) {
-                    self.core.fail_closed(self.space, fault.page, &error);
+                if lost::is_mapped(self.space, fault.page) {
+                    lost::fail_closed(self.space, fault.page, &error);
                 } else {
                     self.wake(fault);
                 }

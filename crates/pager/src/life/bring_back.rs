@@ -14,8 +14,8 @@ use vswap_engine::{AreaId, BringBack, Entry, Page};
 use crate::base::page_run::PAGE_BYTES;
 use crate::fault::FaultServer;
 use crate::layout::words::PageState;
+use crate::run::Run;
 use crate::run::buffers::Buffers;
-use crate::run::core::Core;
 use crate::space::fault::Fault;
 use crate::space::incoming::{self, Incoming};
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
@@ -27,7 +27,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Brings pages of one area back, of one run.
 pub struct BringingBack<'a> {
-    core: &'a Core,
+    core: &'a Run,
     area: AreaId,
     cancel: &'a dyn Fn() -> bool,
     buffers: Option<Buffers>,
@@ -67,7 +67,7 @@ pub fn walk(runs: &mut [BringingBack<'_>]) -> BringBack {
 
 impl<'a> BringingBack<'a> {
     pub fn of(
-        runs: &'a [Arc<Core>],
+        runs: &'a [Arc<Run>],
         area: AreaId,
         cancel: &'a dyn Fn() -> bool,
     ) -> Vec<BringingBack<'a>> {
@@ -81,7 +81,7 @@ impl<'a> BringingBack<'a> {
     }
 
     fn walk_run(&mut self, walk: &mut Walk) -> Result<(), Stop> {
-        let spaces = self.core.spaces();
+        let spaces = self.core.spaces.all();
         spaces
             .iter()
             .try_for_each(|space| self.walk_space(space, walk))
@@ -93,7 +93,7 @@ impl<'a> BringingBack<'a> {
         // A lock that is held longer than a moment is one that waits for a stopped process.
         if let Some(mut state) = space.try_lock() {
             let core = self.core;
-            let put = &mut core.put_words();
+            let put = &mut core.references.puts();
             state.layout.shed_kept(&is_there, put);
         }
         let mut from = 0;
@@ -140,7 +140,7 @@ impl<'a> BringingBack<'a> {
     fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
         let core = self.core;
         let buffers = self.buffers.take();
-        let buffers = buffers.unwrap_or_else(|| Buffers::new(core));
+        let buffers = buffers.unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
         let mut server = FaultServer::with(core, space, buffers);
         let fault = Fault {
             page: incoming[0].page,
@@ -177,7 +177,7 @@ impl<'a> BringingBack<'a> {
     fn wait_for_room(&self) -> Result<(), Stop> {
         let since = Instant::now();
         let window_bytes = AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
-        while !self.core.governor.has_room(window_bytes) {
+        while !self.core.limit.has_room(window_bytes) {
             if (self.cancel)() {
                 return Err(Stop::Cancelled);
             }

@@ -1,6 +1,5 @@
 //! Beginnings and ends of spaces: hello, activation, death.
 
-use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use crate::base::kernel::process;
 use crate::base::kernel::uffd::Userfaultfd;
+use crate::calls::confine::{CONFINED, FILTER_OF_ALL, refuse};
+use crate::events::reader;
 use vswap_sys::process::could_have_descriptors;
 use vswap_sys::ring::op;
 
-use crate::base::kernel::clock;
 use crate::base::threads;
 use crate::calls::notify;
 use crate::events::regions;
 use crate::evict;
 use crate::layout::Layout;
 use crate::life::last_thread;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::kin::Kin;
 use crate::space::marks;
@@ -33,27 +33,25 @@ const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 const FORK_PACE: Duration = Duration::from_micros(500);
 /// What must be left before a filter is installed: one for it, and some for what others do at that moment.
 const FILTER_DESCRIPTORS: usize = 4;
-/// How long a failed call on a process's memory may be waited on to be explained by its end.
-const ENDING_PATIENCE: Duration = Duration::from_millis(500);
-
 /// A space for a program image that has just started, or for a child that was forked before anything was registered.
 pub fn begin(
-    core: &Arc<Core>,
+    core: &Arc<Run>,
     uffd: OwnedFd,
     process: Process,
     kin: Arc<Kin>,
 ) -> std::io::Result<Arc<Space>> {
     let uffd = Userfaultfd::from_fd(uffd);
-    let space = Space::new(core.next_space_id(), uffd, Layout::default(), kin);
+    let space = Space::new(core.spaces.next_id(), uffd, Layout::default(), kin);
     // A new space has no process yet, so this cannot fail.
     let _ = space.process.set(process);
-    core.add_space(Arc::clone(&space));
+    core.spaces.add(Arc::clone(&space));
+    core.limit.look_now();
     Ok(space)
 }
 
 /// Memory may become short, or a forked child has said hello: start the space's evictor. Until memory is short it only
 /// gets ready. The caller does not wait: a stopped process answers late.
-pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
+pub fn start_evictor(core: &Arc<Run>, space: &Arc<Space>) {
     // A forked child that has not said hello has nobody who could move its pages.
     if space.process.get().is_none() || space.mailbox.evictor_started.swap(true, Ordering::AcqRel) {
         return;
@@ -74,12 +72,17 @@ pub fn start_evictor(core: &Arc<Core>, space: &Arc<Space>) {
             .mailbox
             .evictor_started
             .store(false, Ordering::Release);
-        refuse(&core, space, "no thread can move its pages out", &error);
+        refuse(
+            core.config.quiet,
+            space,
+            "no thread can move its pages out",
+            &error,
+        );
     }
 }
 
 /// Register the space's memory as soon as possible, whether memory is short yet or not.
-pub fn hasten(core: &Arc<Core>, space: &Arc<Space>) {
+fn hasten(core: &Arc<Run>, space: &Arc<Space>) {
     space.hastened.store(true, Ordering::Release);
     start_evictor(core, space);
     space.mailbox.ask(|wanted| wanted.rescan = true);
@@ -87,7 +90,7 @@ pub fn hasten(core: &Arc<Core>, space: &Arc<Space>) {
 
 /// What takes long and costs the program nothing: the filter, and the threads. False when the process may not be
 /// managed.
-fn arm(core: &Arc<Core>, space: &Arc<Space>) -> bool {
+fn arm(core: &Arc<Run>, space: &Arc<Space>) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
@@ -96,36 +99,25 @@ fn arm(core: &Arc<Core>, space: &Arc<Space>) -> bool {
     }
     regions::exclude_wiped_on_fork(space, process);
     marks::look_for_rings(space, process);
-    match core.watch.begin(core, space) {
+    let start = |line, cpu| reader::start(core, line, cpu);
+    match core.watch.begin(space, &core.cpus, start) {
         Ok(()) => true,
-        Err(error) => refuse(core, space, "its faults cannot be served", &error),
+        Err(error) => refuse(
+            core.config.quiet,
+            space,
+            "its faults cannot be served",
+            &error,
+        ),
     }
 }
-
-/// The program is about to install a seccomp filter on all its threads, the agent's included, which may then be killed
-/// for what it does: bring everything back, and ask the agent for nothing any more. The program waits meanwhile.
-pub fn confine(core: &Core, space: &Arc<Space>, process: &Process) {
-    if space.confined.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    // No window is under way, and no other begins.
-    let slot = process.agent.slot();
-    regions::let_go_of_all(core, space, &slot);
-    process.agent.confine();
-    refuse(core, space, CONFINED, &FILTER_OF_ALL);
-}
-
-/// Why a process is let go of whose agent may be killed for the next thing it does.
-const CONFINED: &str = "its agent is confined";
-const FILTER_OF_ALL: &str = "the program has put a seccomp filter of its own on all its threads";
 
 /// Wait until memory is short, then register. False when the process ended before.
-fn activate(core: &Core, space: &Space) -> bool {
+fn activate(core: &Run, space: &Space) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
     // A fork that saw the space inactive must be over first.
-    let is_due = || core.is_short() || space.hastened.load(Ordering::Acquire);
+    let is_due = || core.limit.is_short() || space.hastened.load(Ordering::Acquire);
     while !is_due() || !process.agent.announce_active() {
         let pace = if is_due() { FORK_PACE } else { ACTIVATE_PACE };
         if space.has_ended() || space.is_confined() || space.mailbox.take(pace).stop {
@@ -149,65 +141,54 @@ const NO_FILTER: &str = "its seccomp filter could not be installed";
 
 /// The program is about to install a seccomp filter on one of its threads, after which none could be installed on all
 /// of them. Where that fails it is said, and the process stays unmanaged.
-pub fn filter_first(core: &Arc<Core>, space: &Arc<Space>) {
+pub fn filter_first(core: &Arc<Run>, space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
         install_filter(core, space, process);
     }
 }
 
 /// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
-fn install_filter(core: &Arc<Core>, space: &Arc<Space>, process: &Process) -> bool {
+fn install_filter(core: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
     const EBUSY: i64 = -16;
     const EMFILE: i32 = 24;
     if space.filtered.load(Ordering::Acquire) {
         return true;
     }
-    let to_listener = match notify::start(core) {
+    let to_listener = match notify::start(core, hasten) {
         Ok(to_listener) => to_listener,
-        Err(error) => return refuse(core, space, NO_FILTER, &error),
+        Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
     };
     let mut slot = process.agent.slot();
     if process.agent.is_confined() {
         // It might be killed for the next thing it does.
         space.confined.store(true, Ordering::Release);
         process.agent.confine();
-        return refuse(core, space, CONFINED, &FILTER_OF_ALL);
+        return refuse(core.config.quiet, space, CONFINED, &FILTER_OF_ALL);
     }
     // Calls that the filter stops fail if the descriptor that comes back finds no room.
     if !could_have_descriptors(FILTER_DESCRIPTORS) {
         let error = std::io::Error::from_raw_os_error(EMFILE);
-        return refuse(core, space, NO_FILTER, &error);
+        return refuse(core.config.quiet, space, NO_FILTER, &error);
     }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
         // The thread waits for it.
         Ok(0) => match slot.receive_descriptor() {
             Ok(listener) => {
-                core.add_listener();
+                core.filters.add_listener();
                 drop(to_listener.send(listener));
             }
-            Err(error) => return refuse(core, space, NO_FILTER, &error),
+            Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
         },
         // A filter with a listener is there: ours, from the process that this one was started or forked by.
-        Ok(EBUSY) if core.has_listener() => {}
+        Ok(EBUSY) if core.filters.has_listener() => {}
         Ok(errno) => {
             let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
-            return refuse(core, space, NO_FILTER, &error);
+            return refuse(core.config.quiet, space, NO_FILTER, &error);
         }
         Err(_) => return false,
     }
     space.filtered.store(true, Ordering::Release);
     true
-}
-
-/// The process stays unmanaged, and the user is told once. Without the filter, for one, a mremap could lose pages.
-fn refuse(core: &Core, space: &Space, why: &str, error: &dyn Display) -> bool {
-    if !space.refused.swap(true, Ordering::Relaxed) && !core.config.quiet {
-        let pid = space.pid().unwrap_or(0);
-        eprintln!(
-            "vswap: process {pid} cannot be managed: {why} ({error}); it runs on without swap"
-        );
-    }
-    false
 }
 
 /// The agent's connection has closed: the process has exited or replaced its image, or is about to.
@@ -221,7 +202,7 @@ pub fn hang_up(space: &Space) {
 
 /// End the spaces whose memory is gone. Entries are given up only when the kernel says that the address space no
 /// longer exists: until then some thread may still read its memory on the way out.
-pub fn reap(core: &Core, spaces: &[Arc<Space>]) {
+pub fn reap(core: &Run, spaces: &[Arc<Space>]) {
     for space in spaces {
         last_thread::follow(space);
         let hung_up = *space.hung_up.lock();
@@ -240,33 +221,22 @@ pub fn reap(core: &Core, spaces: &[Arc<Space>]) {
     }
 }
 
-/// Is the process exiting or replacing its image? Waits a little: that its agent hung up is heard a moment after a
-/// call on its memory fails for it.
-pub fn is_ending(space: &Space) -> bool {
-    let since = clock::now();
-    while clock::now().duration_since(since) < ENDING_PATIENCE {
-        if space.has_ended() || space.is_hung_up() || space.uffd.is_gone() {
-            return true;
-        }
-        clock::sleep(Duration::from_millis(1));
-    }
-    false
-}
-
-fn end(core: &Core, space: &Arc<Space>) {
+fn end(core: &Run, space: &Arc<Space>) {
     space.mailbox.ended.store(true, Ordering::Release);
     core.watch.end(space);
     space.mailbox.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
-    state.layout.clear(&mut core.put_words());
+    state.layout.clear(&mut core.references.puts());
     state.deferred.clear();
     state.waiting.clear();
     space.thaw(&mut state);
     drop(state);
     space.mailbox.put_proposals(&core.engine, |_| true);
-    core.remove_space(space.id);
+    core.forks.forget(space.id);
+    core.spaces.remove(space.id);
     core.shares.end(space.id);
-    core.spaces()
+    core.spaces
+        .all()
         .iter()
         .for_each(|other| other.share_has_changed());
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vswap_sys::eventfd::EventFd;
 use vswap_sys::ring::SOCKET_ENV;
@@ -11,13 +11,16 @@ use vswap_sys::{guardian, process, procfs};
 
 use crate::base::threads;
 use crate::evict::write_out;
+use crate::life::governor;
+use crate::life::server;
+use crate::life::share_watch;
 use crate::life::start_error::StartError;
 use crate::life::status::Status;
 use crate::life::store::Store;
-use crate::life::{governor, server, shares};
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::store::config::Config;
 use crate::store::groups;
+use std::time::Instant;
 
 /// How often it is looked whether a run has gone that is to end.
 const END_PACE: Duration = Duration::from_millis(5);
@@ -28,7 +31,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Pager {
     store: Arc<Store>,
-    core: Arc<Core>,
+    core: Arc<Run>,
     stop: Arc<EventFd>,
     socket: PathBuf,
 }
@@ -72,7 +75,7 @@ impl Pager {
         write_out::start(&self.core)?;
         let governed = Arc::clone(&self.core);
         threads::try_spawn("governor", move || governor::run(&governed))?;
-        shares::start(&self.core)?;
+        share_watch::start(&self.core)?;
         server::start(&self.core, listener, joined, Arc::clone(&self.stop))
     }
 
@@ -84,7 +87,7 @@ impl Pager {
     /// Figures of this moment.
     pub fn status(&self) -> Status {
         let mut status = Status::of(&self.core);
-        match &self.core.own_group {
+        match &self.core.part.own_group {
             None => (status.areas, status.groups) = (self.store.areas(), self.store.groups()),
             Some(name) => status.groups = groups::status_of(&self.core.engine, name),
         }
@@ -94,7 +97,7 @@ impl Pager {
     /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
     /// whoever their parents are by now.
     pub fn kill_all(&self) {
-        let spaces = self.core.spaces();
+        let spaces = self.core.spaces.all();
         if spaces.iter().any(|space| space.pid().is_none()) {
             guardian::kill_callers(&self.socket);
         }
@@ -113,16 +116,16 @@ impl Pager {
     pub fn finish(&self) -> Status {
         self.kill_all();
         let status = self.status();
-        if self.core.own_group.is_some() {
-            while !self.core.spaces().is_empty() {
+        if !self.core.part.is_all() {
+            while !self.core.spaces.all().is_empty() {
                 std::thread::sleep(END_PACE);
                 self.kill_all();
             }
         }
-        self.core.governor.stop();
+        self.core.limit.stop();
         self.core.watch.stop();
-        self.core.writeback.stop();
-        self.core.area_reads.stop();
+        self.core.write_queue.stop();
+        self.core.area_queue.stop();
         self.core.shrinker.stop();
         // The threads end with the process at the latest.
         let _ = self.stop.signal();

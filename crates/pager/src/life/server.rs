@@ -24,7 +24,7 @@ use crate::events::regions;
 use crate::life::last_thread;
 use crate::life::lifecycle;
 use crate::policy::hello::{Greeting, own_pages};
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
@@ -39,7 +39,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// would have to wait, and a program can do without.
 const RESERVE: usize = 32;
 /// What one fork takes: its userfaultfd, and what its child brings and is looked at through, also for a moment.
-pub const DESCRIPTORS_A_FORK: usize = 10;
+const DESCRIPTORS_A_FORK: usize = 10;
 /// Pause before a connection is taken for which there was no descriptor.
 const ACCEPT_PACE: Duration = Duration::from_millis(10);
 
@@ -104,11 +104,11 @@ impl Listeners {
 }
 
 /// Listen until `stop` is signalled. `joined` is signalled when a forked child has got its agent.
-pub fn run(core: &Arc<Core>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
+pub fn run(core: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
     // An agent says hello right after it has connected, unless its process is stopped in between.
     let mut silent: Vec<Stream> = Vec::new();
     loop {
-        let alive = core.spaces();
+        let alive = core.spaces.all();
         let agents: Vec<&Arc<Space>> = alive.iter().filter(|space| has_agent(space)).collect();
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
@@ -161,7 +161,7 @@ fn has_agent(space: &Space) -> bool {
 }
 
 /// Take a connection from each listener that was called at.
-fn accept(core: &Core, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
+fn accept(core: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
     let both = [&listeners.at_path, &listeners.by_name];
     let mut accepted = Vec::new();
     for (listener, _) in both.into_iter().zip(called).filter(|(_, called)| *called) {
@@ -176,7 +176,7 @@ fn accept(core: &Core, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> 
 }
 
 /// Is the caller of the user that vswap is of, or of the run? Whoever is not is sent away before anybody waits for it.
-fn may_speak(core: &Core, connection: &Stream) -> bool {
+fn may_speak(core: &Run, connection: &Stream) -> bool {
     let Ok(peer) = connection.peer() else {
         return false;
     };
@@ -188,7 +188,7 @@ fn may_speak(core: &Core, connection: &Stream) -> bool {
 }
 
 /// Hear one hello.
-fn greet(core: &Arc<Core>, joined: &Arc<EventFd>, connection: Stream) {
+fn greet(core: &Arc<Run>, joined: &Arc<EventFd>, connection: Stream) {
     match hear(&connection) {
         Ok(heard) => answer(core, joined, heard, connection),
         Err(error) => turn_away(core, &connection, &error),
@@ -213,7 +213,7 @@ fn hear(connection: &Stream) -> Result<Heard, HelloError> {
     })
 }
 
-fn turn_away(core: &Core, connection: &Stream, error: &HelloError) {
+fn turn_away(core: &Run, connection: &Stream, error: &HelloError) {
     let status = match *error {
         HelloError::Ended { pid, agent_tid } => last_thread::status_if_alone(pid, agent_tid),
         _ => None,
@@ -225,7 +225,7 @@ fn turn_away(core: &Core, connection: &Stream, error: &HelloError) {
     tell(core, error, "its process runs on without swap");
 }
 
-fn tell(core: &Core, error: &HelloError, consequence: &str) {
+fn tell(core: &Run, error: &HelloError, consequence: &str) {
     // That a process ended half-way is no news, nor that there are still no descriptors.
     let news = match error {
         HelloError::Socket(_) | HelloError::Gone | HelloError::Ended { .. } => false,
@@ -237,7 +237,7 @@ fn tell(core: &Core, error: &HelloError, consequence: &str) {
     }
 }
 
-fn answer(core: &Arc<Core>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
+fn answer(core: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
     let Heard {
         hello,
         descriptors,
@@ -245,11 +245,11 @@ fn answer(core: &Arc<Core>, joined: &Arc<EventFd>, heard: Heard, connection: Str
         pid,
     } = heard;
     match greeting {
-        Greeting::ForkBegin => match core.space_of(pid) {
+        Greeting::ForkBegin => match core.spaces.of_process(pid) {
             Some(space) => fork::window(core, space, hello.fork, connection),
             None => acknowledge(&connection),
         },
-        Greeting::Filter => match core.space_of(pid) {
+        Greeting::Filter => match core.spaces.of_process(pid) {
             Some(space) => {
                 let core = Arc::clone(core);
                 // Its agent may be stopped.
@@ -291,16 +291,16 @@ fn answer(core: &Arc<Core>, joined: &Arc<EventFd>, heard: Heard, connection: Str
 
 /// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket. A
 /// daemon has left the family of the run, but is known itself.
-fn is_of_roots_run(core: &Core, pid: u32) -> bool {
+fn is_of_roots_run(core: &Run, pid: u32) -> bool {
     let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
     let mut family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
     process::effective_uid() == 0
-        && family.any(|pid| pid == core.config.root_pid || core.space_of(pid).is_some())
+        && family.any(|pid| pid == core.config.root_pid || core.spaces.of_process(pid).is_some())
 }
 
 /// A child that was forked with memory in swap after its parent had given up the right to make a userfaultfd. It has
 /// inherited one and needs another, for memory of its agent's alone.
-fn give_device(core: &Core, fork: u64, connection: &Stream) -> Result<(), HelloError> {
+fn give_device(core: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
     if core.forks.parent(fork).is_none() {
         return Err(HelloError::Protocol);
     }
@@ -310,7 +310,7 @@ fn give_device(core: &Core, fork: u64, connection: &Stream) -> Result<(), HelloE
 
 /// A process whose memory nobody watches yet.
 fn begin(
-    core: &Arc<Core>,
+    core: &Arc<Run>,
     hello: &Hello,
     mut descriptors: Descriptors,
     connection: Stream,
@@ -333,7 +333,7 @@ fn begin(
     let parent = u32::try_from(hello.parent_pid)
         .ok()
         .filter(|_| hello.kind == hello::FORKED)
-        .and_then(|parent| core.space_of(parent));
+        .and_then(|parent| core.spaces.of_process(parent));
     let kin = parent.as_ref().map(|parent| Arc::clone(&parent.kin));
     let space = lifecycle::begin(core, uffd, process, kin.unwrap_or_default())?;
     if let Some(parent) = parent {
@@ -347,7 +347,7 @@ fn begin(
 /// A forked child whose space exists since the FORK event: it gets its agent now. Has a thread of its own, because it
 /// waits for the child.
 fn join(
-    core: &Arc<Core>,
+    core: &Arc<Run>,
     hello: &Hello,
     mut descriptors: Descriptors,
     connection: Stream,
@@ -383,7 +383,7 @@ fn join(
 /// Which of the children that were born during the fork `token` is at the other end of the connection? Its agent tells
 /// by their userfaultfds: one works on the agent's own memory, the others on that of other processes.
 fn find_child(
-    core: &Core,
+    core: &Run,
     token: u64,
     connection: &Stream,
 ) -> Result<Option<Arc<Space>>, HelloError> {
@@ -444,15 +444,29 @@ fn is_known_as_it_says(pid: u32, hello: &Hello) -> bool {
 }
 
 /// Send the one-byte answer.
-pub fn acknowledge(connection: &Stream) {
+fn acknowledge(connection: &Stream) {
     // A process that died in its fork does not hear it.
     let _ = connection.send(&ACK, &[], Wait::No);
 }
 
 /// Has the other end sent something or closed, or does it within `patience`?
-pub fn has_ended(connection: &Stream, patience: Duration) -> bool {
+fn has_ended(connection: &Stream, patience: Duration) -> bool {
     let mut fds = [PollFd::new(connection, PollFlags::IN)];
     poll(&mut fds, Some(patience)) != Ok(0)
+}
+
+impl fork::Caller for Stream {
+    fn is_room(&self, forks: usize) -> bool {
+        process::could_have_descriptors(forks * DESCRIPTORS_A_FORK)
+    }
+
+    fn acknowledge(&self) {
+        acknowledge(self);
+    }
+
+    fn has_ended(&self, patience: Duration) -> bool {
+        has_ended(self, patience)
+    }
 }
 
 /// Start the server's thread.
@@ -460,7 +474,7 @@ pub fn has_ended(connection: &Stream, patience: Duration) -> bool {
 /// # Errors
 /// There is no thread.
 pub fn start(
-    core: &Arc<Core>,
+    core: &Arc<Run>,
     listeners: Listeners,
     joined: Arc<EventFd>,
     stop: Arc<EventFd>,

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::page_run::PAGE_BYTES;
-use crate::run::core::Core;
-use crate::run::usage::Usage;
+use crate::run::Run;
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
@@ -143,15 +142,13 @@ pub struct Status {
 
 impl Status {
     /// Figures of a run, all but areas and groups.
-    pub(crate) fn of(core: &Core) -> Status {
+    pub(crate) fn of(core: &Run) -> Status {
         let stats = &core.stats;
         let engine = core.engine.stats();
-        if core.own_group.is_some() {
-            core.part.count_slots(core);
-        }
-        let usage = Usage::of(core, &engine);
+        core.part.count_slots();
+        let usage = core.part.usage(&engine);
         let latency = stats.latency();
-        let spaces = core.spaces();
+        let spaces = core.spaces.all();
         let mut status = Status {
             pool_bytes: usage.pool_bytes,
             processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
@@ -189,7 +186,7 @@ impl Status {
             active: stats.was_active(),
             ..Status::default()
         };
-        if core.own_group.is_none() {
+        if core.part.is_all() {
             status.zero_pages = engine.zero;
             status.compressed_pages = engine.compressed;
             status.raw_pages = engine.raw;
@@ -197,7 +194,16 @@ impl Status {
             status.direct_pages = engine.direct;
             status.pool_limit_hits = engine.pool_reject;
         }
-        core.governor.fill(&mut status);
+        let figures = core.limit.figures();
+        status.limit_bytes = figures.limit_bytes;
+        status.total_bytes = figures.total_bytes;
+        status.peak_total_bytes = figures.peak_total_bytes;
+        status.resident_bytes = figures.resident_bytes;
+        status.own_bytes = figures.own_bytes;
+        status.peak_needed_bytes = figures.peak_needed_bytes;
+        status.processes_unmanaged = figures.strangers;
+        status.stalled = figures.is_full;
+        status.stalled_by_group = figures.is_limited;
         status
     }
 }

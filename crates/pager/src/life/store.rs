@@ -13,9 +13,10 @@ use crate::base::lock::{Mutex, Row};
 use crate::evict::shrink;
 use crate::evict::write_out;
 use crate::fault::area_reads;
+use crate::life::bring_back::{self, BringingBack};
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
@@ -31,7 +32,7 @@ pub struct Store {
     pub(crate) engine: Arc<Engine>,
     pub(crate) areas: Arc<Areas>,
     shared: bool,
-    runs: Mutex<Vec<Weak<Core>>>,
+    runs: Mutex<Vec<Weak<Run>>>,
 }
 
 impl Store {
@@ -76,8 +77,12 @@ impl Store {
     pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
         let area = self.areas.begin_leaving(name)?;
         let runs = self.runs();
-        runs.iter().for_each(|run| run.limit_pool());
-        area.give_up(&self.engine, &runs, cancel)
+        runs.iter()
+            .for_each(|run| run.limit.pool.renew(&run.part, &run.areas));
+        let mut bringing = BringingBack::of(&runs, area.id(), cancel);
+        area.empty(&self.engine, cancel, &mut || {
+            bring_back::walk(&mut bringing)
+        })
     }
 
     /// The physical areas, in the order in which they came.
@@ -108,7 +113,7 @@ impl Store {
     }
 
     /// Add a run, which gets its group.
-    pub(crate) fn join(&self, config: Config) -> Result<Arc<Core>, StartError> {
+    pub(crate) fn join(&self, config: Config) -> Result<Arc<Run>, StartError> {
         let mut runs = self.runs.lock();
         let own = self.shared.then_some(config.root_pid);
         let made = groups::make(&self.engine, config.group.as_ref(), own);
@@ -116,7 +121,13 @@ impl Store {
             let named = config.group.as_ref().map(|group| group.name.clone());
             remove_unused(&self.engine, named);
         })?;
-        let core = Arc::new(Core::new(config, self, group, name.filter(|_| self.shared)));
+        let core = Arc::new(Run::new(
+            config,
+            &self.engine,
+            &self.areas,
+            group,
+            name.filter(|_| self.shared),
+        ));
         runs.push(Arc::downgrade(&core));
         drop(runs);
         // Whoever begins to use the first area from here on finds the run in the list.
@@ -127,10 +138,10 @@ impl Store {
     }
 
     /// Take a run away whose processes are gone. False if pages of it are left, of which its group is charged.
-    pub(crate) fn leave(&self, core: &Arc<Core>) -> bool {
+    pub(crate) fn leave(&self, core: &Arc<Run>) -> bool {
         let mut runs = self.runs.lock();
-        if let Some(name) = &core.own_group
-            && !remove_group(&self.engine, name, core.group)
+        if let Some(name) = &core.part.own_group
+            && !remove_group(&self.engine, name, core.part.group)
         {
             return false;
         }
@@ -138,13 +149,13 @@ impl Store {
         true
     }
 
-    fn runs(&self) -> Vec<Arc<Core>> {
+    fn runs(&self) -> Vec<Arc<Run>> {
         self.runs.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 /// Pages may lie on areas from here on.
-fn use_areas(core: &Arc<Core>) {
+fn use_areas(core: &Arc<Run>) {
     area_reads::start(core);
     write_out::start_for_areas(core);
     shrink::start(core);

@@ -4,11 +4,10 @@
 //! and then, the evictor of each process above all, borrow some for the length of one call: so a process costs no
 //! buffers while it does nothing. The lock of the spare ones is innermost.
 
-use vswap_engine::{Page, Scratch};
+use vswap_engine::{Engine, Page, Scratch};
 
 use crate::base::lock::{Mutex, Row};
-use crate::run::core::Core;
-use crate::run::stats::LatencyRecorder;
+use crate::run::stats::{LatencyRecorder, Stats};
 
 /// Spare buffers that are kept: about as many threads borrow some at the same time on a small machine. What more
 /// threads need is made for them and freed again.
@@ -29,13 +28,13 @@ pub struct Buffers {
 
 impl Buffers {
     /// Buffers for a thread that keeps them.
-    pub fn new(core: &Core) -> Buffers {
-        Buffers::recording(core, core.stats.recorder())
+    pub fn new(engine: &Engine, stats: &Stats) -> Buffers {
+        Buffers::recording(engine, stats.recorder())
     }
 
-    fn recording(core: &Core, recorder: LatencyRecorder) -> Buffers {
+    fn recording(engine: &Engine, recorder: LatencyRecorder) -> Buffers {
         Buffers {
-            scratch: core.engine.scratch(),
+            scratch: engine.scratch(),
             recorder,
             served: Vec::new(),
             pages: Vec::new(),
@@ -79,7 +78,7 @@ impl Default for SpareBuffers {
 
 impl SpareBuffers {
     /// Borrow buffers.
-    pub fn take(&self, core: &Core) -> Buffers {
+    pub fn take(&self, engine: &Engine, stats: &Stats) -> Buffers {
         let (spare, recorder) = {
             let mut spare = self.0.lock();
             (spare.buffers.pop(), spare.recorder.clone())
@@ -89,10 +88,10 @@ impl SpareBuffers {
         }
         // Made without the lock: the list of histograms has one of its own.
         let recorder = recorder.unwrap_or_else(|| {
-            let made = core.stats.recorder();
+            let made = stats.recorder();
             self.0.lock().recorder.get_or_insert(made).clone()
         });
-        Buffers::recording(core, recorder)
+        Buffers::recording(engine, recorder)
     }
 
     /// Give them back.
@@ -104,8 +103,13 @@ impl SpareBuffers {
     }
 
     /// Borrow buffers for one call.
-    pub fn with<R>(&self, core: &Core, call: impl FnOnce(&mut Buffers) -> R) -> R {
-        let mut buffers = self.take(core);
+    pub fn with<R>(
+        &self,
+        engine: &Engine,
+        stats: &Stats,
+        call: impl FnOnce(&mut Buffers) -> R,
+    ) -> R {
+        let mut buffers = self.take(engine, stats);
         let result = call(&mut buffers);
         self.give(buffers);
         result

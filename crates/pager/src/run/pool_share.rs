@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::lock::{Mutex, Row};
-use crate::run::core::Core;
+use crate::run::part::Part;
+use crate::run::stats::Stats;
+use crate::store::areas::Areas;
 
 /// The resident floor: the pool may not take so much that less than one part in this many of the limit is left for
 /// the program's own pages.
@@ -36,6 +38,8 @@ const MISSED_PART: u64 = 32;
 pub struct PoolShare {
     limit_bytes: u64,
     watermark_bytes: u64,
+    /// What the user said.
+    asked_bytes: Option<u64>,
     /// As of the last look.
     bytes: AtomicU64,
     /// Memory of vswap's beside the pool.
@@ -54,8 +58,9 @@ struct Seen {
 }
 
 impl PoolShare {
-    /// Of a run that may use `limit_bytes`, of which it keeps `watermark_bytes` free.
-    pub fn new(limit_bytes: u64, watermark_bytes: u64) -> PoolShare {
+    /// Of a run that may use `limit_bytes`, of which it keeps `watermark_bytes` free, and perhaps a pool of
+    /// `asked_bytes`.
+    pub fn new(limit_bytes: u64, watermark_bytes: u64, asked_bytes: Option<u64>) -> PoolShare {
         let seen = Seen {
             at: Instant::now(),
             early: 0,
@@ -64,6 +69,7 @@ impl PoolShare {
         PoolShare {
             limit_bytes,
             watermark_bytes,
+            asked_bytes,
             bytes: AtomicU64::new(limit_bytes),
             beside_bytes: AtomicU64::new(0),
             given_bytes: AtomicU64::new(0),
@@ -77,16 +83,13 @@ impl PoolShare {
     }
 
     /// Take in what vswap uses beside the pool, and what came back early since the last time.
-    pub fn look(&self, core: &Core, beside_bytes: u64) {
+    pub fn look(&self, stats: &Stats, beside_bytes: u64) {
         self.beside_bytes.store(beside_bytes, Ordering::Relaxed);
         let mut seen = self.seen.lock();
         if seen.at.elapsed() < BALANCE_EVERY {
             return;
         }
-        let (early, from_areas) = (
-            core.stats.pages_early.get(),
-            core.stats.pages_in_areas_early.get(),
-        );
+        let (early, from_areas) = (stats.pages_early.get(), stats.pages_in_areas_early.get());
         let given = self.given_bytes.load(Ordering::Relaxed);
         let given = self.balance(given, early - seen.early, from_areas - seen.from_areas);
         self.given_bytes.store(given, Ordering::Relaxed);
@@ -111,25 +114,23 @@ impl PoolShare {
         }
     }
 
-    /// Look how much the pool may take.
-    pub fn renew(&self, core: &Core) -> u64 {
-        let bytes = self.bytes_for(core);
+    /// Look how much of the pool the run's part may take, and limit it.
+    pub fn renew(&self, part: &Part, areas: &Areas) {
+        let bytes = self.bytes_for(part, areas);
         self.bytes.store(bytes, Ordering::Relaxed);
-        bytes
+        part.limit_pool(bytes);
     }
 
     /// What the user said, but so that the program keeps its floor. Areas do not count where the run's group may have
     /// no more in them.
-    fn bytes_for(&self, core: &Core) -> u64 {
+    fn bytes_for(&self, part: &Part, areas: &Areas) -> u64 {
         let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
         let most = self
             .limit_bytes
-            .saturating_sub(floor + core.own_fixed_bytes() + self.watermark_bytes);
-        let wanted = match core.config.pool_limit_bytes {
+            .saturating_sub(floor + part.own_fixed_bytes() + self.watermark_bytes);
+        let wanted = match self.asked_bytes {
             Some(bytes) => bytes,
-            None if core.areas.any_stays() && core.engine.has_swap_room(core.group) => {
-                self.beside_areas()
-            }
+            None if areas.any_stays() && part.has_swap_room() => self.beside_areas(),
             None => most,
         };
         wanted.min(most)
@@ -150,7 +151,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn share() -> PoolShare {
-        PoolShare::new(256 * MIB, 16 * MIB)
+        PoolShare::new(256 * MIB, 16 * MIB, None)
     }
 
     #[test]

@@ -15,9 +15,6 @@ use crate::base::kernel::uffd::Waiter;
 use vswap_sys::eventfd::EventFd;
 
 use crate::base::lock::{Mutex, Row};
-use crate::base::threads;
-use crate::events::reader;
-use crate::run::core::Core;
 use crate::space::Space;
 
 /// The readers of a run and what they listen to.
@@ -47,14 +44,19 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Listen to a space. Starts the readers if there are none.
+    /// Listen to a space. If there are no readers, `start` starts the one of each of `cpus` at its place in the lines.
     ///
     /// # Errors
     /// No reader could be started, or none can listen to it: no thread, descriptor or memory is to be had.
-    pub fn begin(&self, core: &Arc<Core>, space: &Arc<Space>) -> io::Result<()> {
+    pub fn begin(
+        &self,
+        space: &Arc<Space>,
+        cpus: &[usize],
+        start: impl Fn(Arc<Waiter>, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut readers = self.readers.lock();
         if readers.lines.is_empty() {
-            readers.start(core)?;
+            readers.start(cpus, start)?;
         }
         self.add(&readers, space)
     }
@@ -131,8 +133,8 @@ impl Watch {
     }
 
     /// A fork cannot be followed for want of a descriptor; said once.
-    pub fn say_no_descriptor(&self, core: &Core) {
-        if !self.no_descriptor_said.swap(true, Ordering::Relaxed) && !core.config.quiet {
+    pub fn say_no_descriptor(&self, quiet: bool) {
+        if !self.no_descriptor_said.swap(true, Ordering::Relaxed) && !quiet {
             eprintln!(
                 "vswap: no descriptors are left to follow a process into a fork; it waits until there are some \
                  (vswap may have more with a higher `ulimit -Hn`)"
@@ -143,14 +145,18 @@ impl Watch {
 
 impl Readers {
     /// Start one reader a CPU, as far as there are threads and descriptors.
-    fn start(&mut self, core: &Arc<Core>) -> io::Result<()> {
+    fn start(
+        &mut self,
+        cpus: &[usize],
+        start: impl Fn(Arc<Waiter>, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
         let stop = match self.stop.take() {
             Some(stop) => stop,
             None => EventFd::new()?,
         };
         let mut refused = None;
-        for &cpu in &core.cpus {
-            match start_one(core, &stop, cpu) {
+        for &cpu in cpus {
+            match start_one(&stop, cpu, &start) {
                 Ok(line) => self.lines.push(line),
                 Err(error) => refused = Some(error),
             }
@@ -163,11 +169,12 @@ impl Readers {
     }
 }
 
-fn start_one(core: &Arc<Core>, stop: &EventFd, cpu: usize) -> io::Result<Arc<Waiter>> {
+fn start_one(
+    stop: &EventFd,
+    cpu: usize,
+    start: impl Fn(Arc<Waiter>, usize) -> io::Result<()>,
+) -> io::Result<Arc<Waiter>> {
     let line = Arc::new(Waiter::new(stop)?);
-    let (core, own) = (Arc::clone(core), Arc::clone(&line));
-    threads::try_spawn(&format!("fault-{cpu}"), move || {
-        reader::run(&core, &own, cpu);
-    })?;
+    start(Arc::clone(&line), cpu)?;
     Ok(line)
 }

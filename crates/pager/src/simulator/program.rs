@@ -23,7 +23,7 @@ use crate::calls::notify;
 use crate::events::fork;
 use crate::events::regions;
 use crate::life::lifecycle;
-use crate::run::core::Core;
+use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
@@ -41,7 +41,7 @@ const GUARD_INSTALL: u64 = 102;
 
 /// One thread of the program.
 pub struct Thread {
-    pub core: Arc<Core>,
+    pub core: Arc<Run>,
     pub memory: usize,
     /// None in a process that the pager does not manage.
     pub space: Option<Arc<Space>>,

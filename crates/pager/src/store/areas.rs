@@ -1,30 +1,20 @@
 //! Physical areas: their names, beginning and ending to use them, and saying what goes wrong with them.
 //!
-//! The engine knows areas by number and bytes by `Storage`; here they have the path that the user gave. The list's
+//! The engine knows areas by number; here they have the path that the user gave. The list's
 //! lock is innermost and held for list operations only. One area at a time is begun or ended.
 
-use std::fmt::Display;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vswap_engine::{
-    AreaFigures, AreaId, Discard, Engine, NewArea, Page, ReadRun, Storage, StorageError,
-};
+use vswap_engine::{AreaFigures, AreaId, Discard, Engine, NewArea};
 use vswap_engine::{SwapOffError, SwapOnError};
 use vswap_sys::area_file::Kind;
-use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
+use vswap_sys::disk::Disk;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
-use crate::life::bring_back::{self, BringingBack};
-use crate::run::core::Core;
-use crate::run::stats::Stats;
-use crate::space::Space;
-
-/// Lost pages that are named one by one; what comes after them is counted.
-const LOST_NAMED_MAX: u64 = 16;
+use crate::store::on_disk::OnDisk;
+use vswap_engine::BringBack;
 
 /// An area to be used, opened and looked at by the caller.
 #[derive(Debug)]
@@ -153,13 +143,13 @@ impl Areas {
     }
 
     /// An area is about to be given up: from here on it is none that stays.
-    pub fn begin_leaving(&self, name: &str) -> Result<Leaving<'_>, GiveUpError> {
+    pub fn begin_leaving(&self, name: &str) -> Result<LeavingArea<'_>, GiveUpError> {
         let list = self.list.lock();
         let known = list.iter().rev().find(|known| known.name == name);
         let id = known.ok_or(GiveUpError::Unknown)?.id;
         drop(list);
         self.leaving.fetch_add(1, Ordering::AcqRel);
-        Ok(Leaving { areas: self, id })
+        Ok(LeavingArea { areas: self, id })
     }
 
     /// All areas, in the order in which they came.
@@ -197,21 +187,26 @@ impl Areas {
 
 /// An area that is being given up, or stays after all when this is dropped.
 #[derive(Debug)]
-pub struct Leaving<'a> {
+pub struct LeavingArea<'a> {
     areas: &'a Areas,
     id: AreaId,
 }
 
-impl Leaving<'_> {
-    /// Have what is on it come back or go elsewhere, pages of these `runs`. Takes as long as reading it takes.
-    pub fn give_up(
+impl LeavingArea<'_> {
+    /// Its number.
+    pub fn id(&self) -> AreaId {
+        self.id
+    }
+
+    /// Have what is on it go elsewhere or come back, directly mapped pages by `bring_back`. Takes as long as reading it
+    /// takes.
+    pub fn empty(
         self,
         engine: &Engine,
-        runs: &[Arc<Core>],
         cancel: &dyn Fn() -> bool,
+        bring_back: &mut dyn FnMut() -> BringBack,
     ) -> Result<(), GiveUpError> {
-        let mut bringing = BringingBack::of(runs, self.id, cancel);
-        let mut bring_back = || bring_back::walk(&mut bringing);
+        let mut bring_back = bring_back;
         engine.swap_off_mapped(self.id, &mut engine.scratch(), cancel, &mut bring_back)?;
         self.areas.list.lock().retain(|known| known.id != self.id);
         self.areas.in_use.fetch_sub(1, Ordering::AcqRel);
@@ -219,25 +214,9 @@ impl Leaving<'_> {
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for LeavingArea<'_> {
     fn drop(&mut self) {
         self.areas.leaving.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A page could not be read back, and whoever touches it gets SIGBUS.
-pub fn page_lost(stats: &Stats, space: &Space, page: u64, why: &dyn Display) {
-    let before = stats.pages_lost.get();
-    stats.pages_lost.add(1);
-    if before < LOST_NAMED_MAX {
-        eprintln!(
-            "vswap: the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
-             everything else goes on",
-            page * PAGE_BYTES,
-            space.pid().unwrap_or(0),
-        );
-    } else if before == LOST_NAMED_MAX {
-        eprintln!("vswap: more pages are lost; they are counted and not named any more");
     }
 }
 
@@ -253,93 +232,5 @@ fn status(known: &Known, area: &AreaFigures) -> AreaStatus {
         errors: area.errors,
         failing: area.failing,
         io: known.io,
-    }
-}
-
-/// A page that comes in less is there at once: fetching one more with it costs about as much as it may save.
-const QUICK: Duration = Duration::from_micros(10);
-/// The newest read counts for one part in this many.
-const LATENCY_PART: u64 = 8;
-
-/// A file or block device as the engine's storage: slot n lies at byte n * 4096.
-#[derive(Debug)]
-struct OnDisk {
-    disk: Disk,
-    /// How long the read of one page takes, on average; 0 while nobody knows.
-    latency_ns: AtomicU64,
-}
-
-impl OnDisk {
-    fn new(disk: Disk) -> OnDisk {
-        OnDisk {
-            disk,
-            latency_ns: AtomicU64::new(0),
-        }
-    }
-
-    fn note_latency(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // Two threads may lose each other's change: it is an average.
-        let so_far = self.latency_ns.load(Ordering::Relaxed);
-        let average = match so_far {
-            0 => took,
-            _ => so_far - so_far / LATENCY_PART + took / LATENCY_PART,
-        };
-        self.latency_ns.store(average, Ordering::Relaxed);
-    }
-}
-
-impl Storage for OnDisk {
-    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
-        let mut pages: Vec<&mut PageBytes> = pages.iter_mut().map(|page| &mut page.0).collect();
-        let begun = Instant::now();
-        let read = self.disk.read(slot * PAGE_BYTES, &mut pages);
-        if pages.len() == 1 {
-            self.note_latency(begun.elapsed());
-        }
-        read.map_err(error)
-    }
-
-    fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
-        if let [one] = runs {
-            one.outcome = self.read(one.slot, &mut one.pages);
-            return;
-        }
-        let mut on_disk: Vec<disk::ReadRun<'_>> = runs
-            .iter_mut()
-            .map(|run| disk::ReadRun {
-                at: run.slot * PAGE_BYTES,
-                pages: run.pages.iter_mut().map(|page| &mut page.0).collect(),
-                outcome: Ok(()),
-            })
-            .collect();
-        self.disk.read_runs(&mut on_disk);
-        let outcomes: Vec<_> = on_disk.into_iter().map(|run| run.outcome).collect();
-        for (run, outcome) in runs.iter_mut().zip(outcomes) {
-            run.outcome = outcome.map_err(error);
-        }
-    }
-
-    fn is_quick(&self) -> bool {
-        let known = self.latency_ns.load(Ordering::Relaxed);
-        known > 0 && u128::from(known) < QUICK.as_nanos()
-    }
-
-    fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
-        let pages: Vec<&PageBytes> = pages.iter().map(|page| &page.0).collect();
-        self.disk.write(slot * PAGE_BYTES, &pages).map_err(error)
-    }
-
-    fn discard(&self, slots: std::ops::Range<u64>) -> Result<(), StorageError> {
-        let bytes = slots.start * PAGE_BYTES..slots.end * PAGE_BYTES;
-        self.disk.discard(bytes).map_err(error)
-    }
-}
-
-fn error(error: DiskError) -> StorageError {
-    match error {
-        DiskError::Full => StorageError::Full,
-        DiskError::Short => StorageError::Short,
-        DiskError::Failed { errno } => StorageError::Failed { errno },
     }
 }

@@ -11,23 +11,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vswap_sys::{cpu, maps, procfs};
+use vswap_sys::{maps, procfs};
 
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::PAGE_BYTES;
-use crate::base::threads;
-use crate::run::core::Core;
 use crate::space::Space;
-
-/// Looking takes at most about one part in this many of the thread's time.
-const COST_PART: u32 = 16;
-/// Pause between two rounds of reading counts, and of walking page tables, at the least.
-const GLANCE_EVERY: Duration = Duration::from_millis(2);
-const WALK_EVERY: Duration = Duration::from_millis(10);
-/// How often processes without an agent are looked for: they are few, and looking walks /proc.
-const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 
 /// What is known of processes whose resident size is not their own.
 #[derive(Debug)]
@@ -138,7 +128,7 @@ impl Shares {
     }
 
     /// Sleep until a process forks, `pause` at the most.
-    fn wait_for_fork(&self, pause: Duration) {
+    pub fn wait_for_fork(&self, pause: Duration) {
         let known = self.lock();
         let mut known = known.wait_timeout_while(&self.forked, pause, |known| !known.has_forked);
         known.has_forked = false;
@@ -149,7 +139,7 @@ impl Shares {
     }
 
     /// Walk the page tables of those that share; the faults of each are read first, so that none is missed.
-    fn walk(&self, spaces: &[Arc<Space>]) {
+    pub fn walk(&self, spaces: &[Arc<Space>]) {
         let mut walked = HashMap::new();
         for space in spaces.iter().filter(|space| is_sharing(space)) {
             let Some(pid) = space.pid() else { continue };
@@ -169,7 +159,7 @@ impl Shares {
     }
 
     /// Read the counts of those that share.
-    fn glance(&self, spaces: &[Arc<Space>]) {
+    pub fn glance(&self, spaces: &[Arc<Space>]) {
         for space in spaces.iter().filter(|space| is_sharing(space)) {
             let counts = Counts::read(space);
             if let (Some(counts), Some(share)) = (counts, self.lock().shares.get_mut(&space.id)) {
@@ -178,7 +168,7 @@ impl Shares {
         }
     }
 
-    fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
+    pub fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
         let running = procfs::descendants(root_pid).unwrap_or_default();
         let unknown = running.into_iter().filter(|pid| !is_known(spaces, *pid));
         let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
@@ -202,58 +192,13 @@ impl Share {
     }
 }
 
-fn is_sharing(space: &Space) -> bool {
+/// Does a process share pages since a fork?
+pub fn is_sharing(space: &Space) -> bool {
     space.shares.load(Ordering::Relaxed)
 }
 
 fn is_known(spaces: &[Arc<Space>], pid: u32) -> bool {
     spaces.iter().any(|space| space.pid() == Some(pid))
-}
-
-/// Start the thread that looks.
-///
-/// # Errors
-/// There is no thread.
-pub fn start(core: &Arc<Core>) -> std::io::Result<()> {
-    let core = Arc::clone(core);
-    threads::try_spawn("shares", move || {
-        threads::hurry();
-        run(&core);
-    })
-}
-
-fn run(core: &Core) {
-    let (mut walk_next, mut strangers_next) = (Instant::now(), Instant::now() + STRANGERS_EVERY);
-    while !core.governor.has_stopped() {
-        let start = cpu::thread_time();
-        let spaces = core.spaces();
-        if Instant::now() >= strangers_next {
-            core.shares
-                .look_for_strangers(core.config.root_pid, &spaces);
-            strangers_next = Instant::now() + STRANGERS_EVERY;
-        }
-        // Waking for nothing, five hundred times a second, would cost a program that fits a part of its time.
-        if !spaces.iter().any(|space| is_sharing(space)) {
-            let pause = strangers_next.saturating_duration_since(Instant::now());
-            core.shares.wait_for_fork(pause);
-            continue;
-        }
-        // Each is taken back, so not `any`.
-        let changed = spaces
-            .iter()
-            .filter(|space| space.share_is_old.swap(false, Ordering::Relaxed))
-            .count();
-        if changed > 0 || Instant::now() >= walk_next {
-            core.shares.walk(&spaces);
-            let cost = cpu::thread_time().saturating_sub(start);
-            walk_next = Instant::now() + (cost * COST_PART).max(WALK_EVERY);
-            std::thread::sleep(GLANCE_EVERY);
-            continue;
-        }
-        core.shares.glance(&spaces);
-        let cost = cpu::thread_time().saturating_sub(start);
-        std::thread::sleep((cost * COST_PART).clamp(GLANCE_EVERY, STRANGERS_EVERY));
-    }
 }
 
 #[cfg(test)]
