@@ -7,32 +7,37 @@
 mod aside;
 mod carried;
 mod hand;
+pub mod shrink;
+pub mod write_out;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::kernel::process::{self, LocalSpan, RemoteSpan};
+use crate::base::kernel::process::{self, LocalSpan, RemoteSpan};
+use crate::fault::lost;
 use vswap_engine::{AllocError, Entry, FrameMut, Mapping, Page};
 use vswap_sys::ring::{MOVED_UNMARKED, op};
 
 use self::carried::{Carrier, Moving, Proposed, Published, Stored, Taken};
 use self::hand::Hand;
-use crate::advice;
-use crate::agent::{AgentGone, Slot};
-use crate::core::Core;
-use crate::events;
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::{PAGE_BYTES, PageRun, runs_of};
+use crate::base::rules::{self, Rule};
+use crate::calls::advice;
+use crate::events::layout_events;
+use crate::events::regions;
 use crate::fault::{FaultServer, Outcome};
-use crate::kernel::clock;
-use crate::kin::Proposal;
+use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
-use crate::lock::MutexGuard;
-use crate::marks;
-use crate::regions;
-use crate::rules::{self, Rule};
-use crate::run::{PAGE_BYTES, PageRun, runs_of};
-use crate::space::{Process, Space, State};
-use crate::words::{PageState, PageWord};
+use crate::run::Run;
+use crate::space::agent::{AgentGone, Slot};
+use crate::space::mailbox::Proposal;
+use crate::space::marks;
+use crate::space::present;
+use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// Pages moved out together: enough that one command to the agent costs little a page, few enough that a fault that
 /// comes in between waits tens of microseconds.
@@ -66,7 +71,7 @@ enum Window {
 }
 
 struct Evictor<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Arc<Run>,
     space: &'a Arc<Space>,
     process: &'a Process,
     server: FaultServer<'a>,
@@ -78,7 +83,7 @@ struct Evictor<'a> {
 }
 
 /// Run the evictor until the space ends.
-pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
+pub fn run(core: &Arc<Run>, space: &Arc<Space>) {
     let Some(process) = space.process.get() else {
         return;
     };
@@ -93,13 +98,13 @@ pub fn run(core: &Arc<Core>, space: &Arc<Space>) {
     };
     let every = core.config.evict_all_every;
     loop {
-        let wanted = space.evictor.take(every.unwrap_or(IDLE));
+        let wanted = space.mailbox.take(every.unwrap_or(IDLE));
         if wanted.stop || space.has_ended() {
             break;
         }
         if space.is_confined() {
             // Kin need not keep what this one cannot follow.
-            space.proposals.drop_all(core);
+            space.mailbox.put_proposals(&core.engine, |_| true);
             evictor.admit_against_the_limit();
             continue;
         }
@@ -142,20 +147,20 @@ impl<'a> Evictor<'a> {
                 Ok(Window::Blocked) | Err(AgentGone) => return,
             }
             // Mappings that nobody watches yet grow unasked: they come first.
-            if self.space.evictor.is_rescan_wanted() {
+            if self.space.mailbox.is_rescan_wanted() {
                 return;
             }
         }
     }
 
     fn faults_wait(&self) -> bool {
-        !self.space.lock().deferred.is_empty() && !self.core.governor.has_headroom()
+        !self.space.lock().deferred.is_empty() && !self.core.limit.has_headroom()
     }
 
     /// Give up what kin have moved out, so that the memory behind it becomes free.
     fn follow_kin(&mut self) {
         while !self.space.has_ended() {
-            let proposals = self.space.proposals.take(WINDOW_PAGES);
+            let proposals = self.space.mailbox.take_proposals(WINDOW_PAGES);
             if proposals.is_empty() {
                 return;
             }
@@ -228,7 +233,7 @@ impl<'a> Evictor<'a> {
         }
         drop(slot);
         let core = self.core;
-        core.governor.gave_pages(moved.saturating_sub(kept_by_kin));
+        core.limit.gave_pages(moved.saturating_sub(kept_by_kin));
         self.space.gave(-moved.cast_signed());
         core.stats.pages_out.add(moved);
         core.stats.pages_dropped_clean.add(gone_clean as u64);
@@ -236,7 +241,7 @@ impl<'a> Evictor<'a> {
             .iter()
             .filter(|page| page.fresh)
             .map(|page| page.entry);
-        core.writeback.push(core, fresh);
+        core.write_queue.push(&core.areas, fresh);
         self.serve_deferred();
         Ok(Window::Moved(moved))
     }
@@ -245,10 +250,10 @@ impl<'a> Evictor<'a> {
     /// would find a slot. What kin propose needs one for as long as it is compared: there are some for that also when
     /// nothing can be written out.
     fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
-        let core: &'a Core = self.core;
+        let core: &'a Run = self.core;
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
         let mut most = if picked {
-            core.frames_left()
+            core.part.frames_left(core.write_queue.pending())
         } else {
             WINDOW_PAGES
         };
@@ -265,7 +270,9 @@ impl<'a> Evictor<'a> {
                     }
                 },
                 // The writers are behind: help them.
-                None if core.writeback.help(core) => most = core.frames_left(),
+                None if write_out::help(core) => {
+                    most = core.part.frames_left(core.write_queue.pending());
+                }
                 None => break,
             }
         }
@@ -274,11 +281,13 @@ impl<'a> Evictor<'a> {
 
     /// A frame for one page. A directly mapped page gets its slot before it is moved: if there is none it stays.
     fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
-        let core: &'a Core = self.core;
+        let core: &'a Run = self.core;
         match core.config.mapping {
             Mapping::Virtual => Ok(Carrier::Frame(frame)),
             Mapping::Direct => {
-                let placed = core.engine.place(0, frame, core.group, Mapping::Direct);
+                let placed = core
+                    .engine
+                    .place(0, frame, core.part.group, Mapping::Direct);
                 placed.map(Carrier::Placed).map_err(|(_, error)| error)
             }
         }
@@ -287,8 +296,8 @@ impl<'a> Evictor<'a> {
     /// No page can leave: the areas have no slot, or the group may not have more. Copies of resident pages have some.
     fn found_no_slot(&self, error: AllocError) {
         let is_limited = error == AllocError::Limited;
-        self.core.governor.note_full(true, is_limited);
-        self.core.shed_kept_copies(|_| true);
+        self.core.limit.note_full(true, is_limited);
+        self.core.references.shed_kept(&self.core.spaces, |_| true);
     }
 
     /// Proposed pages that are in memory and have no entry yet: those that have one are not shared any more.
@@ -302,7 +311,7 @@ impl<'a> Evictor<'a> {
     /// this one follows them; asked in this order, since they propose a page before they cease to lead it.
     fn lead(&mut self, busy: &mut Vec<u64>) {
         self.space.kin.lead(self.space.id, busy);
-        self.space.proposals.leave_out(busy);
+        self.space.mailbox.leave_out(busy);
         if !self.hand.retry_busy(busy) {
             busy.clear();
         }
@@ -320,7 +329,9 @@ impl<'a> Evictor<'a> {
             .filter(|page| self.shared.binary_search(&page.page).is_ok())
             .map(|page| (page.page, page.entry))
             .collect();
-        self.space.kin.propose(self.core, self.space.id, &shared);
+        self.space
+            .kin
+            .propose(&self.core.engine, self.space.id, &shared);
         shared.len() as u64
     }
 
@@ -333,7 +344,7 @@ impl<'a> Evictor<'a> {
     ) -> Result<Taken, AgentGone> {
         let space = self.space;
         let mut state = space.lock_thawed();
-        events::decide(self.core, space, &mut state, slot);
+        layout_events::decide(self.core, space, &mut state, slot);
         let mut pages = if proposals.is_empty() {
             self.hand.pick(self.core, &mut state, most)
         } else {
@@ -426,7 +437,7 @@ impl<'a> Evictor<'a> {
         state.layout.words.set(page, word);
         let shadow = self.core.working_set.leave(heat);
         self.core.engine.set_shadow(entry, shadow);
-        self.core.kept_went_out();
+        self.core.references.kept_went_out();
     }
 
     /// Mark those of `pages` that are out now, and those that could not be marked before.
@@ -452,13 +463,13 @@ impl<'a> Evictor<'a> {
             return errnos;
         }
         let staging = self.process.agent.staging / PAGE_BYTES;
-        let staged = events::present_pages(self.space, staging..staging + pages.len() as u64);
+        let staged = present::present_pages(self.space, staging..staging + pages.len() as u64);
         for place in staged {
             let at = usize::try_from(place - staging).unwrap_or(usize::MAX);
             let (Some(errno), Some(&page)) = (errnos.get_mut(at), pages.get(at)) else {
                 continue;
             };
-            if *errno != 0 && events::present_pages(self.space, page..page + 1).is_empty() {
+            if *errno != 0 && present::present_pages(self.space, page..page + 1).is_empty() {
                 self.core.stats.moved_unsaid.add(1);
                 *errno = 0;
             }
@@ -482,8 +493,7 @@ impl<'a> Evictor<'a> {
             clock::sleep(BLOCKED_PACE);
         }
         let why = "what was moved out cannot be freed";
-        self.core
-            .fail_closed(self.space, staging / PAGE_BYTES, &why);
+        lost::fail_closed(self.space, staging / PAGE_BYTES, &why);
         Err(AgentGone)
     }
 
@@ -527,7 +537,7 @@ impl<'a> Evictor<'a> {
         if read != Ok(local.len() * PAGE_BYTES_USIZE) {
             // Staging cannot be read: either the process has ended, or its pages are lost to it.
             if let Some(lost) = moving.first() {
-                self.core.fail_closed(
+                lost::fail_closed(
                     self.space,
                     lost.page,
                     &format!("staging unreadable: {read:?}"),
@@ -548,7 +558,7 @@ impl<'a> Evictor<'a> {
             match frame.swap_out(self.core, shadow) {
                 Ok(entry) => stored.push(Stored { entry, fresh: true }),
                 Err(error) => {
-                    self.core.fail_closed(self.space, moved.page, &error);
+                    lost::fail_closed(self.space, moved.page, &error);
                     break;
                 }
             }
@@ -566,10 +576,13 @@ impl<'a> Evictor<'a> {
         let entry = proposals.find(page)?;
         // An entry that cannot be read is its owner's trouble.
         let core = self.core;
-        let same = core.spare_buffers.with(core, |buffers| {
-            let (scratch, pages) = buffers.parts(1);
-            core.engine.swap_in(entry, &mut pages[0], scratch).is_ok() && pages[0].0 == content.0
-        });
+        let same = core
+            .spare_buffers
+            .with(&core.engine, &core.stats, |buffers| {
+                let (scratch, pages) = buffers.parts(1);
+                core.engine.swap_in(entry, &mut pages[0], scratch).is_ok()
+                    && pages[0].0 == content.0
+            });
         same.then(|| proposals.hand_over(page)).flatten()
     }
 
@@ -605,7 +618,7 @@ impl<'a> Evictor<'a> {
     /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on:
     /// each frees its own place in the pool.
     fn serve_deferred(&mut self) {
-        let governor = &self.core.governor;
+        let governor = &self.core.limit;
         let stalled = governor.is_stalled() && governor.may_overdraw();
         self.server.serve_deferred(|state, fault| {
             let word = state.layout.words.get(fault.page);
@@ -616,7 +629,7 @@ impl<'a> Evictor<'a> {
     /// Nothing in this space can be moved. If nothing anywhere can, waiting would be for ever: memory that cannot be
     /// moved (locked, shared, pinned) is beyond the limit's reach.
     fn admit_against_the_limit(&mut self) {
-        if self.core.governor.is_stalled() {
+        if self.core.limit.is_stalled() {
             return;
         }
         self.server.serve_deferred(|_, _| true);

@@ -5,42 +5,29 @@
 //! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the
 //! thread that waits for a lone page of swap is woken before, see `swap_in`.
 
+pub mod lost;
+mod swap_in;
+pub mod area_reads;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use crate::kernel::uffd::{UffdError, copy_mode};
+use crate::base::kernel::uffd::{UffdError, copy_mode};
+use crate::space::fault::Fault;
 use vswap_engine::Page;
 
-use crate::buffers::Buffers;
-use crate::core::Core;
-use crate::events;
-use crate::kernel::clock;
-use crate::lock::MutexGuard;
-use crate::rules::{self, Rule};
-use crate::run::PAGE_BYTES;
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::rules::{self, Rule};
+use crate::layout::words::{PageState, PageWord};
+use crate::run::Run;
+use crate::run::buffers::Buffers;
+use crate::space::present;
 use crate::space::{Space, State};
-use crate::words::{PageState, PageWord};
 
 /// Zeros for first touches that write: one stream window.
 static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
-
-/// A fault, as read from the userfaultfd.
-#[derive(Debug, Clone, Copy)]
-pub struct Fault {
-    /// Number of the page.
-    pub page: u64,
-    /// The access is a write.
-    pub write: bool,
-    /// The page is there but write-protected.
-    pub protected: bool,
-    /// Served whatever the limit says: eviction may be waiting for it.
-    pub urgent: bool,
-    /// No fault yet: pages that a stream will touch next, which nobody waits for.
-    pub ahead: bool,
-    /// When it was read.
-    pub since: Instant,
-}
 
 /// What became of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +40,7 @@ pub enum Outcome {
 
 /// Serves faults of one space, for one thread.
 pub struct FaultServer<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) core: &'a Run,
     pub(crate) space: &'a Arc<Space>,
     buffers: Option<Buffers>,
     /// The thread has buffers of its own; others borrow some until they give the lock back.
@@ -62,7 +49,7 @@ pub struct FaultServer<'a> {
 
 impl<'a> FaultServer<'a> {
     /// A server that borrows buffers when it needs some.
-    pub fn new(core: &'a Core, space: &'a Arc<Space>) -> FaultServer<'a> {
+    pub fn new(core: &'a Run, space: &'a Arc<Space>) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
@@ -72,7 +59,7 @@ impl<'a> FaultServer<'a> {
     }
 
     /// A server with the buffers of its thread.
-    pub fn with(core: &'a Core, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
+    pub fn with(core: &'a Run, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
         FaultServer {
             core,
             space,
@@ -83,15 +70,17 @@ impl<'a> FaultServer<'a> {
 
     /// The buffers, for another server.
     pub fn into_buffers(mut self) -> Buffers {
-        self.buffers
-            .take()
-            .unwrap_or_else(|| self.core.spare_buffers.take(self.core))
+        self.buffers.take().unwrap_or_else(|| {
+            self.core
+                .spare_buffers
+                .take(&self.core.engine, &self.core.stats)
+        })
     }
 
     pub(crate) fn buffers(&mut self) -> &mut Buffers {
         let core = self.core;
         self.buffers
-            .get_or_insert_with(|| core.spare_buffers.take(core))
+            .get_or_insert_with(|| core.spare_buffers.take(&core.engine, &core.stats))
     }
 
     /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
@@ -100,7 +89,7 @@ impl<'a> FaultServer<'a> {
         let ready = state.take_ready();
         if !ready.is_empty() {
             state.deferred.extend(ready);
-            self.space.evictor.ask(|wanted| wanted.deferred = true);
+            self.space.mailbox.ask(|wanted| wanted.deferred = true);
         }
         drop(state);
         let Some(buffers) = &mut self.buffers else {
@@ -182,7 +171,7 @@ impl<'a> FaultServer<'a> {
         if !state.layout.registered.contains(page) {
             return true;
         }
-        if !events::present_pages(self.space, page..page + 1).is_empty() {
+        if !present::present_pages(self.space, page..page + 1).is_empty() {
             let lifted = self
                 .space
                 .uffd
@@ -202,7 +191,7 @@ impl<'a> FaultServer<'a> {
 
     /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
-        if self.core.governor.has_headroom() || self.space.has_ended() {
+        if self.core.limit.has_headroom() || self.space.has_ended() {
             return false;
         }
         let evictable = self.space.process.get().is_some() && !self.space.is_confined();
@@ -224,7 +213,7 @@ impl<'a> FaultServer<'a> {
             return self.wait_here(state);
         }
         state.deferred.push(*fault);
-        self.space.evictor.ask(|wanted| wanted.deferred = true);
+        self.space.mailbox.ask(|wanted| wanted.deferred = true);
         (state, Outcome::Done)
     }
 
@@ -234,7 +223,7 @@ impl<'a> FaultServer<'a> {
         'a: 'g,
     {
         drop(state);
-        while !self.core.governor.has_headroom() && !self.space.has_ended() {
+        while !self.core.limit.has_headroom() && !self.space.has_ended() {
             clock::sleep(std::time::Duration::from_millis(1));
         }
         (self.space.lock(), Outcome::Again)
@@ -249,7 +238,7 @@ impl<'a> FaultServer<'a> {
     /// have been unmapped since. Else the page has gone and nobody has told: what it should hold now is not known, and
     /// waking the thread would have it fault for ever.
     fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        if !events::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+        if !present::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
         } else if (state.undecided.contains(fault.page) && rules::holds(Rule::LateFault))
             || self.space.uffd.events_pending()
@@ -258,11 +247,12 @@ impl<'a> FaultServer<'a> {
         } else if self.space.marks.load(Ordering::Acquire) {
             // Discarded by a ring, see `marks`.
             self.core
-                .put_word(state.layout.words.set(fault.page, PageWord::PLAIN));
+                .references
+                .put(state.layout.words.set(fault.page, PageWord::PLAIN));
             return Outcome::Again;
         } else {
             let why = "it has gone from memory without an event";
-            self.core.fail_closed(self.space, fault.page, &why);
+            lost::fail_closed(self.space, fault.page, &why);
         }
         Outcome::Done
     }
@@ -291,8 +281,8 @@ impl<'a> FaultServer<'a> {
         let words = &mut state.layout.words;
         let word = words.get(fault.page);
         words.set(fault.page, word.written());
-        self.core.put_word(word);
-        self.core.kept_was_written();
+        self.core.references.put(word);
+        self.core.references.kept_was_written();
         self.core.stats.faults.add(1);
         self.core.stats.faults_unprotect.add(1);
         Outcome::Done
@@ -386,14 +376,14 @@ impl<'a> FaultServer<'a> {
         if self.space.process.get().is_none() {
             return Some(1);
         }
-        let guards = events::guard_pages(self.space, fault.page..fault.page + pages);
+        let guards = present::guard_pages(self.space, fault.page..fault.page + pages);
         let first = guards.unwrap_or_default().first().copied();
         let clear = first.map_or(pages, |guard| guard - fault.page);
         (clear > 0).then_some(clear)
     }
 
     pub(crate) fn took(&self, pages: u64) {
-        self.core.governor.took_pages(pages);
+        self.core.limit.took_pages(pages);
         self.space.gave(pages.cast_signed());
     }
 

@@ -3,14 +3,17 @@
 //! Pure data: every method is one transition under the space lock, so layout events (unmap, remap, remove, fork)
 //! and claims can be tested without a kernel. Numbers are page numbers.
 
+pub mod pins;
+pub mod words;
+
 use std::ops::Range;
 
 use vswap_engine::Entry;
 
-use crate::pins::Pins;
-use crate::ranges::RangeSet;
-use crate::rules::{self, Rule};
-use crate::words::{PageState, PageWord, PageWords};
+use crate::base::ranges::RangeSet;
+use crate::base::rules::{self, Rule};
+use crate::layout::pins::Pins;
+use crate::layout::words::{PageState, PageWord, PageWords};
 
 /// Which way a claimed page travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,28 +6,36 @@
 //! messages meanwhile. A stopped process therefore never holds its lock: whoever needs no message goes on, and whoever
 //! serves other spaces too waits for this one with a bound (`lock_soon`).
 
+pub mod agent;
+pub mod call;
+pub mod fault;
+pub mod leader;
+pub mod process;
+pub mod mailbox;
+pub mod kin;
+pub mod present;
+pub mod gain;
+pub mod incoming;
+pub mod marks;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::kernel::pagemap::Pagemap;
-use crate::kernel::procmap::ProcMap;
-use crate::kernel::uffd::{Registered, Userfaultfd};
-use vswap_sys::process;
-use vswap_sys::process::procfs::Statm;
+use crate::base::kernel::uffd::{Registered, Userfaultfd};
 
-use crate::agent::Agent;
-use crate::fault::Fault;
-use crate::gain::Gain;
-use crate::kin::{Kin, Proposals};
-use crate::last_thread::Leader;
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::ranges::RangeSet;
 use crate::layout::Layout;
-use crate::lock::{Mutex, MutexGuard, Row};
-use crate::notify::Call;
-use crate::ranges::RangeSet;
-use crate::read_around::ReadAround;
-use crate::stream::Streams;
+use crate::policy::read_around::ReadAround;
+use crate::policy::stream::Streams;
+use crate::space::call::Call;
+use crate::space::fault::Fault;
+use crate::space::gain::Gain;
+use crate::space::kin::Kin;
+use crate::space::mailbox::Mailbox;
+use crate::space::process::Process;
 
 /// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window), so that filling memory costs
 /// one fault in 64 pages.
@@ -66,66 +74,6 @@ pub struct State {
     pub open_fork: u64,
 }
 
-/// The process behind a space, known once its agent has said hello.
-#[derive(Debug)]
-pub struct Process {
-    /// Process id.
-    pub pid: u32,
-    /// Its agent.
-    pub agent: Agent,
-    /// Its page table, for scans.
-    pub pagemap: Pagemap,
-    /// Its memory counters.
-    pub statm: Statm,
-    /// Its mappings.
-    pub map: ProcMap,
-    /// The userfaultfd of staging, which has no events: it can always be asked.
-    pub staging: Userfaultfd,
-    /// Its main thread.
-    pub leader: Leader,
-    /// The counters by another thread, once the main thread has ended.
-    pub late_statm: OnceLock<Option<Statm>>,
-    /// The ids of its agent's threads are the same here.
-    pub is_found_by_agent: bool,
-}
-
-impl Process {
-    /// Do something by a thread of the process: by the agent's, if that can be found here, or else by the main thread.
-    /// Each may have ended where the other has not.
-    pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {
-        let agent = self.agent.tid().cast_unsigned();
-        if self.is_found_by_agent && agent != self.pid {
-            work(agent).or_else(|_| work(self.pid))
-        } else {
-            work(self.pid)
-        }
-    }
-
-    /// Fills `words` from `address` on in its memory. False where not all of it can be read.
-    pub fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
-        let read = |tid| {
-            process::read_words(tid, address, words)
-                .then_some(())
-                .ok_or(())
-        };
-        self.by_a_thread(read).is_ok()
-    }
-
-    /// Resident anonymous memory, 0 when the process is gone.
-    pub fn anonymous_bytes(&self) -> u64 {
-        let sizes = self.statm.sizes().unwrap_or_default();
-        if sizes.virtual_bytes > 0 {
-            return sizes.anonymous_bytes();
-        }
-        self.leader.notice();
-        let late = self
-            .late_statm
-            .get_or_init(|| self.by_a_thread(Statm::open).ok());
-        let sizes = late.as_ref().and_then(|statm| statm.sizes().ok());
-        sizes.unwrap_or_default().anonymous_bytes()
-    }
-}
-
 /// One process's memory.
 #[derive(Debug)]
 pub struct Space {
@@ -135,12 +83,8 @@ pub struct Space {
     pub uffd: Userfaultfd,
     /// The process, unless it is a forked child that has not said hello.
     pub process: OnceLock<Process>,
-    /// Memory may be registered.
-    pub active: AtomicBool,
     /// Memory is to be registered even if it is not short.
     pub hastened: AtomicBool,
-    /// The space ends or has ended.
-    pub ended: AtomicBool,
     /// The seccomp filter is installed, in this process or in the one it was forked from.
     pub filtered: AtomicBool,
     /// Its pages are marked when they leave, see `marks`.
@@ -149,7 +93,7 @@ pub struct Space {
     /// waits for the fork.
     pub forks_open: AtomicU32,
     /// What the evictor is asked for.
-    pub evictor: EvictorSignal,
+    pub mailbox: Arc<Mailbox>,
     /// Resident anonymous bytes when the mappings were last looked at.
     pub rescanned_at: AtomicU64,
     /// Faults served so far.
@@ -162,16 +106,12 @@ pub struct Space {
     pub share_is_old: AtomicBool,
     /// When the agent's connection closed.
     pub hung_up: Mutex<Option<Instant>>,
-    /// The evictor's thread has been started.
-    pub evictor_started: AtomicBool,
     /// The program has confined the agent, so nothing may be moved out any more.
     pub confined: AtomicBool,
     /// The filter could not be installed; the user was told.
     pub refused: AtomicBool,
     /// The spaces that came of the same image by forks.
     pub kin: Arc<Kin>,
-    /// Pages that kin have moved out.
-    pub proposals: Proposals,
     /// To the thread that answers trapped calls, once there was one.
     pub calls: OnceLock<Sender<Call>>,
     /// The same for calls that wait for the end of a fork.
@@ -201,30 +141,26 @@ impl Space {
             id,
             uffd,
             process: OnceLock::new(),
-            active: AtomicBool::new(false),
             hastened: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
             filtered: AtomicBool::new(false),
             marks: AtomicBool::new(false),
             forks_open: AtomicU32::new(0),
-            evictor: EvictorSignal::default(),
+            mailbox: Arc::new(Mailbox::new(id)),
             rescanned_at: AtomicU64::new(0),
             faults_served: AtomicU64::new(0),
             pages_given: AtomicI64::new(0),
             shares: AtomicBool::new(false),
             share_is_old: AtomicBool::new(false),
             hung_up: Mutex::new(Row::Innermost, "hung up", None),
-            evictor_started: AtomicBool::new(false),
             confined: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
-            proposals: Proposals::default(),
             calls: OnceLock::new(),
             moves: OnceLock::new(),
             state: Mutex::with_patience(Row::Space, "a space", state),
             settled: Condvar::new(),
         });
-        space.kin.join(&space);
+        space.kin.join(&space.mailbox);
         space
     }
 
@@ -299,7 +235,7 @@ impl Space {
 
     /// Has the process ended?
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.mailbox.has_ended()
     }
 
     /// May the agent no longer be asked for anything?
@@ -309,7 +245,7 @@ impl Space {
 
     /// May memory be registered?
     pub fn is_active(&self) -> bool {
-        self.active.load(Ordering::Acquire)
+        self.mailbox.is_active()
     }
 
     /// Resident anonymous memory, pages that several processes share counted whole.
@@ -385,63 +321,5 @@ impl State {
         self.waiting
             .extract_if(.., |fault| !words.get(fault.page).is_claimed())
             .collect()
-    }
-}
-
-/// How the governor, the readers and the evictor of a space talk. Its lock is innermost and held for a few stores.
-#[derive(Debug)]
-pub struct EvictorSignal {
-    wanted: Mutex<Wanted>,
-    changed: Condvar,
-}
-
-/// What an evictor is asked for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
-    /// Pages to move out.
-    pub pages: u64,
-    /// Look again at the mappings: memory has grown.
-    pub rescan: bool,
-    /// Look at deferred faults.
-    pub deferred: bool,
-    /// Look at what kin have proposed.
-    pub proposals: bool,
-    /// End.
-    pub stop: bool,
-}
-
-impl Default for EvictorSignal {
-    fn default() -> EvictorSignal {
-        EvictorSignal {
-            wanted: Mutex::new(Row::Innermost, "an evictor's wishes", Wanted::default()),
-            changed: Condvar::new(),
-        }
-    }
-}
-
-impl EvictorSignal {
-    /// Ask for more; `change` edits the request.
-    pub fn ask(&self, change: impl FnOnce(&mut Wanted)) {
-        change(&mut self.wanted.lock());
-        self.changed.notify_one();
-    }
-
-    /// Does somebody ask for a new look at the mappings? That is more urgent than moving out.
-    pub fn is_rescan_wanted(&self) -> bool {
-        self.wanted.lock().rescan
-    }
-
-    /// Wait for a request, at most `timeout`, and take it. `stop` stays.
-    pub fn take(&self, timeout: Duration) -> Wanted {
-        let idle =
-            |w: &mut Wanted| w.pages == 0 && !(w.rescan || w.deferred || w.proposals || w.stop);
-        let wanted = self.wanted.lock();
-        let mut wanted = wanted.wait_timeout_while(&self.changed, timeout, idle);
-        let taken = *wanted;
-        *wanted = Wanted {
-            stop: taken.stop,
-            ..Wanted::default()
-        };
-        taken
     }
 }

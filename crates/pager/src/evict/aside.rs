@@ -37,22 +37,27 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::kernel::pagemap::{Query, Region};
-use crate::kernel::procmap::holds_memory;
-use crate::kernel::uffd::{Message, Messages, Userfaultfd};
+use crate::base::kernel::pagemap::{Query, Region};
+use crate::base::kernel::procmap::holds_memory;
+use crate::base::kernel::uffd::{Message, Messages, Userfaultfd};
+use crate::fault::lost;
 use vswap_sys::ring::{ASIDE_PAGES, op};
 
 use super::{EBUSY, Evictor, Moving, Proposed, Published, Taken, WINDOW_PAGES};
-use crate::agent::{AgentGone, Slot};
-use crate::fault::{Fault, Outcome};
-use crate::kernel::clock;
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::ranges::RangeSet;
+use crate::events::fork;
+use crate::events::layout_events;
+use crate::fault::Outcome;
 use crate::layout::Direction;
-use crate::lock::MutexGuard;
-use crate::ranges::RangeSet;
-use crate::run::PAGE_BYTES;
+use crate::layout::words::{PageState, PageWord};
 use crate::space::State;
-use crate::words::{PageState, PageWord};
-use crate::{events, fork, marks};
+use crate::space::agent::{AgentGone, Slot};
+use crate::space::fault::Fault;
+use crate::space::marks;
+use crate::space::present;
 
 /// Most pages of a range.
 const RANGE_PAGES: u64 = ASIDE_PAGES as u64;
@@ -205,7 +210,7 @@ impl<'a> Evictor<'a> {
         }
         let (mut state, is_taken, mut crossing) = self.cross(slot, state, range)?;
         // What a munmap has named meanwhile: gone, or not (rule P9).
-        events::decide(self.core, space, &mut state, slot);
+        layout_events::decide(self.core, space, &mut state, slot);
         let (moving, clean) = if is_taken && crossing.was_ours {
             self.claim_taken(&mut state, range, &crossing.dropped)
         } else {
@@ -218,7 +223,7 @@ impl<'a> Evictor<'a> {
             state = after;
             if outcome == Outcome::Again {
                 state.deferred.push(fault);
-                space.evictor.ask(|wanted| wanted.deferred = true);
+                space.mailbox.ask(|wanted| wanted.deferred = true);
             }
         }
         self.server.release(state);
@@ -227,7 +232,7 @@ impl<'a> Evictor<'a> {
         }
         if !crossing.was_ours && !self.evictable(&self.aside(range)).is_empty() {
             let why = "its mapping was replaced while it was moved out";
-            self.core.fail_closed(space, range.start, &why);
+            lost::fail_closed(space, range.start, &why);
             return Err(crossing.abandon());
         }
         let Ok(shared) = self.stage(slot, range, &moving) else {
@@ -257,7 +262,7 @@ impl<'a> Evictor<'a> {
         }
         let present = self.evictable(range);
         let going = self.hand.choose(state, &pages);
-        let is_place_empty = events::present_pages(self.space, self.aside(range)).is_empty();
+        let is_place_empty = present::present_pages(self.space, self.aside(range)).is_empty();
         let fits = !present.is_empty() && going == present && present.len() <= frames;
         // What else there is in the page table would move along and be lost. Our own marks are made again.
         fits && is_place_empty && marks::are_all(self.space, state, range.clone())
@@ -287,7 +292,7 @@ impl<'a> Evictor<'a> {
             if crossing.has_left {
                 state = self.read_one(state, range, &mut messages, &mut crossing);
             } else {
-                let aside = events::present_pages(self.space, self.aside(range));
+                let aside = present::present_pages(self.space, self.aside(range));
                 crossing.has_left = !aside.is_empty() || looks > LOOKS_MAX;
             }
             looks += 1;
@@ -349,7 +354,7 @@ impl<'a> Evictor<'a> {
                         }
                         _ => {}
                     }
-                    events::apply(self.core, space, &mut state, &other);
+                    layout_events::apply(self.core, space, &mut state, &other);
                 }
             }
         }
@@ -411,7 +416,7 @@ impl<'a> Evictor<'a> {
             };
             if self.space.has_ended() || clock::now().duration_since(since) > PIN_PATIENCE {
                 let why = "it is pinned for I/O, and was not when it was moved out";
-                self.core.fail_closed(self.space, stuck.page, &why);
+                lost::fail_closed(self.space, stuck.page, &why);
                 return Err(AgentGone);
             }
             clock::sleep(PIN_PACE);
@@ -429,7 +434,9 @@ impl<'a> Evictor<'a> {
             .filter(is_shared)
             .map(|page| (page.page, page.entry))
             .collect();
-        self.space.kin.propose(self.core, self.space.id, &pages);
+        self.space
+            .kin
+            .propose(&self.core.engine, self.space.id, &pages);
         pages.len() as u64
     }
 

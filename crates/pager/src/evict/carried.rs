@@ -4,11 +4,11 @@
 
 use vswap_engine::{AllocError, Entry, FrameMut, Page, Placed, Shadow};
 
-use crate::core::Core;
-use crate::kin::Proposal;
 use crate::layout::Ticket;
+use crate::policy::working_set::Heat;
+use crate::run::Run;
 use crate::space::Space;
-use crate::working_set::Heat;
+use crate::space::mailbox::Proposal;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {
@@ -34,10 +34,10 @@ impl Carrier<'_> {
     }
 
     /// Give the page its entry.
-    pub fn swap_out(self, core: &Core, shadow: Shadow) -> Result<Entry, AllocError> {
+    pub fn swap_out(self, core: &Run, shadow: Shadow) -> Result<Entry, AllocError> {
         match self {
             Carrier::Frame(frame) => {
-                let swapped = core.engine.swap_out(0, frame, shadow, core.group);
+                let swapped = core.engine.swap_out(0, frame, shadow, core.part.group);
                 swapped.map_err(|(_, error)| error)
             }
             Carrier::Placed(placed) => Ok(placed.publish(shadow)),
@@ -72,13 +72,13 @@ pub struct Published {
 
 /// Proposals that an evictor has taken; what it does not use is given up in the end.
 pub struct Proposed<'a> {
-    core: &'a Core,
+    core: &'a Run,
     proposals: Vec<Proposal>,
 }
 
 impl<'a> Proposed<'a> {
     /// In ascending order of pages.
-    pub fn new(core: &'a Core, proposals: Vec<Proposal>) -> Proposed<'a> {
+    pub fn new(core: &'a Run, proposals: Vec<Proposal>) -> Proposed<'a> {
         Proposed { core, proposals }
     }
 
@@ -101,13 +101,13 @@ impl<'a> Proposed<'a> {
     pub fn limit(&mut self, most: usize, space: &Space) {
         if self.proposals.len() > most {
             let mut rest = self.proposals.split_off(most);
-            space.proposals.give_back(space, &mut rest);
+            space.mailbox.give_back(&mut rest);
         }
     }
 
     /// Queue what is left again.
     pub fn give_back(&mut self, space: &Space) {
-        space.proposals.give_back(space, &mut self.proposals);
+        space.mailbox.give_back(&mut self.proposals);
     }
 
     /// The reference held for a page.

@@ -5,14 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kernel::pagemap::{Query, Region};
+use crate::base::kernel::pagemap::{Query, Region};
 use vswap_sys::process::task;
 
 use super::WINDOW_PAGES;
-use crate::core::Core;
-use crate::run::{PAGE_BYTES, runs_of};
-use crate::space::{Process, State};
-use crate::thread_exit;
+use crate::base::page_run::{PAGE_BYTES, runs_of};
+use crate::calls::thread_exit;
+use crate::run::Run;
+use crate::space::State;
+use crate::space::process::Process;
 
 /// For how long all threads are looked at again because some seem not to have begun yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
@@ -49,7 +50,7 @@ impl<'a> Hand<'a> {
 
     /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
     /// passed over, one lap less the next time; if they are all there is, they are taken.
-    pub fn pick(&mut self, core: &Core, state: &mut State, most: usize) -> Vec<u64> {
+    pub fn pick(&mut self, core: &Run, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
         let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);

@@ -14,7 +14,7 @@ use std::thread::{JoinHandle, Thread};
 
 use super::memory::World;
 use super::random::Random;
-use crate::rules::Rule;
+use crate::base::rules::Rule;
 
 /// A schedule that is longer does not end: no plan needs a tenth of it.
 const STEPS_MAX: u64 = 60_000;

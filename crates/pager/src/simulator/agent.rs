@@ -11,8 +11,8 @@ use super::actors::{self, world, world_is};
 use super::calls::{self, EAGAIN, EINVAL, Target};
 use super::memory::{ASIDE, FREEING, STAGING, Watch};
 use super::uffd::Userfaultfd;
-use crate::advice;
-use crate::run::PAGE_BYTES;
+use crate::base::page_run::PAGE_BYTES;
+use crate::calls::advice;
 use crate::space::Space;
 
 const EBUSY: i32 = 16;

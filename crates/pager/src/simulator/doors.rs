@@ -16,7 +16,7 @@ fn memory_of(pid: u32) -> usize {
 pub mod pagemap {
     pub use vswap_sys::memory::pagemap::{PagemapError, Query, Region, Scan, category};
 
-    use crate::run::PAGE_BYTES;
+    use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
     use crate::simulator::memory::Pte;
 
@@ -102,8 +102,8 @@ pub mod procmap {
 
     pub use vswap_sys::memory::procmap::Vma;
 
-    use crate::kernel::maps::MapsError;
-    use crate::run::PAGE_BYTES;
+    use crate::base::kernel::maps::MapsError;
+    use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
 
     /// The mappings of a process.
@@ -165,7 +165,7 @@ pub mod maps {
 
     pub use vswap_sys::memory::maps::{Mapping, MapsError, parse, parse_vm_flags};
 
-    use crate::run::PAGE_BYTES;
+    use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
     use crate::simulator::memory::OWN;
 
@@ -200,7 +200,7 @@ pub mod process {
     use vswap_engine::Page;
     pub use vswap_sys::process::{LocalSpan, ReadError, RemoteSpan};
 
-    use crate::run::PAGE_BYTES;
+    use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
     use crate::simulator::memory::Pte;
     use crate::simulator::uffd::write_tag;

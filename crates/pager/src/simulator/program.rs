@@ -16,14 +16,18 @@ use super::doors::{FIRST_AGENT, FIRST_PID};
 use super::memory::{Memory, OWN, PROGRAM, STAGING};
 use super::plan::Call;
 use super::uffd::Userfaultfd;
-use crate::agent::Agent;
-use crate::core::Core;
-use crate::kernel::pagemap::Pagemap;
-use crate::kernel::procmap::ProcMap;
-use crate::last_thread::Leader;
-use crate::run::{PAGE_BYTES, PageRun};
-use crate::space::{Process, Space};
-use crate::{fork, lifecycle, notify, regions};
+use crate::base::kernel::pagemap::Pagemap;
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::page_run::{PAGE_BYTES, PageRun};
+use crate::calls::notify;
+use crate::events::fork;
+use crate::events::regions;
+use crate::life::lifecycle;
+use crate::run::Run;
+use crate::space::Space;
+use crate::space::agent::Agent;
+use crate::space::leader::Leader;
+use crate::space::process::Process;
 
 const MMAP: i32 = 9;
 const MREMAP: i32 = 25;
@@ -37,7 +41,7 @@ const GUARD_INSTALL: u64 = 102;
 
 /// One thread of the program.
 pub struct Thread {
-    pub core: Arc<Core>,
+    pub core: Arc<Run>,
     pub memory: usize,
     /// None in a process that the pager does not manage.
     pub space: Option<Arc<Space>>,

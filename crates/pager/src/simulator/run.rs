@@ -14,14 +14,14 @@ use super::plan::{Call, Plan};
 use super::program::{self, Thread};
 use super::random::Random;
 use super::uffd::Userfaultfd;
-use crate::config::{Codec, Config, Mapping, StoreConfig};
-use crate::core::Core;
-use crate::kin::Kin;
+use crate::base::rules::Rule;
 use crate::layout::Layout;
-use crate::lifecycle;
-use crate::rules::Rule;
+use crate::life::lifecycle;
+use crate::life::store::Store;
+use crate::run::Run;
 use crate::space::Space;
-use crate::store::Store;
+use crate::space::kin::Kin;
+use crate::store::config::{Codec, Config, Mapping, StoreConfig};
 
 /// Frames of the store: few, so that pages are compressed now and then.
 const FRAMES: u64 = 128;
@@ -52,7 +52,13 @@ impl Lab {
 
     /// Carry out a plan in the schedule of a seed, perhaps without a rule: the steps it took, or what went wrong.
     pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
-        let mut core = Core::new(config(seed), &self.store, GroupId::ROOT, None);
+        let mut core = Run::new(
+            config(seed),
+            &self.store.engine,
+            &self.store.areas,
+            GroupId::ROOT,
+            None,
+        );
         core.cpus = (0..READERS).collect();
         let core = Arc::new(core);
         let plan = plan.clone();
@@ -92,12 +98,13 @@ fn config(seed: u64) -> Config {
     }
 }
 
-fn begin(core: &Arc<Core>, plan: &Plan) {
+fn begin(core: &Arc<Run>, plan: &Plan) {
     let kin = Arc::new(Kin::default());
     let uffd = Userfaultfd::of(0);
-    let space = Space::new(core.next_space_id(), uffd, Layout::default(), kin);
+    let space = Space::new(core.spaces.next_id(), uffd, Layout::default(), kin);
     let _ = space.process.set(program::process_of(0));
-    core.add_space(Arc::clone(&space));
+    core.spaces.add(Arc::clone(&space));
+    core.limit.look_now();
     program::start_agent(&space);
     // The filter is there; what it does begins as soon as the threads run.
     space.filtered.store(true, Ordering::Release);
@@ -119,12 +126,12 @@ fn begin(core: &Arc<Core>, plan: &Plan) {
 }
 
 /// What the governor's thread does of it: give up what ended processes had.
-fn reap(core: &Arc<Core>) {
+fn reap(core: &Arc<Run>) {
     loop {
         clock::sleep(REAP_PACE);
-        lifecycle::reap(core, &core.spaces());
+        lifecycle::reap(core, &core.spaces.all());
         let is_over = world(|world| world.memories.iter().all(|memory| memory.gone));
-        if is_over && core.spaces().is_empty() {
+        if is_over && core.spaces.all().is_empty() {
             world(|world| world.is_over = true);
             return;
         }

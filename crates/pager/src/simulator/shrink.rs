@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::run::Lab;
-use crate::rules::Rule;
+use crate::base::rules::Rule;
 
 /// Schedules that a smaller plan is tried with: what fails at all fails in one of so many.
 const TRIES: u64 = 40;

@@ -7,7 +7,7 @@ use super::memory::PROGRAM;
 use super::plan::{Call, Plan, kind};
 use super::run::Lab;
 use super::shrink;
-use crate::rules::Rule;
+use crate::base::rules::Rule;
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 800;

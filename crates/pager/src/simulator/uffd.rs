@@ -17,7 +17,7 @@ pub use vswap_sys::uffd::{ReadError, Ready, Registered, UffdError, copy_mode, fe
 
 use super::actors::{self, world};
 use super::memory::{Memory, OWN, Pte, Vma, Watch};
-use crate::run::PAGE_BYTES;
+use crate::base::page_run::PAGE_BYTES;
 
 const ENOMEM_ONCE_IN: u64 = 256;
 

@@ -1,0 +1,54 @@
+//! Runs of pages: what one eviction batch names.
+
+use std::ops::Range;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Some pages in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRun {
+    /// Number of the first page (address / 4096).
+    pub first: u64,
+    /// Pages.
+    pub pages: u64,
+}
+
+impl PageRun {
+    /// Address of the first byte.
+    pub fn address(self) -> u64 {
+        self.first * PAGE_BYTES
+    }
+
+    /// The pages as a range.
+    pub fn range(self) -> Range<u64> {
+        self.first..self.first + self.pages
+    }
+}
+
+/// Gather ascending page numbers into runs.
+pub fn runs_of(pages: impl Iterator<Item = u64>) -> Vec<PageRun> {
+    let mut runs: Vec<PageRun> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some(run) if run.first + run.pages == page => run.pages += 1,
+            _ => runs.push(PageRun {
+                first: page,
+                pages: 1,
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_share_a_run() {
+        let runs = runs_of([3, 4, 5, 9, 11, 12].into_iter());
+        let listed: Vec<(u64, u64)> = runs.iter().map(|run| (run.first, run.pages)).collect();
+        assert_eq!(listed, [(3, 3), (9, 1), (11, 2)]);
+    }
+}

@@ -1,0 +1,103 @@
+//! Threads of the pager.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
+
+use vswap_sys::process::cpu;
+
+use crate::base::lock::{Mutex, Row};
+
+/// Stack of a pager thread: the fault path keeps its pages in buffers, not on the stack.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What runs ahead of the program, where the user may ask for that: the program waits for it, or outgrows its limit.
+const HURRY_NICE: i32 = -15;
+
+/// Pause before a thread is asked for again that the kernel did not have.
+const SPAWN_PACE: Duration = Duration::from_millis(10);
+
+/// The user has been told that there are no threads.
+static SHORTAGE_SAID: AtomicBool = AtomicBool::new(false);
+
+/// Keep the calling thread on a CPU. Elsewhere it is slower, not wrong.
+pub fn stay_on(cpu: usize) {
+    if !is_simulated() {
+        let _ = cpu::set_affinity(&[cpu]);
+    }
+}
+
+/// Is the calling thread one of the simulator's, which has neither CPU nor priority?
+fn is_simulated() -> bool {
+    #[cfg(test)]
+    return crate::simulator::actors::is_one();
+    #[cfg(not(test))]
+    false
+}
+
+/// Let the calling thread run ahead of the program, in turn with others.
+pub fn hurry() {
+    if is_simulated() {
+        return;
+    }
+    // A thread that never was in another class has nothing to leave.
+    let _ = cpu::set_ordinary();
+    // An ordinary user's threads have to wait their turn.
+    let _ = cpu::set_nice(HURRY_NICE);
+}
+
+/// Let the calling thread run before everything else, at once when it wakes. For threads that sleep nearly all the
+/// time.
+pub fn hurry_most() {
+    if is_simulated() || cpu::set_real_time().is_err() {
+        hurry();
+    }
+}
+
+/// Start a named thread that nobody joins, and wait until there is one: what it does can be late, but not be left out.
+/// Others may have to wait for the caller meanwhile, for whom there is no thread either.
+pub fn spawn_late(name: &str, body: impl FnOnce() + Send + 'static) {
+    // A thread that is not started takes its body with it.
+    let body = Arc::new(Mutex::new(Row::Innermost, "a thread's body", Some(body)));
+    loop {
+        let body = Arc::clone(&body);
+        let started = try_spawn(name, move || {
+            let body = body.lock().take();
+            if let Some(body) = body {
+                body();
+            }
+        });
+        match started {
+            Ok(()) => return,
+            Err(error) => say_shortage(&error),
+        }
+        std::thread::sleep(SPAWN_PACE);
+    }
+}
+
+fn say_shortage(error: &std::io::Error) {
+    if !SHORTAGE_SAID.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "vswap: no thread is to be had ({error}); the run goes on slowly until there is one \
+             (see `ulimit -u`, and pids.max of the group)"
+        );
+    }
+}
+
+/// Start a named thread that nobody joins.
+///
+/// # Errors
+/// The kernel has no thread (EAGAIN: RLIMIT_NPROC, the pids of a cgroup) or no memory for it.
+pub fn try_spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    #[cfg(test)]
+    if is_simulated() {
+        crate::simulator::actors::spawn(name, body);
+        return Ok(());
+    }
+    Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+        .map(drop)
+}

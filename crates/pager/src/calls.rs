@@ -1,0 +1,7 @@
+//! System calls that stop at the filter, carried out for the program.
+
+pub mod confine;
+pub mod advice;
+pub mod moves;
+pub mod thread_exit;
+pub mod notify;

@@ -1,0 +1,241 @@
+//! Advice that a thread of the program waits with, by madvise or process_madvise.
+//!
+//! The agent makes the call, so that the answer is the kernel's own; what the layout knows of the range follows what
+//! the kernel has done. On the thread that answers the calls of a space.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vswap_sys::process;
+use vswap_sys::process::task;
+use vswap_sys::ring::op;
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::events::regions;
+use crate::run::Run;
+use crate::space::agent::AgentGone;
+use crate::space::present;
+use crate::space::process::Process;
+use crate::space::{Space, State};
+
+/// `MADV_DONTNEED`.
+pub const DONTNEED: u64 = 4;
+/// `MADV_FREE`.
+const FREE: u64 = 8;
+/// `MADV_WIPEONFORK`.
+pub const WIPEONFORK: u64 = 18;
+/// `MADV_KEEPONFORK`.
+const KEEPONFORK: u64 = 19;
+/// `MADV_GUARD_INSTALL` (Linux 6.13).
+const GUARD_INSTALL: u64 = 102;
+/// `MADV_GUARD_REMOVE` (Linux 6.13).
+const GUARD_REMOVE: u64 = 103;
+
+/// `UIO_MAXIOV`: the kernel refuses more.
+const VECTORS_MAX: u64 = 1024;
+/// A descriptor that stands for the calling thread or its process (`PIDFD_SELF_*`).
+const PIDFD_SELF: [i32; 2] = [-10000, -20000];
+
+const ENOMEM: i64 = 12;
+
+/// Which system call it was, as the agent takes it.
+#[derive(Debug, Clone, Copy)]
+enum Door {
+    Madvise = 0,
+    ProcessMadvise = 1,
+}
+
+/// madvise. None when the kernel shall carry out the program's own call.
+pub fn madvise(
+    core: &Run,
+    space: &Arc<Space>,
+    process: &Process,
+    args: &[u64; 6],
+) -> Result<Option<i64>, AgentGone> {
+    let [start, bytes, advice, ..] = *args;
+    advise(core, space, process, (start, bytes), advice, Door::Madvise)
+}
+
+/// process_madvise. The kernel permits nothing to other processes that would change their content, so only the caller's
+/// own memory is of interest.
+pub fn process_madvise(
+    core: &Run,
+    space: &Arc<Space>,
+    process: &Process,
+    tid: u32,
+    args: &[u64; 6],
+) -> Result<Option<i64>, AgentGone> {
+    let [descriptor, vectors, count, advice, flags, _] = *args;
+    if flags != 0 || count > VECTORS_MAX || !is_own(process.pid, tid, descriptor) {
+        return Ok(None);
+    }
+    let Some(ranges) = read_vectors(process, vectors, count) else {
+        return Ok(None);
+    };
+    // As the kernel does it: one after the other, up to the first that fails.
+    let mut done_bytes = None;
+    for range in ranges {
+        match advise(core, space, process, range, advice, Door::ProcessMadvise)? {
+            None => {}
+            Some(failed) if failed < 0 => {
+                return Ok(done_bytes.filter(|done| *done > 0).or(Some(failed)));
+            }
+            Some(_) => {
+                let bytes = i64::try_from(range.1).unwrap_or(i64::MAX);
+                done_bytes = Some(done_bytes.unwrap_or(0).saturating_add(bytes));
+            }
+        }
+    }
+    Ok(done_bytes)
+}
+
+fn advise(
+    core: &Run,
+    space: &Arc<Space>,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    advice: u64,
+    door: Door,
+) -> Result<Option<i64>, AgentGone> {
+    match as_int(advice) {
+        FREE => free(process, start, bytes, door).map(Some),
+        GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
+        GUARD_REMOVE if space.marks.load(Ordering::Acquire) => {
+            remove_guards(core, space, process, (start, bytes), door).map(Some)
+        }
+        WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
+        KEEPONFORK => keep_on_fork(core, space, process, (start, bytes), door).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The kernel may drop lazily freed pages at any later moment, and no event tells when: so they are dropped at once
+/// where the kernel has agreed to free all that is mapped. Where it has not, it is not known which ones it would drop;
+/// the REMOVE event has marked those that were in memory, and they stay there (rule P1).
+fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let freed = slot.call(op::ADVISE, &[start, bytes, FREE, door as u64], &[])?;
+    if freed == 0 || freed == -ENOMEM {
+        slot.call(op::ADVISE, &[start, bytes, DONTNEED, 0], &[])?;
+    }
+    Ok(freed)
+}
+
+/// Vswap lets go of memory that a child finds empty. Only of what the kernel has marked: mappings of which one is let
+/// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
+/// keeps forks away until the memory is back.
+fn wipe_on_fork(
+    core: &Run,
+    space: &Arc<Space>,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let answer = slot.call(op::ADVISE, &[start, bytes, WIPEONFORK, door as u64], &[])?;
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let wiped = if answer == 0 {
+        vec![range]
+    } else {
+        // It may have stopped half-way.
+        let within = |wiped: Range<u64>| wiped.start.max(range.start)..wiped.end.min(range.end);
+        let wiped = regions::wiped_on_fork(process);
+        wiped.into_iter().map(within).collect()
+    };
+    for part in wiped.into_iter().filter(|part| !part.is_empty()) {
+        regions::let_go_with(core, space, part, &slot);
+    }
+    Ok(answer)
+}
+
+/// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
+/// neighbours, and here it merges only with what is watched as they are.
+fn keep_on_fork(
+    core: &Run,
+    space: &Arc<Space>,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let answer = slot.call(op::ADVISE, &[start, bytes, KEEPONFORK, door as u64], &[])?;
+    regions::take_back_kept(core, space, process, start, bytes, &slot);
+    Ok(answer)
+}
+
+/// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that
+/// is served meanwhile would put a page in the place of a guard.
+fn install_guards(
+    core: &Run,
+    space: &Space,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let mut state = space.lock_thawed();
+    let installed = slot.call(op::ADVISE, &[start, bytes, GUARD_INSTALL, door as u64], &[])?;
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    if installed == 0 {
+        state.layout.discard(range, &mut core.references.puts());
+    } else {
+        // It may have stopped half-way.
+        discard_under_guards(core, space, &mut state, range);
+    }
+    Ok(installed)
+}
+
+/// A ring may have installed the guards, which nobody was told of. Where a page was leaving at that moment it has no
+/// mark either (`marks.rs`). So before they go it is noted where they are, while no page is on its way out.
+fn remove_guards(
+    core: &Run,
+    space: &Space,
+    process: &Process,
+    (start, bytes): (u64, u64),
+    door: Door,
+) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot();
+    let mut state = space.lock_thawed();
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    discard_under_guards(core, space, &mut state, range);
+    slot.call(op::ADVISE, &[start, bytes, GUARD_REMOVE, door as u64], &[])
+}
+
+/// Drop what the layout has of pages of a range that are guards.
+fn discard_under_guards(core: &Run, space: &Space, state: &mut State, range: Range<u64>) {
+    let known: Vec<Range<u64>> = state.layout.registered.overlaps(range).collect();
+    for part in known {
+        for page in present::guard_pages(space, part).unwrap_or_default() {
+            state
+                .layout
+                .discard(page..page + 1, &mut core.references.puts());
+        }
+    }
+}
+
+/// The half of an argument that the kernel looks at where it takes an `int`.
+pub fn as_int(argument: u64) -> u64 {
+    argument & u64::from(u32::MAX)
+}
+
+/// Does a descriptor of thread `tid` name the thread's own process?
+fn is_own(pid: u32, tid: u32, descriptor: u64) -> bool {
+    let Ok(descriptor) = u32::try_from(as_int(descriptor)) else {
+        return false;
+    };
+    let named = || process::named_by_descriptor(tid, descriptor);
+    PIDFD_SELF.contains(&descriptor.cast_signed())
+        || named().is_some_and(|named| named == pid || task::process_of(named) == Some(pid))
+}
+
+/// Address and length of each iovec.
+fn read_vectors(process: &Process, address: u64, count: u64) -> Option<Vec<(u64, u64)>> {
+    let mut words = vec![0u64; usize::try_from(count).ok()? * 2];
+    process.read_words(address, &mut words).then(|| {
+        words
+            .chunks_exact(2)
+            .map(|pair| (pair[0], pair[1]))
+            .collect()
+    })
+}

@@ -1,0 +1,40 @@
+//! Processes that vswap lets go of, or never manages.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::events::regions;
+use crate::run::Run;
+use crate::space::Space;
+use crate::space::process::Process;
+
+/// Why a process is let go of whose agent may be killed for the next thing it does.
+pub const CONFINED: &str = "its agent is confined";
+/// What confines it.
+pub const FILTER_OF_ALL: &str =
+    "the program has put a seccomp filter of its own on all its threads";
+
+/// The program is about to install a seccomp filter on all its threads, the agent's included, which may then be killed
+/// for what it does: bring everything back, and ask the agent for nothing any more. The program waits meanwhile.
+pub fn confine(core: &Run, space: &Arc<Space>, process: &Process) {
+    if space.confined.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // No window is under way, and no other begins.
+    let slot = process.agent.slot();
+    regions::let_go_of_all(core, space, &slot);
+    process.agent.confine();
+    refuse(core.config.quiet, space, CONFINED, &FILTER_OF_ALL);
+}
+
+/// The process stays unmanaged, and the user is told once. Without the filter, for one, a mremap could lose pages.
+pub fn refuse(quiet: bool, space: &Space, why: &str, error: &dyn Display) -> bool {
+    if !space.refused.swap(true, Ordering::Relaxed) && !quiet {
+        let pid = space.pid().unwrap_or(0);
+        eprintln!(
+            "vswap: process {pid} cannot be managed: {why} ({error}); it runs on without swap"
+        );
+    }
+    false
+}

@@ -1,0 +1,308 @@
+//! System calls that the seccomp filter hands to the pager instead of running them.
+//!
+//! Which calls those are is at the head of the agent's filter. mremap (`moves`) is carried out by the process's agent,
+//! one at a time, so that the order of REMAP events is the order of the moves (rule P2); and so is advice that discards
+//! (`advice`). Before the program registers memory with a userfaultfd of its own, or has it wiped on fork, vswap lets
+//! go of it. Mappings and the heap's end are made by the agent and registered before the program can fill them. A
+//! thread that ends, and one that is made, waits until what it needs at its end is in memory (`thread_exit`). The
+//! program's thread waits meanwhile; calls of processes without an agent, or with one that the program has confined,
+//! run as they are.
+//!
+//! One thread a filter takes the calls in. Each space has threads of its own that answer them, because the agent of a
+//! stopped process answers when that goes on, and other processes must not wait for it. There are two: calls that move
+//! or discard memory wait for the end of a fork, and the forking thread may wait for a lock of malloc whose holder is
+//! about to map memory. So the other calls must not wait behind those.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use vswap_sys::process::task;
+use vswap_sys::ring::op;
+use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::rules::{self, Rule};
+use crate::base::threads;
+use crate::calls::advice;
+use crate::calls::confine;
+use crate::calls::moves;
+use crate::calls::thread_exit;
+use crate::events::regions;
+use crate::run::Run;
+use crate::space::Space;
+use crate::space::agent::AgentGone;
+use crate::space::call::Call;
+use crate::space::gain::{self, Gain};
+use crate::space::marks;
+use crate::space::process::Process;
+
+// System call numbers of x86_64, the only machine that vswap-sys compiles for.
+const MMAP: i32 = 9;
+const BRK: i32 = 12;
+const IOCTL: i32 = 16;
+const MREMAP: i32 = 25;
+const MADVISE: i32 = 28;
+const CLONE: i32 = 56;
+const EXIT: i32 = 60;
+const PTRACE: i32 = 101;
+const SET_TID_ADDRESS: i32 = 218;
+const SECCOMP: i32 = 317;
+const IO_URING_SETUP: i32 = 425;
+const CLONE3: i32 = 435;
+const PROCESS_MADVISE: i32 = 440;
+/// Fill the mapping at once, which would pass the limit by as much. A hint that may be left out.
+const MAP_POPULATE: u64 = 0x8000;
+/// A stack that grows downwards is not one range.
+const MAP_GROWSDOWN: u64 = 0x100;
+/// How often an idle thread that answers calls looks whether its space has ended.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Smaller mappings do not wait for their process to be watched.
+const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
+/// How long a call waits until its process is watched, and how often that is looked at.
+const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
+const POSTPONE_PACE: Duration = Duration::from_micros(500);
+
+/// Has a space's memory registered as soon as possible: the evictor that does so is known further up.
+pub type Hasten = fn(&Arc<Run>, &Arc<Space>);
+
+/// Start a thread that serves the listener of a filter until nobody uses the filter any more. It is started before the
+/// filter is installed, because calls that nobody listens to fail, and ends if no listener is sent.
+///
+/// # Errors
+/// There is no thread.
+pub fn start(core: &Arc<Run>, hasten: Hasten) -> std::io::Result<Sender<OwnedFd>> {
+    let core = Arc::clone(core);
+    let (sender, sent) = mpsc::channel();
+    threads::try_spawn("syscalls", move || {
+        let Ok(listener) = sent.recv() else { return };
+        let listener = Arc::new(Listener::from_fd(listener));
+        // A hint, which older kernels do not know.
+        let _ = listener.wake_on_callers_cpu();
+        while take_one(&core, &listener, hasten) != Err(NotifyError::Closed) {}
+    })?;
+    Ok(sender)
+}
+
+fn take_one(core: &Arc<Run>, listener: &Arc<Listener>, hasten: Hasten) -> Result<(), NotifyError> {
+    if !listener.wait(None)? {
+        return Ok(());
+    }
+    let notification = listener.receive()?;
+    if notification.nr == PTRACE {
+        let answer = attach(core, &notification);
+        let _ = listener.respond(notification.id, answer);
+        return Ok(());
+    }
+    let space = space_of_thread(core, notification.tid);
+    let call = Call::new(Arc::clone(listener), notification);
+    match space {
+        Some(space)
+            if space.is_active()
+                || space.is_confined()
+                || !maps_too_much(core, &call.notification) =>
+        {
+            hand_over(core, &space, call);
+        }
+        _ if maps_too_much(core, &call.notification) => postpone(core, call, hasten),
+        _ => drop(call),
+    }
+    Ok(())
+}
+
+/// A process that stops all its threads to look at itself, as LeakSanitizer does from a process that shares the memory
+/// with it, leaves out a thread that it may not attach to. Its agent must run on: it is needed to make room for what is
+/// looked at. Debuggers attach to whatever they like.
+fn attach(core: &Run, call: &Notification) -> Answer {
+    const EPERM: i32 = 1;
+    let target = i32::try_from(call.args[1]).unwrap_or(0);
+    let is_own_agent = |space: &Arc<Space>| {
+        let process = space.process.get();
+        process.is_some_and(|process| {
+            process.agent.tid() == target && task::is_same_or_child(call.tid, process.pid)
+        })
+    };
+    if core.spaces.all().iter().any(is_own_agent) {
+        return Answer::Errno(EPERM);
+    }
+    Answer::Continue
+}
+
+/// Does a process that is not watched yet map more than there is room for? While memory is short it is about to be
+/// watched; what is populated is filled at once, and nobody can interrupt that.
+fn maps_too_much(core: &Run, call: &Notification) -> bool {
+    let [_, bytes, _, flags, ..] = call.args;
+    let soon = flags & MAP_POPULATE != 0 || core.limit.is_short();
+    let large = bytes >= POSTPONE_BYTES_LEAST;
+    call.nr == MMAP && large && soon && !core.limit.has_room(bytes)
+}
+
+/// Have the process watched first, which may still have to say hello. After some time the call runs as it is.
+fn postpone(core: &Arc<Run>, call: Call, hasten: Hasten) {
+    let core = Arc::clone(core);
+    // Without a thread the call is dropped, and so runs as it is.
+    let _ = threads::try_spawn("postponed", move || {
+        let since = Instant::now();
+        while since.elapsed() < POSTPONE_PATIENCE {
+            if let Some(space) = space_of_thread(&core, call.notification.tid) {
+                if space.is_active() {
+                    return hand_over(&core, &space, call);
+                }
+                hasten(&core, &space);
+            }
+            std::thread::sleep(POSTPONE_PACE);
+        }
+        drop(call);
+    });
+}
+
+fn hand_over(core: &Arc<Run>, space: &Arc<Space>, call: Call) {
+    let (name, calls) = if may_wait_for_fork(call.notification.nr) {
+        ("moves", &space.moves)
+    } else {
+        ("calls", &space.calls)
+    };
+    let calls = calls.get_or_init(|| start_answering(core, space, name));
+    // A space that has ended takes none; the call comes back in the error and is dropped.
+    let _ = calls.send(call);
+}
+
+/// Does whoever answers the call wait until no fork is under way?
+fn may_wait_for_fork(nr: i32) -> bool {
+    matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
+}
+
+fn start_answering(core: &Arc<Run>, space: &Arc<Space>, name: &str) -> Sender<Call> {
+    let (calls, taken) = mpsc::channel();
+    let (core, space) = (Arc::clone(core), Arc::clone(space));
+    threads::spawn_late(&format!("{name}-{}", space.id), move || {
+        threads::hurry();
+        answer_all(&core, &space, &taken);
+    });
+    calls
+}
+
+fn answer_all(core: &Run, space: &Arc<Space>, taken: &Receiver<Call>) {
+    let Some(process) = space.process.get() else {
+        return;
+    };
+    while !space.has_ended() {
+        match taken.recv_timeout(IDLE) {
+            Ok(call) => {
+                let answer = answer(core, space, process, &call.notification);
+                call.answer(answer);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// What a trapped call of a process is answered.
+pub fn answer(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) -> Answer {
+    let args = call.args;
+    if space.is_confined() {
+        return Answer::Continue;
+    }
+    let result = match call.nr {
+        SECCOMP => {
+            confine::confine(core, space, process);
+            return Answer::Continue;
+        }
+        MADVISE => advice::madvise(core, space, process, &args),
+        PROCESS_MADVISE => advice::process_madvise(core, space, process, call.tid, &args),
+        IOCTL => {
+            if let Some((start, bytes)) = registered_range(process, args[2]) {
+                regions::let_go(core, space, start, bytes);
+            }
+            return Answer::Continue;
+        }
+        IO_URING_SETUP => {
+            marks::begin(space);
+            return Answer::Continue;
+        }
+        CLONE | CLONE3 | EXIT | SET_TID_ADDRESS => {
+            note_thread(core, space, process, call);
+            return Answer::Continue;
+        }
+        MMAP if args[3] & MAP_GROWSDOWN != 0 => return Answer::Continue,
+        MMAP => map(core, space, process, &args).map(Some),
+        BRK => set_break(core, space, process, args[0]).map(Some),
+        // Rule P2: carried out by the agent, one at a time.
+        MREMAP if rules::holds(Rule::OneMove) => {
+            moves::mremap(core, space, process, &args).map(Some)
+        }
+        _ => return Answer::Continue,
+    };
+    match result {
+        Ok(Some(value)) if value < 0 => {
+            Answer::Errno(i32::try_from(value.saturating_neg()).unwrap_or(0))
+        }
+        Ok(Some(value)) => Answer::Value(value),
+        Ok(None) | Err(AgentGone) => Answer::Continue,
+    }
+}
+
+/// A thread ends, or is made.
+fn note_thread(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) {
+    let args = &call.args;
+    match call.nr {
+        EXIT => thread_exit::prepare(core, space, process.pid, call.tid),
+        CLONE => thread_exit::note_clone(core, space, args),
+        CLONE3 => thread_exit::note_clone3(core, space, process.pid, args),
+        _ => thread_exit::note_word(core, space, args[0]),
+    }
+}
+
+/// mmap, and in an active space the new memory is registered before anybody touches it. The agent makes the call also
+/// before that: a call that ran by itself while the space became active could leave a mapping unregistered, and the
+/// kernel would never merge it with its neighbours.
+fn map(core: &Run, space: &Space, process: &Process, args: &[u64; 6]) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot_beside_fork();
+    let [address, bytes, protection, flags, ..] = *args;
+    let is_active = space.is_active();
+    let flags = if is_active {
+        flags & !MAP_POPULATE
+    } else {
+        flags
+    };
+    let args = [address, bytes, protection, flags];
+    let result = slot.call(op::MMAP, &args, &[])?;
+    if let Ok(start) = u64::try_from(result)
+        && is_active
+    {
+        let end = start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+        regions::adopt(core, space, start / PAGE_BYTES..end, &slot);
+    }
+    Ok(result)
+}
+
+/// brk, and what the heap gains is registered before anybody touches it.
+fn set_break(core: &Run, space: &Space, process: &Process, to: u64) -> Result<i64, AgentGone> {
+    let mut slot = process.agent.slot_beside_fork();
+    let gain = Gain::UpTo(to.div_ceil(PAGE_BYTES));
+    let result = gain::during(space, gain, || slot.call(op::BRK, &[to], &[]))?;
+    let after = u64::try_from(result).unwrap_or(0).div_ceil(PAGE_BYTES);
+    let before = slot.break_before().div_ceil(PAGE_BYTES);
+    if before < after && space.is_active() {
+        regions::adopt(core, space, before..after, &slot);
+    }
+    Ok(result)
+}
+
+/// The range that a UFFDIO_REGISTER names: the first two words of its argument.
+fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
+    let mut words = [0; 2];
+    process
+        .read_words(address, &mut words)
+        .then_some((words[0], words[1]))
+}
+
+/// The space of the process that a thread belongs to.
+fn space_of_thread(core: &Run, tid: u32) -> Option<Arc<Space>> {
+    core.spaces
+        .of_process(tid)
+        .or_else(|| core.spaces.of_process(task::process_of(tid)?))
+}

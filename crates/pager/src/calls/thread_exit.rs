@@ -1,0 +1,227 @@
+//! Threads that end: what the kernel will write to then is in memory before.
+//!
+//! A thread that calls exit waits in the seccomp filter while its robust mutexes are looked up and their pages brought
+//! back, writable. The pages are pinned until the thread has ended (`pins.rs`). The list is the thread's own: nobody
+//! changes it while the thread waits here, and a list that leads nowhere ends here as it does in the kernel. Words
+//! that are cleared at the end of a thread (CLONE_CHILD_CLEARTID) are pinned from the call on that names them.
+//!
+//! Runs on the thread that answers the calls of the space, which holds no lock across reads of the program's memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vswap_sys::{process, process::procfs, process::task};
+
+use crate::base::kernel::clock;
+use crate::base::page_run::PAGE_BYTES;
+use crate::events::regions;
+use crate::fault::FaultServer;
+use crate::layout::pins::AROUND_BYTES;
+use crate::layout::words::PageState;
+use crate::run::Run;
+use crate::space::fault::Fault;
+use crate::space::process::Process;
+use crate::space::{Space, State};
+
+/// Entries of a robust list that the kernel walks at most.
+const ROBUST_LIST_MAX: usize = 2048;
+/// The lowest bit of an entry's address tells mutexes with priority inheritance.
+const ENTRY_FLAG: u64 = 1;
+/// Bytes of a futex.
+const FUTEX_BYTES: u64 = 4;
+/// Pause while a page that must come back is carried by somebody else.
+const CARRIED_PACE: Duration = Duration::from_micros(100);
+/// So often a page is tried again that does not come while a fork is under way; it may have been unmapped.
+const CARRIED_TRIES: u32 = 1000;
+
+/// How long memory is left alone because of threads that are not known. Threads of a bare clone are rare, and most of
+/// them short.
+const UNKNOWN_PATIENCE: Duration = Duration::from_millis(100);
+const UNKNOWN_PACE: Duration = Duration::from_millis(1);
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+
+struct Ending<'a> {
+    space: &'a Arc<Space>,
+    server: FaultServer<'a>,
+    pid: u32,
+    tid: u32,
+}
+
+/// Thread `tid` of process `pid` is about to end. Returns when all that the kernel will touch is in memory.
+pub fn prepare(core: &Run, space: &Arc<Space>, pid: u32, tid: u32) {
+    let mut server = FaultServer::new(core, space);
+    let owed = space.lock().layout.pinned.take_owed();
+    for page in owed {
+        bring_back(space, &mut server, page);
+    }
+    let Some(head) = task::robust_list(tid) else {
+        return;
+    };
+    let mut ending = Ending {
+        space,
+        server,
+        pid,
+        tid,
+    };
+    ending.hold_robust_list(head);
+}
+
+impl Ending<'_> {
+    /// Walks the list as the kernel will. None where that ends it early.
+    fn hold_robust_list(&mut self, head: u64) -> Option<()> {
+        // With it comes the word that is cleared, if it is a thread of libc.
+        self.hold_pages(head.saturating_sub(AROUND_BYTES), 2 * AROUND_BYTES);
+        self.space.lock().layout.pinned.remove_block(head);
+        let [mut entry, offset, pending] = read_words(self.pid, head)?;
+        self.hold_futex(pending, offset);
+        for _ in 0..ROBUST_LIST_MAX {
+            let address = entry & !ENTRY_FLAG;
+            if address == head || address == 0 {
+                break;
+            }
+            self.hold_pages(address, size_of::<u64>() as u64);
+            self.hold_futex(entry, offset);
+            [entry] = read_words(self.pid, address)?;
+        }
+        Some(())
+    }
+
+    fn hold_futex(&mut self, entry: u64, offset: u64) {
+        let address = entry & !ENTRY_FLAG;
+        if address != 0 {
+            self.hold_pages(address.wrapping_add(offset), FUTEX_BYTES);
+        }
+    }
+
+    fn hold_pages(&mut self, address: u64, bytes: u64) {
+        let last = address.saturating_add(bytes - 1) / PAGE_BYTES;
+        for page in address / PAGE_BYTES..=last {
+            self.space.lock().layout.pinned.hold(self.tid, page);
+            bring_back(self.space, &mut self.server, page);
+        }
+    }
+}
+
+/// A thread is made, or names the word that is cleared at its end: the word stays in memory from here on. `arguments`
+/// are those of clone.
+pub fn note_clone(core: &Run, space: &Arc<Space>, arguments: &[u64; 6]) {
+    let [flags, _, _, word, ..] = *arguments;
+    note_thread(core, space, flags, word);
+}
+
+/// The same for clone3, whose arguments lie in memory.
+pub fn note_clone3(core: &Run, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
+    let [address, bytes, ..] = *arguments;
+    // Flags, pidfd, child_tid: what is longer is as long in all versions.
+    if bytes >= 3 * size_of::<u64>() as u64
+        && let Some([flags, _, word]) = read_words(pid, address)
+    {
+        note_thread(core, space, flags, word);
+    }
+}
+
+/// Everything but a thread leaves this memory alone.
+fn note_thread(core: &Run, space: &Arc<Space>, flags: u64, word: u64) {
+    if flags & CLONE_VM != 0 && flags & CLONE_CHILD_CLEARTID != 0 {
+        note_word(core, space, word);
+    }
+}
+
+/// The word at `address` is cleared at the end of a thread.
+pub fn note_word(core: &Run, space: &Arc<Space>, address: u64) {
+    space.lock().layout.pinned.add(address);
+    let mut server = FaultServer::new(core, space);
+    bring_back(space, &mut server, address / PAGE_BYTES);
+}
+
+/// Keep the heads of the robust lists of all threads of a process. False if a thread has none: it may not have got as
+/// far as to name it.
+pub fn note_all(state: &mut State, process: &Process) -> bool {
+    // A process that has gone needs nothing.
+    let threads = procfs::threads(process.pid).unwrap_or_default();
+    let mut all = true;
+    for tid in threads {
+        match task::robust_list(tid) {
+            Some(head) => state.layout.pinned.add(head),
+            None => all &= i32::try_from(tid) == Ok(process.agent.tid()),
+        }
+    }
+    all
+}
+
+/// Waits, for a while, until there is no thread that was made by a bare clone before its calls stopped at the filter.
+/// Nobody knows which word is cleared when such a thread ends.
+pub fn await_unknown_threads(process: &Process) {
+    let since = clock::now();
+    let is_unknown = |tid: &u32| {
+        i32::try_from(*tid) != Ok(process.agent.tid()) && task::robust_list(*tid).is_none()
+    };
+    while clock::now().duration_since(since) < UNKNOWN_PATIENCE {
+        let threads = procfs::threads(process.pid).unwrap_or_default();
+        if !threads.iter().any(is_unknown) {
+            return;
+        }
+        clock::sleep(UNKNOWN_PACE);
+    }
+}
+
+/// Brings a page back, writable. Waits while others carry it; gives up when the process ends, or when a fork under way
+/// may wait for the caller. Then it is tried again before the next thread ends.
+fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
+    let Some(process) = space.process.get() else {
+        return;
+    };
+    let mut tries = 0;
+    while !space.has_ended() {
+        let state = space.lock_thawed();
+        let word = state.layout.words.get(page);
+        if word.is_claimed() {
+            drop(state);
+            clock::sleep(CARRIED_PACE);
+            continue;
+        }
+        if word.entry().is_none() {
+            let mut state = state;
+            let is_done = server.make_writable(&mut state, page);
+            server.release(state);
+            if is_done {
+                return;
+            }
+            tries += 1;
+            if tries > CARRIED_TRIES {
+                return space.lock().layout.pinned.owe(page);
+            }
+            clock::sleep(CARRIED_PACE);
+            continue;
+        }
+        let fault = Fault {
+            page,
+            write: true,
+            protected: matches!(word.state(), PageState::Kept(_)),
+            urgent: true,
+            ahead: false,
+            since: clock::now(),
+        };
+        let (state, _) = server.serve(state, &fault);
+        let is_back = state.layout.words.get(page).entry().is_none();
+        server.release(state);
+        if !is_back {
+            // Its mapping may be gone, and nobody has decided so yet.
+            match process.agent.slot_unless_forking() {
+                Some(slot) => regions::forget_unregistered(server.core, space, page, &slot),
+                // The forking thread may wait behind the caller, and only afterwards is it known what has gone.
+                None if tries > CARRIED_TRIES => return space.lock().layout.pinned.owe(page),
+                None => tries += 1,
+            }
+            clock::sleep(CARRIED_PACE);
+        }
+    }
+}
+
+/// Words of the program's memory; None where it cannot be read.
+fn read_words<const WORDS: usize>(pid: u32, address: u64) -> Option<[u64; WORDS]> {
+    let mut words = [0; WORDS];
+    process::read_words(pid, address, &mut words).then_some(words)
+}

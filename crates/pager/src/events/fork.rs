@@ -1,0 +1,126 @@
+//! Forks: a child gets its own space with the same entries, each referenced once more.
+//!
+//! The kernel copies the page table while other threads go on, and tells of it only afterwards. Between FORK_BEGIN
+//! (from the agent's hook in the forking thread) and its end nobody therefore gets the agent's slot to move pages:
+//! none is moved out and no mremap is carried out in between. Memory may be mapped: the C library takes the locks of
+//! malloc on its way to the fork, and whoever holds one may be about to map more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::base::kernel::uffd::Userfaultfd;
+
+use crate::base::kernel;
+use crate::base::lock::MutexGuard;
+use crate::base::threads;
+use crate::events::layout_events;
+use crate::fault::FaultServer;
+use crate::run::Run;
+use crate::space::marks;
+use crate::space::{Space, State};
+
+/// How often an open window looks for faults that wait for memory; most forks are over before.
+const WINDOW_PACE: Duration = Duration::from_millis(1);
+/// A fork waits until one part in this many of the limit is free, but not for longer than so long.
+const ROOM_PART: u64 = 64;
+const ROOM_PATIENCE: Duration = Duration::from_millis(500);
+/// How often a fork looks whether there are descriptors for it.
+const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
+
+/// The FORK event: make the child's space. It is served at once, before its agent has said hello, because the child
+/// may touch swapped memory on its way there.
+pub fn apply<'g>(
+    core: &Arc<Run>,
+    space: &'g Arc<Space>,
+    state: MutexGuard<'g, State>,
+    uffd: Userfaultfd,
+) -> MutexGuard<'g, State> {
+    let mut state = space.freeze(state);
+    marks::drop_all_discarded(space, &mut state, &mut |word| core.references.put(word));
+    let child_layout = state.layout.fork(&mut |word| core.references.dup(word));
+    let Some(layout) = child_layout else {
+        eprintln!(
+            "vswap: no memory to follow a fork; stopping the run, because the child would read zeros"
+        );
+        kernel::abort();
+    };
+    let kin = Arc::clone(&space.kin);
+    let child = Space::new(core.spaces.next_id(), uffd, layout, kin);
+    child.mailbox.active.store(true, Ordering::Release);
+    child
+        .filtered
+        .store(space.filtered.load(Ordering::Acquire), Ordering::Release);
+    child
+        .marks
+        .store(space.marks.load(Ordering::Acquire), Ordering::Release);
+    space.begin_sharing();
+    child.begin_sharing();
+    core.shares.begin(child.id, space);
+    core.spaces.add(Arc::clone(&child));
+    core.limit.look_now();
+    core.watch.begin_forked(&child);
+    core.forks.expect(state.open_fork, child);
+    space.thaw(&mut state);
+    state
+}
+
+/// A thread that is about to fork, at the other end of its connection.
+pub trait Caller: Send + 'static {
+    /// Are there descriptors for so many forks at once?
+    fn is_room(&self, forks: usize) -> bool;
+    /// It may fork now.
+    fn acknowledge(&self);
+    /// Has it forked, or gone, or does it within `patience`?
+    fn has_ended(&self, patience: Duration) -> bool;
+}
+
+/// Parent and child copy what they write to, and no fault asks for these pages. So while memory is short a fork waits
+/// for room as a fault does; not for ever, because a process may fork to become smaller.
+fn wait_for_room(core: &Run, caller: &impl Caller) {
+    let room = core.config.limit_bytes / ROOM_PART;
+    let since = Instant::now();
+    while core.limit.is_short()
+        && !core.limit.has_room(room)
+        && since.elapsed() < ROOM_PATIENCE
+        && !caller.has_ended(WINDOW_PACE)
+    {}
+}
+
+/// FORK_BEGIN: hold everything that must not happen during a fork until the connection says that it is over.
+///
+/// The forking thread takes locks on its way, those of malloc among them, and their holders may wait for a fault. So
+/// faults are served whatever the limit says, also those that had to wait for memory before: the evictor cannot make
+/// any, because it waits for the fork.
+pub fn window(core: &Arc<Run>, space: Arc<Space>, token: u64, caller: impl Caller) {
+    let core = Arc::clone(core);
+    threads::spawn_late(&format!("fork-{}", space.id), move || {
+        let Some(forking) = space.process.get() else {
+            return;
+        };
+        // The thread that is about to fork waits for what its fork takes.
+        wait_for_room(&core, &caller);
+        let is_room = |forks| caller.is_room(forks);
+        while !core.forks.try_open(token, &space, is_room) {
+            core.watch.say_no_descriptor(core.config.quiet);
+            if caller.has_ended(DESCRIPTOR_PACE) {
+                return;
+            }
+        }
+        space.forks_open.fetch_add(1, Ordering::AcqRel);
+        let open = forking.agent.begin_fork();
+        space.lock_thawed().open_fork = token;
+        caller.acknowledge();
+        let mut server = FaultServer::new(&core, &space);
+        server.serve_deferred(|_, _| true);
+        // Whoever was serving them just now may have put some back.
+        while !caller.has_ended(WINDOW_PACE) {
+            server.serve_deferred(|_, _| true);
+        }
+        space.lock_thawed().open_fork = 0;
+        core.forks.close(token);
+        drop(open);
+        layout_events::try_decide(&core, &space, &mut space.lock_thawed());
+        space.forks_open.fetch_sub(1, Ordering::AcqRel);
+    });
+}

@@ -1,0 +1,347 @@
+//! Readers: threads that take messages from the userfaultfds of a run and act on them, one a CPU for all spaces.
+//!
+//! A fault is served best on the CPU of the thread that waits for it, so each reader stays on its CPU, and a message
+//! wakes one of them: the first in the line of those that wait for the space. A reader that finds itself woken for
+//! threads of another CPU steps back in the line. Messages are read one at a time under the space lock (rule P3): a
+//! layout event is applied before anything else happens in the space.
+//!
+//! A reader must not wait for one space while others need it. One whose lock is not to be had soon, because its
+//! mappings are looked at, a fork is applied, or its process is stopped, is *put off*: the reader takes it out of its
+//! own epoll and comes back to it a little later. Who readers are woken for is in `watch.rs`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::kernel::uffd::{Message, Messages, ReadError, Ready, Waiter};
+use vswap_sys::process::task;
+
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::rules::{self, Rule};
+use crate::base::threads;
+use crate::events::fork;
+use crate::events::layout_events;
+use crate::fault::{FaultServer, Outcome};
+use crate::run::Run;
+use crate::run::buffers::Buffers;
+use crate::space::fault::Fault;
+use crate::space::gain;
+use crate::space::{Space, State};
+
+/// Pause before a fault is served again that the kernel put off (rule P6: never spin on EAGAIN). About what the
+/// thread that raised the event needs to run.
+const RETRY_PACE: Duration = Duration::from_micros(50);
+
+/// How long a reader waits for a space before it puts it off: most moves are over by then, and a fault of another
+/// space can wait as long.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// Pause before it looks again at a space that it has put off, at first and at most. A process may be stopped for long.
+const AWAY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+/// Pause before a fork is looked at again for which there was no descriptor.
+const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
+
+/// Faults between two looks at where the faulting thread runs: a look costs as much as a fault or two.
+const STEER_FAULTS: u32 = 32;
+
+/// One reader.
+struct Reader<'a> {
+    core: &'a Arc<Run>,
+    line: &'a Waiter,
+    cpu: usize,
+    /// None only while a server has them.
+    buffers: Option<Buffers>,
+    put_off: Vec<PutOff>,
+    faults: u32,
+    /// Space and thread of the fault that was read last.
+    last: Option<(u64, u32)>,
+}
+
+/// A space that the reader comes back to.
+struct PutOff {
+    space: Arc<Space>,
+    /// Faults that the kernel put off.
+    faults: Vec<Fault>,
+    /// The space is not in the epoll.
+    is_away: bool,
+    pace: Duration,
+    due: Instant,
+}
+
+/// Start the reader of a CPU at its place in the lines. It ends with the run.
+///
+/// # Errors
+/// There is no thread.
+pub fn start(core: &Arc<Run>, line: Arc<Waiter>, cpu: usize) -> io::Result<()> {
+    let core = Arc::clone(core);
+    threads::try_spawn(&format!("fault-{cpu}"), move || run(&core, &line, cpu))
+}
+
+fn run(core: &Arc<Run>, line: &Waiter, cpu: usize) {
+    threads::stay_on(cpu);
+    threads::hurry();
+    let mut reader = Reader {
+        core,
+        line,
+        cpu,
+        buffers: None,
+        put_off: Vec::new(),
+        faults: 0,
+        last: None,
+    };
+    reader.run();
+}
+
+impl Reader<'_> {
+    fn run(&mut self) {
+        loop {
+            let due = self.put_off.iter().map(|put_off| put_off.due).min();
+            let timeout = due.map(|due| due.saturating_duration_since(clock::now()));
+            match self.line.wait(timeout) {
+                Ok(Ready::Stop) => return,
+                Ok(Ready::Messages(id)) => {
+                    // A space that has just ended is not found any more.
+                    if let Some(space) = self.core.watch.space(id) {
+                        self.visit(&space, PATIENCE);
+                    }
+                }
+                Ok(Ready::Broken(id)) => {
+                    if let Some(space) = self.core.watch.space(id) {
+                        self.line.forget(&space.uffd);
+                    }
+                }
+                Ok(Ready::Nothing) => {}
+                Err(_) => clock::sleep(RETRY_PACE),
+            }
+            self.visit_due();
+            self.step_aside();
+        }
+    }
+
+    /// Come back to the spaces whose time it is.
+    fn visit_due(&mut self) {
+        if self.put_off.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        let is_due = |put_off: &&PutOff| put_off.due <= now;
+        let due: Vec<Arc<Space>> = self
+            .put_off
+            .iter()
+            .filter(is_due)
+            .map(|put_off| Arc::clone(&put_off.space))
+            .collect();
+        for space in due {
+            self.visit(&space, Duration::ZERO);
+        }
+    }
+
+    /// Read a message of a space and act on it, and serve its faults again that were put off.
+    fn visit(&mut self, space: &Arc<Space>, patience: Duration) {
+        let mut messages = Messages::new();
+        if !rules::holds(Rule::ReadInOrder) {
+            let _ = space.uffd.read(&mut messages, 1);
+        }
+        // Rule P3: messages are read with the lock at a moment when nothing moves.
+        let state = if messages.is_empty() {
+            space.lock_soon(patience)
+        } else {
+            Some(space.lock_thawed())
+        };
+        let Some(mut state) = state else {
+            return self.turn_away(space, None);
+        };
+        layout_events::try_decide(self.core, space, &mut state);
+        let again = self.come_back(space);
+        let core = self.core;
+        let buffers = self
+            .buffers
+            .take()
+            .unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
+        let mut visit = Visit {
+            core,
+            space,
+            server: FaultServer::with(core, space, buffers),
+            again: Vec::new(),
+            tid: None,
+        };
+        let (state, read) = visit.read_one(state, &mut messages);
+        let mut state = visit.serve_again(state, again);
+        visit.again.extend(state.take_ready());
+        visit.server.release(state);
+        let Visit {
+            server, again, tid, ..
+        } = visit;
+        self.buffers = Some(server.into_buffers());
+        if let Some(tid) = tid {
+            self.last = Some((space.id, tid));
+            self.faults += 1;
+        }
+        if !again.is_empty() {
+            self.serve_later(space, again);
+        }
+        if read.is_err() {
+            core.watch.say_no_descriptor(core.config.quiet);
+            self.turn_away(space, Some(DESCRIPTOR_PACE));
+        }
+    }
+
+    /// The space can be visited: what was put off of it, and messages of it wake this reader again.
+    fn come_back(&mut self, space: &Arc<Space>) -> Vec<Fault> {
+        let at = self.put_off.iter().position(|one| one.space.id == space.id);
+        let Some(put_off) = at.map(|at| self.put_off.swap_remove(at)) else {
+            return Vec::new();
+        };
+        if put_off.is_away && self.core.watch.listen(self.line, space).is_err() {
+            // The kernel has no memory for it just now: go on looking without being woken.
+            self.turn_away(space, None);
+        }
+        put_off.faults
+    }
+
+    /// Serve faults once more, a little later.
+    fn serve_later(&mut self, space: &Arc<Space>, faults: Vec<Fault>) {
+        let pace = if rules::holds(Rule::Pace) {
+            RETRY_PACE
+        } else {
+            Duration::ZERO
+        };
+        let due = clock::now() + pace;
+        let put_off = self.put_off_of(space);
+        put_off.faults.extend(faults);
+        put_off.due = due;
+    }
+
+    /// Leave the space alone for a while: longer each time, unless it has a `pace` of its own.
+    fn turn_away(&mut self, space: &Arc<Space>, pace: Option<Duration>) {
+        self.line.forget(&space.uffd);
+        let put_off = self.put_off_of(space);
+        put_off.is_away = true;
+        put_off.pace = pace.unwrap_or((put_off.pace * 2).clamp(AWAY.0, AWAY.1));
+        put_off.due = clock::now() + put_off.pace;
+        // Nobody is going to be served any more.
+        if space.has_ended() {
+            self.put_off.retain(|one| one.space.id != space.id);
+        }
+    }
+
+    fn put_off_of(&mut self, space: &Arc<Space>) -> &mut PutOff {
+        let at = self.put_off.iter().position(|one| one.space.id == space.id);
+        let at = at.unwrap_or_else(|| {
+            self.put_off.push(PutOff {
+                space: Arc::clone(space),
+                faults: Vec::new(),
+                is_away: false,
+                pace: Duration::ZERO,
+                due: clock::now(),
+            });
+            self.put_off.len() - 1
+        });
+        &mut self.put_off[at]
+    }
+
+    /// Now and then: if the thread that faulted last runs on another CPU, let that one's reader be woken first.
+    fn step_aside(&mut self) {
+        if self.faults < STEER_FAULTS {
+            return;
+        }
+        self.faults = 0;
+        let Some((id, tid)) = self.last.take() else {
+            return;
+        };
+        let elsewhere = task::processor_of(tid).is_some_and(|cpu| cpu != self.cpu);
+        let is_away = |one: &PutOff| one.is_away && one.space.id == id;
+        if !elsewhere || self.put_off.iter().any(is_away) {
+            return;
+        }
+        if let Some(space) = self.core.watch.space(id) {
+            self.line.forget(&space.uffd);
+            if self.core.watch.listen(self.line, &space).is_err() {
+                self.turn_away(&space, None);
+            }
+        }
+    }
+}
+
+/// A reader at one space, whose lock it has.
+struct Visit<'a> {
+    core: &'a Arc<Run>,
+    space: &'a Arc<Space>,
+    server: FaultServer<'a>,
+    /// Faults that the kernel put off.
+    again: Vec<Fault>,
+    /// The thread whose fault was read last.
+    tid: Option<u32>,
+}
+
+impl<'a> Visit<'a> {
+    /// Read one message and act on it. The error says that a fork cannot be heard of: it stays unread.
+    fn read_one(
+        &mut self,
+        mut state: MutexGuard<'a, State>,
+        messages: &mut Messages,
+    ) -> (MutexGuard<'a, State>, Result<(), ReadError>) {
+        if messages.is_empty() {
+            match self.space.uffd.read(messages, 1) {
+                Ok(_) => {}
+                Err(error) if error.is_for_want_of_descriptors() => return (state, Err(error)),
+                // A race with the end of the process; its end is noticed elsewhere.
+                Err(_) => return (state, Ok(())),
+            }
+        }
+        for message in messages {
+            state = match message {
+                Message::Fault {
+                    address,
+                    write,
+                    wp,
+                    tid,
+                    ..
+                } => {
+                    self.tid = Some(tid);
+                    let process = self.space.process.get();
+                    let fault = Fault {
+                        page: address / PAGE_BYTES,
+                        write,
+                        protected: wp,
+                        urgent: process.is_some_and(|p| p.agent.tid().cast_unsigned() == tid),
+                        ahead: false,
+                        since: clock::now(),
+                    };
+                    if fault.urgent && gain::fill(self.space, &state, fault.page) {
+                        state
+                    } else {
+                        self.serve(state, fault)
+                    }
+                }
+                Message::Fork { uffd } => fork::apply(self.core, self.space, state, uffd),
+                other => {
+                    layout_events::apply(self.core, self.space, &mut state, &other);
+                    state
+                }
+            };
+        }
+        (state, Ok(()))
+    }
+
+    fn serve(&mut self, state: MutexGuard<'a, State>, fault: Fault) -> MutexGuard<'a, State> {
+        let (state, outcome) = self.server.serve(state, &fault);
+        if outcome == Outcome::Again {
+            self.core.stats.retries.add(1);
+            self.again.push(fault);
+        }
+        state
+    }
+
+    fn serve_again(
+        &mut self,
+        mut state: MutexGuard<'a, State>,
+        faults: Vec<Fault>,
+    ) -> MutexGuard<'a, State> {
+        for fault in faults {
+            state = self.serve(state, fault);
+        }
+        state
+    }
+}

@@ -1,0 +1,365 @@
+//! Which of a process's mappings are registered.
+//!
+//! Whole private anonymous mappings are, whatever their protection: it may change, and a mapping of which a part is
+//! registered is two mappings to the kernel, which mremap does not move together. Never the main stack, the agent's own
+//! memory, or anything shared or file-backed. Mappings are looked at again when the process grows. A range is entered
+//! in the layout only when the kernel, asked after the call, says that it is registered (rule P3).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::base::kernel::maps::{self, Mapping, MapsError};
+use crate::base::kernel::uffd::mode;
+
+use crate::base::kernel::clock;
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::ranges::RangeSet;
+use crate::base::rules::{self, Rule};
+use crate::events::layout_events;
+use crate::fault::{FaultServer, Outcome};
+use crate::layout::words::PageState;
+use crate::run::Run;
+use crate::space::agent::Slot;
+use crate::space::fault::Fault;
+use crate::space::process::Process;
+use crate::space::{Space, State};
+
+/// Pause while a page that must come back is carried by somebody else.
+const LET_GO_PACE: Duration = Duration::from_micros(100);
+
+/// Passes over the mappings until one finds nothing new: a mapping that changed under the scan may be registered in
+/// part, which cuts it in two, and the next pass makes it whole again.
+const PASSES_MAX: u32 = 8;
+
+/// Register every eligible mapping that is not registered yet. The slot keeps mremap and fork out.
+///
+/// The list of mappings is old when it is looked at: other threads unmap and map. So only what the layout does not know
+/// is given to the kernel to watch, and only what the kernel has registered afterwards is entered in the layout. What
+/// the layout knows already and what has changed there, an UNMAP event tells. Being watched unknown costs a fault.
+pub fn rescan(core: &Run, space: &Space, process: &Process, slot: &Slot<'_>) {
+    let mut text = Vec::new();
+    for _ in 0..PASSES_MAX {
+        let mut state = space.lock_thawed();
+        layout_events::decide(core, space, &mut state, slot);
+        let Ok(mappings) = eligible(process, &mut text) else {
+            return;
+        };
+        let mut found_any = false;
+        for mapping in mappings {
+            if unknown_parts(&state, process, &mapping).is_empty() {
+                continue;
+            }
+            // One mapping is registered as a whole or not at all. To register a part of it would make two of it, which
+            // the kernel may never merge again.
+            let known = layout_events::keep_registered(core, space, &mut state, mapping.clone());
+            if known.is_none() {
+                return;
+            }
+            for part in unknown_parts(&state, process, &mapping) {
+                found_any |= enter(core, space, &mut state, part);
+            }
+        }
+        if !found_any {
+            break;
+        }
+    }
+    space
+        .rescanned_at
+        .store(process.anonymous_bytes(), Ordering::Relaxed);
+}
+
+/// Register memory that a call of the agent has just made for a thread of the program, which still waits. It has no
+/// past, whatever the layout says of its place: what lay there before is gone, also when its UNMAP event comes later.
+pub fn adopt(core: &Run, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
+    let mut state = space.lock_thawed();
+    state.undecided.remove(range.clone());
+    if rules::holds(Rule::FreshWords) {
+        state
+            .layout
+            .renew(range.clone(), &mut core.references.puts());
+    }
+    enter(core, space, &mut state, range);
+}
+
+/// Have the kernel watch a range, and enter in the layout what it does watch. False when that is nothing.
+fn enter(core: &Run, space: &Space, state: &mut State, range: Range<u64>) -> bool {
+    if !watch(space, &range) {
+        return false;
+    }
+    // Rule P3: the call passes over holes, which other threads may fill with memory that nobody watches. Moved out, it
+    // would read as zeros.
+    let entered = if is_fresh_registered(space, &range) {
+        RangeSet::of(range)
+    } else {
+        let mut watched =
+            layout_events::registered_of(space, std::iter::once(range)).unwrap_or_default();
+        leave_files_alone(space, &mut watched);
+        watched
+    };
+    for part in entered.iter() {
+        state.layout.register(part, &mut core.references.puts());
+    }
+    entered != RangeSet::new()
+}
+
+/// A list of mappings is old when it is used: where it had memory another thread may have mapped /dev/zero since. The
+/// kernel takes that for anonymous memory and watches it, but never puts a page into it (EFAULT): a thread that touched
+/// it would fault for ever, and what was moved out could not come back. So what is no anonymous mapping is let go of.
+fn leave_files_alone(space: &Space, watched: &mut RangeSet) {
+    let Some(process) = space.process.get() else {
+        return;
+    };
+    let ranges: Vec<Range<u64>> = watched.iter().collect();
+    for range in ranges {
+        let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
+        let files = process.map.not_anonymous(start, end).unwrap_or_default();
+        for file in files {
+            watched.remove(file.start / PAGE_BYTES..file.end / PAGE_BYTES);
+            // Refused only where nothing is watched any more.
+            let _ = space.uffd.unregister(file.start, file.end - file.start);
+        }
+    }
+}
+
+/// Is all of a range, which was registered just now, one mapping that is? False where that is not certain.
+///
+/// `layout_events::registered_of` always knows, but the kernel prepares a mapping for pages that it is asked about so.
+/// One that was never touched would then not merge in places where it does natively. To lift protection where there is
+/// none prepares nothing. It passes over holes, so the mappings are looked at before and after: what other threads may
+/// map there meanwhile, without the slot, is memory of a file.
+fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
+    let Some(process) = space.process.get() else {
+        return false;
+    };
+    let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
+    let is_whole = || {
+        let mapping = process.map.at(start);
+        mapping.is_some_and(|mapping| mapping.anonymous && mapping.end >= end)
+    };
+    is_whole()
+        && process
+            .staging
+            .write_unprotect(start, end - start, true)
+            .is_ok()
+        && is_whole()
+}
+
+/// A forked child's agent has said hello, and its mappings can be asked for: what it has not inherited (MADV_DONTFORK)
+/// or has unmapped since is not registered there, and must not be moved out.
+pub fn keep_inherited(core: &Run, space: &Space) {
+    let mut state = space.lock_thawed();
+    // Its agent has no commands yet, and it has no other thread: nothing is about to be registered.
+    let _ = layout_events::keep_registered(core, space, &mut state, 0..u64::MAX / PAGE_BYTES);
+}
+
+/// The private anonymous mappings, in address order.
+fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, MapsError> {
+    process.by_a_thread(|tid| maps::read(tid, text))?;
+    Ok(maps::parse(text)
+        .filter_map(Result::ok)
+        .filter(Mapping::private_anonymous)
+        .map(|mapping| mapping.start / PAGE_BYTES..mapping.end / PAGE_BYTES)
+        .collect())
+}
+
+/// The parts of a mapping that are neither registered, nor the agent's, nor left alone on purpose.
+fn unknown_parts(state: &State, process: &Process, mapping: &Range<u64>) -> Vec<Range<u64>> {
+    let mut unknown = RangeSet::new();
+    unknown.insert(mapping.clone());
+    let layout = &state.layout;
+    for known in layout.registered.overlaps(mapping.clone()) {
+        unknown.remove(known);
+    }
+    for foreign in layout.foreign.overlaps(mapping.clone()) {
+        unknown.remove(foreign);
+    }
+    unknown.remove(process.agent.own_pages.range());
+    unknown.iter().collect()
+}
+
+/// Have the kernel report faults of a range. False for someone else's userfaultfd, a kind of mapping that cannot be
+/// watched, or one that has gone: left alone.
+fn watch(space: &Space, range: &Range<u64>) -> bool {
+    let (start, bytes) = (
+        range.start * PAGE_BYTES,
+        (range.end - range.start) * PAGE_BYTES,
+    );
+    // SAFETY: the range is another process's memory, whose faults the readers of this space answer.
+    let done = unsafe { space.uffd.register(start, bytes, mode::MISSING | mode::WP) };
+    done.is_ok()
+}
+
+/// Before a space's first scan: what a fork must not hand down is left alone. Later advice is trapped, and waits for
+/// the slot.
+pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
+    let _slot = process.agent.slot();
+    let wiped = wiped_on_fork(process);
+    let mut state = space.lock();
+    for pages in wiped {
+        state.layout.foreign.insert(pages);
+    }
+}
+
+/// MADV_KEEPONFORK has been given for [start, start + bytes), and may have failed half-way. Look after what a child
+/// does not find empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does
+/// not let two watch the same memory.
+pub fn take_back_kept(
+    core: &Run,
+    space: &Space,
+    process: &Process,
+    start: u64,
+    bytes: u64,
+    _slot: &Slot<'_>,
+) {
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let left_alone: Vec<Range<u64>> = space
+        .lock()
+        .layout
+        .foreign
+        .overlaps(range.clone())
+        .collect();
+    if left_alone.is_empty() {
+        return;
+    }
+    let wiped = wiped_on_fork(process);
+    let Ok(mappings) = eligible(process, &mut Vec::new()) else {
+        return;
+    };
+    let mut state = space.lock_thawed();
+    for part in left_alone {
+        state.layout.foreign.remove(part);
+    }
+    for pages in wiped {
+        state.layout.foreign.insert(pages);
+    }
+    if !space.is_active() {
+        return;
+    }
+    for mapping in mappings {
+        for part in unknown_parts(&state, process, &mapping) {
+            let part = part.start.max(range.start)..part.end.min(range.end);
+            if !part.is_empty() {
+                enter(core, space, &mut state, part);
+            }
+        }
+    }
+}
+
+/// The mappings that a child finds empty, in pages. Reads all of smaps. None of a process that has gone.
+pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
+    let mut text = Vec::new();
+    let flags = process
+        .by_a_thread(|tid| maps::read_smaps(tid, &mut text))
+        .and_then(|()| maps::parse_vm_flags(&text));
+    flags
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|flags| flags.wipe_on_fork)
+        .map(|flags| flags.start / PAGE_BYTES..flags.end / PAGE_BYTES)
+        .collect()
+}
+
+/// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
+/// until that is done; gives up when the process ends.
+pub fn let_go(core: &Run, space: &Arc<Space>, start: u64, bytes: u64) {
+    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let_go_of(core, space, range, None);
+}
+
+/// The same while the caller has the slot.
+pub fn let_go_with(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
+    let_go_of(core, space, range, Some(slot));
+}
+
+/// The same for everything that there is and will be, while the caller has the slot.
+pub fn let_go_of_all(core: &Run, space: &Arc<Space>, slot: &Slot<'_>) {
+    let_go_with(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
+}
+
+fn let_go_of(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
+    let mut server = FaultServer::new(core, space);
+    space.lock().layout.foreign.insert(range.clone());
+    while !space.has_ended() {
+        let mut state = space.lock_thawed();
+        if let Some(slot) = slot {
+            layout_events::decide(core, space, &mut state, slot);
+        }
+        let mut words = state.layout.words.iter(range.clone());
+        let out = words.find(|(_, word)| word.entry().is_some() || word.is_claimed());
+        drop(words);
+        let Some((page, word)) = out else {
+            if release(core, space, state, range.clone()) {
+                return;
+            }
+            clock::sleep(LET_GO_PACE);
+            continue;
+        };
+        if word.is_claimed() {
+            drop(state);
+            clock::sleep(LET_GO_PACE);
+            continue;
+        }
+        let protected = matches!(word.state(), PageState::Kept(_));
+        let fault = Fault {
+            page,
+            write: true,
+            protected,
+            urgent: true,
+            ahead: false,
+            since: clock::now(),
+        };
+        let (state, outcome) = server.serve(state, &fault);
+        let is_as_before = state.layout.words.get(page) == word;
+        server.release(state);
+        if is_as_before {
+            match slot {
+                Some(slot) => forget_unregistered(core, space, page, slot),
+                None => {
+                    if let Some(process) = space.process.get() {
+                        forget_unregistered(core, space, page, &process.agent.slot());
+                    }
+                }
+            }
+        }
+        if outcome == Outcome::Again || is_as_before {
+            clock::sleep(LET_GO_PACE);
+        }
+    }
+}
+
+/// A page could not be brought back. If nobody watches it any more its word is of a mapping that is gone.
+pub fn forget_unregistered(core: &Run, space: &Space, page: u64, slot: &Slot<'_>) {
+    let mut state = space.lock_thawed();
+    layout_events::decide(core, space, &mut state, slot);
+    let left = layout_events::registered_of(space, std::iter::once(page..page + 1));
+    if left == Some(RangeSet::new()) {
+        state
+            .layout
+            .unmap(page..page + 1, &mut core.references.puts());
+    }
+}
+
+/// Nothing of the range is out or under way: unregister it. False when a layout event is in the way.
+fn release(core: &Run, space: &Space, mut state: MutexGuard<'_, State>, range: Range<u64>) -> bool {
+    if space.uffd.events_pending() {
+        return false;
+    }
+    let parts: Vec<Range<u64>> = state.layout.registered.overlaps(range.clone()).collect();
+    for part in parts {
+        let bytes = (part.end - part.start) * PAGE_BYTES;
+        if let Err(error) = space.uffd.unregister(part.start * PAGE_BYTES, bytes) {
+            // The program's own call then says EBUSY, which is the truth.
+            if !core.config.quiet {
+                eprintln!(
+                    "vswap: cannot stop watching memory that the program watches itself: {error}"
+                );
+            }
+            continue;
+        }
+        state.layout.registered.remove(part);
+    }
+    true
+}

@@ -1,0 +1,70 @@
+//! Swap-ins that have to wait for an area: a few threads read, so that many reads are under way at once and the
+//! readers of faults go on.
+//!
+//! When there is nothing to read, the first of them discards what has become free on the areas.
+//!
+//! A job is a fault whose pages are claimed: nobody else touches them until it is done. The threads are started with
+//! the first area. The queue's lock is innermost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::threads;
+use crate::fault::{FaultServer, Outcome};
+use crate::run::Run;
+use crate::run::area_queue::{Job, Next};
+use crate::run::buffers::Buffers;
+
+/// Threads that read, and so windows that are read at once: a disk gives twice as much with eight requests as with two,
+/// and each thread has buffers of 256 KiB once it has read a long window.
+const THREADS: usize = 8;
+
+/// Pause when the kernel wants layout events read first (rule P6).
+const RETRY_PACE: Duration = Duration::from_micros(50);
+
+/// One thread, when nobody waits for it, tells areas this often what they need not keep: 32 MiB a second at most.
+const DISCARD_EVERY: Duration = Duration::from_millis(500);
+const DISCARD_CLUSTERS: usize = 8;
+
+/// Start the threads, once. Before the first area is used. There has to be one; the others as far as there are any.
+pub fn start(core: &Arc<Run>) {
+    if !core.area_queue.begin() {
+        return;
+    }
+    let first = Arc::clone(core);
+    threads::spawn_late("swap-in-0", move || run(&first, DISCARD_EVERY));
+    for number in 1..THREADS {
+        let core = Arc::clone(core);
+        let name = format!("swap-in-{number}");
+        let _ = threads::try_spawn(&name, move || run(&core, Duration::MAX));
+    }
+}
+
+/// Read until the run ends. Discards when there has been nothing to read for `patience`.
+fn run(core: &Arc<Run>, patience: Duration) {
+    threads::hurry();
+    let mut buffers = Buffers::new(&core.engine, &core.stats);
+    loop {
+        match core.area_queue.next(patience) {
+            Next::Job(job) => buffers = serve(core, &job, buffers),
+            Next::Nothing => drop(core.engine.discard(DISCARD_CLUSTERS)),
+            Next::End => return,
+        }
+    }
+}
+
+/// Read a job's pages and serve its fault.
+fn serve(core: &Arc<Run>, job: &Job, buffers: Buffers) -> Buffers {
+    let mut server = FaultServer::with(core, &job.space, buffers);
+    let (mut state, outcome) = server.fetch(&job.fault, &job.incoming, job.around);
+    let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
+    if is_wanted {
+        state.deferred.push(job.fault);
+        job.space.mailbox.ask(|wanted| wanted.deferred = true);
+    }
+    server.release(state);
+    if is_wanted {
+        std::thread::sleep(RETRY_PACE);
+    }
+    server.into_buffers()
+}

@@ -1,0 +1,80 @@
+//! Content that cannot be given back: who gets to hear of it, and who is stopped.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::base::kernel::{self, clock, maps, process};
+use crate::base::page_run::PAGE_BYTES;
+use crate::run::stats::Stats;
+use crate::space::Space;
+
+/// Lost pages that are named one by one; what comes after them is counted.
+const LOST_NAMED_MAX: u64 = 16;
+
+/// How long a failed call on a process's memory may be waited on to be explained by its end.
+const ENDING_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The content of a page cannot be given back: stop the process before it can read anything else in its place.
+pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
+    if is_ending(space) {
+        return;
+    }
+    let pid = space.pid();
+    eprintln!(
+        "vswap: cannot bring back the page at {:#x} of process {}: {why}; stopping it, because it must not \
+         read anything else in its place",
+        page * PAGE_BYTES,
+        pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
+    );
+    match pid {
+        Some(pid) => drop(process::kill(pid)),
+        // A child that has not told its pid cannot be stopped alone.
+        None => kernel::abort(),
+    }
+}
+
+/// A page could not be read back, and whoever touches it gets SIGBUS.
+pub fn page_lost(stats: &Stats, space: &Space, page: u64, why: &dyn Display) {
+    let before = stats.pages_lost.get();
+    stats.pages_lost.add(1);
+    if before < LOST_NAMED_MAX {
+        eprintln!(
+            "vswap: the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
+             everything else goes on",
+            page * PAGE_BYTES,
+            space.pid().unwrap_or(0),
+        );
+    } else if before == LOST_NAMED_MAX {
+        eprintln!("vswap: more pages are lost; they are counted and not named any more");
+    }
+}
+
+/// Is `page` mapped in the process now?
+pub fn is_mapped(space: &Space, page: u64) -> bool {
+    let Some(process) = space.process.get() else {
+        return true;
+    };
+    let address = page * PAGE_BYTES;
+    let mut text = Vec::new();
+    if process
+        .by_a_thread(|tid| maps::read(tid, &mut text))
+        .is_err()
+    {
+        return false;
+    }
+    let mut mappings = maps::parse(&text).filter_map(Result::ok);
+    mappings.any(|mapping| mapping.start <= address && address < mapping.end)
+}
+
+/// Is the process exiting or replacing its image? Waits a little: that its agent hung up is heard a moment after a
+/// call on its memory fails for it.
+fn is_ending(space: &Space) -> bool {
+    let since = clock::now();
+    while clock::now().duration_since(since) < ENDING_PATIENCE {
+        if space.has_ended() || space.is_hung_up() || space.uffd.is_gone() {
+            return true;
+        }
+        clock::sleep(Duration::from_millis(1));
+    }
+    false
+}

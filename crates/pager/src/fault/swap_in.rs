@@ -1,0 +1,383 @@
+//! Bringing pages back: the page of a fault, and what follows it when the fault continues a stream.
+//!
+//! Called with the space lock held, which is released while entries are read. A claim in the layout keeps each page
+//! meanwhile, and a layout event that arrives in between cancels the claim. What has to be fetched from an area is left
+//! to the threads of `area_reads`, so that no reader of faults waits for a disk. A lone page brings along what lies
+//! around it there (`read_around.rs`).
+
+use std::sync::atomic::Ordering;
+
+use crate::base::kernel::uffd::{UffdError, copy_mode};
+use crate::fault::lost;
+use crate::space::incoming::Incoming;
+use crate::space::incoming::claim_swapped;
+use crate::space::incoming::claim_window;
+use vswap_engine::{Entry, Page, Shadow, SwapIn, SwapInError};
+
+use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::fault::{FaultServer, Outcome, fill};
+use crate::layout::words::PageWord;
+use crate::space::fault::Fault;
+use crate::space::marks;
+use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
+
+/// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
+const WINDOWS_AHEAD: u64 = 6;
+/// What came of reading the pages of a window.
+#[derive(Debug, Default)]
+struct Read {
+    /// Pages read, from the first on.
+    good: usize,
+    /// Why the one behind them could not be.
+    error: Option<SwapInError>,
+    /// Pages that had been read ahead into the swap cache.
+    hits: u64,
+}
+
+impl<'a> FaultServer<'a> {
+    /// Bring a page back, and what follows it when the fault continues a stream.
+    pub(crate) fn swap_in<'g>(
+        &mut self,
+        mut state: MutexGuard<'g, State>,
+        fault: &Fault,
+        entry: Entry,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        let begins_there = self.is_in_area(entry);
+        let most = if begins_there {
+            AREA_WINDOW_PAGES_MAX
+        } else {
+            WINDOW_PAGES_MAX
+        };
+        let window = state.swap_ins.window_up_to(fault.page, most);
+        let incoming = claim_window(&mut state, fault.page, entry, window);
+        // Asked once of the first page: it may move while we look, and the window was chosen by the answer.
+        if begins_there || incoming.iter().any(|page| self.is_in_area(page.entry)) {
+            let around = if begins_there && incoming.len() == 1 {
+                state.read_around.window(fault.page)
+            } else {
+                1
+            };
+            self.core
+                .area_queue
+                .push(self.space, *fault, incoming, around);
+            if window == AREA_WINDOW_PAGES_MAX {
+                self.read_ahead(&mut state, fault);
+            }
+            return (state, Outcome::Done);
+        }
+        drop(state);
+        self.fetch(fault, &incoming, 1)
+    }
+
+    /// Does the page lie on an area just now?
+    fn is_in_area(&self, entry: Entry) -> bool {
+        self.core.areas.any() && self.core.engine.is_physical(entry)
+    }
+
+    /// The fault goes on with a long stream: have its next windows read at the same time, so that the area works while
+    /// the program does, and on several requests.
+    fn read_ahead(&self, state: &mut State, fault: &Fault) {
+        for number in 1..=WINDOWS_AHEAD {
+            let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
+            let behind = fault.page + number * AREA_WINDOW_PAGES_MAX;
+            if !self.core.limit.has_room(room) {
+                return;
+            }
+            let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
+            let Some(first) = incoming.first() else {
+                return;
+            };
+            let next = Fault {
+                page: first.page,
+                write: false,
+                ahead: true,
+                ..*fault
+            };
+            state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
+            self.core.area_queue.push(self.space, next, incoming, 1);
+        }
+    }
+
+    /// Read what was claimed, without the lock, and give it to the process, with it. A lone page comes with the window
+    /// `around` it into the swap cache.
+    pub(crate) fn fetch<'g>(
+        &mut self,
+        fault: &Fault,
+        incoming: &[Incoming],
+        around: u64,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
+        let read = self.read_entries(incoming, around);
+        let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry);
+        let space = self.space;
+        let mut state = space.lock();
+        // A page that is kept is protected, and the kernel could not write to it when a thread ends.
+        let keep = keep
+            && !incoming
+                .iter()
+                .any(|page| state.layout.pinned.contains(page.page));
+        state.read_around.hit(read.hits);
+        self.core.stats.read_ahead_hits.add(read.hits);
+        if let (0, Some(error), false) = (read.good, read.error, fault.ahead) {
+            let lost = self.lose(&mut state, fault, &incoming[0], &error);
+            incoming[1..].iter().for_each(|page| {
+                state.layout.finish(page.ticket);
+            });
+            return (state, lost);
+        }
+        // What an area does not give is left: whoever touches it hears of it.
+        if let Some(error) = read.error
+            && !matches!(error, SwapInError::Unreadable { .. })
+        {
+            // The entry may have been given up by a layout event meanwhile; then the claim says so.
+            let failed = &incoming[read.good];
+            if state.layout.finish(failed.ticket) == Some(failed.page) {
+                lost::fail_closed(self.space, failed.page, &error);
+            }
+        }
+        let outcome = self.install(&mut state, fault, incoming, read.good, keep);
+        (state, outcome)
+    }
+
+    /// Read entries into the buffers.
+    fn read_entries(&mut self, incoming: &[Incoming], around: u64) -> Read {
+        let core = self.core;
+        let engine = &core.engine;
+        let (scratch, pages) = self.buffers().parts(incoming.len());
+        let is_hit = |from| u64::from(from == SwapIn::ReadAhead);
+        if let ([one], Some(page)) = (incoming, pages.first_mut()) {
+            let window = usize::try_from(around).unwrap_or(1);
+            return match engine.swap_in_around(one.entry, window, page, scratch) {
+                Ok((from, along)) => {
+                    core.stats.pages_read_ahead.add(along as u64);
+                    Read {
+                        good: 1,
+                        hits: is_hit(from),
+                        ..Read::default()
+                    }
+                }
+                Err(error) => Read {
+                    error: Some(error),
+                    ..Read::default()
+                },
+            };
+        }
+        let entries: Vec<Entry> = incoming.iter().map(|page| page.entry).collect();
+        let mut pages: Vec<&mut Page> = pages.iter_mut().collect();
+        let mut read = Read {
+            good: entries.len(),
+            ..Read::default()
+        };
+        engine.swap_in_all(&entries, &mut pages, scratch, |at, outcome| match outcome {
+            Ok(from) => read.hits += is_hit(from),
+            Err(error) if at < read.good => {
+                (read.good, read.error) = (at, Some(error));
+            }
+            Err(_) => {}
+        });
+        read
+    }
+
+    /// The page of the fault cannot be read. If its area says so, whoever touches it gets SIGBUS and everybody else
+    /// lives; what is damaged in memory stops the process.
+    fn lose(
+        &mut self,
+        state: &mut State,
+        fault: &Fault,
+        lost: &Incoming,
+        error: &SwapInError,
+    ) -> Outcome {
+        // The entry may have been given up by a layout event meanwhile; then the claim says so.
+        if state.layout.finish(lost.ticket) != Some(lost.page) {
+            return Outcome::Again;
+        }
+        if !matches!(error, SwapInError::Unreadable { .. }) {
+            lost::fail_closed(self.space, lost.page, error);
+            return Outcome::Done;
+        }
+        let address = lost.page * PAGE_BYTES;
+        self.lift_marker(fault.page);
+        match self.space.uffd.poison(address, PAGE_BYTES, true) {
+            Ok(()) => {
+                let word = state.layout.words.set(lost.page, PageWord::PLAIN);
+                self.core.references.put(word);
+                lost::page_lost(&self.core.stats, self.space, lost.page, error);
+                self.wake(fault);
+            }
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+            // A kernel before 6.6 cannot tell one thread alone.
+            Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
+                lost::fail_closed(self.space, lost.page, error);
+            }
+            Err(refused) => return self.not_installed(state, fault, refused),
+        }
+        Outcome::Done
+    }
+
+    /// With the lock held again: give the first `good` pages to the process and settle their words, which `keep` their
+    /// entries.
+    fn install(
+        &mut self,
+        state: &mut State,
+        fault: &Fault,
+        incoming: &[Incoming],
+        good: usize,
+        keep: bool,
+    ) -> Outcome {
+        // Which of them no layout event has taken away.
+        let ours: Vec<bool> = incoming
+            .iter()
+            .map(|page| state.layout.finish(page.ticket) == Some(page.page))
+            .collect();
+        if good == 0 || !ours[0] {
+            return Outcome::Again;
+        }
+        let mut at = 0;
+        for run in incoming.chunk_by(|a, b| a.page + 1 == b.page) {
+            let here = at..at + run.len();
+            at = here.end;
+            let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
+            let held = held.count().min(good.saturating_sub(here.start));
+            let pages = run[0].page..run[0].page + held as u64;
+            let put = &mut |word| self.core.references.put(word);
+            let left = marks::drop_discarded(self.space, state, pages, put);
+            if left == 0 && held > 0 && here.start == 0 {
+                return Outcome::Again;
+            }
+            let held = held.min(usize::try_from(left).unwrap_or(held));
+            match self.install_run(state, &run[..held], here.start, keep) {
+                Ok(done) if done == run.len() as u64 => {}
+                Ok(done) if held > 0 => {
+                    let end = run[0].page + done;
+                    state.swap_ins.reached(fault.page, end - fault.page);
+                    break;
+                }
+                // Nobody waits for what is not the first: whoever touches it faults.
+                Ok(_) => break,
+                Err(_) if here.start > 0 => break,
+                Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+                Err(error) => return self.not_installed(state, fault, error),
+            }
+        }
+        if !fault.ahead {
+            self.core.stats.faults.add(1);
+            self.buffers().recorder.record(fault.since.elapsed());
+        }
+        Outcome::Done
+    }
+
+    /// Give neighbouring pages to the process, whose content lies in the buffers from the one at `first` on; how many
+    /// it took.
+    fn install_run(
+        &mut self,
+        state: &mut State,
+        run: &[Incoming],
+        first: usize,
+        keep: bool,
+    ) -> Result<u64, UffdError> {
+        let Some(start) = run.first().map(|page| page.page) else {
+            return Ok(0);
+        };
+        // A lone page is announced by the call that brings it, which saves one. Whoever is woken may fault again before
+        // the lock is given back, and waits for that.
+        let lone = run.len() == 1;
+        let modes =
+            if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
+        let space = self.space;
+        let source = self.buffers().pages()[first..].as_ptr().cast();
+        let done = fill(run.len() as u64, |bytes| {
+            space.uffd.copy(start * PAGE_BYTES, source, bytes, modes)
+        })?;
+        if lone {
+            self.space.faults_served.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.buffers().served.push((start, done));
+        }
+        let resident_pages = self.core.limit.resident_pages();
+        for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
+            let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
+            let heat = self.core.working_set.come_back(shadow, resident_pages);
+            if self.is_in_area(page.entry) {
+                let is_early = self.is_early(shadow);
+                self.core
+                    .shrinker
+                    .came_from_area(&self.core.stats, is_early);
+            }
+            let word = if keep {
+                self.core.references.kept_one();
+                PageWord::kept(page.entry)
+            } else {
+                self.core.engine.put(page.entry);
+                PageWord::PLAIN
+            };
+            state.layout.words.set(page.page, word.returned(heat));
+            self.core.stats.pages_early.add(u64::from(heat.is_early()));
+        }
+        self.took(done);
+        self.core.stats.pages_in.add(done);
+        Ok(done)
+    }
+
+    /// May the pages that were read keep their entries? Asked of the first, whose content is in the first buffer.
+    /// Without the lock: it may compress.
+    ///
+    /// A copy that only this page needs stays in an area, but not in the pool: it takes memory there that other pages
+    /// need, and to bring those in again costs more than to compress this one a second time. What kin refer to is there
+    /// in any case; and pages that are alike and have no entry in common would be stored once for each of them.
+    fn may_keep(&mut self, entry: Entry) -> bool {
+        if !self.is_in_area(entry) {
+            return self.core.engine.is_shared(entry) && self.core.references.may_keep();
+        }
+        let core = self.core;
+        let is_early = self.is_early(core.engine.shadow(entry).unwrap_or_default());
+        let (scratch, pages) = self.buffers().parts(1);
+        let packs = || {
+            pages
+                .first()
+                .is_some_and(|page| core.engine.packs(page, scratch))
+        };
+        // Where everything is full, the slot is wanted by a page that is nowhere else.
+        !core.limit.is_stalled()
+            && core.references.may_keep()
+            && core.shrinker.may_keep(&core.engine, entry, is_early, packs)
+    }
+
+    /// Would a page with this shadow, which comes back from an area, have stayed in a larger pool?
+    fn is_early(&self, shadow: Shadow) -> bool {
+        let core = self.core;
+        core.shrinker
+            .is_early(&core.limit, &core.working_set, shadow)
+    }
+
+    /// The kernel refused the page.
+    fn not_installed(&mut self, state: &mut State, fault: &Fault, error: UffdError) -> Outcome {
+        match error {
+            // A page is there that vswap did not put there: what the program sees is the truth.
+            UffdError::Exists { .. } => {
+                if let Some(entry) = state.layout.words.set(fault.page, PageWord::PLAIN).entry() {
+                    self.core.engine.put(entry);
+                }
+                self.wake(fault);
+            }
+            UffdError::Gone => {}
+            // An UNMAP event has named the page, and nobody has looked yet whether it is true.
+            _ if state.undecided.contains(fault.page) => return Outcome::Again,
+            // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
+            // mapping is there but no longer registered, waking the thread would show it zeros.
+            error => {
+                if lost::is_mapped(self.space, fault.page) {
+                    lost::fail_closed(self.space, fault.page, &error);
+                } else {
+                    self.wake(fault);
+                }
+            }
+        }
+        Outcome::Done
+    }
+}

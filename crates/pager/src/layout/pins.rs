@@ -1,0 +1,165 @@
+//! Pages of a space that are never evicted, because the kernel writes to them when a thread ends.
+//!
+//! A thread that ends cannot wait for a fault any more: what is out then stays as it is, and whoever waits for the
+//! thread or for its robust mutexes waits for ever. Three kinds of memory are kept for that:
+//! - the heads of the robust lists of threads that live, because a process may be killed at any moment, and other
+//!   processes may wait for mutexes that it shares with them;
+//! - words that the kernel clears when a thread ends (CLONE_CHILD_CLEARTID), wherever they lie;
+//! - what a thread needs that ends just now (`thread_exit.rs`), until it has ended.
+//!
+//! In libc both word and head lie in the control block of the thread, and are let go of with it. A word that lies
+//! elsewhere is kept for good: nobody tells whose it is.
+//!
+//! Plain data, protected by the space lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::page_run::PAGE_BYTES;
+
+/// How far around a word or a head all is kept that belongs to it: in libc's control block the word lies 16 bytes
+/// before the head, and the head has 24.
+pub const AROUND_BYTES: u64 = 64;
+/// Threads that end are asked for whether they have ended, so many for one window of pages.
+const ASKED_MAX: usize = 64;
+
+/// The memory that is kept.
+#[derive(Debug, Default)]
+pub struct Pins {
+    /// Addresses of heads and words.
+    addresses: BTreeSet<u64>,
+    /// Threads that end, each with its pages.
+    ending: Vec<(u32, Vec<u64>)>,
+    /// How often each page is in `ending`.
+    held: BTreeMap<u64, u32>,
+    /// Pages that could not be brought back when they were to be kept.
+    owed: BTreeSet<u64>,
+}
+
+impl Pins {
+    /// Must `page` stay in memory?
+    pub fn contains(&self, page: u64) -> bool {
+        let first = (page * PAGE_BYTES).saturating_sub(AROUND_BYTES);
+        let end = (page + 1)
+            .saturating_mul(PAGE_BYTES)
+            .saturating_add(AROUND_BYTES);
+        self.addresses.range(first..end).next().is_some() || self.held.contains_key(&page)
+    }
+
+    /// Keep what is around `address`: a word that is cleared at the end of a thread, or the head of a robust list.
+    pub fn add(&mut self, address: u64) {
+        self.addresses.insert(address);
+    }
+
+    /// The thread whose robust list is at `head` ends: what it needs from here on is held for it. Its word, if it lies
+    /// in the same control block, may be that of the next thread.
+    pub fn remove_block(&mut self, head: u64) {
+        let around = head.saturating_sub(AROUND_BYTES)..=head;
+        let known: Vec<u64> = self.addresses.range(around).copied().collect();
+        for address in known {
+            self.addresses.remove(&address);
+        }
+    }
+
+    /// Thread `tid` ends and needs `page`.
+    pub fn hold(&mut self, tid: u32, page: u64) {
+        let index = self.ending.iter().position(|(known, _)| *known == tid);
+        let index = index.unwrap_or_else(|| {
+            self.ending.push((tid, Vec::new()));
+            self.ending.len() - 1
+        });
+        let (_, pages) = &mut self.ending[index];
+        if !pages.contains(&page) {
+            pages.push(page);
+            *self.held.entry(page).or_default() += 1;
+        }
+    }
+
+    /// A page that is kept, and is not in memory yet.
+    pub fn owe(&mut self, page: u64) {
+        self.owed.insert(page);
+    }
+
+    /// The pages that are owed, to be tried again.
+    pub fn take_owed(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.owed)
+    }
+
+    /// Let go of what threads needed that have ended by now.
+    pub fn forget_ended(&mut self, mut has_ended: impl FnMut(u32) -> bool) {
+        let asked = self.ending.len().min(ASKED_MAX);
+        for (tid, pages) in self.ending.drain(..asked).collect::<Vec<_>>() {
+            if has_ended(tid) {
+                pages.into_iter().for_each(|page| self.release(page));
+            } else {
+                self.ending.push((tid, pages));
+            }
+        }
+    }
+
+    fn release(&mut self, page: u64) {
+        if let Some(times) = self.held.get_mut(&page) {
+            *times -= 1;
+            if *times == 0 {
+                self.held.remove(&page);
+            }
+        }
+    }
+
+    /// What a forked child starts with. It has one thread, whose control block is one of these; which one is not known
+    /// before it says hello.
+    pub fn of_child(&self) -> Pins {
+        Pins {
+            addresses: self.addresses.clone(),
+            owed: self.owed.clone(),
+            ..Pins::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_crosses_a_page_keeps_both() {
+        let mut pins = Pins::default();
+        pins.add(5 * PAGE_BYTES - 8);
+        assert!(pins.contains(4) && pins.contains(5));
+        pins.add(9 * PAGE_BYTES + 8);
+        assert!(pins.contains(8) && pins.contains(9));
+        assert!(!pins.contains(6) && !pins.contains(10));
+    }
+
+    #[test]
+    fn a_control_block_is_let_go_of_with_its_thread() {
+        let mut pins = Pins::default();
+        let (word, head) = (100 * PAGE_BYTES + 720, 100 * PAGE_BYTES + 736);
+        pins.add(word);
+        pins.add(head);
+        // Another thread's, in the same page.
+        pins.add(word + 1024);
+        pins.remove_block(head);
+        assert!(pins.contains(100));
+        pins.remove_block(head + 1024);
+        assert!(!pins.contains(100));
+    }
+
+    #[test]
+    fn pages_of_threads_that_end_are_held_until_the_last_has_ended() {
+        let mut pins = Pins::default();
+        for tid in 1..=200 {
+            pins.hold(tid, 7);
+            pins.hold(tid, 7);
+            pins.hold(tid, 1000 + u64::from(tid));
+        }
+        // All but one have ended; a few windows later that is known.
+        for _ in 0..8 {
+            pins.forget_ended(|tid| tid != 150);
+        }
+        assert!(pins.contains(7) && pins.contains(1150));
+        assert!(!pins.contains(1001) && !pins.contains(1200));
+        pins.forget_ended(|_| true);
+        assert!(!pins.contains(7) && !pins.contains(1150));
+        assert!(!pins.of_child().contains(7));
+    }
+}

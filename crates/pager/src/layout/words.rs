@@ -1,0 +1,342 @@
+//! The page words of a space: what vswap knows of each page of a process, one `u64` a page.
+//!
+//! This is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
+//!
+//! ```text
+//!   63        62       61     60 59   58..56  55 ..................... 0
+//!  +---------+--------+------+-------+-------+--------------------------+
+//!  | CLAIMED | STALE? | KEPT | heat  | laps  | entry, 0 = none          |
+//!  +---------+--------+------+-------+-------+--------------------------+
+//!   word 0           plain: present, or never touched; the kernel's page table knows
+//!   entry            swapped: a hole in the page table, the content is behind the entry
+//!   entry + KEPT     resident and write-protected, and the entry still holds the same content
+//!   CLAIMED          somebody carries the page in or out at this moment (see layout::Claim)
+//!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
+//!                    so it may not be evicted until it was seen missing (rule P1)
+//!   heat             resident, and so often in a row it came back early (see working_set)
+//!   laps             so many sweeps more pass it over; of a swapped page the lowest bit says MARKED: the kernel has a
+//!                    marker in its place (see marks)
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vswap_engine::Entry;
+
+use crate::policy::working_set::Heat;
+
+const CLAIMED: u64 = 1 << 63;
+const STALE: u64 = 1 << 62;
+const KEPT: u64 = 1 << 61;
+const HEAT_SHIFT: u32 = 59;
+const LAPS_SHIFT: u32 = 56;
+/// One lap, all laps, heat and laps.
+const LAP: u64 = 1 << LAPS_SHIFT;
+const LAPS_MASK: u64 = (1 << HEAT_SHIFT) - LAP;
+const AGE_MASK: u64 = KEPT - LAP;
+/// Of swapped pages, which have no age.
+const MARKED: u64 = LAP;
+const ENTRY_BITS: u32 = 56;
+const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
+
+const _: () = assert!((CLAIMED | STALE | KEPT | AGE_MASK) & ENTRY_MASK == 0);
+const _: () = assert!(HEAT_SHIFT + Heat::BITS == KEPT.trailing_zeros());
+const _: () = assert!((Heat::LAPS_MAX as u64) << LAPS_SHIFT & !LAPS_MASK == 0);
+
+/// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
+const CHUNK_PAGES: u64 = 512;
+const CHUNK_WORDS: usize = 512;
+const _: () = assert!(CHUNK_WORDS as u64 == CHUNK_PAGES);
+
+/// What a page word says, without its flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageState {
+    /// The kernel's page table has all there is.
+    Plain,
+    /// Swapped out to the entry.
+    Swapped(Entry),
+    /// Resident, write-protected, and the same as the entry's content.
+    Kept(Entry),
+}
+
+/// One page's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageWord(u64);
+
+impl PageWord {
+    /// The word of a page that vswap knows nothing of.
+    pub const PLAIN: PageWord = PageWord(0);
+
+    /// A page that is out.
+    pub fn swapped(entry: Entry) -> PageWord {
+        debug_assert!(entry.raw() & !ENTRY_MASK == 0);
+        PageWord(entry.raw())
+    }
+
+    /// A page that came back for reading and whose entry was kept.
+    pub fn kept(entry: Entry) -> PageWord {
+        PageWord(PageWord::swapped(entry).0 | KEPT)
+    }
+
+    /// Decode.
+    pub fn state(self) -> PageState {
+        match Entry::from_raw(self.0 & ENTRY_MASK) {
+            None => PageState::Plain,
+            Some(entry) if self.0 & KEPT != 0 => PageState::Kept(entry),
+            Some(entry) => PageState::Swapped(entry),
+        }
+    }
+
+    /// The entry that the word holds a reference of, swapped or kept.
+    pub fn entry(self) -> Option<Entry> {
+        Entry::from_raw(self.0 & ENTRY_MASK)
+    }
+
+    /// The word of a page that is out, with a marker in its place or without.
+    pub fn with_mark(self, marked: bool) -> PageWord {
+        debug_assert!(matches!(self.state(), PageState::Swapped(_)));
+        PageWord(self.0 & !MARKED | if marked { MARKED } else { 0 })
+    }
+
+    /// Is the page out, with a marker in its place?
+    pub fn is_marked(self) -> bool {
+        self.0 & MARKED != 0 && matches!(self.state(), PageState::Swapped(_))
+    }
+
+    /// Is somebody carrying the page?
+    pub fn is_claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+
+    /// May the kernel still discard the present page?
+    pub fn is_stale(self) -> bool {
+        self.0 & STALE != 0
+    }
+
+    /// How often in a row the page came back early.
+    pub fn heat(self) -> Heat {
+        Heat::from_bits(self.0 >> HEAT_SHIFT)
+    }
+
+    /// Does the next sweep pass it over?
+    pub fn is_spared(self) -> bool {
+        self.0 & LAPS_MASK != 0
+    }
+
+    /// The word of a resident page that came back with this heat.
+    pub fn returned(self, heat: Heat) -> PageWord {
+        let age = heat.bits() << HEAT_SHIFT | u64::from(heat.laps()) << LAPS_SHIFT;
+        PageWord(self.0 & !AGE_MASK | age)
+    }
+
+    /// The same word after a sweep has passed it over, as it does when it is spared.
+    pub fn swept(self) -> PageWord {
+        PageWord(self.0 - LAP)
+    }
+
+    /// The word of a kept page when it is written to: plain, and as hot as it was.
+    pub fn written(self) -> PageWord {
+        PageWord(self.0 & AGE_MASK)
+    }
+
+    /// The same word with the claim set or lifted.
+    pub fn with_claim(self, claimed: bool) -> PageWord {
+        PageWord(if claimed {
+            self.0 | CLAIMED
+        } else {
+            self.0 & !CLAIMED
+        })
+    }
+
+    /// The same word, marked as possibly discarded.
+    pub fn with_stale(self) -> PageWord {
+        PageWord(self.0 | STALE)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Chunk {
+    words: [PageWord; CHUNK_WORDS],
+    /// Words that are not PLAIN; the chunk is dropped at 0.
+    used: u32,
+}
+
+/// All page words of a space, sparse: a stretch without any word other than PLAIN costs nothing. A clone shares its
+/// chunks with the original until one of the two changes a word in them, as page tables would if forks shared them.
+#[derive(Debug, Clone, Default)]
+pub struct PageWords {
+    chunks: BTreeMap<u64, Arc<Chunk>>,
+}
+
+impl PageWords {
+    /// The word of `page`.
+    pub fn get(&self, page: u64) -> PageWord {
+        self.chunks
+            .get(&(page / CHUNK_PAGES))
+            .map_or(PageWord::PLAIN, |chunk| chunk.words[slot(page)])
+    }
+
+    /// Replace the word of `page`, return what was there.
+    pub fn set(&mut self, page: u64, word: PageWord) -> PageWord {
+        let index = page / CHUNK_PAGES;
+        if word == PageWord::PLAIN && !self.chunks.contains_key(&index) {
+            return PageWord::PLAIN;
+        }
+        let chunk = self.chunks.entry(index).or_insert_with(|| {
+            Arc::new(Chunk {
+                words: [PageWord::PLAIN; CHUNK_WORDS],
+                used: 0,
+            })
+        });
+        let old = chunk.words[slot(page)];
+        if old == word {
+            return old;
+        }
+        let chunk = Arc::make_mut(chunk);
+        chunk.words[slot(page)] = word;
+        chunk.used += u32::from(word != PageWord::PLAIN);
+        chunk.used -= u32::from(old != PageWord::PLAIN);
+        if chunk.used == 0 {
+            self.chunks.remove(&index);
+        }
+        old
+    }
+
+    /// Pages of `range` whose word is not PLAIN, in address order.
+    pub fn iter(&self, range: Range<u64>) -> impl Iterator<Item = (u64, PageWord)> + '_ {
+        let chunks = range.start / CHUNK_PAGES
+            ..range
+                .end
+                .div_ceil(CHUNK_PAGES)
+                .max(range.start / CHUNK_PAGES);
+        self.chunks
+            .range(chunks)
+            .flat_map(|(&index, chunk)| {
+                chunk
+                    .words
+                    .iter()
+                    .zip(index * CHUNK_PAGES..)
+                    .map(|(&word, page)| (page, word))
+            })
+            .filter(move |(page, word)| *word != PageWord::PLAIN && range.contains(page))
+    }
+
+    /// Take all words of `range` out; they are PLAIN afterwards.
+    pub fn take(&mut self, range: Range<u64>) -> Vec<(u64, PageWord)> {
+        let taken: Vec<(u64, PageWord)> = self.iter(range).collect();
+        for &(page, _) in &taken {
+            self.set(page, PageWord::PLAIN);
+        }
+        taken
+    }
+
+    /// Every word that is not PLAIN.
+    pub fn iter_all(&self) -> impl Iterator<Item = (u64, PageWord)> + '_ {
+        self.iter(0..u64::MAX / CHUNK_PAGES * CHUNK_PAGES)
+    }
+}
+
+fn slot(page: u64) -> usize {
+    // The remainder fits any integer.
+    usize::try_from(page % CHUNK_PAGES).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What raw entries of the virtual area begin with.
+    const AREA: u64 = 1 << 48;
+
+    fn entry(slot: u64) -> Entry {
+        Entry::from_raw(AREA + slot).expect("a slot of the virtual area")
+    }
+
+    #[test]
+    fn how_a_page_came_back_is_known_while_it_is_resident() {
+        let heats: Vec<Heat> = (0..4).map(Heat::from_bits).collect();
+        for &heat in &heats {
+            let mut word = PageWord::PLAIN.returned(heat);
+            for _ in 0..heat.laps() {
+                assert!(word.is_spared());
+                word = word.swept();
+            }
+            assert!(!word.is_spared());
+            assert_eq!((word.state(), word.heat()), (PageState::Plain, heat));
+        }
+        let entry = entry(77);
+        let kept = PageWord::kept(entry).returned(heats[3]);
+        assert_eq!(kept.state(), PageState::Kept(entry));
+        assert_eq!(
+            (kept.written().entry(), kept.written().heat()),
+            (None, heats[3])
+        );
+        assert_eq!(PageWord::kept(entry).written(), PageWord::PLAIN);
+    }
+
+    #[test]
+    fn words_round_trip_at_the_extremes() {
+        for raw in [0, 1, (1 << 41) - 513] {
+            let swapped = PageWord::swapped(entry(raw));
+            assert_eq!(swapped.state(), PageState::Swapped(entry(raw)));
+            assert_eq!(
+                PageWord::kept(entry(raw)).state(),
+                PageState::Kept(entry(raw))
+            );
+            let flagged = swapped.with_claim(true).with_stale();
+            assert_eq!(flagged.state(), PageState::Swapped(entry(raw)));
+            assert!(flagged.is_claimed() && flagged.is_stale());
+            assert_eq!(flagged.with_claim(false), swapped.with_stale());
+        }
+        assert_eq!(PageWord::PLAIN.state(), PageState::Plain);
+    }
+
+    #[test]
+    fn a_clone_shares_what_neither_side_has_changed() {
+        let mut parent = PageWords::default();
+        for page in 0..3 * CHUNK_PAGES {
+            parent.set(page, PageWord::swapped(entry(page)));
+        }
+        let mut child = parent.clone();
+        let shared = |a: &PageWords, b: &PageWords| {
+            let pairs = a.chunks.values().zip(b.chunks.values());
+            pairs.map(|(a, b)| Arc::ptr_eq(a, b)).collect::<Vec<_>>()
+        };
+        assert_eq!(shared(&parent, &child), [true; 3]);
+        child.set(CHUNK_PAGES, PageWord::swapped(entry(CHUNK_PAGES)));
+        assert_eq!(shared(&parent, &child), [true; 3], "the same word again");
+        child.set(CHUNK_PAGES, PageWord::PLAIN);
+        parent.set(2 * CHUNK_PAGES + 7, PageWord::kept(entry(1)));
+        assert_eq!(shared(&parent, &child), [true, false, false]);
+        assert_eq!(child.get(CHUNK_PAGES), PageWord::PLAIN);
+        assert_eq!(parent.get(CHUNK_PAGES).entry(), Some(entry(CHUNK_PAGES)));
+        let page = 2 * CHUNK_PAGES + 7;
+        assert_eq!(child.get(page), PageWord::swapped(entry(page)));
+        child.take(0..CHUNK_PAGES);
+        assert_eq!(
+            (parent.iter_all().count(), child.iter_all().count()),
+            (1536, 1023)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn sparse_words_behave_as_a_map(steps in prop::collection::vec((0u64..3000, 0u64..5), 1..200)) {
+            let mut words = PageWords::default();
+            let mut model = BTreeMap::new();
+            for (page, raw) in steps {
+                let word = if raw == 0 { PageWord::PLAIN } else { PageWord::swapped(entry(raw)) };
+                let old = words.set(page, word);
+                prop_assert_eq!(old, model.insert(page, word).unwrap_or(PageWord::PLAIN));
+            }
+            model.retain(|_, word| *word != PageWord::PLAIN);
+            let expected: Vec<(u64, PageWord)> = model.clone().into_iter().collect();
+            prop_assert_eq!(words.iter_all().collect::<Vec<_>>(), expected);
+            let cut: Vec<(u64, PageWord)> = model.into_iter().filter(|(p, _)| (500..1600).contains(p)).collect();
+            prop_assert_eq!(words.take(500..1600), cut);
+            prop_assert_eq!(words.iter(500..1600).count(), 0);
+        }
+    }
+}

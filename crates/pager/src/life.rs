@@ -1,0 +1,12 @@
+//! Beginnings and ends, of agents, spaces and runs, and the threads that watch over all of them.
+
+pub mod start_error;
+pub mod status;
+pub mod last_thread;
+pub mod lifecycle;
+pub mod governor;
+pub mod share_watch;
+pub mod bring_back;
+pub mod store;
+pub mod server;
+pub mod pager;

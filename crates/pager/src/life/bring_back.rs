@@ -1,0 +1,194 @@
+//! Bringing directly mapped pages back from an area that is given up: the walk of all page words that virtual slots
+//! spare a swap-off.
+//!
+//! Page tables name the slots, so each page is swapped in as if its process had touched it; if there is no room, the
+//! limit pushes other pages out first, and not to this area, which gives out no slot any more. Copies that are kept
+//! behind resident pages, and what was proposed to kin, are given up. The engine says when nothing is left; until then
+//! it has the words walked again, because forks copy them and others carry pages meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vswap_engine::{AreaId, BringBack, Entry, Page};
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::fault::FaultServer;
+use crate::layout::words::PageState;
+use crate::run::Run;
+use crate::run::buffers::Buffers;
+use crate::space::fault::Fault;
+use crate::space::incoming::{self, Incoming};
+use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
+
+/// Pause when a walk could do nothing, or when there is no room: others are at the pages, or move some out.
+const PACE: Duration = Duration::from_millis(1);
+/// How long to wait for room: a program that others move pages of makes some in far less.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Brings pages of one area back, of one run.
+pub struct BringingBack<'a> {
+    core: &'a Run,
+    area: AreaId,
+    cancel: &'a dyn Fn() -> bool,
+    buffers: Option<Buffers>,
+}
+
+/// What one walk came to.
+#[derive(Default)]
+struct Walk {
+    back: u64,
+    unreadable: u64,
+}
+
+/// A walk ends early.
+enum Stop {
+    Cancelled,
+    NoRoom,
+}
+
+/// Brings back what can be, of all runs.
+pub fn walk(runs: &mut [BringingBack<'_>]) -> BringBack {
+    let mut walk = Walk::default();
+    for run in runs {
+        match run.walk_run(&mut walk) {
+            Ok(()) => {}
+            // The engine asks itself.
+            Err(Stop::Cancelled) => return BringBack::Done { unreadable: 0 },
+            Err(Stop::NoRoom) => return BringBack::NoRoom,
+        }
+    }
+    if walk.back == 0 {
+        std::thread::sleep(PACE);
+    }
+    BringBack::Done {
+        unreadable: walk.unreadable,
+    }
+}
+
+impl<'a> BringingBack<'a> {
+    pub fn of(
+        runs: &'a [Arc<Run>],
+        area: AreaId,
+        cancel: &'a dyn Fn() -> bool,
+    ) -> Vec<BringingBack<'a>> {
+        let of_run = |core| BringingBack {
+            core,
+            area,
+            cancel,
+            buffers: None,
+        };
+        runs.iter().map(|core| of_run(&**core)).collect()
+    }
+
+    fn walk_run(&mut self, walk: &mut Walk) -> Result<(), Stop> {
+        let spaces = self.core.spaces.all();
+        spaces
+            .iter()
+            .try_for_each(|space| self.walk_space(space, walk))
+    }
+
+    fn walk_space(&mut self, space: &Arc<Space>, walk: &mut Walk) -> Result<(), Stop> {
+        let is_there = |entry: Entry| entry.area() == self.area;
+        space.mailbox.put_proposals(&self.core.engine, is_there);
+        // A lock that is held longer than a moment is one that waits for a stopped process.
+        if let Some(mut state) = space.try_lock() {
+            let core = self.core;
+            let put = &mut core.references.puts();
+            state.layout.shed_kept(&is_there, put);
+        }
+        let mut from = 0;
+        while let Some(next) = self.bring_window(space, from, walk)? {
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// Brings the next pages of the area back, from page `from` on. Returns where to go on.
+    fn bring_window(
+        &mut self,
+        space: &Arc<Space>,
+        from: u64,
+        walk: &mut Walk,
+    ) -> Result<Option<u64>, Stop> {
+        self.wait_for_room()?;
+        let Some(mut state) = space.try_lock() else {
+            return Ok(None);
+        };
+        let area = self.area;
+        let incoming = incoming::claim_matching(&mut state, from, AREA_WINDOW_PAGES_MAX, |entry| {
+            entry.area() == area
+        });
+        drop(state);
+        let (Some(first), Some(last)) = (incoming.first(), incoming.last()) else {
+            return Ok(None);
+        };
+        let (first, end) = (first.page, last.page + 1);
+        let stays = self.fetch(space, &incoming);
+        let Some((page, entry)) = stays else {
+            walk.back += incoming.len() as u64;
+            return Ok(Some(end));
+        };
+        if page > first {
+            walk.back += 1;
+            return Ok(Some(page));
+        }
+        walk.unreadable += u64::from(self.is_unreadable(entry));
+        Ok(Some(page + 1))
+    }
+
+    /// Swaps pages in; the first one that has not come.
+    fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
+        let core = self.core;
+        let buffers = self.buffers.take();
+        let buffers = buffers.unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
+        let mut server = FaultServer::with(core, space, buffers);
+        let fault = Fault {
+            page: incoming[0].page,
+            // Nothing may be kept behind the page.
+            write: true,
+            protected: false,
+            urgent: false,
+            ahead: true,
+            since: Instant::now(),
+        };
+        let (state, _) = server.fetch(&fault, incoming, 1);
+        let stays = incoming.iter().map(|one| (one.page, one.entry));
+        let stays = stays.into_iter().find(|&(page, entry)| {
+            state.layout.words.get(page).state() == PageState::Swapped(entry)
+        });
+        server.release(state);
+        self.buffers = Some(server.into_buffers());
+        stays
+    }
+
+    /// Did the page stay because it cannot be read? Otherwise others are at it.
+    fn is_unreadable(&mut self, entry: Entry) -> bool {
+        let engine = &self.core.engine;
+        let Some(buffers) = &mut self.buffers else {
+            return false;
+        };
+        let mut page = Box::new(Page([0; 4096]));
+        engine.count(entry) > 0
+            && engine
+                .swap_in(entry, &mut page, &mut buffers.scratch)
+                .is_err()
+    }
+
+    fn wait_for_room(&self) -> Result<(), Stop> {
+        let since = Instant::now();
+        let window_bytes = AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
+        while !self.core.limit.has_room(window_bytes) {
+            if (self.cancel)() {
+                return Err(Stop::Cancelled);
+            }
+            if since.elapsed() > ROOM_PATIENCE {
+                return Err(Stop::NoRoom);
+            }
+            std::thread::sleep(PACE);
+        }
+        if (self.cancel)() {
+            return Err(Stop::Cancelled);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The governor: one thread that samples what the run uses and tells evictors how much to move out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vswap_engine::Stats;
+use vswap_sys::process::procfs::Statm;
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::threads;
+use crate::life::lifecycle;
+use crate::run::Run;
+use crate::run::limit::Sample;
+use crate::space::Space;
+
+/// The slow part of activation, the filter and the threads, is done when one part in this many of the limit is used.
+const ARM_PART: u64 = 2;
+/// The pool is compacted when one part in this many of its pages could be given back, so many pages at a time: about
+/// a millisecond of copying.
+const COMPACT_PART: u64 = 32;
+const COMPACT_PAGES: usize = 256;
+/// A new look at a space's mappings when its memory has grown by one part in this many of the limit beyond what its
+/// registered memory explains.
+const RESCAN_PART: u64 = 64;
+/// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
+const STORE_EVERY: Duration = Duration::from_millis(500);
+/// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
+const SMALL_SPACE_PART: u64 = 64;
+
+/// The sampling thread.
+pub fn run(core: &Arc<Run>) {
+    let governor = &core.limit;
+    let own = match Statm::open(std::process::id()) {
+        Ok(own) => own,
+        Err(error) => {
+            eprintln!("vswap: cannot read /proc/self/statm: {error}; the limit cannot be held");
+            return;
+        }
+    };
+    threads::hurry_most();
+    let mut store_seen = Instant::now();
+    while !governor.has_stopped() {
+        let spaces = core.spaces.all();
+        lifecycle::reap(core, &spaces);
+        core.watch.retry();
+        let residents: Vec<(u64, &Arc<Space>)> = spaces
+            .iter()
+            .map(|space| (space.resident_bytes(), space))
+            .collect();
+        let strangers = core.shares.strangers(&spaces);
+        let own_bytes =
+            |(resident, space): &(u64, &Arc<Space>)| core.shares.own_bytes(space, *resident);
+        let engine = core.engine.stats();
+        let usage = core.part.usage(&engine);
+        let sample = Sample {
+            resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
+            own_bytes: match core.part.own_group {
+                None => own.sizes().map_or(0, |m| m.resident_bytes),
+                Some(_) => core.part.own_bytes(&usage),
+            },
+            unsure_bytes: governor.unsure_bytes(&residents),
+            strangers: strangers.count,
+        };
+        let total = governor.settle(&sample, &usage);
+        core.part.settle(&usage);
+        governor.pool.look(
+            &core.stats,
+            sample.own_bytes.saturating_sub(usage.pool_bytes),
+        );
+        governor.pool.renew(&core.part, &core.areas);
+        let growing = spaces.len().min(core.cpus.len()) as u64;
+        steer(core, &residents, total, growing);
+        compact(core, &engine);
+        if store_seen.elapsed() > STORE_EVERY {
+            core.areas.report(&core.engine);
+            core.part.count_slots();
+            store_seen = Instant::now();
+        }
+        governor.sleep(governor.pause(total, growing));
+    }
+}
+
+/// Give back what the pool holds in half-empty spans.
+fn compact(core: &Run, pool: &Stats) {
+    if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
+        core.engine.compact(COMPACT_PAGES);
+    }
+}
+
+/// Tell the spaces what to do: start watching, look again, move out, serve who waits.
+fn steer(core: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
+    let governor = &core.limit;
+    let free = governor.limit_bytes().saturating_sub(total);
+    let all_the_time = core.config.evict_all_every.is_some();
+    if all_the_time || total > governor.limit_bytes() / ARM_PART {
+        let small = governor.limit_bytes() / SMALL_SPACE_PART;
+        for (bytes, space) in residents {
+            if all_the_time || *bytes >= small {
+                lifecycle::start_evictor(core, space);
+            }
+        }
+    }
+    // Armed spaces begin to be watched.
+    if governor.set_short(all_the_time || free < governor.activate_bytes(growing)) {
+        let spaces = core.spaces.all();
+        let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
+        spaces.iter().for_each(rescan);
+    }
+    let resident: u64 = residents
+        .iter()
+        .filter(|(_, s)| s.is_active())
+        .map(|(b, _)| b)
+        .sum();
+    let missing = (governor.watermark_bytes() / 4 * 5).saturating_sub(free);
+    let wanted_pages = if free < governor.watermark_bytes() {
+        missing / PAGE_BYTES
+    } else {
+        0
+    };
+    for (bytes, space) in residents.iter().filter(|(_, space)| space.is_active()) {
+        let share = wanted_pages * bytes / resident.max(1);
+        let rescan = space.grew_beyond(*bytes, governor.limit_bytes() / RESCAN_PART);
+        let deferred = governor.has_headroom() || governor.is_stalled();
+        if share > 0 || rescan || (deferred && space.has_deferred()) {
+            space.mailbox.ask(|wanted| {
+                wanted.pages = share;
+                wanted.rescan |= rescan;
+                wanted.deferred |= deferred;
+            });
+        }
+    }
+}

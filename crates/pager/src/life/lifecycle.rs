@@ -1,0 +1,243 @@
+//! Beginnings and ends of spaces: hello, activation, death.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::base::kernel::process;
+use crate::base::kernel::uffd::Userfaultfd;
+use crate::calls::confine::{CONFINED, FILTER_OF_ALL, refuse};
+use crate::events::reader;
+use vswap_sys::process::could_have_descriptors;
+use vswap_sys::ring::op;
+
+use crate::base::threads;
+use crate::calls::{notify, thread_exit};
+use crate::events::regions;
+use crate::evict;
+use crate::layout::Layout;
+use crate::life::last_thread;
+use crate::run::Run;
+use crate::space::Space;
+use crate::space::kin::Kin;
+use crate::space::marks;
+use crate::space::process::Process;
+
+/// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
+/// killed, because nobody could ever stop it cleanly any more.
+const HANGUP_PATIENCE: Duration = Duration::from_secs(2);
+/// How often an armed space looks whether memory is short; it is also woken for that.
+const ACTIVATE_PACE: Duration = Duration::from_millis(50);
+/// How often it looks whether a fork is over that saw the space inactive.
+const FORK_PACE: Duration = Duration::from_micros(500);
+/// What must be left before a filter is installed: one for it, and some for what others do at that moment.
+const FILTER_DESCRIPTORS: usize = 4;
+/// A space for a program image that has just started, or for a child that was forked before anything was registered.
+pub fn begin(
+    core: &Arc<Run>,
+    uffd: OwnedFd,
+    process: Process,
+    kin: Arc<Kin>,
+) -> std::io::Result<Arc<Space>> {
+    let uffd = Userfaultfd::from_fd(uffd);
+    let space = Space::new(core.spaces.next_id(), uffd, Layout::default(), kin);
+    // A new space has no process yet, so this cannot fail.
+    let _ = space.process.set(process);
+    core.spaces.add(Arc::clone(&space));
+    core.limit.look_now();
+    Ok(space)
+}
+
+/// Memory may become short, or a forked child has said hello: start the space's evictor. Until memory is short it only
+/// gets ready. The caller does not wait: a stopped process answers late.
+pub fn start_evictor(core: &Arc<Run>, space: &Arc<Space>) {
+    // A forked child that has not said hello has nobody who could move its pages.
+    if space.process.get().is_none() || space.mailbox.evictor_started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (core, evicted) = (Arc::clone(core), Arc::clone(space));
+    let own = Arc::clone(&core);
+    let started = threads::try_spawn(&format!("evict-{}", space.id), move || {
+        // Until it is registered the process grows unasked.
+        threads::hurry_most();
+        if evicted.is_active() || (arm(&own, &evicted) && activate(&own, &evicted)) {
+            threads::hurry();
+            evict::run(&own, &evicted);
+        }
+    });
+    if let Err(error) = started {
+        // The governor asks for it again.
+        space
+            .mailbox
+            .evictor_started
+            .store(false, Ordering::Release);
+        refuse(
+            core.config.quiet,
+            space,
+            "no thread can move its pages out",
+            &error,
+        );
+    }
+}
+
+/// Register the space's memory as soon as possible, whether memory is short yet or not.
+fn hasten(core: &Arc<Run>, space: &Arc<Space>) {
+    space.hastened.store(true, Ordering::Release);
+    start_evictor(core, space);
+    space.mailbox.ask(|wanted| wanted.rescan = true);
+}
+
+/// What takes long and costs the program nothing: the filter, and the threads. False when the process may not be
+/// managed.
+fn arm(core: &Arc<Run>, space: &Arc<Space>) -> bool {
+    let Some(process) = space.process.get() else {
+        return false;
+    };
+    if !install_filter(core, space, process) {
+        return false;
+    }
+    regions::exclude_wiped_on_fork(space, process);
+    marks::look_for_rings(space, process);
+    let start = |line, cpu| reader::start(core, line, cpu);
+    match core.watch.begin(space, &core.cpus, start) {
+        Ok(()) => true,
+        Err(error) => refuse(
+            core.config.quiet,
+            space,
+            "its faults cannot be served",
+            &error,
+        ),
+    }
+}
+
+/// Wait until memory is short, then register. False when the process ended before.
+fn activate(core: &Run, space: &Space) -> bool {
+    let Some(process) = space.process.get() else {
+        return false;
+    };
+    thread_exit::await_unknown_threads(process);
+    // A fork that saw the space inactive must be over first.
+    let is_due = || core.limit.is_short() || space.hastened.load(Ordering::Acquire);
+    while !is_due() || !process.agent.announce_active() {
+        let pace = if is_due() { FORK_PACE } else { ACTIVATE_PACE };
+        if space.has_ended() || space.is_confined() || space.mailbox.take(pace).stop {
+            return false;
+        }
+    }
+    // A fork that is announced from now on waits for the slot, and then finds everything registered.
+    let slot = process.agent.slot();
+    if space.is_confined() {
+        process.agent.confine();
+        return false;
+    }
+    space.mailbox.active.store(true, Ordering::Release);
+    core.stats.activations.add(1);
+    regions::rescan(core, space, process, &slot);
+    true
+}
+
+/// Why a process is refused whose system calls cannot be trapped.
+const NO_FILTER: &str = "its seccomp filter could not be installed";
+
+/// The program is about to install a seccomp filter on one of its threads, after which none could be installed on all
+/// of them. Where that fails it is said, and the process stays unmanaged.
+pub fn filter_first(core: &Arc<Run>, space: &Arc<Space>) {
+    if let Some(process) = space.process.get() {
+        install_filter(core, space, process);
+    }
+}
+
+/// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
+fn install_filter(core: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
+    const EBUSY: i64 = -16;
+    const EMFILE: i32 = 24;
+    if space.filtered.load(Ordering::Acquire) {
+        return true;
+    }
+    let to_listener = match notify::start(core, hasten) {
+        Ok(to_listener) => to_listener,
+        Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
+    };
+    let mut slot = process.agent.slot();
+    if process.agent.is_confined() {
+        // It might be killed for the next thing it does.
+        space.confined.store(true, Ordering::Release);
+        process.agent.confine();
+        return refuse(core.config.quiet, space, CONFINED, &FILTER_OF_ALL);
+    }
+    // Calls that the filter stops fail if the descriptor that comes back finds no room.
+    if !could_have_descriptors(FILTER_DESCRIPTORS) {
+        let error = std::io::Error::from_raw_os_error(EMFILE);
+        return refuse(core.config.quiet, space, NO_FILTER, &error);
+    }
+    match slot.call(op::INSTALL_FILTER, &[], &[]) {
+        // The thread waits for it.
+        Ok(0) => match slot.receive_descriptor() {
+            Ok(listener) => {
+                core.filters.add_listener();
+                drop(to_listener.send(listener));
+            }
+            Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
+        },
+        // A filter with a listener is there: ours, from the process that this one was started or forked by.
+        Ok(EBUSY) if core.filters.has_listener() => {}
+        Ok(errno) => {
+            let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
+            return refuse(core.config.quiet, space, NO_FILTER, &error);
+        }
+        Err(_) => return false,
+    }
+    space.filtered.store(true, Ordering::Release);
+    true
+}
+
+/// The agent's connection has closed: the process has exited or replaced its image, or is about to.
+pub fn hang_up(space: &Space) {
+    if let Some(process) = space.process.get() {
+        process.agent.set_gone();
+    }
+    let mut hung_up = space.hung_up.lock();
+    hung_up.get_or_insert_with(Instant::now);
+}
+
+/// End the spaces whose memory is gone. Entries are given up only when the kernel says that the address space no
+/// longer exists: until then some thread may still read its memory on the way out.
+pub fn reap(core: &Run, spaces: &[Arc<Space>]) {
+    for space in spaces {
+        last_thread::follow(space);
+        let hung_up = *space.hung_up.lock();
+        let unknown = space.process.get().is_none();
+        if !unknown && hung_up.is_none() {
+            continue;
+        }
+        if space.uffd.is_gone() {
+            end(core, space);
+        } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
+            && let Some(pid) = space.pid()
+        {
+            // It may have exited already; then the next probe says so.
+            let _ = process::kill(pid);
+        }
+    }
+}
+
+fn end(core: &Run, space: &Arc<Space>) {
+    space.mailbox.ended.store(true, Ordering::Release);
+    core.watch.end(space);
+    space.mailbox.ask(|wanted| wanted.stop = true);
+    let mut state = space.lock();
+    state.layout.clear(&mut core.references.puts());
+    state.deferred.clear();
+    state.waiting.clear();
+    space.thaw(&mut state);
+    drop(state);
+    space.mailbox.put_proposals(&core.engine, |_| true);
+    core.forks.forget(space.id);
+    core.spaces.remove(space.id);
+    core.shares.end(space.id);
+    core.spaces
+        .all()
+        .iter()
+        .for_each(|other| other.share_has_changed());
+}

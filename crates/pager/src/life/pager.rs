@@ -1,0 +1,153 @@
+//! The pager of one run: its start, what it says of itself, its end.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vswap_sys::eventfd::EventFd;
+use vswap_sys::ring::SOCKET_ENV;
+use vswap_sys::{guardian, process, process::procfs};
+
+use crate::base::threads;
+use crate::evict::write_out;
+use crate::life::governor;
+use crate::life::server;
+use crate::life::share_watch;
+use crate::life::start_error::StartError;
+use crate::life::status::Status;
+use crate::life::store::Store;
+use crate::run::Run;
+use crate::store::config::Config;
+use crate::store::groups;
+use std::time::Instant;
+
+/// How often it is looked whether a run has gone that is to end.
+const END_PACE: Duration = Duration::from_millis(5);
+/// How long a run that ends waits for its own threads to let go of its last pages.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The pager of one run: its threads and spaces, on a store.
+#[derive(Debug)]
+pub struct Pager {
+    store: Arc<Store>,
+    core: Arc<Run>,
+    stop: Arc<EventFd>,
+    socket: PathBuf,
+}
+
+impl Pager {
+    /// Start the threads and listen for agents in `config.run_dir`.
+    ///
+    /// # Errors
+    /// `StartError`; nothing is left behind then.
+    pub fn start(store: &Arc<Store>, config: Config) -> Result<Pager, StartError> {
+        let socket_error = |source| StartError::Socket {
+            dir: config.run_dir.display().to_string(),
+            source,
+        };
+        let listener = server::Listeners::bind(&config.run_dir).map_err(socket_error)?;
+        let socket = listener.path().to_owned();
+        let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
+        let joined = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
+        let core = store.join(config)?;
+        let pager = Pager {
+            store: Arc::clone(store),
+            core,
+            stop,
+            socket,
+        };
+        match pager.start_threads(listener, joined) {
+            Ok(()) => Ok(pager),
+            Err(error) => {
+                // Those that were started end.
+                pager.finish();
+                Err(StartError::Thread(error))
+            }
+        }
+    }
+
+    fn start_threads(
+        &self,
+        listener: server::Listeners,
+        joined: Arc<EventFd>,
+    ) -> std::io::Result<()> {
+        write_out::start(&self.core)?;
+        let governed = Arc::clone(&self.core);
+        threads::try_spawn("governor", move || governor::run(&governed))?;
+        share_watch::start(&self.core)?;
+        server::start(&self.core, listener, joined, Arc::clone(&self.stop))
+    }
+
+    /// Where agents say hello.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Figures of this moment.
+    pub fn status(&self) -> Status {
+        let mut status = Status::of(&self.core);
+        match &self.core.part.own_group {
+            None => (status.areas, status.groups) = (self.store.areas(), self.store.groups()),
+            Some(name) => status.groups = groups::status_of(&self.core.engine, name),
+        }
+        status
+    }
+
+    /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
+    /// whoever their parents are by now.
+    pub fn kill_all(&self) {
+        let spaces = self.core.spaces.all();
+        if spaces.iter().any(|space| space.pid().is_none()) {
+            guardian::kill_callers(&self.socket);
+        }
+        for pid in spaces.iter().filter_map(|space| space.pid()) {
+            for descendant in procfs::descendants(pid).unwrap_or_default() {
+                // It may be gone already.
+                let _ = process::kill(descendant);
+            }
+            let _ = process::kill(pid);
+        }
+    }
+
+    /// Stop the threads and return the last figures. Processes that still live are killed first: nobody would serve
+    /// their faults. A shared store gets everything back that the run had of it, for which the kernel has to be done
+    /// with the processes.
+    pub fn finish(&self) -> Status {
+        self.kill_all();
+        let status = self.status();
+        if !self.core.part.is_all() {
+            while !self.core.spaces.all().is_empty() {
+                std::thread::sleep(END_PACE);
+                self.kill_all();
+            }
+        }
+        self.core.limit.stop();
+        self.core.watch.stop();
+        self.core.write_queue.stop();
+        self.core.area_queue.stop();
+        self.core.shrinker.stop();
+        // The threads end with the process at the latest.
+        let _ = self.stop.signal();
+        let since = Instant::now();
+        // Threads that were at a page of the run let go of it.
+        while !self.store.leave(&self.core) && since.elapsed() < LEAVE_PATIENCE {
+            std::thread::sleep(END_PACE);
+        }
+        status
+    }
+}
+
+/// What a program's environment must have beside what it has: the agent first in LD_PRELOAD, and the socket on which it
+/// says hello.
+pub fn environment(agent: &Path, socket: &Path) -> Vec<(OsString, OsString)> {
+    let mut preload = agent.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    vec![
+        ("LD_PRELOAD".into(), preload),
+        (SOCKET_ENV.into(), socket.as_os_str().to_owned()),
+    ]
+}

@@ -1,0 +1,488 @@
+//! The socket on which agents say hello, and the thread that listens to them.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::base::kernel::pagemap::{Pagemap, PagemapError};
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::kernel::uffd::{Userfaultfd, feature};
+use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
+use vswap_sys::memory::RingMap;
+use vswap_sys::process;
+use vswap_sys::process::procfs::{self, Statm};
+use vswap_sys::ring::{ACK, Hello, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello};
+use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
+use vswap_sys::uffd;
+
+use crate::base::threads;
+use crate::events::fork;
+use crate::events::regions;
+use crate::life::last_thread;
+use crate::life::lifecycle;
+use crate::policy::hello::{Greeting, own_pages};
+use crate::run::Run;
+use crate::space::Space;
+use crate::space::agent::Agent;
+use crate::space::leader::Leader;
+use crate::space::process::Process;
+
+/// Name of the socket in the run directory.
+pub const SOCKET_NAME: &str = "agents.sock";
+/// How long the server sleeps at most; it is woken for everything that matters.
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Descriptors that are left for forks and filters when a new program asks to be managed: a fork that is not followed
+/// would have to wait, and a program can do without.
+const RESERVE: usize = 32;
+/// What one fork takes: its userfaultfd, and what its child brings and is looked at through, also for a moment.
+const DESCRIPTORS_A_FORK: usize = 10;
+/// Pause before a connection is taken for which there was no descriptor.
+const ACCEPT_PACE: Duration = Duration::from_millis(10);
+
+/// The user has been told that there are no descriptors.
+static SCARCITY_SAID: AtomicBool = AtomicBool::new(false);
+
+/// Longest chain of parents followed upwards: a chain that long is no family of the run's.
+const ANCESTORS_MAX: usize = 1024;
+
+/// Why a connection was turned away.
+#[derive(Debug, thiserror::Error)]
+enum HelloError {
+    #[error("the connection failed: {0}")]
+    Socket(#[from] SockError),
+    #[error("not a vswap agent of this version")]
+    Protocol,
+    #[error("process {0} belongs to another user")]
+    Foreign(u32),
+    #[error("a descriptor is missing")]
+    Descriptors,
+    #[error("no userfaultfd (errno {0})")]
+    NoUserfaultfd(i32),
+    #[error("fork events are not permitted (see vswap doctor)")]
+    NoForkEvents,
+    #[error("process {0} cannot be looked into")]
+    Process(u32),
+    #[error("the process has ended")]
+    Gone,
+    #[error("the main thread of process {pid} has ended")]
+    Ended { pid: u32, agent_tid: u32 },
+    #[error("vswap may have no more descriptors (see `ulimit -Hn`); nor may those that follow")]
+    Scarce,
+    #[error("no descriptor left: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Where agents call: at a path, and at an abstract name for those whose root or user has changed.
+#[derive(Debug)]
+pub struct Listeners {
+    at_path: Listener,
+    by_name: Listener,
+}
+
+impl Listeners {
+    /// Bind both.
+    ///
+    /// # Errors
+    /// What the socket calls said.
+    pub fn bind(dir: &Path) -> Result<Listeners, SockError> {
+        let path = dir.join(SOCKET_NAME);
+        let by_name = Listener::bind_abstract(&path)?;
+        Ok(Listeners {
+            at_path: Listener::bind(&path, 0o666)?,
+            by_name,
+        })
+    }
+
+    /// The path of the socket.
+    pub fn path(&self) -> &Path {
+        self.at_path.path()
+    }
+}
+
+/// Listen until `stop` is signalled. `joined` is signalled when a forked child has got its agent.
+pub fn run(core: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
+    // An agent says hello right after it has connected, unless its process is stopped in between.
+    let mut silent: Vec<Stream> = Vec::new();
+    loop {
+        let alive = core.spaces.all();
+        let agents: Vec<&Arc<Space>> = alive.iter().filter(|space| has_agent(space)).collect();
+        let mut fds = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(&listeners.at_path, PollFlags::IN),
+            PollFd::new(&listeners.by_name, PollFlags::IN),
+            PollFd::new(joined.as_ref(), PollFlags::IN),
+        ];
+        // Only the end of a connection is of interest; it is reported unasked.
+        let processes = agents.iter().filter_map(|space| space.process.get());
+        fds.extend(processes.map(|process| {
+            PollFd::from_borrowed_fd(process.agent.socket().as_fd(), PollFlags::empty())
+        }));
+        let behind_agents = fds.len();
+        fds.extend(silent.iter().map(|s| PollFd::new(s, PollFlags::IN)));
+        // A signal is as good as a message: look again.
+        let ready = poll(&mut fds, Some(POLL_TIMEOUT));
+        if fds[0].revents().contains(PollFlags::IN) {
+            return;
+        }
+        if fds[3].revents().contains(PollFlags::IN) {
+            // An error leaves it signalled: the next turn looks once more.
+            let _ = joined.clear();
+        }
+        for (fd, space) in fds[4..behind_agents].iter().zip(&agents) {
+            if fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                lifecycle::hang_up(space);
+            }
+        }
+        if ready == Ok(0) {
+            agents.iter().for_each(|space| last_thread::look(space));
+        }
+        let called = [fds[1].revents(), fds[2].revents()].map(|r| r.contains(PollFlags::IN));
+        let speak: Vec<bool> = fds[behind_agents..]
+            .iter()
+            .map(|fd| !fd.revents().is_empty())
+            .collect();
+        let mut speak = speak.into_iter();
+        let speaking: Vec<Stream> = silent
+            .extract_if(.., |_| speak.next().unwrap_or(false))
+            .collect();
+        silent.extend(accept(core, listeners, called));
+        for connection in speaking {
+            greet(core, joined, connection);
+        }
+    }
+}
+
+fn has_agent(space: &Space) -> bool {
+    space.process.get().is_some() && !space.is_hung_up()
+}
+
+/// Take a connection from each listener that was called at.
+fn accept(core: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
+    let both = [&listeners.at_path, &listeners.by_name];
+    let mut accepted = Vec::new();
+    for (listener, _) in both.into_iter().zip(called).filter(|(_, called)| *called) {
+        match listener.accept() {
+            Ok(connection) if may_speak(core, &connection) => accepted.push(connection),
+            Ok(_) => {}
+            // It waits where it is, and would end the next sleep at once.
+            Err(_) => std::thread::sleep(ACCEPT_PACE),
+        }
+    }
+    accepted
+}
+
+/// Is the caller of the user that vswap is of, or of the run? Whoever is not is sent away before anybody waits for it.
+fn may_speak(core: &Run, connection: &Stream) -> bool {
+    let Ok(peer) = connection.peer() else {
+        return false;
+    };
+    let may = peer.uid == process::effective_uid() || is_of_roots_run(core, peer.pid);
+    if !may {
+        turn_away(core, connection, &HelloError::Foreign(peer.pid));
+    }
+    may
+}
+
+/// Hear one hello.
+fn greet(core: &Arc<Run>, joined: &Arc<EventFd>, connection: Stream) {
+    match hear(&connection) {
+        Ok(heard) => answer(core, joined, heard, connection),
+        Err(error) => turn_away(core, &connection, &error),
+    }
+}
+
+/// What somebody has said.
+struct Heard {
+    hello: Hello,
+    descriptors: Descriptors,
+    greeting: Greeting,
+    pid: u32,
+}
+
+fn hear(connection: &Stream) -> Result<Heard, HelloError> {
+    let (hello, descriptors) = connection.recv::<Hello>(Wait::No)?;
+    Ok(Heard {
+        greeting: Greeting::of(&hello).ok_or(HelloError::Protocol)?,
+        pid: connection.peer()?.pid,
+        hello,
+        descriptors,
+    })
+}
+
+fn turn_away(core: &Run, connection: &Stream, error: &HelloError) {
+    let status = match *error {
+        HelloError::Ended { pid, agent_tid } => last_thread::status_if_alone(pid, agent_tid),
+        _ => None,
+    };
+    // Without this an agent takes the end of the connection for the end of the pager.
+    for word in status.map_or(vec![TURNED_AWAY], |status| vec![LEFT_ALONE, status]) {
+        let _ = connection.send(&word, &[], Wait::No);
+    }
+    tell(core, error, "its process runs on without swap");
+}
+
+fn tell(core: &Run, error: &HelloError, consequence: &str) {
+    // That a process ended half-way is no news, nor that there are still no descriptors.
+    let news = match error {
+        HelloError::Socket(_) | HelloError::Gone | HelloError::Ended { .. } => false,
+        HelloError::Scarce => !SCARCITY_SAID.swap(true, Ordering::Relaxed),
+        _ => true,
+    };
+    if news && !core.config.quiet {
+        eprintln!("vswap: turned an agent away: {error}; {consequence}");
+    }
+}
+
+fn answer(core: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
+    let Heard {
+        hello,
+        descriptors,
+        greeting,
+        pid,
+    } = heard;
+    match greeting {
+        Greeting::ForkBegin => match core.spaces.of_process(pid) {
+            Some(space) => fork::window(core, space, hello.fork, connection),
+            None => acknowledge(&connection),
+        },
+        Greeting::Filter => match core.spaces.of_process(pid) {
+            Some(space) => {
+                let core = Arc::clone(core);
+                // Its agent may be stopped.
+                threads::spawn_late(&format!("filter-{pid}"), move || {
+                    lifecycle::filter_first(&core, &space);
+                    acknowledge(&connection);
+                });
+            }
+            None => acknowledge(&connection),
+        },
+        Greeting::Device => {
+            if let Err(error) = give_device(core, hello.fork, &connection) {
+                turn_away(core, &connection, &error);
+            }
+        }
+        Greeting::Begin => {
+            // The process takes the connection over, and whom it is refused has to hear that.
+            let kept = match connection.as_fd().try_clone_to_owned() {
+                Ok(kept) => Stream::from_fd(kept),
+                Err(error) => return turn_away(core, &connection, &error.into()),
+            };
+            if let Err(error) = begin(core, &hello, descriptors, connection, pid) {
+                turn_away(core, &kept, &error);
+            }
+        }
+        Greeting::Join => {
+            let (core, joined) = (Arc::clone(core), Arc::clone(joined));
+            threads::spawn_late(&format!("join-{pid}"), move || {
+                match join(&core, &hello, descriptors, connection, pid) {
+                    // An eventfd that is full is signalled.
+                    Ok(()) => drop(joined.signal()),
+                    // It gets no answer.
+                    Err(error) => tell(&core, &error, "its process, a forked child, stops itself"),
+                }
+            });
+        }
+    }
+}
+
+/// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket. A
+/// daemon has left the family of the run, but is known itself.
+fn is_of_roots_run(core: &Run, pid: u32) -> bool {
+    let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
+    let mut family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
+    process::effective_uid() == 0
+        && family.any(|pid| pid == core.config.root_pid || core.spaces.of_process(pid).is_some())
+}
+
+/// A child that was forked with memory in swap after its parent had given up the right to make a userfaultfd. It has
+/// inherited one and needs another, for memory of its agent's alone.
+fn give_device(core: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
+    if core.forks.parent(fork).is_none() {
+        return Err(HelloError::Protocol);
+    }
+    let device = File::options().read(true).write(true).open(uffd::DEVICE)?;
+    Ok(connection.send(&ACK, &[device.as_fd()], Wait::No)?)
+}
+
+/// A process whose memory nobody watches yet.
+fn begin(
+    core: &Arc<Run>,
+    hello: &Hello,
+    mut descriptors: Descriptors,
+    connection: Stream,
+    pid: u32,
+) -> Result<(), HelloError> {
+    if hello.uffd_errno != 0 {
+        return Err(HelloError::NoUserfaultfd(hello.uffd_errno));
+    }
+    // A child whose fork nobody tells of would read zeros where its parent had swapped pages.
+    if hello.uffd_features & feature::EVENT_FORK == 0 {
+        return Err(HelloError::NoForkEvents);
+    }
+    if !process::could_have_descriptors(RESERVE) {
+        return Err(HelloError::Scarce);
+    }
+    let uffd = descriptors.take(0).ok_or(HelloError::Descriptors)?;
+    let staging = descriptors.take(1).ok_or(HelloError::Descriptors)?;
+    let ring = descriptors.take(2).ok_or(HelloError::Descriptors)?;
+    let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
+    let parent = u32::try_from(hello.parent_pid)
+        .ok()
+        .filter(|_| hello.kind == hello::FORKED)
+        .and_then(|parent| core.spaces.of_process(parent));
+    let kin = parent.as_ref().map(|parent| Arc::clone(&parent.kin));
+    let space = lifecycle::begin(core, uffd, process, kin.unwrap_or_default())?;
+    if let Some(parent) = parent {
+        parent.begin_sharing();
+        space.begin_sharing();
+        core.shares.begin(space.id, &parent);
+    }
+    Ok(())
+}
+
+/// A forked child whose space exists since the FORK event: it gets its agent now. Has a thread of its own, because it
+/// waits for the child.
+fn join(
+    core: &Arc<Run>,
+    hello: &Hello,
+    mut descriptors: Descriptors,
+    connection: Stream,
+    pid: u32,
+) -> Result<(), HelloError> {
+    // The fork returned only after its event was read; whoever read it may still be applying it.
+    if let Some(parent) = core.forks.parent(hello.fork) {
+        // Not for the process, which may be stopped.
+        parent.wait_for_fork();
+    }
+    let Some(child) = find_child(core, hello.fork, &connection)? else {
+        return Ok(connection.send(&NOTHING_INHERITED, &[], Wait::No)?);
+    };
+    let staging = descriptors.take(0).ok_or(HelloError::Descriptors)?;
+    let ring = descriptors.take(1).ok_or(HelloError::Descriptors)?;
+    let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
+    core.forks.found(hello.fork);
+    // Before the answer: from then on the child may fork.
+    process.agent.announce_active();
+    // Only this thread sets it, once for each child.
+    let _ = child.process.set(process);
+    // Before the answer, too: until then the child maps nothing where it has inherited nothing.
+    regions::keep_inherited(core, &child);
+    if let Some(process) = child.process.get() {
+        acknowledge(process.agent.socket());
+    }
+    // Only now can anybody look how much it shares.
+    child.share_has_changed();
+    lifecycle::start_evictor(core, &child);
+    Ok(())
+}
+
+/// Which of the children that were born during the fork `token` is at the other end of the connection? Its agent tells
+/// by their userfaultfds: one works on the agent's own memory, the others on that of other processes.
+fn find_child(
+    core: &Run,
+    token: u64,
+    connection: &Stream,
+) -> Result<Option<Arc<Space>>, HelloError> {
+    for child in core.forks.candidates(token) {
+        connection.send(&ACK, &[child.uffd.as_fd()], Wait::Yes)?;
+        match connection.recv::<u8>(Wait::Yes)?.0 {
+            ACK => return Ok(Some(child)),
+            NOT_MINE => {}
+            _ => return Err(HelloError::Protocol),
+        }
+    }
+    Ok(None)
+}
+
+fn open_process<E>(
+    hello: &Hello,
+    ring: Result<RingMap, E>,
+    staging: OwnedFd,
+    connection: Stream,
+    pid: u32,
+) -> Result<Process, HelloError> {
+    let ring = ring.map_err(|_| HelloError::Descriptors)?;
+    let own_pages = own_pages(hello).ok_or(HelloError::Protocol)?;
+    let agent = Agent::new(ring, connection, hello.agent_tid, own_pages, hello.staging);
+    let is_found_by_agent = is_known_as_it_says(pid, hello);
+    let any_tid = if is_found_by_agent {
+        hello.agent_tid.cast_unsigned()
+    } else {
+        pid
+    };
+    let ended = || HelloError::Ended {
+        pid,
+        agent_tid: hello.agent_tid.cast_unsigned(),
+    };
+    let pagemap = Pagemap::open(pid).map_err(|error| match error {
+        PagemapError::Gone => ended(),
+        _ => HelloError::Process(pid),
+    })?;
+    let statm = Statm::open(pid).map_err(|_| HelloError::Gone)?;
+    let map = ProcMap::open(any_tid).map_err(|_| ended())?;
+    Ok(Process {
+        pid,
+        agent,
+        pagemap,
+        statm,
+        map,
+        staging: Userfaultfd::from_fd(staging),
+        leader: Leader::default(),
+        late_statm: OnceLock::new(),
+        is_found_by_agent,
+    })
+}
+
+/// Has the agent's thread the id here that it has told, as it has outside of pid namespaces?
+fn is_known_as_it_says(pid: u32, hello: &Hello) -> bool {
+    let agent = hello.agent_tid.cast_unsigned();
+    procfs::innermost_tid(pid, agent).is_ok_and(|tid| tid == agent)
+}
+
+/// Send the one-byte answer.
+fn acknowledge(connection: &Stream) {
+    // A process that died in its fork does not hear it.
+    let _ = connection.send(&ACK, &[], Wait::No);
+}
+
+/// Has the other end sent something or closed, or does it within `patience`?
+fn has_ended(connection: &Stream, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(connection, PollFlags::IN)];
+    poll(&mut fds, Some(patience)) != Ok(0)
+}
+
+impl fork::Caller for Stream {
+    fn is_room(&self, forks: usize) -> bool {
+        process::could_have_descriptors(forks * DESCRIPTORS_A_FORK)
+    }
+
+    fn acknowledge(&self) {
+        acknowledge(self);
+    }
+
+    fn has_ended(&self, patience: Duration) -> bool {
+        has_ended(self, patience)
+    }
+}
+
+/// Start the server's thread.
+///
+/// # Errors
+/// There is no thread.
+pub fn start(
+    core: &Arc<Run>,
+    listeners: Listeners,
+    joined: Arc<EventFd>,
+    stop: Arc<EventFd>,
+) -> std::io::Result<()> {
+    let core = Arc::clone(core);
+    threads::try_spawn("agents", move || {
+        // A process that nobody knows yet grows unseen.
+        threads::hurry_most();
+        run(&core, &listeners, &joined, &stop);
+    })
+}

@@ -1,0 +1,209 @@
+//! What a run says of itself: plain data for `status`, the summary line and the JSON summary.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::run::Run;
+use crate::store::areas::AreaStatus;
+use crate::store::groups::GroupStatus;
+
+/// Figures of a store at one moment, of all its runs together.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct StoreStatus {
+    /// Memory of the compressed pool.
+    pub pool_bytes: u64,
+    /// Bytes that the compressed pages take, without the pool's own waste.
+    pub payload_bytes: u64,
+    /// Pages in swap now: slots of the virtual area in use.
+    pub swapped_pages: u64,
+    /// Of these, pages that are all zeros and take no storage.
+    pub zero_pages: u64,
+    /// Of these, pages that are compressed.
+    pub compressed_pages: u64,
+    /// Of these, pages kept as they are because they do not compress.
+    pub raw_pages: u64,
+    /// Of these, pages that lie in physical areas.
+    pub physical_pages: u64,
+    /// Memory of the swap tables.
+    pub metadata_bytes: u64,
+    /// Physical areas in use.
+    pub areas: Vec<AreaStatus>,
+    /// Groups of pages, the root first.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// Figures of one run at one moment. Bytes unless the name says otherwise. Of a run in a shared store they are its part
+/// of it (`usage.rs`), and what nobody tells apart by run is 0.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// What `--ram` came to.
+    pub limit_bytes: u64,
+    /// Current total: resident anonymous memory of all processes + pool + metadata + vswap's own memory.
+    pub total_bytes: u64,
+    /// Highest total seen so far.
+    pub peak_total_bytes: u64,
+    /// Current resident anonymous memory of the run's processes.
+    pub resident_bytes: u64,
+    /// Highest sum of what the program had in memory and in swap together: what it would have needed.
+    pub peak_needed_bytes: u64,
+    /// Memory of the compressed pool.
+    pub pool_bytes: u64,
+    /// Memory of tables, frames and of vswap itself.
+    pub own_bytes: u64,
+    /// Processes alive that vswap manages, and those it only counts (static programs and the like).
+    pub processes_managed: u64,
+    /// Processes alive without an agent.
+    pub processes_unmanaged: u64,
+    /// Pages in swap now: slots of the virtual area in use.
+    pub swapped_pages: u64,
+    /// Times that the virtual area had no slot for a page, since the start.
+    pub alloc_reject: u64,
+    /// Of these, pages that are all zeros and take no storage.
+    pub zero_pages: u64,
+    /// Of these, pages that are compressed.
+    pub compressed_pages: u64,
+    /// Of these, pages kept as they are because they do not compress.
+    pub raw_pages: u64,
+    /// Slots of physical areas in use: pages that lie there, and with them all that are directly mapped.
+    pub physical_pages: u64,
+    /// Slots of physical areas that are directly mapped (`--no-virtual`), wherever their pages lie.
+    pub direct_pages: u64,
+    /// Of the pages brought back since the start, those that came from areas.
+    pub pages_in_areas: u64,
+    /// Of these, pages that came back so soon that they would have stayed in a pool with as much room again.
+    pub pages_in_areas_early: u64,
+    /// Pages moved from the pool to areas since the start because nobody had touched them for long.
+    pub pages_written_back: u64,
+    /// Pages moved from an area to one of lower priority since the start because nobody had touched them for long.
+    pub pages_demoted: u64,
+    /// Times that either failed: an area could not be written or read, or the page was damaged. It stays where it was.
+    pub write_back_failures: u64,
+    /// Pages that the pool refused since the start because it was at its limit.
+    pub pool_limit_hits: u64,
+    /// Pages that could not be read back from their area.
+    pub pages_lost: u64,
+    /// Physical areas in use; none of a shared store, whose they are.
+    #[serde(skip_deserializing)]
+    pub areas: Vec<AreaStatus>,
+    /// Groups of pages, the root first; in a shared store those that the run is in.
+    pub groups: Vec<GroupStatus>,
+    /// Bytes that the compressed pages take, without the pool's own waste.
+    pub payload_bytes: u64,
+    /// Pages moved out of the program since the start.
+    pub pages_out: u64,
+    /// Pages brought back since the start.
+    pub pages_in: u64,
+    /// Of these, pages that came back so soon that they had gone too early (refault distance).
+    pub pages_early: u64,
+    /// Pages that a sweep has passed over because they came back early again and again.
+    pub pages_spared: u64,
+    /// Pages that were read from an area into the swap cache along with one that was wanted.
+    pub pages_read_ahead: u64,
+    /// Of these, pages that were wanted afterwards.
+    pub read_ahead_hits: u64,
+    /// Pages dropped again without compression because their copy was still kept.
+    pub pages_dropped_clean: u64,
+    /// Pages that went out as zeros since the start.
+    pub pages_out_zero: u64,
+    /// Bytes that went into the compressor, and came out, since the start.
+    pub compressed_in_bytes: u64,
+    /// See `compressed_in_bytes`.
+    pub compressed_out_bytes: u64,
+    /// Faults served on memory that vswap manages.
+    pub faults: u64,
+    /// Of these, first touches of a page.
+    pub faults_first_touch: u64,
+    /// Faults that waited for memory to become free.
+    pub faults_deferred: u64,
+    /// First writes to pages whose compressed copy had been kept.
+    pub faults_unprotect: u64,
+    /// Times that a page could not be moved because it was shared or pinned.
+    pub pages_busy: u64,
+    /// Pages that had moved though the kernel said that they had not (rule P8).
+    pub moved_unsaid: u64,
+    /// Times that the kernel put an answer off because a layout event was unread.
+    pub retries: u64,
+    /// Memory of the swap tables.
+    pub metadata_bytes: u64,
+    /// Time from reading a fault of a swapped page to its page being there, in microseconds.
+    pub fault_us_p50: f64,
+    /// See `fault_us_p50`.
+    pub fault_us_p99: f64,
+    /// See `fault_us_p50`.
+    pub fault_us_max: f64,
+    /// True from the moment the first memory was registered.
+    pub active: bool,
+    /// Nothing more can be stored: faults that need memory wait.
+    pub stalled: bool,
+    /// The limits of a group are why, and not the memory allowed.
+    pub stalled_by_group: bool,
+}
+
+impl Status {
+    /// Figures of a run, all but areas and groups.
+    pub(crate) fn of(core: &Run) -> Status {
+        let stats = &core.stats;
+        let engine = core.engine.stats();
+        core.part.count_slots();
+        let usage = core.part.usage(&engine);
+        let latency = stats.latency();
+        let spaces = core.spaces.all();
+        let mut status = Status {
+            pool_bytes: usage.pool_bytes,
+            processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
+            swapped_pages: usage.swapped_pages,
+            compressed_pages: usage.pool_pages,
+            payload_bytes: usage.payload_bytes,
+            physical_pages: usage.physical_pages,
+            metadata_bytes: usage.table_bytes,
+            pages_out: stats.pages_out.get(),
+            pages_in: stats.pages_in.get(),
+            pages_early: stats.pages_early.get(),
+            pages_spared: stats.pages_spared.get(),
+            pages_read_ahead: stats.pages_read_ahead.get(),
+            read_ahead_hits: stats.read_ahead_hits.get(),
+            pages_dropped_clean: stats.pages_dropped_clean.get(),
+            pages_out_zero: stats.pages_out_zero.get(),
+            compressed_in_bytes: stats.compressed_pages.get() * PAGE_BYTES,
+            compressed_out_bytes: stats.compressed_out_bytes.get(),
+            faults: stats.faults.get(),
+            faults_first_touch: stats.faults_first_touch.get(),
+            faults_deferred: stats.faults_deferred.get(),
+            faults_unprotect: stats.faults_unprotect.get(),
+            pages_busy: stats.pages_busy.get(),
+            moved_unsaid: stats.moved_unsaid.get(),
+            retries: stats.retries.get(),
+            pages_lost: stats.pages_lost.get(),
+            pages_in_areas: stats.pages_in_areas.get(),
+            pages_in_areas_early: stats.pages_in_areas_early.get(),
+            pages_written_back: stats.pages_written_back.get(),
+            pages_demoted: stats.pages_demoted.get(),
+            write_back_failures: stats.write_back_failures.get(),
+            fault_us_p50: latency.p50_us,
+            fault_us_p99: latency.p99_us,
+            fault_us_max: latency.max_us,
+            active: stats.was_active(),
+            ..Status::default()
+        };
+        if core.part.is_all() {
+            status.zero_pages = engine.zero;
+            status.compressed_pages = engine.compressed;
+            status.raw_pages = engine.raw;
+            status.alloc_reject = engine.alloc_reject;
+            status.direct_pages = engine.direct;
+            status.pool_limit_hits = engine.pool_reject;
+        }
+        let figures = core.limit.figures();
+        status.limit_bytes = figures.limit_bytes;
+        status.total_bytes = figures.total_bytes;
+        status.peak_total_bytes = figures.peak_total_bytes;
+        status.resident_bytes = figures.resident_bytes;
+        status.own_bytes = figures.own_bytes;
+        status.peak_needed_bytes = figures.peak_needed_bytes;
+        status.processes_unmanaged = figures.strangers;
+        status.stalled = figures.is_full;
+        status.stalled_by_group = figures.is_limited;
+        status
+    }
+}

@@ -1,0 +1,182 @@
+//! The store: what several runs can share. Swap tables, pool and groups, which are the engine's, and the areas.
+//!
+//! `vswap run` has a store of its own with one run on it. The store of `vswap daemon` is shared: each run on it has a
+//! group of its own, so that what it has in pool and areas is known and limited by itself (`usage.rs`). Runs come and
+//! go one at a time, under the lock of the list of runs.
+
+use std::sync::{Arc, Weak};
+
+use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
+use vswap_sys::{process::cpu, spare};
+
+use crate::base::lock::{Mutex, Row};
+use crate::evict::shrink;
+use crate::evict::write_out;
+use crate::fault::area_reads;
+use crate::life::bring_back::{self, BringingBack};
+use crate::life::start_error::StartError;
+use crate::life::status::StoreStatus;
+use crate::run::Run;
+use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
+use crate::store::config::{Config, StoreConfig};
+use crate::store::groups::{self, GroupStatus};
+use crate::store::memory::MappedPages;
+
+/// Frames beside those for pages on their way out: for comparing what kin propose, which makes room where there is
+/// none.
+const KIN_FRAMES: u64 = 64;
+
+/// Swap tables, pool, groups and areas, of one run or of several.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) areas: Arc<Areas>,
+    shared: bool,
+    runs: Mutex<Vec<Weak<Run>>>,
+}
+
+impl Store {
+    /// An empty store.
+    ///
+    /// # Errors
+    /// `StartError` if there is no memory or descriptor for it.
+    pub fn new(config: &StoreConfig) -> Result<Store, StartError> {
+        let engine_config = vswap_engine::Config {
+            frames: usize::try_from(config.frames + KIN_FRAMES).unwrap_or(usize::MAX),
+            cpus: cpu::bound(),
+            codec: config.codec,
+            pool_limit_bytes: config.pool_limit_bytes,
+            checksums: config.checksums,
+        };
+        spare::keep()?;
+        let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
+        Ok(Store {
+            engine: Arc::new(engine),
+            areas: Arc::new(Areas::default()),
+            shared: config.shared,
+            runs: Mutex::new(Row::Runs, "the list of runs", Vec::new()),
+        })
+    }
+
+    /// Begin to use a physical area.
+    ///
+    /// # Errors
+    /// [`SwapOnError`]; nothing has changed, and the disk is closed.
+    pub fn swap_on(&self, area: SwapOn) -> Result<(), SwapOnError> {
+        self.areas.swap_on(&self.engine, area)?;
+        self.runs().iter().for_each(use_areas);
+        Ok(())
+    }
+
+    /// Give a physical area up while programs run: each of its pages comes back to the pool or goes to another area.
+    /// If it is the last one, the pool may take as much at once as it may without areas. Returns when it is empty;
+    /// `cancel` is asked in between.
+    ///
+    /// # Errors
+    /// [`GiveUpError`]; the area is then in use as before, with its old priority.
+    pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
+        let area = self.areas.begin_leaving(name)?;
+        let runs = self.runs();
+        runs.iter()
+            .for_each(|run| run.limit.pool.renew(&run.part, &run.areas));
+        let mut bringing = BringingBack::of(&runs, area.id(), cancel);
+        area.empty(&self.engine, cancel, &mut || {
+            bring_back::walk(&mut bringing)
+        })
+    }
+
+    /// The physical areas, in the order in which they came.
+    pub fn areas(&self) -> Vec<AreaStatus> {
+        self.areas.status(&self.engine)
+    }
+
+    /// All groups, the root first.
+    pub fn groups(&self) -> Vec<GroupStatus> {
+        groups::status(&self.engine, &self.engine.stats())
+    }
+
+    /// Figures of all runs together.
+    pub fn status(&self) -> StoreStatus {
+        let engine = self.engine.stats();
+        StoreStatus {
+            pool_bytes: engine.pool_bytes,
+            payload_bytes: engine.payload_bytes,
+            swapped_pages: engine.slots_used,
+            zero_pages: engine.zero,
+            compressed_pages: engine.compressed,
+            raw_pages: engine.raw,
+            physical_pages: engine.physical,
+            metadata_bytes: engine.table_bytes,
+            areas: self.areas(),
+            groups: groups::status(&self.engine, &engine),
+        }
+    }
+
+    /// Add a run, which gets its group.
+    pub(crate) fn join(&self, config: Config) -> Result<Arc<Run>, StartError> {
+        let mut runs = self.runs.lock();
+        let own = self.shared.then_some(config.root_pid);
+        let made = groups::make(&self.engine, config.group.as_ref(), own);
+        let (group, name) = made.inspect_err(|_| {
+            let named = config.group.as_ref().map(|group| group.name.clone());
+            remove_unused(&self.engine, named);
+        })?;
+        let core = Arc::new(Run::new(
+            config,
+            &self.engine,
+            &self.areas,
+            group,
+            name.filter(|_| self.shared),
+        ));
+        runs.push(Arc::downgrade(&core));
+        drop(runs);
+        // Whoever begins to use the first area from here on finds the run in the list.
+        if self.areas.any() {
+            use_areas(&core);
+        }
+        Ok(core)
+    }
+
+    /// Take a run away whose processes are gone. False if pages of it are left, of which its group is charged.
+    pub(crate) fn leave(&self, core: &Arc<Run>) -> bool {
+        let mut runs = self.runs.lock();
+        if let Some(name) = &core.part.own_group
+            && !remove_group(&self.engine, name, core.part.group)
+        {
+            return false;
+        }
+        runs.retain(|run| !std::ptr::eq(run.as_ptr(), Arc::as_ptr(core)));
+        true
+    }
+
+    fn runs(&self) -> Vec<Arc<Run>> {
+        self.runs.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Pages may lie on areas from here on.
+fn use_areas(core: &Arc<Run>) {
+    area_reads::start(core);
+    write_out::start_for_areas(core);
+    shrink::start(core);
+}
+
+/// Remove a run's own group, and those that it is in as far as nobody else is in them. False if pages are left in it.
+fn remove_group(engine: &Engine, name: &GroupName, group: GroupId) -> bool {
+    if engine.remove_group(group).is_err() && engine.find_group(name) == Some(group) {
+        return false;
+    }
+    remove_unused(engine, name.parent());
+    true
+}
+
+/// Remove a group and those that it is in, up to one that somebody is in.
+fn remove_unused(engine: &Engine, mut name: Option<GroupName>) {
+    while let Some(unused) = name {
+        let group = engine.find_group(&unused);
+        if group.is_none_or(|group| engine.remove_group(group).is_err()) {
+            return;
+        }
+        name = unused.parent();
+    }
+}

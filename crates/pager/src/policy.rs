@@ -1,0 +1,6 @@
+//! Decisions that need nothing but numbers: what comes along with a page, what went too early, whom to believe.
+
+pub mod hello;
+pub mod read_around;
+pub mod stream;
+pub mod working_set;

@@ -1,0 +1,95 @@
+//! Faults that wait for an area, their pages claimed. The lock is innermost.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::space::Space;
+use crate::space::fault::Fault;
+use crate::space::incoming::Incoming;
+
+/// A fault whose pages are claimed and to be read.
+#[derive(Debug)]
+pub struct Job {
+    /// Whose.
+    pub space: Arc<Space>,
+    /// The fault.
+    pub fault: Fault,
+    /// Its pages.
+    pub incoming: Vec<Incoming>,
+    /// Pages of the window around a lone one.
+    pub around: u64,
+}
+
+/// What a thread does next.
+pub enum Next {
+    /// Read these pages.
+    Job(Job),
+    /// There has been nothing to read for a while.
+    Nothing,
+    /// The run ends.
+    End,
+}
+
+/// Faults that wait for an area.
+#[derive(Debug)]
+pub struct AreaQueue {
+    queue: Mutex<VecDeque<Job>>,
+    filled: Condvar,
+    stop: AtomicBool,
+    started: AtomicBool,
+}
+
+impl Default for AreaQueue {
+    fn default() -> AreaQueue {
+        AreaQueue {
+            queue: Mutex::new(Row::Innermost, "the queue of reads", VecDeque::new()),
+            filled: Condvar::new(),
+            stop: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+        }
+    }
+}
+
+impl AreaQueue {
+    /// Queue a fault. Called with the space lock held.
+    pub fn push(&self, space: &Arc<Space>, fault: Fault, incoming: Vec<Incoming>, around: u64) {
+        let space = Arc::clone(space);
+        self.lock().push_back(Job {
+            space,
+            fault,
+            incoming,
+            around,
+        });
+        self.filled.notify_one();
+    }
+
+    /// The threads are about to be started. False if they have been.
+    pub fn begin(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// End the threads.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.filled.notify_all();
+    }
+
+    /// Wait for a job, `patience` at most.
+    pub fn next(&self, patience: Duration) -> Next {
+        let stops = || self.stop.load(Ordering::Relaxed);
+        let idle = |queue: &mut VecDeque<Job>| queue.is_empty() && !stops();
+        let mut queue = self.lock().wait_timeout_while(&self.filled, patience, idle);
+        match queue.pop_front() {
+            Some(job) => Next::Job(job),
+            None if stops() => Next::End,
+            None => Next::Nothing,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.queue.lock()
+    }
+}

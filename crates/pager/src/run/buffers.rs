@@ -1,0 +1,117 @@
+//! What a thread needs to bring pages back: a codec's contexts and room for the pages.
+//!
+//! Threads that bring pages back all the time, the readers and those that read areas, own theirs. Those that do so now
+//! and then, the evictor of each process above all, borrow some for the length of one call: so a process costs no
+//! buffers while it does nothing. The lock of the spare ones is innermost.
+
+use vswap_engine::{Engine, Page, Scratch};
+
+use crate::base::lock::{Mutex, Row};
+use crate::run::stats::{LatencyRecorder, Stats};
+
+/// Spare buffers that are kept: about as many threads borrow some at the same time on a small machine. What more
+/// threads need is made for them and freed again.
+const SPARE_MAX: usize = 4;
+
+/// Buffers of one thread, used for one space after another.
+#[derive(Debug)]
+pub struct Buffers {
+    /// Contexts of the codec.
+    pub scratch: Scratch,
+    /// How long faults took.
+    pub recorder: LatencyRecorder,
+    /// First page and number of pages of what was served and not yet announced to the threads that wait.
+    pub served: Vec<(u64, u64)>,
+    /// What is being brought in; grows to the longest window that was asked for.
+    pages: Vec<Page>,
+}
+
+impl Buffers {
+    /// Buffers for a thread that keeps them.
+    pub fn new(engine: &Engine, stats: &Stats) -> Buffers {
+        Buffers::recording(engine, stats.recorder())
+    }
+
+    fn recording(engine: &Engine, recorder: LatencyRecorder) -> Buffers {
+        Buffers {
+            scratch: engine.scratch(),
+            recorder,
+            served: Vec::new(),
+            pages: Vec::new(),
+        }
+    }
+
+    /// The contexts, and room for `count` pages.
+    pub fn parts(&mut self, count: usize) -> (&mut Scratch, &mut [Page]) {
+        if self.pages.len() < count {
+            self.pages.resize_with(count, || Page([0; 4096]));
+        }
+        (&mut self.scratch, &mut self.pages[..count])
+    }
+
+    /// The pages that were brought in last.
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+}
+
+/// Buffers that nobody uses just now.
+#[derive(Debug)]
+pub struct SpareBuffers(Mutex<Spare>);
+
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<Buffers>,
+    /// One for all who borrow: buffers come and go, and what they measured stays.
+    recorder: Option<LatencyRecorder>,
+}
+
+impl Default for SpareBuffers {
+    fn default() -> SpareBuffers {
+        SpareBuffers(Mutex::new(
+            Row::Innermost,
+            "the spare buffers",
+            Spare::default(),
+        ))
+    }
+}
+
+impl SpareBuffers {
+    /// Borrow buffers.
+    pub fn take(&self, engine: &Engine, stats: &Stats) -> Buffers {
+        let (spare, recorder) = {
+            let mut spare = self.0.lock();
+            (spare.buffers.pop(), spare.recorder.clone())
+        };
+        if let Some(spare) = spare {
+            return spare;
+        }
+        // Made without the lock: the list of histograms has one of its own.
+        let recorder = recorder.unwrap_or_else(|| {
+            let made = stats.recorder();
+            self.0.lock().recorder.get_or_insert(made).clone()
+        });
+        Buffers::recording(engine, recorder)
+    }
+
+    /// Give them back.
+    pub fn give(&self, buffers: Buffers) {
+        let mut spare = self.0.lock();
+        if spare.buffers.len() < SPARE_MAX {
+            spare.buffers.push(buffers);
+        }
+    }
+
+    /// Borrow buffers for one call.
+    pub fn with<R>(
+        &self,
+        engine: &Engine,
+        stats: &Stats,
+        call: impl FnOnce(&mut Buffers) -> R,
+    ) -> R {
+        let mut buffers = self.take(engine, stats);
+        let result = call(&mut buffers);
+        self.give(buffers);
+        result
+    }
+}

@@ -1,0 +1,109 @@
+//! Forks that are under way, and whose child is whose.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::space::Space;
+
+/// Announced forks whose children have not said hello, by the token of the fork.
+#[derive(Debug)]
+pub struct Forks {
+    announced: Mutex<HashMap<u64, Announced>>,
+}
+
+/// An announced fork.
+#[derive(Debug)]
+struct Announced {
+    parent: Arc<Space>,
+    /// All children that were born between FORK_BEGIN and its end. A bare clone in another thread raises the same event
+    /// as the fork that was announced, so any of them may be its child.
+    children: Vec<Arc<Space>>,
+    is_open: bool,
+}
+
+impl Default for Forks {
+    fn default() -> Forks {
+        Forks {
+            announced: Mutex::new(Row::Innermost, "the list of forks", HashMap::new()),
+        }
+    }
+}
+
+impl Forks {
+    /// FORK_BEGIN, if there `is_room` for one fork more than there are under way. A fork is under way until its child
+    /// has its agent.
+    pub fn try_open(
+        &self,
+        token: u64,
+        parent: &Arc<Space>,
+        is_room: impl Fn(usize) -> bool,
+    ) -> bool {
+        let mut forks = self.lock();
+        let may_begin = is_room(forks.len() + 1);
+        if may_begin && token != 0 {
+            let announced = Announced {
+                parent: Arc::clone(parent),
+                children: Vec::new(),
+                is_open: true,
+            };
+            forks.insert(token, announced);
+        }
+        may_begin
+    }
+
+    /// The end of the fork. Its child may say hello later.
+    pub fn close(&self, token: u64) {
+        let mut forks = self.lock();
+        if let Some(fork) = forks.get_mut(&token) {
+            fork.is_open = false;
+        }
+        forks.retain(|_, fork| fork.is_awaited());
+    }
+
+    /// A child was made during the fork `token`. A fork that nobody announced (token 0) has a child without an agent:
+    /// its faults are served, but nothing of it is moved out.
+    pub fn expect(&self, token: u64, child: Arc<Space>) {
+        if let Some(fork) = self.lock().get_mut(&token) {
+            fork.children.push(child);
+        }
+    }
+
+    /// Who announced the fork `token`.
+    pub fn parent(&self, token: u64) -> Option<Arc<Space>> {
+        let forks = self.lock();
+        forks.get(&token).map(|fork| Arc::clone(&fork.parent))
+    }
+
+    /// Who may be the child of the fork `token`.
+    pub fn candidates(&self, token: u64) -> Vec<Arc<Space>> {
+        let forks = self.lock();
+        forks
+            .get(&token)
+            .map_or_else(Vec::new, |fork| fork.children.clone())
+    }
+
+    /// The child of the fork `token` has its agent. The others have no agents.
+    pub fn found(&self, token: u64) {
+        self.lock().remove(&token);
+    }
+
+    /// A space has ended: if it was a child that never said hello, nobody waits for it any more.
+    pub fn forget(&self, id: u64) {
+        let mut forks = self.lock();
+        for fork in forks.values_mut() {
+            fork.children.retain(|child| child.id != id);
+        }
+        forks.retain(|_, fork| fork.is_awaited());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Announced>> {
+        self.announced.lock()
+    }
+}
+
+impl Announced {
+    fn is_awaited(&self) -> bool {
+        self.is_open || !self.children.is_empty()
+    }
+}

@@ -1,0 +1,253 @@
+//! What a run has of its store.
+//!
+//! A run with a store of its own has all of it. Of a shared one it has what its group is charged for, and as large a
+//! part of what that costs beside: the pool's own waste goes by bytes of payload, tables go by slots. How many slots
+//! are the run's takes a look through the clusters, so that figure is as old as the governor's last look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vswap_engine::{Engine, GroupId, GroupLimits, GroupName, PoolFill, Stats};
+
+use crate::base::page_run::PAGE_BYTES;
+use crate::store::config::{Config, SHARED_FRAMES};
+
+/// Text, stacks and small data of the vswap process, measured at rest and rounded up.
+const OWN_FIXED_BYTES: u64 = 6 << 20;
+/// A run may have one part in this many of a shared store's frames.
+const FRAMES_PART: u64 = 8;
+/// What a run in a shared store costs that process: threads, their buffers, and frames read ahead, measured at work.
+/// The bytes above are the run's own process then.
+const SHARED_FIXED_BYTES: u64 = 6 << 20;
+/// What is a run's at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Slots of the virtual area.
+    pub swapped_pages: u64,
+    /// Memory of the pool.
+    pub pool_bytes: u64,
+    /// Bytes of payload in it.
+    pub payload_bytes: u64,
+    /// Pages in it.
+    pub pool_pages: u64,
+    /// Pages in physical areas.
+    pub physical_pages: u64,
+    /// Memory of tables.
+    pub table_bytes: u64,
+}
+
+/// A run's part of its store, and what is known of it between two samples.
+#[derive(Debug)]
+pub struct Part {
+    engine: Arc<Engine>,
+    /// Whose the pages of the run are.
+    pub group: GroupId,
+    /// In a shared store the group is the run's own, and this is its name.
+    pub own_group: Option<GroupName>,
+    /// Frames that the run may take.
+    frames: u64,
+    slots: AtomicU64,
+    in_pool: InPool,
+}
+
+/// What is known of the run's part of the pool.
+#[derive(Debug)]
+struct InPool {
+    /// Memory of the pool that is the run's part and holds no payload.
+    waste_bytes: AtomicU64,
+    /// Average payload of a page.
+    page_bytes: AtomicU64,
+}
+
+impl Default for InPool {
+    fn default() -> InPool {
+        InPool {
+            waste_bytes: AtomicU64::new(0),
+            page_bytes: AtomicU64::new(PAGE_BYTES / 2),
+        }
+    }
+}
+
+impl InPool {
+    /// Takes a sample in.
+    fn settle(&self, usage: &Usage) {
+        let waste_bytes = usage.pool_bytes.saturating_sub(usage.payload_bytes);
+        self.waste_bytes.store(waste_bytes, Ordering::Relaxed);
+        if let Some(bytes) = usage.payload_bytes.checked_div(usage.pool_pages) {
+            self.page_bytes.store(bytes.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of payload that the run may have where it may have so much of the pool's memory.
+    fn payload_in(&self, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.waste_bytes.load(Ordering::Relaxed))
+    }
+
+    /// How full the pool is if the run, which has this much payload, may have `limit_bytes` of it.
+    fn fill(&self, payload_bytes: u64, limit_bytes: u64) -> PoolFill {
+        let taken_bytes = payload_bytes + self.waste_bytes.load(Ordering::Relaxed);
+        PoolFill {
+            limit_bytes,
+            span_bytes: taken_bytes,
+            needed_bytes: taken_bytes,
+            objects: payload_bytes / self.page_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Part {
+    /// The part of a run whose pages are of `group`.
+    pub fn new(
+        engine: Arc<Engine>,
+        config: &Config,
+        group: GroupId,
+        own_group: Option<GroupName>,
+    ) -> Part {
+        let frames = config.frames();
+        Part {
+            engine,
+            group,
+            frames: match own_group {
+                Some(_) => frames.min(SHARED_FRAMES / FRAMES_PART),
+                None => frames,
+            },
+            own_group,
+            slots: AtomicU64::new(0),
+            in_pool: InPool::default(),
+        }
+    }
+
+    /// Is the store the run's alone?
+    pub fn is_all(&self) -> bool {
+        self.own_group.is_none()
+    }
+
+    /// What the run has of a store with these figures.
+    pub fn usage(&self, all: &Stats) -> Usage {
+        let in_pool = all.compressed + all.raw;
+        if self.is_all() {
+            return Usage {
+                swapped_pages: all.slots_used,
+                pool_bytes: all.pool_bytes,
+                payload_bytes: all.payload_bytes,
+                pool_pages: in_pool,
+                physical_pages: all.physical,
+                table_bytes: all.table_bytes,
+            };
+        }
+        let charges = self.engine.group_charges(self.group);
+        let of_pool = |whole| share(whole, charges.pool_bytes, all.payload_bytes);
+        let slots = self.slots.load(Ordering::Relaxed);
+        Usage {
+            swapped_pages: slots,
+            pool_bytes: of_pool(all.pool_bytes),
+            payload_bytes: charges.pool_bytes,
+            pool_pages: of_pool(in_pool),
+            physical_pages: charges.swap_bytes / PAGE_BYTES,
+            table_bytes: share(all.table_bytes, slots, all.slots_used),
+        }
+    }
+
+    /// Memory of vswap's that the run counts as its own in a shared store.
+    pub fn own_bytes(&self, usage: &Usage) -> u64 {
+        self.own_fixed_bytes() + usage.pool_bytes + usage.table_bytes
+    }
+
+    /// Bytes that vswap needs beside the pool, whatever the load: program text, frames, threads.
+    pub fn own_fixed_bytes(&self) -> u64 {
+        let shared_bytes = if self.is_all() { 0 } else { SHARED_FIXED_BYTES };
+        OWN_FIXED_BYTES + shared_bytes + self.frames * PAGE_BYTES
+    }
+
+    /// Frames that the run may take while `pending` pages wait to be written out. Those of a shared store are for all
+    /// runs, also when this one cannot empty its own.
+    pub fn frames_left(&self, pending: usize) -> usize {
+        let most = usize::try_from(self.frames).unwrap_or(usize::MAX);
+        most.saturating_sub(pending)
+    }
+
+    /// Takes a sample in.
+    pub fn settle(&self, usage: &Usage) {
+        self.in_pool.settle(usage);
+    }
+
+    /// Counts the run's slots, in a shared store.
+    pub fn count_slots(&self) {
+        if !self.is_all() {
+            let slots = self.engine.group_slots(self.group);
+            self.slots.store(slots, Ordering::Relaxed);
+        }
+    }
+
+    /// May the run have more in areas?
+    pub fn has_swap_room(&self) -> bool {
+        self.engine.has_swap_room(self.group)
+    }
+
+    /// Limit what the run has in the pool.
+    pub fn limit_pool(&self, limit_bytes: u64) {
+        if self.is_all() {
+            return self.engine.set_pool_limit(limit_bytes);
+        }
+        let limits = GroupLimits {
+            pool_max_bytes: self.in_pool.payload_in(limit_bytes),
+            ..GroupLimits::default()
+        };
+        // The group is there as long as the run.
+        let _ = self.engine.set_group_limits(self.group, limits);
+    }
+
+    /// The group whose pages the run may move out of the pool: where it has a store of its own all are its own.
+    pub fn group_in_pool(&self) -> GroupId {
+        if self.is_all() {
+            GroupId::ROOT
+        } else {
+            self.group
+        }
+    }
+
+    /// How full the pool is as far as the run is concerned, which may have `limit_bytes` of it.
+    pub fn pool_fill(&self, limit_bytes: u64) -> PoolFill {
+        if self.is_all() {
+            return self.engine.pool_fill();
+        }
+        let payload_bytes = self.engine.group_charges(self.group).pool_bytes;
+        self.in_pool.fill(payload_bytes, limit_bytes)
+    }
+}
+
+/// `part` parts of `whole`, which has `parts`: not more than all, as the figures are not of one moment.
+fn share(whole: u64, part: u64, parts: u64) -> u64 {
+    let product = u128::from(whole) * u128::from(part.min(parts));
+    let share = product.checked_div(u128::from(parts)).unwrap_or(0);
+    u64::try_from(share).unwrap_or(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_in_proportion_and_nothing_of_nothing() {
+        assert_eq!(share(1000, 1, 4), 250);
+        assert_eq!(share(u64::MAX, 3, 3), u64::MAX);
+        assert_eq!(share(1000, 1, 0), 0);
+        assert_eq!(share(1000, 9, 4), 1000, "the part was seen later");
+    }
+
+    #[test]
+    fn the_pools_waste_is_the_runs_as_well() {
+        let part = InPool::default();
+        assert_eq!(part.payload_in(1 << 20), 1 << 20, "nothing is known yet");
+        let usage = |pool_bytes, payload_bytes| Usage {
+            pool_bytes,
+            payload_bytes,
+            ..Usage::default()
+        };
+        part.settle(&usage(3 << 20, 2 << 20));
+        assert_eq!(part.payload_in(3 << 20), 2 << 20);
+        assert_eq!(part.payload_in(1 << 19), 0);
+        part.settle(&usage(1 << 20, 2 << 20));
+        assert_eq!(part.payload_in(3 << 20), 3 << 20, "not of one moment");
+    }
+}

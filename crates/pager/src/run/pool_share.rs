@@ -1,0 +1,183 @@
+//! How much of the limit the pool may take, and how much it leaves to the program.
+//!
+//! Without areas behind it the pool holds everything that is out, so it may take all but the program's floor. With
+//! areas it takes half of what vswap's tables leave; but what lies in it and is never missed had better lie in an area.
+//! So while pages come back to the program too early, and next to none of them from areas, the pool gives way step by
+//! step. It takes back what it gave when areas are read too often. Signals are refaults by distance (`working_set`), as
+//! they are in the kernel, whose zswap shrinker spares what comes back from its device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::lock::{Mutex, Row};
+use crate::run::part::Part;
+use crate::run::stats::Stats;
+use crate::store::areas::Areas;
+
+/// The resident floor: the pool may not take so much that less than one part in this many of the limit is left for
+/// the program's own pages.
+const FLOOR_PART: u64 = 12;
+const FLOOR_BYTES_LEAST: u64 = 2 << 20;
+/// With physical areas the pool takes one part in this many of what tables leave, unless the user says otherwise.
+const PART_WITH_AREAS: u64 = 2;
+/// It gives way in steps of one part in this many of the limit, and keeps one part in `LEAST_PART`.
+const STEP_PART: u64 = 32;
+const LEAST_PART: u64 = 8;
+/// How often it is looked who misses what.
+const BALANCE_EVERY: Duration = Duration::from_millis(250);
+/// Fewer pages than this that came back early between two looks say nothing.
+const EARLY_LEAST: u64 = 256;
+/// The pool gives way while fewer than one early page in this many came from areas: a read of an area costs as much as
+/// ten from the pool ...
+const SPARED_PART: u64 = 128;
+/// ... and takes back when more than one in this many did.
+const MISSED_PART: u64 = 32;
+
+/// What the pool may take.
+#[derive(Debug)]
+pub struct PoolShare {
+    limit_bytes: u64,
+    watermark_bytes: u64,
+    /// What the user said.
+    asked_bytes: Option<u64>,
+    /// As of the last look.
+    bytes: AtomicU64,
+    /// Memory of vswap's beside the pool.
+    beside_bytes: AtomicU64,
+    /// What the pool has given way by.
+    given_bytes: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+/// Early returns at the last look.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    early: u64,
+    from_areas: u64,
+}
+
+impl PoolShare {
+    /// Of a run that may use `limit_bytes`, of which it keeps `watermark_bytes` free, and perhaps a pool of
+    /// `asked_bytes`.
+    pub fn new(limit_bytes: u64, watermark_bytes: u64, asked_bytes: Option<u64>) -> PoolShare {
+        let seen = Seen {
+            at: Instant::now(),
+            early: 0,
+            from_areas: 0,
+        };
+        PoolShare {
+            limit_bytes,
+            watermark_bytes,
+            asked_bytes,
+            bytes: AtomicU64::new(limit_bytes),
+            beside_bytes: AtomicU64::new(0),
+            given_bytes: AtomicU64::new(0),
+            seen: Mutex::new(Row::Innermost, "early returns", seen),
+        }
+    }
+
+    /// The most the pool may take, as of the last look.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Take in what vswap uses beside the pool, and what came back early since the last time.
+    pub fn look(&self, stats: &Stats, beside_bytes: u64) {
+        self.beside_bytes.store(beside_bytes, Ordering::Relaxed);
+        let mut seen = self.seen.lock();
+        if seen.at.elapsed() < BALANCE_EVERY {
+            return;
+        }
+        let (early, from_areas) = (stats.pages_early.get(), stats.pages_in_areas_early.get());
+        let given = self.given_bytes.load(Ordering::Relaxed);
+        let given = self.balance(given, early - seen.early, from_areas - seen.from_areas);
+        self.given_bytes.store(given, Ordering::Relaxed);
+        *seen = Seen {
+            at: Instant::now(),
+            early,
+            from_areas,
+        };
+    }
+
+    /// What the pool gives way by, after `early` pages came back early, `from_areas` of them from areas.
+    fn balance(&self, given: u64, early: u64, from_areas: u64) -> u64 {
+        let step = self.limit_bytes / STEP_PART;
+        if early < EARLY_LEAST {
+            given
+        } else if from_areas * SPARED_PART < early {
+            (given + step).min(self.limit_bytes / PART_WITH_AREAS)
+        } else if from_areas * MISSED_PART > early {
+            given.saturating_sub(step)
+        } else {
+            given
+        }
+    }
+
+    /// Look how much of the pool the run's part may take, and limit it.
+    pub fn renew(&self, part: &Part, areas: &Areas) {
+        let bytes = self.bytes_for(part, areas);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        part.limit_pool(bytes);
+    }
+
+    /// What the user said, but so that the program keeps its floor. Areas do not count where the run's group may have
+    /// no more in them.
+    fn bytes_for(&self, part: &Part, areas: &Areas) -> u64 {
+        let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
+        let most = self
+            .limit_bytes
+            .saturating_sub(floor + part.own_fixed_bytes() + self.watermark_bytes);
+        let wanted = match self.asked_bytes {
+            Some(bytes) => bytes,
+            None if areas.any_stays() && part.has_swap_room() => self.beside_areas(),
+            None => most,
+        };
+        wanted.min(most)
+    }
+
+    fn beside_areas(&self) -> u64 {
+        let beside = self.beside_bytes.load(Ordering::Relaxed);
+        let half = self.limit_bytes.saturating_sub(beside) / PART_WITH_AREAS;
+        let left = half.saturating_sub(self.given_bytes.load(Ordering::Relaxed));
+        left.max(self.limit_bytes / LEAST_PART)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn share() -> PoolShare {
+        PoolShare::new(256 * MIB, 16 * MIB, None)
+    }
+
+    #[test]
+    fn what_nobody_misses_gives_way_and_what_is_missed_comes_back() {
+        let share = share();
+        assert_eq!(share.balance(0, EARLY_LEAST - 1, 0), 0, "too few to tell");
+        assert_eq!(share.balance(0, 10_000, 0), 8 * MIB);
+        assert_eq!(share.balance(8 * MIB, 10_000, 100), 8 * MIB, "in balance");
+        assert_eq!(share.balance(8 * MIB, 10_000, 1000), 0);
+        assert_eq!(share.balance(0, 10_000, 10_000), 0);
+        let mut given = 0;
+        for _ in 0..100 {
+            given = share.balance(given, 10_000, 0);
+        }
+        assert_eq!(given, 128 * MIB);
+    }
+
+    #[test]
+    fn beside_areas_the_pool_takes_half_of_what_tables_leave() {
+        let share = share();
+        assert_eq!(share.beside_areas(), 128 * MIB);
+        share.beside_bytes.store(56 * MIB, Ordering::Relaxed);
+        assert_eq!(share.beside_areas(), 100 * MIB);
+        share.given_bytes.store(50 * MIB, Ordering::Relaxed);
+        assert_eq!(share.beside_areas(), 50 * MIB);
+        share.given_bytes.store(100 * MIB, Ordering::Relaxed);
+        assert_eq!(share.beside_areas(), 32 * MIB, "what it keeps in any case");
+    }
+}

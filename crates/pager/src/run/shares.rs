@@ -1,0 +1,239 @@
+//! How much of the memory of processes counts as their own: of those that share pages since a fork, and of those that
+//! have no agent.
+//!
+//! The kernel divides shared pages among their processes (Pss), but telling takes it a walk of the page table, which
+//! may wait for the process's own system calls. One thread therefore does nothing but look, at a bounded cost. In
+//! between the figure is kept up from what is known: pages that vswap has given to the process or moved out of it (a
+//! shared one is copied before it goes, so that counts as well), and minor faults that vswap has not served, each of
+//! which may have touched fresh memory or copied a shared page. The estimate errs upwards. The lock is innermost and
+//! held for arithmetic only.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use vswap_sys::{memory::maps, process::procfs};
+
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::page_run::PAGE_BYTES;
+use crate::space::Space;
+
+/// What is known of processes whose resident size is not their own.
+#[derive(Debug)]
+pub struct Shares {
+    known: Mutex<Known>,
+    /// Signalled when a process has forked.
+    forked: Condvar,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        Shares {
+            known: Mutex::new(Row::Innermost, "what is known of shares", Known::default()),
+            forked: Condvar::new(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By space.
+    shares: HashMap<u64, Share>,
+    /// Process id of each process without an agent, and what counts of it.
+    strangers: Vec<(u32, u64)>,
+    /// A process has forked since the thread that looks went to sleep.
+    has_forked: bool,
+}
+
+/// One process: what was its own at the last walk, and what has happened since.
+#[derive(Debug, Clone, Copy, Default)]
+struct Share {
+    own_bytes: u64,
+    resident_bytes: u64,
+    then: Counts,
+    now: Counts,
+}
+
+/// What a process's memory grows and shrinks by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    /// Pages that vswap has given to the process, less those that it has taken.
+    given: i64,
+    /// Minor faults that vswap has not served.
+    faults: u64,
+}
+
+impl Counts {
+    /// The kernel counts the faults that vswap serves among the minor ones.
+    fn read(space: &Space) -> Option<Counts> {
+        let served = space.faults_served.load(Ordering::Relaxed);
+        let given = space.pages_given.load(Ordering::Relaxed);
+        let minor = procfs::stat(space.pid()?).ok()?.minor_faults;
+        Some(Counts {
+            given,
+            faults: minor.saturating_sub(served),
+        })
+    }
+}
+
+/// Processes of the run that have no agent: static programs and such. Counted, not managed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Strangers {
+    /// Processes.
+    pub count: u64,
+    /// Memory that counts as theirs.
+    pub bytes: u64,
+}
+
+impl Shares {
+    /// A space was forked: until somebody has looked, its memory is its parent's, as far as the parent had as much.
+    pub fn begin(&self, id: u64, parent: &Space) {
+        let share = Share {
+            resident_bytes: parent.resident_bytes(),
+            ..Share::default()
+        };
+        let mut known = self.lock();
+        known.shares.insert(id, share);
+        known.has_forked = true;
+        drop(known);
+        self.forked.notify_one();
+    }
+
+    /// A space has ended.
+    pub fn end(&self, id: u64) {
+        self.lock().shares.remove(&id);
+    }
+
+    /// What counts of a space's `resident` bytes.
+    pub fn own_bytes(&self, space: &Space, resident: u64) -> u64 {
+        // A child that has not said hello has no figures yet.
+        if !is_sharing(space) || resident == 0 {
+            return resident;
+        }
+        let known = self.lock();
+        let share = known.shares.get(&space.id);
+        let given = space.pages_given.load(Ordering::Relaxed);
+        share.map_or(resident, |share| share.estimate(resident, given))
+    }
+
+    /// The processes without an agent at the last look, but for those that have said hello since.
+    pub fn strangers(&self, spaces: &[Arc<Space>]) -> Strangers {
+        let mut known = self.lock();
+        known.strangers.retain(|(pid, _)| !is_known(spaces, *pid));
+        Strangers {
+            count: known.strangers.len() as u64,
+            bytes: known.strangers.iter().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+
+    /// Sleep until a process forks, `pause` at the most.
+    pub fn wait_for_fork(&self, pause: Duration) {
+        let known = self.lock();
+        let mut known = known.wait_timeout_while(&self.forked, pause, |known| !known.has_forked);
+        known.has_forked = false;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock()
+    }
+
+    /// Walk the page tables of those that share; the faults of each are read first, so that none is missed.
+    pub fn walk(&self, spaces: &[Arc<Space>]) {
+        let mut walked = HashMap::new();
+        for space in spaces.iter().filter(|space| is_sharing(space)) {
+            let Some(pid) = space.pid() else { continue };
+            let counts = Counts::read(space);
+            // A process that has gone takes nothing.
+            if let (Some(counts), Ok(sums)) = (counts, maps::rollup(pid)) {
+                let share = Share {
+                    own_bytes: sums.pss_anonymous_bytes,
+                    resident_bytes: sums.anonymous_bytes,
+                    then: counts,
+                    now: counts,
+                };
+                walked.insert(space.id, share);
+            }
+        }
+        self.lock().shares.extend(walked);
+    }
+
+    /// Read the counts of those that share.
+    pub fn glance(&self, spaces: &[Arc<Space>]) {
+        for space in spaces.iter().filter(|space| is_sharing(space)) {
+            let counts = Counts::read(space);
+            if let (Some(counts), Some(share)) = (counts, self.lock().shares.get_mut(&space.id)) {
+                share.now = counts;
+            }
+        }
+    }
+
+    pub fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
+        let running = procfs::descendants(root_pid).unwrap_or_default();
+        let unknown = running.into_iter().filter(|pid| !is_known(spaces, *pid));
+        let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
+        let strangers = measured
+            .map(|(pid, sums)| (pid, sums.pss_anonymous_bytes))
+            .collect();
+        self.lock().strangers = strangers;
+    }
+}
+
+impl Share {
+    /// What the process's own pages come to, when `resident` bytes are resident and vswap has given `given` pages.
+    fn estimate(&self, resident: u64, given: i64) -> u64 {
+        let faults = self.now.faults.saturating_sub(self.then.faults);
+        let pages = (given - self.then.given).saturating_add_unsigned(faults);
+        let known = pages.saturating_mul(PAGE_BYTES.cast_signed());
+        // What is not watched yet grows unasked, and its faults are counted late.
+        let seen = resident.cast_signed() - self.resident_bytes.cast_signed();
+        let gained = known.max(seen);
+        self.own_bytes.saturating_add_signed(gained).min(resident)
+    }
+}
+
+/// Does a process share pages since a fork?
+pub fn is_sharing(space: &Space) -> bool {
+    space.shares.load(Ordering::Relaxed)
+}
+
+fn is_known(spaces: &[Arc<Space>], pid: u32) -> bool {
+    spaces.iter().any(|space| space.pid() == Some(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_and_what_was_broken_is_the_processs_own() {
+        let own = |given: i64, faults: u64, resident: u64| {
+            let then = Counts {
+                given: 10,
+                faults: 1000,
+            };
+            let share = Share {
+                own_bytes: 50 * PAGE_BYTES,
+                resident_bytes: 100 * PAGE_BYTES,
+                then,
+                now: Counts {
+                    given: 0,
+                    faults: 1000 + faults,
+                },
+            };
+            share.estimate(resident * PAGE_BYTES, 10 + given) / PAGE_BYTES
+        };
+        assert_eq!(own(0, 0, 100), 50);
+        assert_eq!(own(0, 0, 130), 80, "memory that nobody watches");
+        assert_eq!(own(20, 0, 120), 70);
+        assert_eq!(own(0, 30, 100), 80);
+        assert_eq!(
+            own(-10, 10, 90),
+            50,
+            "a shared page that went out was copied first"
+        );
+        assert_eq!(own(-40, 0, 60), 10);
+        assert_eq!(own(-90, 0, 10), 0);
+        assert_eq!(own(0, 900, 100), 100, "never more than there is");
+    }
+}

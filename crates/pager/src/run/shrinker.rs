@@ -1,0 +1,144 @@
+//! What is known of the pages in the pool and of those that come back from areas, for the shrinker and for swap-ins.
+//!
+//! Pages that come back from areas too early slow the shrinker down, and keep no slot in a low tier. Which they are is
+//! told by refault distance (`working_set.rs`): the page would have stayed in a pool that holds as much again. The lock
+//! is innermost.
+
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vswap_engine::{Engine, Entry, PoolFill, Shadow};
+
+use crate::base::lock::{Mutex, Row};
+use crate::policy::working_set::WorkingSet;
+use crate::run::limit::Limit;
+use crate::run::stats::Stats;
+
+/// A generation of the pool's pages is as many evictions as one part in this many of what it holds.
+const GENERATION_PART: u64 = 8;
+/// But not fewer than this: a window of eviction is of one age.
+const GENERATION_PAGES_LEAST: u64 = 64;
+
+/// The shrinker of a run.
+#[derive(Debug)]
+pub struct Shrinker {
+    /// There is something to do.
+    wanted: Mutex<bool>,
+    changed: Condvar,
+    stop: AtomicBool,
+    started: AtomicBool,
+    /// No area had room the last time, or the group of the run may not have more in them.
+    no_room: AtomicBool,
+    /// Pages that came back from an area too early and have not spared another one yet.
+    refaults: AtomicU64,
+    /// Pages in the pool, as of the last look.
+    pool_pages: AtomicU64,
+    /// The working set's clock when the youngest generation began.
+    generation_began: AtomicU64,
+}
+
+impl Default for Shrinker {
+    fn default() -> Shrinker {
+        Shrinker {
+            wanted: Mutex::new(Row::Innermost, "what the shrinker has to do", false),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+            no_room: AtomicBool::new(false),
+            refaults: AtomicU64::new(0),
+            pool_pages: AtomicU64::new(0),
+            generation_began: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Shrinker {
+    /// May a page that comes back from an area, in the way that `shadow` tells, keep its entry there? It takes no
+    /// memory, but if the page goes out again it is there: one that has come back too early had better be in a higher
+    /// tier, or, if it `packs`, in the pool.
+    pub fn may_keep(
+        &self,
+        engine: &Engine,
+        entry: Entry,
+        is_early: bool,
+        packs: impl FnOnce() -> bool,
+    ) -> bool {
+        let has_pool = self.pool_pages.load(Ordering::Relaxed) > 0;
+        let has_better = || engine.lies_low(entry) || (has_pool && packs());
+        !(is_early && has_better())
+    }
+
+    /// Would a page that comes back from an area have stayed in a pool that holds as much again?
+    pub fn is_early(&self, limit: &Limit, working_set: &WorkingSet, shadow: Shadow) -> bool {
+        let held = limit.resident_pages() + self.pool_pages.load(Ordering::Relaxed);
+        working_set.come_back(shadow, held).is_early()
+    }
+
+    /// A page comes back from an area.
+    pub fn came_from_area(&self, stats: &Stats, is_early: bool) {
+        stats.pages_in_areas.add(1);
+        if is_early {
+            stats.pages_in_areas_early.add(1);
+            self.refaults.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages that came back too early since this was last asked.
+    pub fn take_refaults(&self) -> u64 {
+        self.refaults.swap(0, Ordering::Relaxed)
+    }
+
+    /// The pool has been looked at. True if a generation of its pages is due, to one of those who see it.
+    pub fn note_fill(&self, fill: &PoolFill, working_set: &WorkingSet) -> bool {
+        self.pool_pages.store(fill.objects, Ordering::Relaxed);
+        let now = working_set.pages_gone();
+        let began = self.generation_began.load(Ordering::Relaxed);
+        let length = (fill.objects / GENERATION_PART).max(GENERATION_PAGES_LEAST);
+        let relaxed = Ordering::Relaxed;
+        let is_due = now.saturating_sub(began) >= length;
+        // One of those who see it begins it.
+        let begins = || {
+            self.generation_began
+                .compare_exchange(began, now, relaxed, relaxed)
+        };
+        is_due && begins().is_ok()
+    }
+
+    /// Has no area had room the last time?
+    pub fn has_no_room(&self) -> bool {
+        self.no_room.load(Ordering::Relaxed)
+    }
+
+    /// No area had room, or one may have again.
+    pub fn set_no_room(&self, no_room: bool) {
+        self.no_room.store(no_room, Ordering::Relaxed);
+    }
+
+    /// The thread is about to be started. False if it has been.
+    pub fn begin(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// End the thread.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
+        *self.wanted.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Wait until there is something to do. False at the end.
+    pub fn wait(&self) -> bool {
+        let stops = || self.stop.load(Ordering::Relaxed);
+        let mut wanted = self.wanted.lock();
+        while !*wanted && !stops() {
+            wanted = wanted.wait(&self.changed);
+        }
+        *wanted = false;
+        !stops()
+    }
+}

@@ -1,0 +1,97 @@
+//! What the evictors have published and the writers still have to write out.
+
+use std::collections::VecDeque;
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vswap_engine::Entry;
+
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::store::areas::Areas;
+
+/// Entries taken from the queue at once: little enough that all writers share the end of a window.
+const BATCH: usize = 8;
+/// The same where there are areas: what is taken together is written with one request, and a request of 256 KiB costs a
+/// device little more than one of 32.
+const BATCH_FOR_AREAS: usize = 64;
+
+/// Entries that are published and still to be written out.
+#[derive(Debug)]
+pub struct WriteQueue {
+    queue: Mutex<VecDeque<Entry>>,
+    filled: Condvar,
+    stop: AtomicBool,
+    /// The writers that wait for areas have been started.
+    for_areas: AtomicBool,
+}
+
+impl Default for WriteQueue {
+    fn default() -> WriteQueue {
+        WriteQueue {
+            queue: Mutex::new(Row::Innermost, "the queue of writers", VecDeque::new()),
+            filled: Condvar::new(),
+            stop: AtomicBool::new(false),
+            for_areas: AtomicBool::new(false),
+        }
+    }
+}
+
+impl WriteQueue {
+    /// Queue entries, and wake a writer for each batch of them: one that is awake looks into the queue by itself.
+    pub fn push(&self, areas: &Areas, entries: impl IntoIterator<Item = Entry>) {
+        let mut queue = self.lock();
+        let before = queue.len();
+        queue.extend(entries);
+        let added = queue.len() - before;
+        drop(queue);
+        for _ in 0..added.div_ceil(most_at_once(areas)) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Entries that wait.
+    pub fn pending(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// One batch, without waiting; empty if there is none.
+    pub fn take(&self, areas: &Areas) -> Vec<Entry> {
+        take(areas, &mut self.lock())
+    }
+
+    /// Wait for a batch. None at the end.
+    pub fn next(&self, areas: &Areas) -> Option<Vec<Entry>> {
+        let mut queue = self.lock();
+        while queue.is_empty() {
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            queue = queue.wait(&self.filled);
+        }
+        Some(take(areas, &mut queue))
+    }
+
+    /// End the writers.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.filled.notify_all();
+    }
+
+    /// Writers for areas are about to be started. False if they have been.
+    pub fn begin_for_areas(&self) -> bool {
+        !self.for_areas.swap(true, Ordering::AcqRel)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.queue.lock()
+    }
+}
+
+fn most_at_once(areas: &Areas) -> usize {
+    if areas.any() { BATCH_FOR_AREAS } else { BATCH }
+}
+
+fn take(areas: &Areas, queue: &mut VecDeque<Entry>) -> Vec<Entry> {
+    let count = queue.len().min(most_at_once(areas));
+    queue.drain(..count).collect()
+}

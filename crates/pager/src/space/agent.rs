@@ -1,0 +1,298 @@
+//! The pager's end of one agent: commands over the shared ring.
+//!
+//! One command is under way at a time; whoever wants a sequence of them without others in between (an eviction
+//! batch, a fork) holds the `Slot`. Lock order: slot before space lock. The agent never touches a pager lock.
+
+use std::os::fd::OwnedFd;
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::base::kernel::futex;
+use vswap_sys::memory::RingMap;
+use vswap_sys::process::task;
+use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES};
+use vswap_sys::sock::{SockError, Stream, Wait};
+
+use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::page_run::{PAGE_BYTES, PageRun};
+
+/// Turns of looking at `complete_seq` before the pager sleeps on it: about what a 64-page move takes when the agent
+/// runs on the other CPU.
+const SPIN_TURNS: u32 = if cfg!(test) { 1 } else { 200 };
+/// How long one sleep on `complete_seq` lasts before the pager looks whether the process still lives.
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// The process has gone; its space ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the process and its agent are gone")]
+pub struct AgentGone;
+
+/// One process's agent.
+#[derive(Debug)]
+pub struct Agent {
+    ring: RingMap,
+    socket: Stream,
+    slot: Mutex<Forks>,
+    /// A fork is over.
+    fork_over: Condvar,
+    gone: AtomicBool,
+    /// The agent's own thread when it said hello.
+    first_tid: i32,
+    /// Seccomp filters of that thread when it said hello.
+    filters: Option<u32>,
+    /// Pages that belong to the agent.
+    pub own_pages: PageRun,
+    /// Address of staging.
+    pub staging: u64,
+}
+
+/// What the slot waits for beside other commands.
+#[derive(Debug, Default)]
+struct Forks {
+    /// An announced fork is under way: pages stay where they are.
+    is_open: bool,
+}
+
+/// The right to give commands.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    agent: &'a Agent,
+    posted: u32,
+    held: MutexGuard<'a, Forks>,
+}
+
+/// An announced fork, until this is dropped.
+#[derive(Debug)]
+pub struct OpenFork<'a>(&'a Agent);
+
+impl Drop for OpenFork<'_> {
+    fn drop(&mut self) {
+        self.0.slot.lock().is_open = false;
+        self.0.fork_over.notify_all();
+    }
+}
+
+impl Agent {
+    /// An agent that has said hello.
+    pub fn new(ring: RingMap, socket: Stream, tid: i32, own_pages: PageRun, staging: u64) -> Agent {
+        let slot = Mutex::new(Row::AgentSlot, "an agent's slot", Forks::default());
+        Agent {
+            ring,
+            socket,
+            slot,
+            fork_over: Condvar::new(),
+            gone: AtomicBool::new(false),
+            first_tid: tid,
+            filters: task::filters_of(tid),
+            own_pages,
+            staging,
+        }
+    }
+
+    /// Wait for the right to give commands, and for the end of a fork.
+    pub fn slot(&self) -> Slot<'_> {
+        let mut held = self.slot.lock();
+        while held.is_open {
+            held = held.wait(&self.fork_over);
+        }
+        self.slot_of(held)
+    }
+
+    /// Wait for the right to give commands. None while a fork is under way, whose thread may wait for the caller.
+    pub fn slot_unless_forking(&self) -> Option<Slot<'_>> {
+        let held = self.slot.lock();
+        (!held.is_open).then(|| self.slot_of(held))
+    }
+
+    /// Wait for the right to give commands that a fork does not mind: nothing leaves, and nothing moves.
+    pub fn slot_beside_fork(&self) -> Slot<'_> {
+        self.slot_of(self.slot.lock())
+    }
+
+    /// The right to give commands, if nobody has it and no fork is under way. May be asked for against the order of
+    /// locks.
+    pub fn try_slot(&self) -> Option<Slot<'_>> {
+        let held = self.slot.try_lock()?;
+        (!held.is_open).then(|| self.slot_of(held))
+    }
+
+    /// A fork begins: nothing leaves and nothing moves until it is over. Waits for the fork before.
+    pub fn begin_fork(&self) -> OpenFork<'_> {
+        let mut slot = self.slot();
+        slot.held.is_open = true;
+        OpenFork(self)
+    }
+
+    fn slot_of<'a>(&'a self, held: MutexGuard<'a, Forks>) -> Slot<'a> {
+        Slot {
+            agent: self,
+            posted: self.ring().command_seq.load(Ordering::Relaxed),
+            held,
+        }
+    }
+
+    /// The agent's own thread, in the process's own numbers: its faults are served whatever the limit says. Another may
+    /// take its place at any time; then it is for a moment a thread of the program.
+    pub fn tid(&self) -> i32 {
+        match self.ring().agent_tid.load(Ordering::SeqCst) {
+            0 => self.first_tid,
+            tid => tid.cast_signed(),
+        }
+    }
+
+    /// The process has ended: let whoever waits for an answer go.
+    pub fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Its socket, for noticing its end.
+    pub fn socket(&self) -> &Stream {
+        &self.socket
+    }
+
+    /// Address of the second staging range, which comes behind the first.
+    pub fn second_staging(&self) -> u64 {
+        self.staging + STAGING_PAGES as u64 * PAGE_BYTES
+    }
+
+    /// Address of the place that TAKE_ASIDE takes pages to, which comes next.
+    pub fn aside(&self) -> u64 {
+        self.second_staging() + STAGING_PAGES as u64 * PAGE_BYTES
+    }
+
+    /// Tell fork hooks that the space is active. False while a fork that saw it inactive is under way: try later.
+    pub fn announce_active(&self) -> bool {
+        // SeqCst on both words, against the hook that raises `forks` and then reads `active`.
+        self.ring().active.store(1, Ordering::SeqCst);
+        if self.ring().forks.load(Ordering::SeqCst) == 0 {
+            return true;
+        }
+        self.ring().active.store(0, Ordering::SeqCst);
+        false
+    }
+
+    /// Tell fork hooks that nothing is registered and nothing will be.
+    pub fn confine(&self) {
+        self.ring().active.store(CONFINED, Ordering::SeqCst);
+    }
+
+    /// Has the program installed a seccomp filter on the agent's thread since it said hello? False where that cannot be
+    /// seen.
+    pub fn is_confined(&self) -> bool {
+        task::filters_of(self.tid()) > self.filters
+    }
+
+    /// What both sides share.
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+impl Slot<'_> {
+    /// Give a command and wait for its result.
+    ///
+    /// # Errors
+    /// `AgentGone` when the process ended before it answered.
+    pub fn call(&mut self, op: u32, args: &[u64], runs: &[PageRun]) -> Result<i64, AgentGone> {
+        self.post(op, args, runs)?;
+        self.wait()
+    }
+
+    /// Give a command without waiting. The one before must be complete or is waited for.
+    ///
+    /// # Errors
+    /// `AgentGone`.
+    pub fn post(&mut self, op: u32, args: &[u64], runs: &[PageRun]) -> Result<(), AgentGone> {
+        debug_assert!(runs.len() <= MOVE_RUNS_MAX);
+        self.wait()?;
+        let ring = self.agent.ring();
+        ring.op.store(op, Ordering::Relaxed);
+        for (place, arg) in ring.args.iter().zip(args) {
+            place.store(*arg, Ordering::Relaxed);
+        }
+        for (place, run) in ring.runs.iter().zip(runs) {
+            place.address.store(run.address(), Ordering::Relaxed);
+            place.pages.store(run.pages, Ordering::Relaxed);
+        }
+        let count = u32::try_from(runs.len()).unwrap_or(0);
+        ring.run_count.store(count, Ordering::Relaxed);
+        self.posted = self.posted.wrapping_add(1);
+        // Release: the agent reads the command after it has seen this number. SeqCst against `agent_sleeps`.
+        ring.command_seq.store(self.posted, Ordering::SeqCst);
+        if ring.agent_sleeps.swap(0, Ordering::SeqCst) == 1 {
+            // A full socket has a doorbell in it already; a dead one shows in `wait`.
+            let _ = self.agent.socket.send(&DOORBELL, &[], Wait::No);
+        }
+        Ok(())
+    }
+
+    /// Wait until the posted command is complete.
+    ///
+    /// # Errors
+    /// `AgentGone`.
+    pub fn wait(&mut self) -> Result<i64, AgentGone> {
+        let ring = self.agent.ring();
+        for _ in 0..SPIN_TURNS {
+            if ring.complete_seq.load(Ordering::Acquire) == self.posted {
+                return Ok(ring.result.load(Ordering::Relaxed));
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            ring.pager_sleeps.store(1, Ordering::SeqCst);
+            let seen = ring.complete_seq.load(Ordering::SeqCst);
+            if seen == self.posted {
+                ring.pager_sleeps.store(0, Ordering::Relaxed);
+                return Ok(ring.result.load(Ordering::Relaxed));
+            }
+            if self.agent.gone.load(Ordering::Acquire) {
+                return Err(AgentGone);
+            }
+            sleep_on(&ring.complete_seq, seen);
+        }
+    }
+
+    /// The result of the posted command, if it is complete.
+    ///
+    /// # Errors
+    /// `AgentGone`.
+    pub fn poll(&self) -> Result<Option<i64>, AgentGone> {
+        let ring = self.agent.ring();
+        if ring.complete_seq.load(Ordering::Acquire) == self.posted {
+            return Ok(Some(ring.result.load(Ordering::Relaxed)));
+        }
+        if self.agent.gone.load(Ordering::Acquire) {
+            return Err(AgentGone);
+        }
+        Ok(None)
+    }
+
+    /// Where the break was before the last BRK.
+    pub fn break_before(&self) -> u64 {
+        self.agent.ring().before.load(Ordering::Relaxed)
+    }
+
+    /// errno of the `index`-th page of the last MOVE_OUT, 0 where it moved.
+    pub fn page_errno(&self, index: usize) -> i32 {
+        self.agent
+            .ring()
+            .page_errno
+            .get(index)
+            .map_or(-1, |errno| errno.load(Ordering::Relaxed))
+    }
+
+    /// A descriptor that the agent sends beside its result.
+    ///
+    /// # Errors
+    /// What the socket said, or that nothing came.
+    pub fn receive_descriptor(&self) -> Result<OwnedFd, SockError> {
+        let (_, mut descriptors) = self.agent.socket.recv::<u8>(Wait::No)?;
+        descriptors.take(0).ok_or(SockError::DescriptorsLost)
+    }
+}
+
+fn sleep_on(word: &AtomicU32, seen: u32) {
+    // Woken, timed out or changed: the caller looks again in every case.
+    let _ = futex::wait(word, seen, Some(WAIT_STEP));
+}

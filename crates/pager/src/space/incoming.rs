@@ -1,0 +1,79 @@
+//! Pages of a space on their way in, each claimed until it is there or given up.
+
+use vswap_engine::Entry;
+
+use crate::layout::words::{PageState, PageWord};
+use crate::layout::{Direction, Ticket};
+use crate::space::State;
+
+/// Behind the last page of any address space.
+const PAGES_END: u64 = 1 << 52;
+
+/// A page being brought in.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Number of the page.
+    pub page: u64,
+    /// What holds its content.
+    pub entry: Entry,
+    /// Its claim.
+    pub ticket: Ticket,
+}
+
+/// Claim the faulting page and what else is swapped in the stream's window, which it begins.
+pub fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> Vec<Incoming> {
+    let mut incoming = vec![Incoming {
+        page,
+        entry,
+        ticket: state.layout.claim(page, Direction::In),
+    }];
+    incoming.extend(claim_swapped(state, page + 1, window - 1));
+    incoming
+}
+
+/// Claim what is swapped of `pages` pages from `first` on. Those in between that are in memory, or that somebody else
+/// carries, are passed over.
+pub fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming> {
+    let swapped = (first..first + pages)
+        .filter_map(|page| Some((page, may_claim(state, page, state.layout.words.get(page))?)))
+        .collect();
+    claim_all(state, swapped)
+}
+
+/// Claim the next pages from `first` on, so many at the most, that are swapped to `wanted` entries.
+pub fn claim_matching(
+    state: &mut State,
+    first: u64,
+    most: u64,
+    wanted: impl Fn(Entry) -> bool,
+) -> Vec<Incoming> {
+    let words = state.layout.words.iter(first..PAGES_END);
+    let swapped = words.filter_map(|(page, word)| Some((page, may_claim(state, page, word)?)));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let swapped = swapped
+        .filter(|&(_, entry)| wanted(entry))
+        .take(most)
+        .collect();
+    claim_all(state, swapped)
+}
+
+/// The entry of a page that is swapped and that nobody carries.
+fn may_claim(state: &State, page: u64, word: PageWord) -> Option<Entry> {
+    match word.state() {
+        PageState::Swapped(entry)
+            if !word.is_claimed() && state.layout.registered.contains(page) =>
+        {
+            Some(entry)
+        }
+        _ => None,
+    }
+}
+
+fn claim_all(state: &mut State, swapped: Vec<(u64, Entry)>) -> Vec<Incoming> {
+    let claim = |(page, entry)| Incoming {
+        page,
+        entry,
+        ticket: state.layout.claim(page, Direction::In),
+    };
+    swapped.into_iter().map(claim).collect()
+}

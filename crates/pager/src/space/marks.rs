@@ -1,0 +1,193 @@
+//! Marks: how it is found out that content was discarded without an event.
+//!
+//! The kernel tells of MADV_DONTNEED by an event, but not of MADV_GUARD_INSTALL and MADV_WIPEONFORK. Both stop at the
+//! filter where they are system calls. A ring (IORING_OP_MADVISE) passes by it. So from the moment at which a process
+//! makes a ring, each of its pages that is out gets a marker in its place of the page table: UFFDIO_WRITEPROTECT
+//! writes one where there is no page. The agent does so right after it has moved pages; what it could not mark, because
+//! an event was unread, is marked a little later. What discards content takes the marker along; mprotect, mremap and
+//! fork keep it, and a child does not get it for memory that it does not inherit. A page that is to be brought back,
+//! and whose marker is gone, holds zeros.
+//!
+//! Other processes do without: each marker costs a system call for every run of pages that leaves.
+//!
+//! With the space lock held.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::base::kernel::clock;
+use crate::base::kernel::pagemap::{Query, category};
+use crate::base::kernel::uffd::UffdError;
+use vswap_sys::process::task;
+
+use crate::base::page_run::{PAGE_BYTES, runs_of};
+use crate::layout::words::{PageState, PageWord};
+use crate::space::present;
+use crate::space::process::Process;
+use crate::space::{Space, State};
+
+/// The pages that have a marker: not there, and not written to. A guard page counts as written to.
+const MARKERS: Query = Query {
+    all_of: category::SWAPPED,
+    any_of: 0,
+    none_of: category::WRITTEN,
+    report: 0,
+    pages_max: 0,
+};
+
+/// Pause while the kernel puts markers off because a layout event is unread, and how often it is tried again.
+const PACE: Duration = Duration::from_micros(50);
+const TRIES: u32 = 10_000;
+
+/// The process has a ring, or is about to make one: from now on its pages are marked, and those that are out before it
+/// goes on. The caller does not hold the lock.
+pub fn begin(space: &Space) {
+    if space.marks.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for _ in 0..TRIES {
+        if place_all(space, &mut space.lock_thawed()).is_empty() {
+            return;
+        }
+        // Without the lock: somebody has to read the event.
+        clock::sleep(PACE);
+    }
+}
+
+fn place_all(space: &Space, state: &mut State) -> Vec<u64> {
+    let words = state.layout.words.iter(0..u64::MAX / PAGE_BYTES);
+    let is_out = |(_, word): &(u64, PageWord)| matches!(word.state(), PageState::Swapped(_));
+    let out: Vec<u64> = words.filter(is_out).map(|(page, _)| page).collect();
+    place(space, state, &out)
+}
+
+/// Before the space's memory is moved out for the first time: did the process make a ring before its calls stopped?
+pub fn look_for_rings(space: &Space, process: &Process) {
+    if task::has_ring(process.pid) {
+        begin(space);
+    }
+}
+
+/// Marks those of `pages`, in address order, that are out. Returns those for which an event was in the way.
+pub fn place(space: &Space, state: &mut State, pages: &[u64]) -> Vec<u64> {
+    let mut refused = Vec::new();
+    if !space.marks.load(Ordering::Acquire) {
+        return refused;
+    }
+    let words = &mut state.layout.words;
+    let unmarked = |page: &u64| {
+        let word = words.get(*page);
+        matches!(word.state(), PageState::Swapped(_)) && !word.is_marked()
+    };
+    let unmarked: Vec<u64> = pages.iter().copied().filter(unmarked).collect();
+    for run in runs_of(unmarked.into_iter()) {
+        let first = run.address() / PAGE_BYTES;
+        let run_pages = first..first + run.pages;
+        match space
+            .uffd
+            .write_protect(run.address(), run.pages * PAGE_BYTES)
+        {
+            Ok(()) => run_pages.for_each(|page| {
+                words.set(page, words.get(page).with_mark(true));
+            }),
+            Err(UffdError::Again { .. }) => refused.extend(run_pages),
+            // The mapping has gone, or the run reaches over the end of one: what is not marked is believed.
+            Err(_) => {}
+        }
+    }
+    refused
+}
+
+/// Does a range hold nothing but markers where it has no page? False for guard pages, also where a marker was before,
+/// for poison, and for what the kernel migrates or swaps itself; and where the kernel cannot be asked.
+pub fn are_all(space: &Space, state: &State, range: Range<u64>) -> bool {
+    let not_there = Query {
+        all_of: category::SWAPPED,
+        ..Query::default()
+    };
+    let Some(found) = present::pages_of(space, range.clone(), &not_there) else {
+        return false;
+    };
+    let is_marked = |page: &u64| state.layout.words.get(*page).is_marked();
+    found.is_empty()
+        || found.iter().all(is_marked)
+            && present::pages_of(space, range, &MARKERS).is_some_and(|markers| markers == found)
+}
+
+/// The kernel has moved all page table entries of a range to the agent's place: the markers there are gone.
+pub fn forget(state: &mut State, range: Range<u64>) {
+    let words = &mut state.layout.words;
+    let marked: Vec<(u64, PageWord)> = words
+        .iter(range)
+        .filter(|(_, word)| word.is_marked())
+        .collect();
+    for (page, word) in marked {
+        words.set(page, word.with_mark(false));
+    }
+}
+
+/// Before a child gets the words: it has no agent at first, and nobody can ask which of its marks are gone.
+pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) {
+    if !space.marks.load(Ordering::Acquire) {
+        return;
+    }
+    let registered: Vec<Range<u64>> = state.layout.registered.iter().collect();
+    for range in registered {
+        drop_discarded(space, state, range, put);
+    }
+}
+
+/// Of neighbouring pages, drops the words of those that were marked and are not any more, and of those that have become
+/// guards, marked or not: they hold zeros, or guard their place. Returns how many from the first on still hold what the
+/// words say.
+pub fn drop_discarded(
+    space: &Space,
+    state: &mut State,
+    pages: Range<u64>,
+    put: &mut dyn FnMut(PageWord),
+) -> u64 {
+    if !space.marks.load(Ordering::Acquire) {
+        return pages.end - pages.start;
+    }
+    let gone = discarded(space, state, pages.clone());
+    for page in &gone {
+        put(state.layout.words.set(*page, PageWord::PLAIN));
+    }
+    gone.first().map_or(pages.end, |first| *first) - pages.start
+}
+
+/// Those of `pages` whose words are of content that was discarded, in address order. Where the kernel cannot be asked
+/// the words are believed.
+fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
+    let words = &state.layout.words;
+    let (mut marked, mut unmarked) = (Vec::new(), Vec::new());
+    for (page, word) in words.iter(pages.clone()) {
+        match word.state() {
+            _ if word.is_marked() => marked.push(page),
+            PageState::Swapped(_) => unmarked.push(page),
+            _ => {}
+        }
+    }
+    let mut gone = Vec::new();
+    if !marked.is_empty() {
+        let there = present::pages_of(space, pages.clone(), &MARKERS);
+        let is_gone = |page: &u64| {
+            there
+                .as_ref()
+                .is_some_and(|there| there.binary_search(page).is_err())
+        };
+        gone.extend(marked.into_iter().filter(is_gone));
+    }
+    // What left while an event was unread has no marker yet.
+    if !unmarked.is_empty() {
+        let guards = present::guard_pages(space, pages).unwrap_or_default();
+        gone.extend(
+            unmarked
+                .into_iter()
+                .filter(|page| guards.binary_search(page).is_ok()),
+        );
+        gone.sort_unstable();
+    }
+    gone
+}

@@ -1,0 +1,236 @@
+//! Physical areas: their names, beginning and ending to use them, and saying what goes wrong with them.
+//!
+//! The engine knows areas by number; here they have the path that the user gave. The list's
+//! lock is innermost and held for list operations only. One area at a time is begun or ended.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Serialize;
+use vswap_engine::{AreaFigures, AreaId, Discard, Engine, NewArea};
+use vswap_engine::{SwapOffError, SwapOnError};
+use vswap_sys::disk::Disk;
+use vswap_sys::disk::area_file::Kind;
+
+use crate::base::lock::{Mutex, Row};
+use crate::base::page_run::PAGE_BYTES;
+use crate::store::on_disk::OnDisk;
+use vswap_engine::BringBack;
+
+/// An area to be used, opened and looked at by the caller.
+#[derive(Debug)]
+pub struct SwapOn {
+    /// What the user calls it: its path.
+    pub name: String,
+    /// Its bytes.
+    pub disk: Disk,
+    /// Slots that it has, the header's included.
+    pub slots: u64,
+    /// Slots that are never to be used.
+    pub bad: Vec<u64>,
+    /// 0 to 32767, or `vswap_engine::PRIORITY_DEFAULT`.
+    pub priority: i16,
+    /// When the device is told what is free.
+    pub discard: Discard,
+}
+
+/// What is known of an area, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AreaStatus {
+    /// The path that the user gave.
+    pub name: String,
+    /// `file` or `partition`, as swapon says.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Bytes that it can hold.
+    pub size_bytes: u64,
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// Its priority.
+    pub priority: i16,
+    /// Bytes read so far.
+    pub read_bytes: u64,
+    /// Bytes written so far.
+    pub written_bytes: u64,
+    /// Requests that failed so far.
+    pub errors: u64,
+    /// It could not take a page the last time: nothing is given to it until a page has left it.
+    pub failing: bool,
+    /// How it is read and written.
+    pub io: &'static str,
+}
+
+/// Why an area cannot be given up.
+#[derive(Debug, thiserror::Error)]
+pub enum GiveUpError {
+    /// There is no such area.
+    #[error("it is not in use: `vswap status --areas` lists what it uses")]
+    Unknown,
+    /// The engine's reason.
+    #[error(transparent)]
+    Engine(#[from] SwapOffError),
+}
+
+/// One area's entry in the list.
+#[derive(Debug)]
+struct Known {
+    id: AreaId,
+    name: String,
+    kind: &'static str,
+    io: &'static str,
+    /// The user was told that it fails.
+    failing: bool,
+}
+
+/// The areas of a store.
+#[derive(Debug)]
+pub struct Areas {
+    list: Mutex<Vec<Known>>,
+    /// Areas that a page may lie on.
+    in_use: AtomicUsize,
+    /// Of these, areas that are being given up.
+    leaving: AtomicUsize,
+}
+
+impl Default for Areas {
+    fn default() -> Areas {
+        Areas {
+            list: Mutex::new(Row::Innermost, "the list of areas", Vec::new()),
+            in_use: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Areas {
+    /// May a page lie on an area?
+    pub fn any(&self) -> bool {
+        self.in_use.load(Ordering::Acquire) > 0
+    }
+
+    /// Is there an area that pages can be given to from here on?
+    pub fn any_stays(&self) -> bool {
+        self.in_use.load(Ordering::Acquire) > self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Begin to use an area.
+    pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), SwapOnError> {
+        let io = new.disk.engine();
+        let kind = match new.disk.kind() {
+            Kind::RegularFile => "file",
+            Kind::BlockDevice => "partition",
+        };
+        // Before the first page can be on it.
+        self.in_use.fetch_add(1, Ordering::AcqRel);
+        let begun = engine.swap_on(NewArea {
+            slots: new.slots,
+            bad: new.bad,
+            priority: new.priority,
+            discard: new.discard,
+            rotating: new.disk.is_rotating(),
+            storage: Box::new(OnDisk::new(new.disk)),
+        });
+        let id = begun.inspect_err(|_| {
+            self.in_use.fetch_sub(1, Ordering::AcqRel);
+        })?;
+        self.list.lock().push(Known {
+            id,
+            name: new.name,
+            kind,
+            io,
+            failing: false,
+        });
+        Ok(())
+    }
+
+    /// An area is about to be given up: from here on it is none that stays.
+    pub fn begin_leaving(&self, name: &str) -> Result<LeavingArea<'_>, GiveUpError> {
+        let list = self.list.lock();
+        let known = list.iter().rev().find(|known| known.name == name);
+        let id = known.ok_or(GiveUpError::Unknown)?.id;
+        drop(list);
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        Ok(LeavingArea { areas: self, id })
+    }
+
+    /// All areas, in the order in which they came.
+    pub fn status(&self, engine: &Engine) -> Vec<AreaStatus> {
+        let figures = engine.areas();
+        let list = self.list.lock();
+        let found = |known: &Known| figures.iter().find(|area| area.id == known.id).copied();
+        list.iter()
+            .filter_map(|known| Some(status(known, &found(known)?)))
+            .collect()
+    }
+
+    /// Say which areas have begun to fail since the last call, and which work again.
+    pub fn report(&self, engine: &Engine) {
+        if !self.any() {
+            return;
+        }
+        let figures = engine.areas();
+        for known in self.list.lock().iter_mut() {
+            let Some(area) = figures.iter().find(|area| area.id == known.id) else {
+                continue;
+            };
+            if area.failing && !known.failing {
+                eprintln!(
+                    "vswap: {}: it takes no more pages: {}; they stay in memory or go elsewhere",
+                    known.name,
+                    area.last_error
+                        .map_or_else(|| "an error".to_owned(), |error| error.to_string())
+                );
+            }
+            known.failing = area.failing;
+        }
+    }
+}
+
+/// An area that is being given up, or stays after all when this is dropped.
+#[derive(Debug)]
+pub struct LeavingArea<'a> {
+    areas: &'a Areas,
+    id: AreaId,
+}
+
+impl LeavingArea<'_> {
+    /// Its number.
+    pub fn id(&self) -> AreaId {
+        self.id
+    }
+
+    /// Have what is on it go elsewhere or come back, directly mapped pages by `bring_back`. Takes as long as reading it
+    /// takes.
+    pub fn empty(
+        self,
+        engine: &Engine,
+        cancel: &dyn Fn() -> bool,
+        bring_back: &mut dyn FnMut() -> BringBack,
+    ) -> Result<(), GiveUpError> {
+        let mut bring_back = bring_back;
+        engine.swap_off_mapped(self.id, &mut engine.scratch(), cancel, &mut bring_back)?;
+        self.areas.list.lock().retain(|known| known.id != self.id);
+        self.areas.in_use.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl Drop for LeavingArea<'_> {
+    fn drop(&mut self) {
+        self.areas.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn status(known: &Known, area: &AreaFigures) -> AreaStatus {
+    AreaStatus {
+        name: known.name.clone(),
+        kind: known.kind,
+        size_bytes: area.size_bytes,
+        used_bytes: area.used_bytes,
+        priority: area.priority,
+        read_bytes: area.pages_read * PAGE_BYTES,
+        written_bytes: area.pages_written * PAGE_BYTES,
+        errors: area.errors,
+        failing: area.failing,
+        io: known.io,
+    }
+}

@@ -1,0 +1,71 @@
+//! What a run, and a store, is told at its start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use vswap_engine::{Codec, GroupLimits, GroupName, Mapping};
+
+use crate::base::page_run::PAGE_BYTES;
+
+/// What a store is told.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// Frames: pages that are on their way out.
+    pub frames: u64,
+    /// How pages are compressed.
+    pub codec: Codec,
+    /// Bytes that the compressed pool may take at the most; a run with a store of its own sets the limit anew.
+    pub pool_limit_bytes: u64,
+    /// Keep a checksum of every stored page and check it when the page comes back.
+    pub checksums: bool,
+    /// Several runs share it, each with a group of its own.
+    pub shared: bool,
+}
+
+/// Everything the pager is told once, at the start of a run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Bytes of RAM that the run may use in all: resident anonymous memory of its processes, pool, frames,
+    /// metadata and vswap's own memory.
+    pub limit_bytes: u64,
+    /// Bytes that the compressed pool may take at the most, if the user said so; 0 is no pool at all.
+    pub pool_limit_bytes: Option<u64>,
+    /// Which slots page words name: those of the virtual area, or those of physical areas.
+    pub mapping: Mapping,
+    /// The group that all pages of the run are of; the root, which has no limits, where there is none. In a shared
+    /// store the run's own group is inside it.
+    pub group: Option<RunGroup>,
+    /// The process that all others of the run descend from.
+    pub root_pid: u32,
+    /// Directory of this run, made and removed by the caller; the agent's socket is made in it.
+    pub run_dir: PathBuf,
+    /// Say nothing on standard error that is not an error.
+    pub quiet: bool,
+    /// Debugging: evict everything that can be evicted, again and again with this pause, whatever the limit says.
+    pub evict_all_every: Option<Duration>,
+}
+
+/// The group of a run.
+#[derive(Debug, Clone)]
+pub struct RunGroup {
+    /// Its name. Those that it is in have no limits.
+    pub name: GroupName,
+    /// What its pages may take up. No limits leave those as they are that the group of another run has.
+    pub limits: GroupLimits,
+}
+
+/// Frames take one part in this many of the limit, within bounds: an eviction window needs 64.
+const FRAMES_PART: u64 = 128;
+const FRAMES_LEAST: u64 = 128;
+const FRAMES_MOST: u64 = 2048;
+
+/// Frames of a shared store, 16 MiB if all are in use at once: enough for 32 small runs whose pages have nowhere to go
+/// to.
+pub const SHARED_FRAMES: u64 = 4096;
+
+impl Config {
+    /// Frames that the run may have in use: pages that are on their way out.
+    pub fn frames(&self) -> u64 {
+        (self.limit_bytes / PAGE_BYTES / FRAMES_PART).clamp(FRAMES_LEAST, FRAMES_MOST)
+    }
+}

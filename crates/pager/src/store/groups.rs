@@ -1,0 +1,234 @@
+//! The run's group: making it, and what groups say of themselves. What is charged to them is the engine's affair.
+
+use serde::{Deserialize, Serialize};
+use vswap_engine::{
+    Engine, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, GroupNameError, PAGE_BYTES,
+    Stats,
+};
+
+use crate::store::config::RunGroup;
+
+/// What is known of a group, for people. Bytes and limits are those of the groups inside it, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name; `/` is the root.
+    pub name: String,
+    /// Bytes in physical areas.
+    pub swap_bytes: u64,
+    /// The most that it may have there; none is no limit.
+    pub swap_max_bytes: Option<u64>,
+    /// Bytes of compressed pages in the pool.
+    pub pool_bytes: u64,
+    /// The most that it may have there; none is no limit.
+    pub pool_max_bytes: Option<u64>,
+    /// Whether its pages may go to areas at all.
+    pub writeback: bool,
+    /// How often its limits were met.
+    pub events: Events,
+}
+
+/// What a group's limits have refused since the start, in pages. One that waits is counted each time it is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Events {
+    /// At the limit of bytes in areas.
+    pub swap_max: u64,
+    /// Pages of the group itself that got no slot in an area, for whatever reason.
+    pub swap_fail: u64,
+    /// At the limit of bytes in the pool.
+    pub pool_max: u64,
+    /// Pages of the group itself that may not go to areas.
+    pub writeback_refused: u64,
+}
+
+/// Why a run cannot have its group.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MakeError {
+    /// The engine's reason.
+    #[error(transparent)]
+    Engine(#[from] GroupError),
+    /// Other runs are in it, under other limits.
+    #[error(
+        "the group {name} has other limits, and runs are in it: leave the limits out to join it, or choose another name"
+    )]
+    OtherLimits {
+        /// The group.
+        name: GroupName,
+    },
+    /// The run's own group would have a name that no group can have.
+    #[error("the name of the run's own group is none: {0}")]
+    Name(#[from] GroupNameError),
+}
+
+/// Make the group of a run, inside the groups that its name says. The root where there is none; in a shared store a
+/// group of its own inside it, named after the `own` process.
+///
+/// # Errors
+/// [`MakeError`]; groups without runs may be left behind.
+pub fn make(
+    engine: &Engine,
+    group: Option<&RunGroup>,
+    own: Option<u32>,
+) -> Result<(GroupId, Option<GroupName>), MakeError> {
+    let (mut id, mut name) = match group {
+        Some(group) => (named(engine, group)?, Some(group.name.clone())),
+        None => (GroupId::ROOT, None),
+    };
+    if let Some(pid) = own {
+        let outer = name.map_or_else(String::new, |name| format!("{name}/"));
+        let inner: GroupName = format!("{outer}run-{pid}").parse()?;
+        id = engine.add_group(&inner, GroupLimits::default())?;
+        name = Some(inner);
+    }
+    Ok((id, name))
+}
+
+/// The group that the user named: the one that is there, or a new one.
+fn named(engine: &Engine, group: &RunGroup) -> Result<GroupId, MakeError> {
+    let RunGroup { name, limits } = group;
+    let mut id = GroupId::ROOT;
+    for part in name.with_parents() {
+        let wanted = if part == *name {
+            *limits
+        } else {
+            GroupLimits::default()
+        };
+        id = match engine.find_group(&part) {
+            Some(id) if has_limits(engine, id, wanted) => id,
+            Some(_) => return Err(MakeError::OtherLimits { name: part }),
+            None => engine.add_group(&part, wanted)?,
+        };
+    }
+    Ok(id)
+}
+
+/// Has the group these limits, or are none wanted?
+fn has_limits(engine: &Engine, id: GroupId, wanted: GroupLimits) -> bool {
+    let groups = engine.groups();
+    wanted == GroupLimits::default()
+        || groups
+            .iter()
+            .any(|group| group.id == id && group.limits == wanted)
+}
+
+/// The groups of a run in a shared store: its own, and those that it is in.
+pub fn status_of(engine: &Engine, own: &GroupName) -> Vec<GroupStatus> {
+    let groups = engine.groups();
+    let is_around = |group: &&GroupFigures| own.with_parents().any(|name| name == group.name);
+    groups.iter().filter(is_around).map(of).collect()
+}
+
+/// All groups, the root first. `stats` are the engine's own figures: all that there is is in the root.
+pub fn status(engine: &Engine, stats: &Stats) -> Vec<GroupStatus> {
+    let root = GroupStatus {
+        name: "/".to_owned(),
+        swap_bytes: stats.physical * PAGE_BYTES as u64,
+        swap_max_bytes: None,
+        pool_bytes: stats.payload_bytes,
+        pool_max_bytes: None,
+        writeback: true,
+        events: Events::default(),
+    };
+    let others = engine.groups();
+    [root].into_iter().chain(others.iter().map(of)).collect()
+}
+
+fn of(group: &GroupFigures) -> GroupStatus {
+    let limit = |bytes: u64| (bytes != GroupLimits::NO_LIMIT).then_some(bytes);
+    GroupStatus {
+        name: group.name.to_string(),
+        swap_bytes: group.swap_bytes,
+        swap_max_bytes: limit(group.limits.swap_max_bytes),
+        pool_bytes: group.pool_bytes,
+        pool_max_bytes: limit(group.limits.pool_max_bytes),
+        writeback: group.limits.writeback,
+        events: Events {
+            swap_max: group.events.swap_max,
+            swap_fail: group.events.swap_fail,
+            pool_max: group.events.pool_max,
+            writeback_refused: group.events.writeback_refused,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vswap_engine::{Codec, Config, HeapPages};
+
+    use super::*;
+
+    fn engine() -> Engine {
+        let config = Config {
+            frames: 1,
+            cpus: 1,
+            codec: Codec::Lz4,
+            pool_limit_bytes: 0,
+            checksums: false,
+        };
+        Engine::new(&config, Arc::new(HeapPages::new())).expect("memory")
+    }
+
+    #[test]
+    fn the_group_is_made_inside_groups_without_limits() {
+        let engine = engine();
+        assert_eq!(make(&engine, None, None), Ok((GroupId::ROOT, None)));
+        let limits = GroupLimits {
+            swap_max_bytes: 1 << 20,
+            pool_max_bytes: GroupLimits::NO_LIMIT,
+            writeback: false,
+        };
+        let run = |name: &str| RunGroup {
+            name: name.parse().expect("a good name"),
+            limits,
+        };
+        let (id, name) = make(&engine, Some(&run("web/jobs")), None).expect("no such groups yet");
+        assert_eq!(engine.find_group(&run("web/jobs").name), Some(id));
+        assert_eq!(name, Some(run("web/jobs").name));
+        make(&engine, Some(&run("web/other")), None).expect("web is there already");
+        let error = make(&engine, Some(&run("web")), None).expect_err("it has no limits");
+        assert!(
+            error.to_string().contains("web has other limits"),
+            "{error}"
+        );
+        let status = status(&engine, &engine.stats());
+        let names: Vec<&str> = status.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["/", "web", "web/jobs", "web/other"]);
+        assert_eq!(status[1].swap_max_bytes, None);
+        assert!(status[1].writeback && !status[2].writeback);
+        assert_eq!(status[2].swap_max_bytes, Some(1 << 20));
+        assert_eq!(status[2].pool_max_bytes, None);
+    }
+
+    #[test]
+    fn each_run_in_a_shared_store_has_a_group_of_its_own() {
+        let engine = engine();
+        let jobs = |swap_max_bytes| RunGroup {
+            name: "jobs".parse().expect("a good name"),
+            limits: GroupLimits {
+                swap_max_bytes,
+                ..GroupLimits::default()
+            },
+        };
+        let no_limit = GroupLimits::NO_LIMIT;
+        let make = |group: Option<&RunGroup>, pid| {
+            let (id, name) = make(&engine, group, Some(pid))?;
+            assert_eq!(engine.find_group(name.as_ref().expect("its own")), Some(id));
+            Ok(name.expect("its own"))
+        };
+        assert_eq!(
+            make(None, 7).map(|name| name.to_string()),
+            Ok("run-7".to_owned())
+        );
+        make(Some(&jobs(4096)), 8).expect("the first in its group");
+        make(Some(&jobs(4096)), 9).expect("the same limits");
+        let inner = make(Some(&jobs(no_limit)), 10).expect("no limits of its own");
+        assert!(matches!(
+            make(Some(&jobs(8192)), 11),
+            Err(MakeError::OtherLimits { .. })
+        ));
+        let groups = status_of(&engine, &inner);
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["jobs", "jobs/run-10"]);
+    }
+}
