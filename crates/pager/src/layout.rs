@@ -101,7 +101,7 @@ impl Layout {
         self.registered.insert(range);
     }
 
-    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see `events`.
+    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see `layout_events`.
     /// Memory that is left alone is not registered either and may still be there: it stays known as that.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.forget(range.clone(), put);

@@ -24,7 +24,6 @@ use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::base::kernel::uffd::{Registered, Userfaultfd};
-
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::ranges::RangeSet;
 use crate::layout::Layout;
@@ -62,7 +61,7 @@ pub struct State {
     pub swap_ins: Streams,
     /// Lone swap-ins from areas.
     pub read_around: ReadAround,
-    /// What UNMAP events have named and nobody could look at yet, see `events::decide`.
+    /// What UNMAP events have named and nobody could look at yet, see `layout_events::decide`.
     pub undecided: RangeSet,
     /// What a call that the agent makes for the program may gain.
     pub gain: Option<Gain>,

@@ -6,17 +6,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use vswap_sys::process;
 use vswap_sys::ring::op;
-use vswap_sys::task;
+use vswap_sys::{process, task};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::Run;
-use crate::space::Space;
+use crate::fault::serving::Serving;
 use crate::space::agent::AgentGone;
-use crate::space::present;
 use crate::space::process::Process;
+use crate::space::{Space, present};
 
 /// `MADV_DONTNEED`.
 pub const DONTNEED: u64 = 4;
@@ -45,19 +43,26 @@ enum Door {
 
 /// madvise. None when the kernel shall carry out the program's own call.
 pub fn madvise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     args: &[u64; 6],
 ) -> Result<Option<i64>, AgentGone> {
     let [start, bytes, advice, ..] = *args;
-    advise(core, space, process, (start, bytes), advice, Door::Madvise)
+    advise(
+        serving,
+        space,
+        process,
+        (start, bytes),
+        advice,
+        Door::Madvise,
+    )
 }
 
 /// process_madvise. The kernel permits nothing to other processes that would change their content, so only the caller's
 /// own memory is of interest.
 pub fn process_madvise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     tid: u32,
@@ -73,7 +78,7 @@ pub fn process_madvise(
     // As the kernel does it: one after the other, up to the first that fails.
     let mut done_bytes = None;
     for range in ranges {
-        match advise(core, space, process, range, advice, Door::ProcessMadvise)? {
+        match advise(serving, space, process, range, advice, Door::ProcessMadvise)? {
             None => {}
             Some(failed) if failed < 0 => {
                 return Ok(done_bytes.filter(|done| *done > 0).or(Some(failed)));
@@ -88,7 +93,7 @@ pub fn process_madvise(
 }
 
 fn advise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -97,9 +102,9 @@ fn advise(
 ) -> Result<Option<i64>, AgentGone> {
     match as_int(advice) {
         FREE => free(process, start, bytes, door).map(Some),
-        GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
-        WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
-        KEEPONFORK => keep_on_fork(core, space, process, (start, bytes), door).map(Some),
+        GUARD_INSTALL => install_guards(serving, space, process, (start, bytes), door).map(Some),
+        WIPEONFORK => wipe_on_fork(serving, space, process, (start, bytes), door).map(Some),
+        KEEPONFORK => keep_on_fork(serving, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
     }
 }
@@ -120,7 +125,7 @@ fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, Ag
 /// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
 /// keeps forks away until the memory is back.
 fn wipe_on_fork(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -138,7 +143,7 @@ fn wipe_on_fork(
         wiped.into_iter().map(within).collect()
     };
     for part in wiped.into_iter().filter(|part| !part.is_empty()) {
-        regions::let_go_with(core, space, part, &slot);
+        regions::let_go_with(serving, space, part, &slot);
     }
     Ok(answer)
 }
@@ -146,7 +151,7 @@ fn wipe_on_fork(
 /// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
 /// neighbours, and here it merges only with what is watched as they are.
 fn keep_on_fork(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -154,14 +159,14 @@ fn keep_on_fork(
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
     let answer = slot.call(op::ADVISE, &[start, bytes, KEEPONFORK, door as u64], &[])?;
-    regions::take_back_kept(core, space, process, start, bytes, &slot);
+    regions::take_back_kept(&serving.references, space, process, start, bytes, &slot);
     Ok(answer)
 }
 
 /// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that
 /// is served meanwhile would put a page in the place of a guard.
 fn install_guards(
-    core: &Run,
+    serving: &Serving,
     space: &Space,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -183,7 +188,7 @@ fn install_guards(
         guards.map(|page| page..page + 1).collect()
     };
     for part in discarded {
-        state.layout.discard(part, &mut core.references.puts());
+        state.layout.discard(part, &mut serving.references.puts());
     }
     Ok(installed)
 }

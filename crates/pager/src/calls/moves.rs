@@ -8,7 +8,7 @@ use vswap_sys::ring::op;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::Run;
+use crate::run::references::References;
 use crate::space::Space;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::gain::{self, Gain};
@@ -22,7 +22,7 @@ const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
 
 /// Have the call made. What the mapping has gained is registered before anybody knows that it is there.
 pub fn mremap(
-    core: &Run,
+    references: &References,
     space: &Space,
     process: &Process,
     args: &[u64; 6],
@@ -52,11 +52,11 @@ pub fn mremap(
     }
     let gained = pages(place, old_bytes, new_bytes);
     if !gained.is_empty() && is_known(space, place) {
-        regions::adopt(core, space, gained, &slot);
+        regions::adopt(references, space, gained, &slot);
     }
     // The old place stays a mapping, an empty one.
     if keeps_old && is_known(space, place) {
-        regions::adopt(core, space, pages(old, 0, old_bytes), &slot);
+        regions::adopt(references, space, pages(old, 0, old_bytes), &slot);
     }
     Ok(result)
 }

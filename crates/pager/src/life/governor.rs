@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::Stats;
+use vswap_engine::{Engine, Stats};
 use vswap_sys::procfs::Statm;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::life::lifecycle;
-use crate::run::Run;
+use crate::life::run::Run;
 use crate::run::limit::Sample;
 use crate::space::Space;
 
@@ -28,8 +28,8 @@ const STORE_EVERY: Duration = Duration::from_millis(500);
 const SMALL_SPACE_PART: u64 = 64;
 
 /// The sampling thread.
-pub fn run(core: &Arc<Run>) {
-    let governor = &core.limit;
+pub fn run(run: &Arc<Run>) {
+    let governor = &run.serving.limit;
     let own = match Statm::open(std::process::id()) {
         Ok(own) => own,
         Err(error) => {
@@ -40,40 +40,41 @@ pub fn run(core: &Arc<Run>) {
     threads::hurry_most();
     let mut store_seen = Instant::now();
     while !governor.has_stopped() {
-        let spaces = core.spaces.all();
-        lifecycle::reap(core, &spaces);
-        core.watch.retry();
+        let spaces = run.listening.spaces.all();
+        lifecycle::reap(&run.listening, &spaces);
+        run.listening.watch.retry();
         let residents: Vec<(u64, &Arc<Space>)> = spaces
             .iter()
             .map(|space| (space.resident_bytes(), space))
             .collect();
-        let strangers = core.shares.strangers(&spaces);
-        let own_bytes =
-            |(resident, space): &(u64, &Arc<Space>)| core.shares.own_bytes(space, *resident);
-        let engine = core.engine.stats();
-        let usage = core.part.usage(&engine);
+        let strangers = run.listening.shares.strangers(&spaces);
+        let own_bytes = |(resident, space): &(u64, &Arc<Space>)| {
+            run.listening.shares.own_bytes(space, *resident)
+        };
+        let engine = run.serving.engine.stats();
+        let usage = run.part.usage(&engine);
         let sample = Sample {
             resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
-            own_bytes: match core.part.own_group {
+            own_bytes: match run.part.own_group {
                 None => own.sizes().map_or(0, |m| m.resident_bytes),
-                Some(_) => core.part.own_bytes(&usage),
+                Some(_) => run.part.own_bytes(&usage),
             },
             unsure_bytes: governor.unsure_bytes(&residents),
             strangers: strangers.count,
         };
         let total = governor.settle(&sample, &usage);
-        core.part.settle(&usage);
+        run.part.settle(&usage);
         governor.pool.look(
-            &core.stats,
+            &run.serving.stats,
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
-        governor.pool.renew(&core.part, &core.areas);
-        let growing = spaces.len().min(core.cpus.len()) as u64;
-        steer(core, &residents, total, growing);
-        compact(core, &engine);
+        governor.pool.renew(&run.part, &run.serving.areas);
+        let growing = spaces.len().min(run.cpus.len()) as u64;
+        steer(run, &residents, total, growing);
+        compact(&run.serving.engine, &engine);
         if store_seen.elapsed() > STORE_EVERY {
-            core.areas.report(&core.engine);
-            core.part.count_slots();
+            run.serving.areas.report(&run.serving.engine);
+            run.part.count_slots();
             store_seen = Instant::now();
         }
         governor.sleep(governor.pause(total, growing));
@@ -81,28 +82,28 @@ pub fn run(core: &Arc<Run>) {
 }
 
 /// Give back what the pool holds in half-empty spans.
-fn compact(core: &Run, pool: &Stats) {
+fn compact(engine: &Engine, pool: &Stats) {
     if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
-        core.engine.compact(COMPACT_PAGES);
+        engine.compact(COMPACT_PAGES);
     }
 }
 
 /// Tell the spaces what to do: start watching, look again, move out, serve who waits.
-fn steer(core: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
-    let governor = &core.limit;
+fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
+    let governor = &run.serving.limit;
     let free = governor.limit_bytes().saturating_sub(total);
-    let all_the_time = core.config.evict_all_every.is_some();
+    let all_the_time = run.config.evict_all_every.is_some();
     if all_the_time || total > governor.limit_bytes() / ARM_PART {
         let small = governor.limit_bytes() / SMALL_SPACE_PART;
         for (bytes, space) in residents {
             if all_the_time || *bytes >= small {
-                lifecycle::start_evictor(core, space);
+                lifecycle::start_evictor(run, space);
             }
         }
     }
     // Armed spaces begin to be watched.
     if governor.set_short(all_the_time || free < governor.activate_bytes(growing)) {
-        let spaces = core.spaces.all();
+        let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
         spaces.iter().for_each(rescan);
     }

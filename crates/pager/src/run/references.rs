@@ -97,7 +97,8 @@ impl References {
             .is_none_or(|entry| self.engine.dup(entry).is_ok())
     }
 
-    /// The pool is full: shed the copies that are kept behind resident pages of these spaces, of entries that are `wanted`.
+    /// The pool is full: shed the copies that are kept behind resident pages of these spaces, of entries that are
+    /// `wanted`.
     pub fn shed_kept(&self, spaces: &Spaces, wanted: impl Fn(Entry) -> bool) {
         if self.kept_pages.load(Ordering::Relaxed) <= 0 {
             return;

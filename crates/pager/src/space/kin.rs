@@ -4,8 +4,8 @@
 //! stays with the others. Memory becomes free only when all of them have given the page up. So the evictor that meets a
 //! shared page proposes it to its kin, with the entry it got: each gives the page up as well, and takes the same entry
 //! if its content is the same. From meeting it to proposing it that evictor leads the page, and its kin leave it alone:
-//! if two moved it out at the same time it would be stored twice for good. The lock is held for list operations; no other
-//! lock of the pager is taken under it.
+//! if two moved it out at the same time it would be stored twice for good. The lock is held for list operations; no
+//! other lock of the pager is taken under it.
 
 use std::sync::{Arc, Weak};
 

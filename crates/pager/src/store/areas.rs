@@ -6,15 +6,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vswap_engine::{AreaFigures, AreaId, Discard, Engine, NewArea};
-use vswap_engine::{SwapOffError, SwapOnError};
+use vswap_engine::{
+    AreaFigures, AreaId, BringBack, Discard, Engine, NewArea, SwapOffError, SwapOnError,
+};
 use vswap_sys::area_file::Kind;
 use vswap_sys::disk::Disk;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::store::on_disk::OnDisk;
-use vswap_engine::BringBack;
 
 /// An area to be used, opened and looked at by the caller.
 #[derive(Debug)]
