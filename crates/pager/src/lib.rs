@@ -38,7 +38,7 @@ mod life;
 #[cfg(test)]
 mod simulator;
 
-pub use base::ranges;
+pub use base::{page_run, ranges};
 pub use layout::{pins, words};
 pub use life::pager::{Pager, environment};
 pub use life::start_error::StartError;

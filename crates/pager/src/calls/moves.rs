@@ -34,7 +34,9 @@ pub fn mremap(
         None => {
             let pages = |bytes: u64| bytes.div_ceil(PAGE_BYTES);
             let gain = Gain::Pages(pages(new_bytes).saturating_sub(pages(old_bytes)));
-            gain::during(space, gain, || slot.call(op::MREMAP, args, &[]))?
+            gain::during(space, &mut slot, gain, |slot| {
+                slot.call(op::MREMAP, args, &[])
+            })?
         }
     };
     let Ok(place) = u64::try_from(result) else {

@@ -302,7 +302,9 @@ fn set_break(
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot_beside_fork();
     let gain = Gain::UpTo(to.div_ceil(PAGE_BYTES));
-    let result = gain::during(space, gain, || slot.call(op::BRK, &[to], &[]))?;
+    let result = gain::during(space, &mut slot, gain, |slot| {
+        slot.call(op::BRK, &[to], &[])
+    })?;
     let after = u64::try_from(result).unwrap_or(0).div_ceil(PAGE_BYTES);
     let before = slot.break_before().div_ceil(PAGE_BYTES);
     if before < after && space.is_active() {

@@ -60,7 +60,7 @@ impl<'a> FaultServer<'a> {
             };
             self.serving
                 .area_queue
-                .push(self.space, *fault, incoming, around);
+                .push(&state, self.space, *fault, incoming, around);
             if window == AREA_WINDOW_PAGES_MAX {
                 self.read_ahead(&mut state, fault);
             }
@@ -95,7 +95,9 @@ impl<'a> FaultServer<'a> {
                 ..*fault
             };
             state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
-            self.serving.area_queue.push(self.space, next, incoming, 1);
+            self.serving
+                .area_queue
+                .push(state, self.space, next, incoming, 1);
         }
     }
 
