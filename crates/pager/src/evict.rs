@@ -155,11 +155,11 @@ impl Evictor<'_> {
     /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on:
     /// each frees its own place in the pool.
     fn serve_deferred(&mut self) {
-        let governor = &self.serving.limit;
-        let stalled = governor.is_stalled() && governor.may_overdraw();
+        let limit = &self.serving.limit;
+        let stalled = limit.is_stalled() && limit.may_overdraw();
         self.server.serve_deferred(|state, fault| {
             let word = state.layout.words.get(fault.page);
-            governor.has_headroom() || (stalled && matches!(word.state(), PageState::Swapped(_)))
+            limit.has_headroom() || (stalled && matches!(word.state(), PageState::Swapped(_)))
         });
     }
 

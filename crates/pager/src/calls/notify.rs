@@ -29,7 +29,9 @@ use crate::calls::{advice, confine, moves, thread_exit};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
+use crate::run::limit::Limit;
 use crate::run::references::References;
+use crate::run::spaces::Spaces;
 use crate::space::agent::AgentGone;
 use crate::space::call::Call;
 use crate::space::gain::{self, Gain};
@@ -94,21 +96,21 @@ fn take_one(
     }
     let notification = listener.receive()?;
     if notification.nr == PTRACE {
-        let answer = attach(listening, &notification);
+        let answer = attach(&listening.spaces, &notification);
         let _ = listener.respond(notification.id, answer);
         return Ok(());
     }
-    let space = space_of_thread(listening, notification.tid);
+    let space = space_of_thread(&listening.spaces, notification.tid);
     let call = Call::new(Arc::clone(listener), notification);
     match space {
         Some(space)
             if space.is_active()
                 || space.is_confined()
-                || !maps_too_much(listening, &call.notification) =>
+                || !maps_too_much(&listening.serving.limit, &call.notification) =>
         {
-            hand_over(listening, &space, call);
+            hand_over(&listening.serving, &space, call);
         }
-        _ if maps_too_much(listening, &call.notification) => {
+        _ if maps_too_much(&listening.serving.limit, &call.notification) => {
             postpone(listening, call, Arc::clone(hasten));
         }
         _ => drop(call),
@@ -119,7 +121,7 @@ fn take_one(
 /// A process that stops all its threads to look at itself, as LeakSanitizer does from a process that shares the memory
 /// with it, leaves out a thread that it may not attach to. Its agent must run on: it is needed to make room for what is
 /// looked at. Debuggers attach to whatever they like.
-fn attach(listening: &Listening, call: &Notification) -> Answer {
+fn attach(spaces: &Spaces, call: &Notification) -> Answer {
     const EPERM: i32 = 1;
     let target = i32::try_from(call.args[1]).unwrap_or(0);
     let is_own_agent = |space: &Arc<Space>| {
@@ -128,7 +130,7 @@ fn attach(listening: &Listening, call: &Notification) -> Answer {
             process.agent.tid() == target && task::is_same_or_child(call.tid, process.pid)
         })
     };
-    if listening.spaces.all().iter().any(is_own_agent) {
+    if spaces.all().iter().any(is_own_agent) {
         return Answer::Errno(EPERM);
     }
     Answer::Continue
@@ -136,11 +138,11 @@ fn attach(listening: &Listening, call: &Notification) -> Answer {
 
 /// Does a process that is not watched yet map more than there is room for? While memory is short it is about to be
 /// watched; what is populated is filled at once, and nobody can interrupt that.
-fn maps_too_much(listening: &Listening, call: &Notification) -> bool {
+fn maps_too_much(limit: &Limit, call: &Notification) -> bool {
     let [_, bytes, _, flags, ..] = call.args;
-    let soon = flags & MAP_POPULATE != 0 || listening.serving.limit.is_short();
+    let soon = flags & MAP_POPULATE != 0 || limit.is_short();
     let large = bytes >= POSTPONE_BYTES_LEAST;
-    call.nr == MMAP && large && soon && !listening.serving.limit.has_room(bytes)
+    call.nr == MMAP && large && soon && !limit.has_room(bytes)
 }
 
 /// Have the process watched first, which may still have to say hello. After some time the call runs as it is.
@@ -150,9 +152,9 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     let _ = threads::try_spawn("postponed", move || {
         let since = Instant::now();
         while since.elapsed() < POSTPONE_PATIENCE {
-            if let Some(space) = space_of_thread(&listening, call.notification.tid) {
+            if let Some(space) = space_of_thread(&listening.spaces, call.notification.tid) {
                 if space.is_active() {
-                    return hand_over(&listening, &space, call);
+                    return hand_over(&listening.serving, &space, call);
                 }
                 hasten(&space);
             }
@@ -162,13 +164,13 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     });
 }
 
-fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
+fn hand_over(serving: &Arc<Serving>, space: &Arc<Space>, call: Call) {
     let (name, calls) = if may_wait_for_fork(call.notification.nr) {
         ("moves", &space.moves)
     } else {
         ("calls", &space.calls)
     };
-    let calls = calls.get_or_init(|| start_answering(listening, space, name));
+    let calls = calls.get_or_init(|| start_answering(serving, space, name));
     // A space that has ended takes none; the call comes back in the error and is dropped.
     let _ = calls.send(call);
 }
@@ -178,24 +180,24 @@ fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
 }
 
-fn start_answering(listening: &Arc<Listening>, space: &Arc<Space>, name: &str) -> Sender<Call> {
+fn start_answering(serving: &Arc<Serving>, space: &Arc<Space>, name: &str) -> Sender<Call> {
     let (calls, taken) = mpsc::channel();
-    let (listening, space) = (Arc::clone(listening), Arc::clone(space));
+    let (serving, space) = (Arc::clone(serving), Arc::clone(space));
     threads::spawn_late(&format!("{name}-{}", space.id), move || {
         threads::hurry();
-        answer_all(&listening, &space, &taken);
+        answer_all(&serving, &space, &taken);
     });
     calls
 }
 
-fn answer_all(listening: &Listening, space: &Arc<Space>, taken: &Receiver<Call>) {
+fn answer_all(serving: &Serving, space: &Arc<Space>, taken: &Receiver<Call>) {
     let Some(process) = space.process.get() else {
         return;
     };
     while !space.has_ended() {
         match taken.recv_timeout(IDLE) {
             Ok(call) => {
-                let answer = answer(&listening.serving, space, process, &call.notification);
+                let answer = answer(serving, space, process, &call.notification);
                 call.answer(answer);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -322,9 +324,8 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
 }
 
 /// The space of the process that a thread belongs to.
-fn space_of_thread(listening: &Listening, tid: u32) -> Option<Arc<Space>> {
-    listening
-        .spaces
+fn space_of_thread(spaces: &Spaces, tid: u32) -> Option<Arc<Space>> {
+    spaces
         .of_process(tid)
-        .or_else(|| listening.spaces.of_process(task::process_of(tid)?))
+        .or_else(|| spaces.of_process(task::process_of(tid)?))
 }

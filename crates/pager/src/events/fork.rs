@@ -15,6 +15,7 @@ use crate::base::{kernel, threads};
 use crate::events::layout_events;
 use crate::events::listening::Listening;
 use crate::fault::FaultServer;
+use crate::run::limit::Limit;
 use crate::space::{Space, State, marks};
 
 /// How often an open window looks for faults that wait for memory; most forks are over before.
@@ -28,7 +29,7 @@ const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 /// The FORK event: make the child's space. It is served at once, before its agent has said hello, because the child
 /// may touch swapped memory on its way there.
 pub fn apply<'g>(
-    listening: &Arc<Listening>,
+    listening: &Listening,
     space: &'g Arc<Space>,
     state: MutexGuard<'g, State>,
     uffd: Userfaultfd,
@@ -75,11 +76,11 @@ pub trait Caller: Send + 'static {
 
 /// Parent and child copy what they write to, and no fault asks for these pages. So while memory is short a fork waits
 /// for room as a fault does; not for ever, because a process may fork to become smaller.
-fn wait_for_room(listening: &Listening, caller: &impl Caller) {
-    let room = listening.serving.limit.limit_bytes() / ROOM_PART;
+fn wait_for_room(limit: &Limit, caller: &impl Caller) {
+    let room = limit.limit_bytes() / ROOM_PART;
     let since = Instant::now();
-    while listening.serving.limit.is_short()
-        && !listening.serving.limit.has_room(room)
+    while limit.is_short()
+        && !limit.has_room(room)
         && since.elapsed() < ROOM_PATIENCE
         && !caller.has_ended(WINDOW_PACE)
     {}
@@ -97,7 +98,7 @@ pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller:
             return;
         };
         // The thread that is about to fork waits for what its fork takes.
-        wait_for_room(&listening, &caller);
+        wait_for_room(&listening.serving.limit, &caller);
         let is_room = |forks| caller.is_room(forks);
         while !listening.forks.try_open(token, &space, is_room) {
             listening.watch.say_no_descriptor(listening.serving.quiet);
@@ -118,11 +119,8 @@ pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller:
         space.lock_thawed().open_fork = 0;
         listening.forks.close(token);
         drop(open);
-        layout_events::try_decide(
-            &listening.serving.references,
-            &space,
-            &mut space.lock_thawed(),
-        );
+        let references = &listening.serving.references;
+        layout_events::try_decide(references, &space, &mut space.lock_thawed());
         space.forks_open.fetch_sub(1, Ordering::AcqRel);
     });
 }

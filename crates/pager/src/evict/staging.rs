@@ -58,7 +58,7 @@ impl<'a> Evictor<'a> {
         }
         let (mut moving, mut clean, mut put_off) = (Vec::new(), 0, false);
         let (mut busy, mut refused) = (Vec::new(), Vec::new());
-        let errnos = self.what_moved(slot, pages);
+        let errnos = self.what_moved(slot, &state, pages);
         for (staged, ((&page, ticket), errno)) in pages.iter().zip(tickets).zip(errnos).enumerate()
         {
             let marked = marks != 0 && slot.page_errno(staged) == 0;
@@ -127,8 +127,8 @@ impl<'a> Evictor<'a> {
 
     /// The outcome of each page's move. Staging was empty, so what lies there has just come, if its own place is empty
     /// now, whatever was said of it (rule P8): EEXIST as a rule, but EAGAIN or EINVAL where a layout event or mprotect
-    /// came before the agent asked again. Under the space lock, so nobody has brought it back meanwhile.
-    fn what_moved(&self, slot: &Slot<'_>, pages: &[u64]) -> Vec<i32> {
+    /// came before the agent asked again. The state is locked, so nobody has brought it back meanwhile.
+    fn what_moved(&self, slot: &Slot<'_>, _state: &State, pages: &[u64]) -> Vec<i32> {
         let errno = |at| match slot.page_errno(at) {
             MOVED_UNMARKED => 0,
             errno => errno,

@@ -29,7 +29,7 @@ const SMALL_SPACE_PART: u64 = 64;
 
 /// The sampling thread.
 pub fn run(run: &Arc<Run>) {
-    let governor = &run.serving.limit;
+    let limit = &run.serving.limit;
     let own = match Statm::open(std::process::id()) {
         Ok(own) => own,
         Err(error) => {
@@ -39,7 +39,7 @@ pub fn run(run: &Arc<Run>) {
     };
     threads::hurry_most();
     let mut store_seen = Instant::now();
-    while !governor.has_stopped() {
+    while !limit.has_stopped() {
         let spaces = run.listening.spaces.all();
         lifecycle::reap(&run.listening, &spaces);
         run.listening.watch.retry();
@@ -59,16 +59,16 @@ pub fn run(run: &Arc<Run>) {
                 None => own.sizes().map_or(0, |m| m.resident_bytes),
                 Some(_) => run.part.own_bytes(&usage),
             },
-            unsure_bytes: governor.unsure_bytes(&residents),
+            unsure_bytes: limit.unsure_bytes(&residents),
             strangers: strangers.count,
         };
-        let total = governor.settle(&sample, &usage);
+        let total = limit.settle(&sample, &usage);
         run.part.settle(&usage);
-        governor.pool.look(
+        limit.pool.look(
             &run.serving.stats,
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
-        governor.pool.renew(&run.part, &run.serving.areas);
+        limit.pool.renew(&run.part, &run.serving.areas);
         let growing = spaces.len().min(run.cpus.len()) as u64;
         steer(run, &residents, total, growing);
         compact(&run.serving.engine, &engine);
@@ -77,7 +77,7 @@ pub fn run(run: &Arc<Run>) {
             run.part.count_slots();
             store_seen = Instant::now();
         }
-        governor.sleep(governor.pause(total, growing));
+        limit.sleep(limit.pause(total, growing));
     }
 }
 
@@ -90,11 +90,11 @@ fn compact(engine: &Engine, pool: &Stats) {
 
 /// Tell the spaces what to do: start watching, look again, move out, serve who waits.
 fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
-    let governor = &run.serving.limit;
-    let free = governor.limit_bytes().saturating_sub(total);
+    let limit = &run.serving.limit;
+    let free = limit.limit_bytes().saturating_sub(total);
     let all_the_time = run.config.evict_all_every.is_some();
-    if all_the_time || total > governor.limit_bytes() / ARM_PART {
-        let small = governor.limit_bytes() / SMALL_SPACE_PART;
+    if all_the_time || total > limit.limit_bytes() / ARM_PART {
+        let small = limit.limit_bytes() / SMALL_SPACE_PART;
         for (bytes, space) in residents {
             if all_the_time || *bytes >= small {
                 lifecycle::start_evictor(run, space);
@@ -102,7 +102,7 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
         }
     }
     // Armed spaces begin to be watched.
-    if governor.set_short(all_the_time || free < governor.activate_bytes(growing)) {
+    if limit.set_short(all_the_time || free < limit.activate_bytes(growing)) {
         let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
         spaces.iter().for_each(rescan);
@@ -112,16 +112,16 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
         .filter(|(_, s)| s.is_active())
         .map(|(b, _)| b)
         .sum();
-    let missing = (governor.watermark_bytes() / 4 * 5).saturating_sub(free);
-    let wanted_pages = if free < governor.watermark_bytes() {
+    let missing = (limit.watermark_bytes() / 4 * 5).saturating_sub(free);
+    let wanted_pages = if free < limit.watermark_bytes() {
         missing / PAGE_BYTES
     } else {
         0
     };
     for (bytes, space) in residents.iter().filter(|(_, space)| space.is_active()) {
         let share = wanted_pages * bytes / resident.max(1);
-        let rescan = space.grew_beyond(*bytes, governor.limit_bytes() / RESCAN_PART);
-        let deferred = governor.has_headroom() || governor.is_stalled();
+        let rescan = space.grew_beyond(*bytes, limit.limit_bytes() / RESCAN_PART);
+        let deferred = limit.has_headroom() || limit.is_stalled();
         if share > 0 || rescan || (deferred && space.has_deferred()) {
             space.mailbox.ask(|wanted| {
                 wanted.pages = share;

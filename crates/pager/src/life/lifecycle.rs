@@ -73,12 +73,7 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
             .mailbox
             .evictor_started
             .store(false, Ordering::Release);
-        refuse(
-            run.config.quiet,
-            space,
-            "no thread can move its pages out",
-            &error,
-        );
+        refuse(run.config.quiet, space, NO_EVICTOR, &error);
     }
 }
 
@@ -103,12 +98,7 @@ fn arm(run: &Arc<Run>, space: &Arc<Space>) -> bool {
     let start = |line, cpu| reader::start(&run.listening, line, cpu);
     match run.listening.watch.begin(space, &run.cpus, start) {
         Ok(()) => true,
-        Err(error) => refuse(
-            run.config.quiet,
-            space,
-            "its faults cannot be served",
-            &error,
-        ),
+        Err(error) => refuse(run.config.quiet, space, NO_READER, &error),
     }
 }
 
@@ -137,6 +127,9 @@ fn activate(serving: &Serving, space: &Space) -> bool {
     true
 }
 
+/// Why a process is refused that nobody could move pages out of, or serve faults of.
+const NO_EVICTOR: &str = "no thread can move its pages out";
+const NO_READER: &str = "its faults cannot be served";
 /// Why a process is refused whose system calls cannot be trapped.
 const NO_FILTER: &str = "its seccomp filter could not be installed";
 
