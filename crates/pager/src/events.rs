@@ -1,5 +1,6 @@
 //! What the kernel tells of a space's memory: faults, layout events, forks; and what of it is watched.
 
+pub mod listening;
 pub mod layout_events;
 pub mod regions;
 pub mod fork;

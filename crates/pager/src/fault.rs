@@ -5,6 +5,7 @@
 //! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the
 //! thread that waits for a lone page of swap is woken before, see `swap_in`.
 
+pub mod serving;
 pub mod lost;
 mod swap_in;
 pub mod area_reads;
@@ -12,19 +13,18 @@ pub mod area_reads;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::kernel::uffd::{UffdError, copy_mode};
-use crate::space::fault::Fault;
 use vswap_engine::Page;
 
 use crate::base::kernel::clock;
+use crate::base::kernel::uffd::{UffdError, copy_mode};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
+use crate::fault::serving::Serving;
 use crate::layout::words::{PageState, PageWord};
-use crate::run::Run;
 use crate::run::buffers::Buffers;
-use crate::space::present;
-use crate::space::{Space, State};
+use crate::space::fault::Fault;
+use crate::space::{Space, State, present};
 
 /// Zeros for first touches that write: one stream window.
 static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
@@ -40,7 +40,7 @@ pub enum Outcome {
 
 /// Serves faults of one space, for one thread.
 pub struct FaultServer<'a> {
-    pub(crate) core: &'a Run,
+    pub(crate) serving: &'a Serving,
     pub(crate) space: &'a Arc<Space>,
     buffers: Option<Buffers>,
     /// The thread has buffers of its own; others borrow some until they give the lock back.
@@ -49,9 +49,9 @@ pub struct FaultServer<'a> {
 
 impl<'a> FaultServer<'a> {
     /// A server that borrows buffers when it needs some.
-    pub fn new(core: &'a Run, space: &'a Arc<Space>) -> FaultServer<'a> {
+    pub fn new(serving: &'a Serving, space: &'a Arc<Space>) -> FaultServer<'a> {
         FaultServer {
-            core,
+            serving,
             space,
             buffers: None,
             owns_buffers: false,
@@ -59,9 +59,9 @@ impl<'a> FaultServer<'a> {
     }
 
     /// A server with the buffers of its thread.
-    pub fn with(core: &'a Run, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
+    pub fn with(serving: &'a Serving, space: &'a Arc<Space>, buffers: Buffers) -> FaultServer<'a> {
         FaultServer {
-            core,
+            serving,
             space,
             buffers: Some(buffers),
             owns_buffers: true,
@@ -71,16 +71,16 @@ impl<'a> FaultServer<'a> {
     /// The buffers, for another server.
     pub fn into_buffers(mut self) -> Buffers {
         self.buffers.take().unwrap_or_else(|| {
-            self.core
+            self.serving
                 .spare_buffers
-                .take(&self.core.engine, &self.core.stats)
+                .take(&self.serving.engine, &self.serving.stats)
         })
     }
 
     pub(crate) fn buffers(&mut self) -> &mut Buffers {
-        let core = self.core;
+        let serving = self.serving;
         self.buffers
-            .get_or_insert_with(|| core.spare_buffers.take(&core.engine, &core.stats))
+            .get_or_insert_with(|| serving.spare_buffers.take(&serving.engine, &serving.stats))
     }
 
     /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
@@ -106,7 +106,7 @@ impl<'a> FaultServer<'a> {
         if !self.owns_buffers
             && let Some(buffers) = self.buffers.take()
         {
-            self.core.spare_buffers.give(buffers);
+            self.serving.spare_buffers.give(buffers);
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> FaultServer<'a> {
 
     /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
-        if self.core.limit.has_headroom() || self.space.has_ended() {
+        if self.serving.limit.has_headroom() || self.space.has_ended() {
             return false;
         }
         let evictable = self.space.process.get().is_some() && !self.space.is_confined();
@@ -207,7 +207,7 @@ impl<'a> FaultServer<'a> {
     where
         'a: 'g,
     {
-        self.core.stats.faults_deferred.add(1);
+        self.serving.stats.faults_deferred.add(1);
         // Rule P5: the fault waits, the reader does not.
         if !rules::holds(Rule::ReadAlways) {
             return self.wait_here(state);
@@ -223,7 +223,7 @@ impl<'a> FaultServer<'a> {
         'a: 'g,
     {
         drop(state);
-        while !self.core.limit.has_headroom() && !self.space.has_ended() {
+        while !self.serving.limit.has_headroom() && !self.space.has_ended() {
             clock::sleep(std::time::Duration::from_millis(1));
         }
         (self.space.lock(), Outcome::Again)
@@ -246,7 +246,7 @@ impl<'a> FaultServer<'a> {
             return Outcome::Again;
         } else if self.space.marks.load(Ordering::Acquire) {
             // Discarded by a ring, see `marks`.
-            self.core
+            self.serving
                 .references
                 .put(state.layout.words.set(fault.page, PageWord::PLAIN));
             return Outcome::Again;
@@ -281,10 +281,10 @@ impl<'a> FaultServer<'a> {
         let words = &mut state.layout.words;
         let word = words.get(fault.page);
         words.set(fault.page, word.written());
-        self.core.references.put(word);
-        self.core.references.kept_was_written();
-        self.core.stats.faults.add(1);
-        self.core.stats.faults_unprotect.add(1);
+        self.serving.references.put(word);
+        self.serving.references.kept_was_written();
+        self.serving.stats.faults.add(1);
+        self.serving.stats.faults_unprotect.add(1);
         Outcome::Done
     }
 
@@ -310,8 +310,8 @@ impl<'a> FaultServer<'a> {
         }
         state.first_touches.reached(fault.page, pages);
         self.took(pages);
-        self.core.stats.faults.add(1);
-        self.core.stats.faults_first_touch.add(1);
+        self.serving.stats.faults.add(1);
+        self.serving.stats.faults_first_touch.add(1);
         Outcome::Done
     }
 
@@ -361,8 +361,8 @@ impl<'a> FaultServer<'a> {
                 .uffd
                 .write_protect(fault.page * PAGE_BYTES, done * PAGE_BYTES);
         }
-        self.core.stats.faults.add(1);
-        self.core.stats.faults_first_touch.add(1);
+        self.serving.stats.faults.add(1);
+        self.serving.stats.faults_first_touch.add(1);
         Outcome::Done
     }
 
@@ -383,7 +383,7 @@ impl<'a> FaultServer<'a> {
     }
 
     pub(crate) fn took(&self, pages: u64) {
-        self.core.limit.took_pages(pages);
+        self.serving.limit.took_pages(pages);
         self.space.gave(pages.cast_signed());
     }
 

@@ -5,6 +5,7 @@
 
 pub mod pins;
 pub mod words;
+mod claims;
 
 use std::ops::Range;
 
@@ -12,28 +13,11 @@ use vswap_engine::Entry;
 
 use crate::base::ranges::RangeSet;
 use crate::base::rules::{self, Rule};
+use crate::layout::claims::Claims;
 use crate::layout::pins::Pins;
 use crate::layout::words::{PageState, PageWord, PageWords};
 
-/// Which way a claimed page travels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Swap-in: the entry is being read outside the space lock.
-    In,
-    /// Swap-out: the page lies in staging and its entry is not published yet.
-    Out,
-}
-
-/// Names a claim, for as long as the space lives; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket(u64);
-
-#[derive(Debug, Clone, Copy)]
-struct Claim {
-    ticket: Ticket,
-    page: u64,
-    direction: Direction,
-}
+pub use self::claims::{Direction, Ticket};
 
 /// The state of one space; the space lock protects all of it.
 #[derive(Debug, Default)]
@@ -49,21 +33,14 @@ pub struct Layout {
     /// Ranges that are never registered: those that the program watches with a userfaultfd of its own, and those
     /// that a fork does not hand down with their content (MADV_WIPEONFORK).
     pub foreign: RangeSet,
-    claims: Vec<Claim>,
-    tickets: u64,
+    claims: Claims,
 }
 
 impl Layout {
     /// Claim `page`: until `finish` nobody else carries it.
     pub fn claim(&mut self, page: u64, direction: Direction) -> Ticket {
         debug_assert!(!self.words.get(page).is_claimed());
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        self.claims.push(Claim {
-            ticket,
-            page,
-            direction,
-        });
+        let ticket = self.claims.begin(page, direction);
         self.words.set(page, self.words.get(page).with_claim(true));
         ticket
     }
@@ -71,20 +48,14 @@ impl Layout {
     /// End a claim. Returns where the page is now (a remap carries pages on their way out along), or None when a
     /// layout event has taken the page away meanwhile; the word is then not ours to write.
     pub fn finish(&mut self, ticket: Ticket) -> Option<u64> {
-        let index = self
-            .claims
-            .iter()
-            .position(|claim| claim.ticket == ticket)?;
-        let page = self.claims.swap_remove(index).page;
+        let page = self.claims.end(ticket)?;
         self.words.set(page, self.words.get(page).with_claim(false));
         Some(page)
     }
 
     /// True while any page is on its way out.
     pub fn has_pages_going_out(&self) -> bool {
-        self.claims
-            .iter()
-            .any(|claim| claim.direction == Direction::Out)
+        self.claims.any_out()
     }
 
     /// A fresh mapping was registered. Whatever words lie there are of a mapping that is gone, but for the marks of a
@@ -99,13 +70,16 @@ impl Layout {
             self.discard(part, put);
         }
         self.registered.insert(range);
+        debug_assert!(self.claims.is_valid(&self.words));
     }
 
-    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see `events`.
-    /// Memory that is left alone is not registered either and may still be there: it stays known as that.
+    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see
+    /// `layout_events`. Memory that is left alone is not registered either and may still be there: it stays known as
+    /// that.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.forget(range.clone(), put);
         self.registered.remove(range);
+        debug_assert!(self.claims.is_valid(&self.words));
     }
 
     /// A call has just made new memory in `range`: whatever lay there is gone, what was left alone as well.
@@ -139,20 +113,9 @@ impl Layout {
         // it changes nothing then, because the kernel has a registered mapping in its place.
         self.registered.remove(target.clone());
         self.forget(target.clone(), put);
-        self.claims
-            .retain(|claim| claim.direction == Direction::Out || !source.contains(&claim.page));
-        for claim in self
-            .claims
-            .iter_mut()
-            .filter(|claim| source.contains(&claim.page))
-        {
-            claim.page = claim.page - from + to;
-        }
+        self.claims.carry(&source, to);
         for (page, word) in self.words.take(source.clone()) {
-            let moving_out = self
-                .claims
-                .iter()
-                .any(|claim| claim.page == page - from + to);
+            let moving_out = self.claims.contains(page - from + to);
             self.words
                 .set(page - from + to, word.with_claim(moving_out));
         }
@@ -160,6 +123,7 @@ impl Layout {
         self.foreign.remove(target.clone());
         self.registered.insert(target);
         move_set(&mut self.foreign, &source, to);
+        debug_assert!(self.claims.is_valid(&self.words));
     }
 
     /// An mremap has taken `from` to `to`, and no event tells where memory that is left alone is now. One mapping may
@@ -195,9 +159,9 @@ impl Layout {
             foreign: self.foreign.clone(),
             ..Layout::default()
         };
-        for claim in &self.claims {
-            let word = child.words.get(claim.page);
-            child.words.set(claim.page, word.with_claim(false));
+        for page in self.claims.pages() {
+            let word = child.words.get(page);
+            child.words.set(page, word.with_claim(false));
         }
         let entries = child.words.iter_all().map(|(_, word)| word);
         let copied = entries.filter(|word| word.entry().is_some()).all(dup);
@@ -244,9 +208,24 @@ impl Layout {
         }
     }
 
+    /// Does everything fit together? Looks at every word, so it is for tests.
+    pub fn is_valid(&self) -> bool {
+        let claimed = self.words.iter_all().filter(|(_, word)| word.is_claimed());
+        let is_known = |page: u64| self.registered.contains(page);
+        self.words.is_valid()
+            && self.registered.is_valid()
+            && self.foreign.is_valid()
+            && self.claims.is_valid(&self.words)
+            && claimed.count() == self.claims.pages().count()
+            && self
+                .words
+                .iter_all()
+                .all(|(page, word)| word.entry().is_none() || (is_known(page) && !word.is_stale()))
+    }
+
     /// Drop the words of `range`, with their references and claims.
     fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
-        self.claims.retain(|claim| !range.contains(&claim.page));
+        self.claims.forget(&range);
         let words = self.words.take(range).into_iter().map(|(_, word)| word);
         words.filter(|word| word.entry().is_some()).for_each(put);
     }
@@ -302,6 +281,30 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_together_is_seen() {
+        assert!(layout(10..20).is_valid());
+        let broken: [fn(&mut Layout); 4] = [
+            |it| drop(it.registered.remove(12..14)),
+            |it| {
+                it.words.set(12, it.words.get(12).with_stale());
+            },
+            |it| {
+                it.words.set(12, it.words.get(12).with_claim(true));
+            },
+            |it| {
+                let word = it.words.get(12);
+                it.claim(12, Direction::In);
+                it.words.set(12, word);
+            },
+        ];
+        for break_it in broken {
+            let mut it = layout(10..20);
+            break_it(&mut it);
+            assert!(!it.is_valid());
+        }
+    }
+
+    #[test]
     fn unmap_puts_what_it_drops_and_nothing_else() {
         let mut it = layout(10..20);
         let mut put = Vec::new();
@@ -309,6 +312,7 @@ mod tests {
         assert_eq!(put, [12, 13, 14]);
         assert_eq!(ranges(&it.registered), [10..12, 15..20]);
         assert_eq!(counts(&it), (7, 0));
+        assert!(it.is_valid());
     }
 
     #[test]
@@ -322,6 +326,7 @@ mod tests {
         assert_eq!(it.words.get(31).state(), PageState::Swapped(entry(11)));
         assert_eq!(it.words.get(11), PageWord::PLAIN);
         assert_eq!(ranges(&it.registered), vec![30..40; 1]);
+        assert!(it.is_valid());
     }
 
     #[test]
@@ -350,6 +355,7 @@ mod tests {
         assert_eq!(it.finish(back), None);
         assert_eq!(it.finish(out), Some(50));
         assert_eq!(it.words.get(51).state(), PageState::Swapped(entry(11)));
+        assert!(it.is_valid());
     }
 
     #[test]
@@ -376,6 +382,7 @@ mod tests {
         it.register(8..22, &mut |w| put.push(raw(w)));
         assert_eq!(put, [12, 13]);
         assert_eq!(ranges(&it.registered), vec![8..22; 1]);
+        assert!(it.is_valid());
     }
 
     #[test]
@@ -389,6 +396,7 @@ mod tests {
         assert!((12..16).all(|page| it.words.get(page) == PageWord::PLAIN));
         assert_eq!(it.finish(ticket), None);
         assert_eq!(ranges(&it.registered), [10..12, 16..20]);
+        assert!(it.is_valid());
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Swap for unmodified programs: spaces, faults, eviction, layout events, limits.
 //!
 //! [`Store`] is what runs can share, [`Pager`] is one run on it. Its threads: one that hears agents say hello
-//! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`shares`), one a CPU that
-//! compresses (`writeback`), one a filter that takes system calls in and one a space that answers them (`notify`), for
-//! each active space a fault reader a CPU (`reader`) and an evictor (`evict`), and with physical areas a few that wait
-//! for them (`area_reads`) and one that moves there what is cold in the pool (`shrink`).
+//! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`share_watch`), one a CPU
+//! that compresses (`write_out`), one a filter that takes system calls in and two a space that answer them (`notify`),
+//! one a CPU that reads faults and layout events of all active spaces (`reader`), an evictor for each of them
+//! (`evict`), and with physical areas a few that wait for them (`area_reads`) and one that moves there what is cold in
+//! the pool (`shrink`).
+//!
+//! State lies below, verbs above: a floor is given what it needs of a run, from one part of it to the plain structs
+//! `Serving`, `Listening` and `Evicting`. Only the top floor knows all of a run (`life/run.rs`).
 
 // The floors, lowest first: each imports only from those above it in this list.
 
@@ -34,7 +38,7 @@ mod life;
 #[cfg(test)]
 mod simulator;
 
-pub use base::ranges;
+pub use base::{page_run, ranges};
 pub use layout::{pins, words};
 pub use life::pager::{Pager, environment};
 pub use life::start_error::StartError;

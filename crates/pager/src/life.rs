@@ -1,5 +1,6 @@
 //! Beginnings and ends, of agents, spaces and runs, and the threads that watch over all of them.
 
+pub mod run;
 pub mod start_error;
 pub mod status;
 pub mod last_thread;

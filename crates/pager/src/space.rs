@@ -24,7 +24,6 @@ use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::base::kernel::uffd::{Registered, Userfaultfd};
-
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::ranges::RangeSet;
 use crate::layout::Layout;
@@ -62,7 +61,7 @@ pub struct State {
     pub swap_ins: Streams,
     /// Lone swap-ins from areas.
     pub read_around: ReadAround,
-    /// What UNMAP events have named and nobody could look at yet, see `events::decide`.
+    /// What UNMAP events have named and nobody could look at yet, see `layout_events::decide`.
     pub undecided: RangeSet,
     /// What a call that the agent makes for the program may gain.
     pub gain: Option<Gain>,
@@ -164,9 +163,11 @@ impl Space {
         space
     }
 
-    /// Take the space lock.
+    /// Take the space lock. In tests it is seen each time whether whoever had it has left everything in order.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let state = self.state.lock();
+        debug_assert!(!cfg!(test) || state.is_valid());
+        state
     }
 
     /// Take the space lock at a moment when messages may be read.
@@ -313,6 +314,15 @@ impl State {
     /// May no message be read just now?
     fn is_closed(&self) -> bool {
         self.frozen || self.moving
+    }
+
+    /// Does everything fit together? Looks at every word, so it is for tests.
+    pub fn is_valid(&self) -> bool {
+        // Nobody waits for what is read ahead.
+        let is_waited_for = |fault: &Fault| !fault.ahead;
+        self.layout.is_valid()
+            && self.undecided.is_valid()
+            && self.waiting.iter().chain(&self.deferred).all(is_waited_for)
     }
 
     /// Faults whose pages nobody carries any more.

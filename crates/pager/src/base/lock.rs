@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use vswap_sys::futex;
-
 use held::{Mark, Place};
+use vswap_sys::futex;
 
 /// A row of the table, outermost first. Locks of one row are never held together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -92,6 +92,16 @@ impl RangeSet {
             .filter(|part| !part.is_empty())
     }
 
+    /// Are the ranges disjoint, not touching and not empty?
+    pub fn is_valid(&self) -> bool {
+        let mut behind = None;
+        self.ends.iter().all(|(&start, &end)| {
+            let is_apart = behind.is_none_or(|behind| behind < start);
+            behind = Some(end);
+            is_apart && start < end
+        })
+    }
+
     /// All ranges in address order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.ends.iter().map(|(&start, &end)| start..end)

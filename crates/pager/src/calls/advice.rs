@@ -7,17 +7,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vswap_sys::process;
-use vswap_sys::process::task;
 use vswap_sys::ring::op;
+use vswap_sys::{process, process::task};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::Run;
+use crate::fault::serving::Serving;
+use crate::run::references::References;
 use crate::space::agent::AgentGone;
-use crate::space::present;
 use crate::space::process::Process;
-use crate::space::{Space, State};
+use crate::space::{Space, State, present};
 
 /// `MADV_DONTNEED`.
 pub const DONTNEED: u64 = 4;
@@ -48,19 +47,26 @@ enum Door {
 
 /// madvise. None when the kernel shall carry out the program's own call.
 pub fn madvise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     args: &[u64; 6],
 ) -> Result<Option<i64>, AgentGone> {
     let [start, bytes, advice, ..] = *args;
-    advise(core, space, process, (start, bytes), advice, Door::Madvise)
+    advise(
+        serving,
+        space,
+        process,
+        (start, bytes),
+        advice,
+        Door::Madvise,
+    )
 }
 
 /// process_madvise. The kernel permits nothing to other processes that would change their content, so only the caller's
 /// own memory is of interest.
 pub fn process_madvise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     tid: u32,
@@ -76,7 +82,7 @@ pub fn process_madvise(
     // As the kernel does it: one after the other, up to the first that fails.
     let mut done_bytes = None;
     for range in ranges {
-        match advise(core, space, process, range, advice, Door::ProcessMadvise)? {
+        match advise(serving, space, process, range, advice, Door::ProcessMadvise)? {
             None => {}
             Some(failed) if failed < 0 => {
                 return Ok(done_bytes.filter(|done| *done > 0).or(Some(failed)));
@@ -91,7 +97,7 @@ pub fn process_madvise(
 }
 
 fn advise(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -100,12 +106,12 @@ fn advise(
 ) -> Result<Option<i64>, AgentGone> {
     match as_int(advice) {
         FREE => free(process, start, bytes, door).map(Some),
-        GUARD_INSTALL => install_guards(core, space, process, (start, bytes), door).map(Some),
+        GUARD_INSTALL => install_guards(serving, space, process, (start, bytes), door).map(Some),
         GUARD_REMOVE if space.marks.load(Ordering::Acquire) => {
-            remove_guards(core, space, process, (start, bytes), door).map(Some)
+            remove_guards(&serving.references, space, process, (start, bytes), door).map(Some)
         }
-        WIPEONFORK => wipe_on_fork(core, space, process, (start, bytes), door).map(Some),
-        KEEPONFORK => keep_on_fork(core, space, process, (start, bytes), door).map(Some),
+        WIPEONFORK => wipe_on_fork(serving, space, process, (start, bytes), door).map(Some),
+        KEEPONFORK => keep_on_fork(serving, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
     }
 }
@@ -126,7 +132,7 @@ fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, Ag
 /// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
 /// keeps forks away until the memory is back.
 fn wipe_on_fork(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -144,7 +150,7 @@ fn wipe_on_fork(
         wiped.into_iter().map(within).collect()
     };
     for part in wiped.into_iter().filter(|part| !part.is_empty()) {
-        regions::let_go_with(core, space, part, &slot);
+        regions::let_go_with(serving, space, part, &slot);
     }
     Ok(answer)
 }
@@ -152,7 +158,7 @@ fn wipe_on_fork(
 /// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
 /// neighbours, and here it merges only with what is watched as they are.
 fn keep_on_fork(
-    core: &Run,
+    serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -160,14 +166,14 @@ fn keep_on_fork(
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
     let answer = slot.call(op::ADVISE, &[start, bytes, KEEPONFORK, door as u64], &[])?;
-    regions::take_back_kept(core, space, process, start, bytes, &slot);
+    regions::take_back_kept(&serving.references, space, process, start, bytes, &slot);
     Ok(answer)
 }
 
 /// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that
 /// is served meanwhile would put a page in the place of a guard.
 fn install_guards(
-    core: &Run,
+    serving: &Serving,
     space: &Space,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -178,10 +184,10 @@ fn install_guards(
     let installed = slot.call(op::ADVISE, &[start, bytes, GUARD_INSTALL, door as u64], &[])?;
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
     if installed == 0 {
-        state.layout.discard(range, &mut core.references.puts());
+        state.layout.discard(range, &mut serving.references.puts());
     } else {
         // It may have stopped half-way.
-        discard_under_guards(core, space, &mut state, range);
+        discard_under_guards(&serving.references, space, &mut state, range);
     }
     Ok(installed)
 }
@@ -189,7 +195,7 @@ fn install_guards(
 /// A ring may have installed the guards, which nobody was told of. Where a page was leaving at that moment it has no
 /// mark either (`marks.rs`). So before they go it is noted where they are, while no page is on its way out.
 fn remove_guards(
-    core: &Run,
+    references: &References,
     space: &Space,
     process: &Process,
     (start, bytes): (u64, u64),
@@ -198,18 +204,21 @@ fn remove_guards(
     let mut slot = process.agent.slot();
     let mut state = space.lock_thawed();
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-    discard_under_guards(core, space, &mut state, range);
+    discard_under_guards(references, space, &mut state, range);
     slot.call(op::ADVISE, &[start, bytes, GUARD_REMOVE, door as u64], &[])
 }
 
 /// Drop what the layout has of pages of a range that are guards.
-fn discard_under_guards(core: &Run, space: &Space, state: &mut State, range: Range<u64>) {
+fn discard_under_guards(
+    references: &References,
+    space: &Space,
+    state: &mut State,
+    range: Range<u64>,
+) {
     let known: Vec<Range<u64>> = state.layout.registered.overlaps(range).collect();
     for part in known {
         for page in present::guard_pages(space, part).unwrap_or_default() {
-            state
-                .layout
-                .discard(page..page + 1, &mut core.references.puts());
+            state.layout.discard(page..page + 1, &mut references.puts());
         }
     }
 }

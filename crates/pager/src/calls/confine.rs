@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::events::regions;
-use crate::run::Run;
+use crate::fault::serving::Serving;
 use crate::space::Space;
 use crate::space::process::Process;
 
@@ -17,15 +17,15 @@ pub const FILTER_OF_ALL: &str =
 
 /// The program is about to install a seccomp filter on all its threads, the agent's included, which may then be killed
 /// for what it does: bring everything back, and ask the agent for nothing any more. The program waits meanwhile.
-pub fn confine(core: &Run, space: &Arc<Space>, process: &Process) {
+pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process) {
     if space.confined.swap(true, Ordering::AcqRel) {
         return;
     }
     // No window is under way, and no other begins.
     let slot = process.agent.slot();
-    regions::let_go_of_all(core, space, &slot);
+    regions::let_go_of_all(serving, space, &slot);
     process.agent.confine();
-    refuse(core.config.quiet, space, CONFINED, &FILTER_OF_ALL);
+    refuse(serving.quiet, space, CONFINED, &FILTER_OF_ALL);
 }
 
 /// The process stays unmanaged, and the user is told once. Without the filter, for one, a mremap could lose pages.

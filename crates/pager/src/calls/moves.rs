@@ -8,7 +8,7 @@ use vswap_sys::ring::op;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
-use crate::run::Run;
+use crate::run::references::References;
 use crate::space::Space;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::gain::{self, Gain};
@@ -22,7 +22,7 @@ const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
 
 /// Have the call made. What the mapping has gained is registered before anybody knows that it is there.
 pub fn mremap(
-    core: &Run,
+    references: &References,
     space: &Space,
     process: &Process,
     args: &[u64; 6],
@@ -34,7 +34,9 @@ pub fn mremap(
         None => {
             let pages = |bytes: u64| bytes.div_ceil(PAGE_BYTES);
             let gain = Gain::Pages(pages(new_bytes).saturating_sub(pages(old_bytes)));
-            gain::during(space, gain, || slot.call(op::MREMAP, args, &[]))?
+            gain::during(space, &mut slot, gain, |slot| {
+                slot.call(op::MREMAP, args, &[])
+            })?
         }
     };
     let Ok(place) = u64::try_from(result) else {
@@ -59,7 +61,7 @@ pub fn mremap(
     }
     let gained = pages(place, old_bytes, new_bytes);
     if !gained.is_empty() && is_known(space, place) {
-        regions::adopt(core, space, gained, &slot);
+        regions::adopt(references, space, gained, &slot);
     }
     // The old place stays a mapping, an empty one.
     if keeps_old {
@@ -69,7 +71,7 @@ pub fn mremap(
         for part in moved {
             let back = |page: u64| page - place / PAGE_BYTES + from.start;
             let left = back(part.start)..back(part.end).min(from.end);
-            regions::adopt(core, space, left, &slot);
+            regions::adopt(references, space, left, &slot);
         }
     }
     Ok(result)

@@ -25,18 +25,18 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::advice;
-use crate::calls::confine;
-use crate::calls::moves;
-use crate::calls::thread_exit;
+use crate::calls::{advice, confine, moves, thread_exit};
+use crate::events::listening::Listening;
 use crate::events::regions;
-use crate::run::Run;
-use crate::space::Space;
+use crate::fault::serving::Serving;
+use crate::run::limit::Limit;
+use crate::run::references::References;
+use crate::run::spaces::Spaces;
 use crate::space::agent::AgentGone;
 use crate::space::call::Call;
 use crate::space::gain::{self, Gain};
-use crate::space::marks;
 use crate::space::process::Process;
+use crate::space::{Space, marks};
 
 // System call numbers of x86_64, the only machine that vswap-sys compiles for.
 const MMAP: i32 = 9;
@@ -66,47 +66,53 @@ const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
 
 /// Has a space's memory registered as soon as possible: the evictor that does so is known further up.
-pub type Hasten = fn(&Arc<Run>, &Arc<Space>);
+pub type Hasten = Arc<dyn Fn(&Arc<Space>) + Send + Sync>;
 
 /// Start a thread that serves the listener of a filter until nobody uses the filter any more. It is started before the
 /// filter is installed, because calls that nobody listens to fail, and ends if no listener is sent.
 ///
 /// # Errors
 /// There is no thread.
-pub fn start(core: &Arc<Run>, hasten: Hasten) -> std::io::Result<Sender<OwnedFd>> {
-    let core = Arc::clone(core);
+pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Sender<OwnedFd>> {
+    let listening = Arc::clone(listening);
     let (sender, sent) = mpsc::channel();
     threads::try_spawn("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
         let listener = Arc::new(Listener::from_fd(listener));
         // A hint, which older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
-        while take_one(&core, &listener, hasten) != Err(NotifyError::Closed) {}
+        while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {}
     })?;
     Ok(sender)
 }
 
-fn take_one(core: &Arc<Run>, listener: &Arc<Listener>, hasten: Hasten) -> Result<(), NotifyError> {
+fn take_one(
+    listening: &Arc<Listening>,
+    listener: &Arc<Listener>,
+    hasten: &Hasten,
+) -> Result<(), NotifyError> {
     if !listener.wait(None)? {
         return Ok(());
     }
     let notification = listener.receive()?;
     if notification.nr == PTRACE {
-        let answer = attach(core, &notification);
+        let answer = attach(&listening.spaces, &notification);
         let _ = listener.respond(notification.id, answer);
         return Ok(());
     }
-    let space = space_of_thread(core, notification.tid);
+    let space = space_of_thread(&listening.spaces, notification.tid);
     let call = Call::new(Arc::clone(listener), notification);
     match space {
         Some(space)
             if space.is_active()
                 || space.is_confined()
-                || !maps_too_much(core, &call.notification) =>
+                || !maps_too_much(&listening.serving.limit, &call.notification) =>
         {
-            hand_over(core, &space, call);
+            hand_over(&listening.serving, &space, call);
         }
-        _ if maps_too_much(core, &call.notification) => postpone(core, call, hasten),
+        _ if maps_too_much(&listening.serving.limit, &call.notification) => {
+            postpone(listening, call, Arc::clone(hasten));
+        }
         _ => drop(call),
     }
     Ok(())
@@ -115,7 +121,7 @@ fn take_one(core: &Arc<Run>, listener: &Arc<Listener>, hasten: Hasten) -> Result
 /// A process that stops all its threads to look at itself, as LeakSanitizer does from a process that shares the memory
 /// with it, leaves out a thread that it may not attach to. Its agent must run on: it is needed to make room for what is
 /// looked at. Debuggers attach to whatever they like.
-fn attach(core: &Run, call: &Notification) -> Answer {
+fn attach(spaces: &Spaces, call: &Notification) -> Answer {
     const EPERM: i32 = 1;
     let target = i32::try_from(call.args[1]).unwrap_or(0);
     let is_own_agent = |space: &Arc<Space>| {
@@ -124,7 +130,7 @@ fn attach(core: &Run, call: &Notification) -> Answer {
             process.agent.tid() == target && task::is_same_or_child(call.tid, process.pid)
         })
     };
-    if core.spaces.all().iter().any(is_own_agent) {
+    if spaces.all().iter().any(is_own_agent) {
         return Answer::Errno(EPERM);
     }
     Answer::Continue
@@ -132,25 +138,25 @@ fn attach(core: &Run, call: &Notification) -> Answer {
 
 /// Does a process that is not watched yet map more than there is room for? While memory is short it is about to be
 /// watched; what is populated is filled at once, and nobody can interrupt that.
-fn maps_too_much(core: &Run, call: &Notification) -> bool {
+fn maps_too_much(limit: &Limit, call: &Notification) -> bool {
     let [_, bytes, _, flags, ..] = call.args;
-    let soon = flags & MAP_POPULATE != 0 || core.limit.is_short();
+    let soon = flags & MAP_POPULATE != 0 || limit.is_short();
     let large = bytes >= POSTPONE_BYTES_LEAST;
-    call.nr == MMAP && large && soon && !core.limit.has_room(bytes)
+    call.nr == MMAP && large && soon && !limit.has_room(bytes)
 }
 
 /// Have the process watched first, which may still have to say hello. After some time the call runs as it is.
-fn postpone(core: &Arc<Run>, call: Call, hasten: Hasten) {
-    let core = Arc::clone(core);
+fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
+    let listening = Arc::clone(listening);
     // Without a thread the call is dropped, and so runs as it is.
     let _ = threads::try_spawn("postponed", move || {
         let since = Instant::now();
         while since.elapsed() < POSTPONE_PATIENCE {
-            if let Some(space) = space_of_thread(&core, call.notification.tid) {
+            if let Some(space) = space_of_thread(&listening.spaces, call.notification.tid) {
                 if space.is_active() {
-                    return hand_over(&core, &space, call);
+                    return hand_over(&listening.serving, &space, call);
                 }
-                hasten(&core, &space);
+                hasten(&space);
             }
             std::thread::sleep(POSTPONE_PACE);
         }
@@ -158,13 +164,13 @@ fn postpone(core: &Arc<Run>, call: Call, hasten: Hasten) {
     });
 }
 
-fn hand_over(core: &Arc<Run>, space: &Arc<Space>, call: Call) {
+fn hand_over(serving: &Arc<Serving>, space: &Arc<Space>, call: Call) {
     let (name, calls) = if may_wait_for_fork(call.notification.nr) {
         ("moves", &space.moves)
     } else {
         ("calls", &space.calls)
     };
-    let calls = calls.get_or_init(|| start_answering(core, space, name));
+    let calls = calls.get_or_init(|| start_answering(serving, space, name));
     // A space that has ended takes none; the call comes back in the error and is dropped.
     let _ = calls.send(call);
 }
@@ -174,24 +180,24 @@ fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
 }
 
-fn start_answering(core: &Arc<Run>, space: &Arc<Space>, name: &str) -> Sender<Call> {
+fn start_answering(serving: &Arc<Serving>, space: &Arc<Space>, name: &str) -> Sender<Call> {
     let (calls, taken) = mpsc::channel();
-    let (core, space) = (Arc::clone(core), Arc::clone(space));
+    let (serving, space) = (Arc::clone(serving), Arc::clone(space));
     threads::spawn_late(&format!("{name}-{}", space.id), move || {
         threads::hurry();
-        answer_all(&core, &space, &taken);
+        answer_all(&serving, &space, &taken);
     });
     calls
 }
 
-fn answer_all(core: &Run, space: &Arc<Space>, taken: &Receiver<Call>) {
+fn answer_all(serving: &Serving, space: &Arc<Space>, taken: &Receiver<Call>) {
     let Some(process) = space.process.get() else {
         return;
     };
     while !space.has_ended() {
         match taken.recv_timeout(IDLE) {
             Ok(call) => {
-                let answer = answer(core, space, process, &call.notification);
+                let answer = answer(serving, space, process, &call.notification);
                 call.answer(answer);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -201,21 +207,26 @@ fn answer_all(core: &Run, space: &Arc<Space>, taken: &Receiver<Call>) {
 }
 
 /// What a trapped call of a process is answered.
-pub fn answer(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) -> Answer {
+pub fn answer(
+    serving: &Serving,
+    space: &Arc<Space>,
+    process: &Process,
+    call: &Notification,
+) -> Answer {
     let args = call.args;
     if space.is_confined() {
         return Answer::Continue;
     }
     let result = match call.nr {
         SECCOMP => {
-            confine::confine(core, space, process);
+            confine::confine(serving, space, process);
             return Answer::Continue;
         }
-        MADVISE => advice::madvise(core, space, process, &args),
-        PROCESS_MADVISE => advice::process_madvise(core, space, process, call.tid, &args),
+        MADVISE => advice::madvise(serving, space, process, &args),
+        PROCESS_MADVISE => advice::process_madvise(serving, space, process, call.tid, &args),
         IOCTL => {
             if let Some((start, bytes)) = registered_range(process, args[2]) {
-                regions::let_go(core, space, start, bytes);
+                regions::let_go(serving, space, start, bytes);
             }
             return Answer::Continue;
         }
@@ -224,15 +235,15 @@ pub fn answer(core: &Run, space: &Arc<Space>, process: &Process, call: &Notifica
             return Answer::Continue;
         }
         CLONE | CLONE3 | EXIT | SET_TID_ADDRESS => {
-            note_thread(core, space, process, call);
+            note_thread(serving, space, process, call);
             return Answer::Continue;
         }
         MMAP if args[3] & MAP_GROWSDOWN != 0 => return Answer::Continue,
-        MMAP => map(core, space, process, &args).map(Some),
-        BRK => set_break(core, space, process, args[0]).map(Some),
+        MMAP => map(&serving.references, space, process, &args).map(Some),
+        BRK => set_break(&serving.references, space, process, args[0]).map(Some),
         // Rule P2: carried out by the agent, one at a time.
         MREMAP if rules::holds(Rule::OneMove) => {
-            moves::mremap(core, space, process, &args).map(Some)
+            moves::mremap(&serving.references, space, process, &args).map(Some)
         }
         _ => return Answer::Continue,
     };
@@ -246,20 +257,25 @@ pub fn answer(core: &Run, space: &Arc<Space>, process: &Process, call: &Notifica
 }
 
 /// A thread ends, or is made.
-fn note_thread(core: &Run, space: &Arc<Space>, process: &Process, call: &Notification) {
+fn note_thread(serving: &Serving, space: &Arc<Space>, process: &Process, call: &Notification) {
     let args = &call.args;
     match call.nr {
-        EXIT => thread_exit::prepare(core, space, process.pid, call.tid),
-        CLONE => thread_exit::note_clone(core, space, args),
-        CLONE3 => thread_exit::note_clone3(core, space, process.pid, args),
-        _ => thread_exit::note_word(core, space, args[0]),
+        EXIT => thread_exit::prepare(serving, space, process.pid, call.tid),
+        CLONE => thread_exit::note_clone(serving, space, args),
+        CLONE3 => thread_exit::note_clone3(serving, space, process.pid, args),
+        _ => thread_exit::note_word(serving, space, args[0]),
     }
 }
 
 /// mmap, and in an active space the new memory is registered before anybody touches it. The agent makes the call also
 /// before that: a call that ran by itself while the space became active could leave a mapping unregistered, and the
 /// kernel would never merge it with its neighbours.
-fn map(core: &Run, space: &Space, process: &Process, args: &[u64; 6]) -> Result<i64, AgentGone> {
+fn map(
+    references: &References,
+    space: &Space,
+    process: &Process,
+    args: &[u64; 6],
+) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot_beside_fork();
     let [address, bytes, protection, flags, ..] = *args;
     let is_active = space.is_active();
@@ -274,20 +290,27 @@ fn map(core: &Run, space: &Space, process: &Process, args: &[u64; 6]) -> Result<
         && is_active
     {
         let end = start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-        regions::adopt(core, space, start / PAGE_BYTES..end, &slot);
+        regions::adopt(references, space, start / PAGE_BYTES..end, &slot);
     }
     Ok(result)
 }
 
 /// brk, and what the heap gains is registered before anybody touches it.
-fn set_break(core: &Run, space: &Space, process: &Process, to: u64) -> Result<i64, AgentGone> {
+fn set_break(
+    references: &References,
+    space: &Space,
+    process: &Process,
+    to: u64,
+) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot_beside_fork();
     let gain = Gain::UpTo(to.div_ceil(PAGE_BYTES));
-    let result = gain::during(space, gain, || slot.call(op::BRK, &[to], &[]))?;
+    let result = gain::during(space, &mut slot, gain, |slot| {
+        slot.call(op::BRK, &[to], &[])
+    })?;
     let after = u64::try_from(result).unwrap_or(0).div_ceil(PAGE_BYTES);
     let before = slot.break_before().div_ceil(PAGE_BYTES);
     if before < after && space.is_active() {
-        regions::adopt(core, space, before..after, &slot);
+        regions::adopt(references, space, before..after, &slot);
     }
     Ok(result)
 }
@@ -301,8 +324,8 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
 }
 
 /// The space of the process that a thread belongs to.
-fn space_of_thread(core: &Run, tid: u32) -> Option<Arc<Space>> {
-    core.spaces
+fn space_of_thread(spaces: &Spaces, tid: u32) -> Option<Arc<Space>> {
+    spaces
         .of_process(tid)
-        .or_else(|| core.spaces.of_process(task::process_of(tid)?))
+        .or_else(|| spaces.of_process(task::process_of(tid)?))
 }

@@ -16,9 +16,9 @@ use crate::base::kernel::clock;
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::regions;
 use crate::fault::FaultServer;
+use crate::fault::serving::Serving;
 use crate::layout::pins::AROUND_BYTES;
 use crate::layout::words::PageState;
-use crate::run::Run;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::{Space, State};
@@ -50,8 +50,8 @@ struct Ending<'a> {
 }
 
 /// Thread `tid` of process `pid` is about to end. Returns when all that the kernel will touch is in memory.
-pub fn prepare(core: &Run, space: &Arc<Space>, pid: u32, tid: u32) {
-    let mut server = FaultServer::new(core, space);
+pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
+    let mut server = FaultServer::new(serving, space);
     let owed = space.lock().layout.pinned.take_owed();
     for page in owed {
         bring_back(space, &mut server, page);
@@ -106,33 +106,33 @@ impl Ending<'_> {
 
 /// A thread is made, or names the word that is cleared at its end: the word stays in memory from here on. `arguments`
 /// are those of clone.
-pub fn note_clone(core: &Run, space: &Arc<Space>, arguments: &[u64; 6]) {
+pub fn note_clone(serving: &Serving, space: &Arc<Space>, arguments: &[u64; 6]) {
     let [flags, _, _, word, ..] = *arguments;
-    note_thread(core, space, flags, word);
+    note_thread(serving, space, flags, word);
 }
 
 /// The same for clone3, whose arguments lie in memory.
-pub fn note_clone3(core: &Run, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
+pub fn note_clone3(serving: &Serving, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
     let [address, bytes, ..] = *arguments;
     // Flags, pidfd, child_tid: what is longer is as long in all versions.
     if bytes >= 3 * size_of::<u64>() as u64
         && let Some([flags, _, word]) = read_words(pid, address)
     {
-        note_thread(core, space, flags, word);
+        note_thread(serving, space, flags, word);
     }
 }
 
 /// Everything but a thread leaves this memory alone.
-fn note_thread(core: &Run, space: &Arc<Space>, flags: u64, word: u64) {
+fn note_thread(serving: &Serving, space: &Arc<Space>, flags: u64, word: u64) {
     if flags & CLONE_VM != 0 && flags & CLONE_CHILD_CLEARTID != 0 {
-        note_word(core, space, word);
+        note_word(serving, space, word);
     }
 }
 
 /// The word at `address` is cleared at the end of a thread.
-pub fn note_word(core: &Run, space: &Arc<Space>, address: u64) {
+pub fn note_word(serving: &Serving, space: &Arc<Space>, address: u64) {
     space.lock().layout.pinned.add(address);
-    let mut server = FaultServer::new(core, space);
+    let mut server = FaultServer::new(serving, space);
     bring_back(space, &mut server, address / PAGE_BYTES);
 }
 
@@ -210,7 +210,9 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
         if !is_back {
             // Its mapping may be gone, and nobody has decided so yet.
             match process.agent.slot_unless_forking() {
-                Some(slot) => regions::forget_unregistered(server.core, space, page, &slot),
+                Some(slot) => {
+                    regions::forget_unregistered(&server.serving.references, space, page, &slot);
+                }
                 // The forking thread may wait behind the caller, and only afterwards is it known what has gone.
                 None if tries > CARRIED_TRIES => return space.lock().layout.pinned.owe(page),
                 None => tries += 1,

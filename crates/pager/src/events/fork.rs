@@ -10,15 +10,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::base::kernel::uffd::Userfaultfd;
-
-use crate::base::kernel;
 use crate::base::lock::MutexGuard;
-use crate::base::threads;
+use crate::base::{kernel, threads};
 use crate::events::layout_events;
+use crate::events::listening::Listening;
 use crate::fault::FaultServer;
-use crate::run::Run;
-use crate::space::marks;
-use crate::space::{Space, State};
+use crate::run::limit::Limit;
+use crate::space::{Space, State, marks};
 
 /// How often an open window looks for faults that wait for memory; most forks are over before.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
@@ -31,14 +29,15 @@ const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 /// The FORK event: make the child's space. It is served at once, before its agent has said hello, because the child
 /// may touch swapped memory on its way there.
 pub fn apply<'g>(
-    core: &Arc<Run>,
+    listening: &Listening,
     space: &'g Arc<Space>,
     state: MutexGuard<'g, State>,
     uffd: Userfaultfd,
 ) -> MutexGuard<'g, State> {
     let mut state = space.freeze(state);
-    marks::drop_all_discarded(space, &mut state, &mut |word| core.references.put(word));
-    let child_layout = state.layout.fork(&mut |word| core.references.dup(word));
+    let references = &listening.serving.references;
+    marks::drop_all_discarded(space, &mut state, &mut |word| references.put(word));
+    let child_layout = state.layout.fork(&mut |word| references.dup(word));
     let Some(layout) = child_layout else {
         eprintln!(
             "vswap: no memory to follow a fork; stopping the run, because the child would read zeros"
@@ -46,7 +45,7 @@ pub fn apply<'g>(
         kernel::abort();
     };
     let kin = Arc::clone(&space.kin);
-    let child = Space::new(core.spaces.next_id(), uffd, layout, kin);
+    let child = Space::new(listening.spaces.next_id(), uffd, layout, kin);
     child.mailbox.active.store(true, Ordering::Release);
     child
         .filtered
@@ -56,11 +55,11 @@ pub fn apply<'g>(
         .store(space.marks.load(Ordering::Acquire), Ordering::Release);
     space.begin_sharing();
     child.begin_sharing();
-    core.shares.begin(child.id, space);
-    core.spaces.add(Arc::clone(&child));
-    core.limit.look_now();
-    core.watch.begin_forked(&child);
-    core.forks.expect(state.open_fork, child);
+    listening.shares.begin(child.id, space);
+    listening.spaces.add(Arc::clone(&child));
+    listening.serving.limit.look_now();
+    listening.watch.begin_forked(&child);
+    listening.forks.expect(state.open_fork, child);
     space.thaw(&mut state);
     state
 }
@@ -77,11 +76,11 @@ pub trait Caller: Send + 'static {
 
 /// Parent and child copy what they write to, and no fault asks for these pages. So while memory is short a fork waits
 /// for room as a fault does; not for ever, because a process may fork to become smaller.
-fn wait_for_room(core: &Run, caller: &impl Caller) {
-    let room = core.config.limit_bytes / ROOM_PART;
+fn wait_for_room(limit: &Limit, caller: &impl Caller) {
+    let room = limit.limit_bytes() / ROOM_PART;
     let since = Instant::now();
-    while core.limit.is_short()
-        && !core.limit.has_room(room)
+    while limit.is_short()
+        && !limit.has_room(room)
         && since.elapsed() < ROOM_PATIENCE
         && !caller.has_ended(WINDOW_PACE)
     {}
@@ -92,17 +91,17 @@ fn wait_for_room(core: &Run, caller: &impl Caller) {
 /// The forking thread takes locks on its way, those of malloc among them, and their holders may wait for a fault. So
 /// faults are served whatever the limit says, also those that had to wait for memory before: the evictor cannot make
 /// any, because it waits for the fork.
-pub fn window(core: &Arc<Run>, space: Arc<Space>, token: u64, caller: impl Caller) {
-    let core = Arc::clone(core);
+pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller: impl Caller) {
+    let listening = Arc::clone(listening);
     threads::spawn_late(&format!("fork-{}", space.id), move || {
         let Some(forking) = space.process.get() else {
             return;
         };
         // The thread that is about to fork waits for what its fork takes.
-        wait_for_room(&core, &caller);
+        wait_for_room(&listening.serving.limit, &caller);
         let is_room = |forks| caller.is_room(forks);
-        while !core.forks.try_open(token, &space, is_room) {
-            core.watch.say_no_descriptor(core.config.quiet);
+        while !listening.forks.try_open(token, &space, is_room) {
+            listening.watch.say_no_descriptor(listening.serving.quiet);
             if caller.has_ended(DESCRIPTOR_PACE) {
                 return;
             }
@@ -111,16 +110,17 @@ pub fn window(core: &Arc<Run>, space: Arc<Space>, token: u64, caller: impl Calle
         let open = forking.agent.begin_fork();
         space.lock_thawed().open_fork = token;
         caller.acknowledge();
-        let mut server = FaultServer::new(&core, &space);
+        let mut server = FaultServer::new(&listening.serving, &space);
         server.serve_deferred(|_, _| true);
         // Whoever was serving them just now may have put some back.
         while !caller.has_ended(WINDOW_PACE) {
             server.serve_deferred(|_, _| true);
         }
         space.lock_thawed().open_fork = 0;
-        core.forks.close(token);
+        listening.forks.close(token);
         drop(open);
-        layout_events::try_decide(&core, &space, &mut space.lock_thawed());
+        let references = &listening.serving.references;
+        layout_events::try_decide(references, &space, &mut space.lock_thawed());
         space.forks_open.fetch_sub(1, Ordering::AcqRel);
     });
 }

@@ -17,24 +17,22 @@
 use std::ops::Range;
 
 use crate::base::kernel::uffd::{Message, Registered};
-
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::rules::{self, Rule};
 use crate::layout::words::PageState;
-use crate::run::Run;
+use crate::run::references::References;
 use crate::space::agent::Slot;
-use crate::space::present;
-use crate::space::{Space, State};
+use crate::space::{Space, State, present};
 
 /// Apply a layout event other than a fork.
-pub fn apply(core: &Run, space: &Space, state: &mut State, event: &Message) {
+pub fn apply(references: &References, space: &Space, state: &mut State, event: &Message) {
     let pages = |start: u64, end: u64| start / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
-    let put = &mut core.references.puts();
+    let put = &mut references.puts();
     match *event {
         Message::Unmap { start, end } => {
             state.undecided.insert(pages(start, end));
-            try_decide(core, space, state);
+            try_decide(references, space, state);
         }
         Message::Remove { start, end } => {
             let range = pages(start, end);
@@ -56,42 +54,40 @@ pub fn apply(core: &Run, space: &Space, state: &mut State, event: &Message) {
 
 /// Decide what is undecided, if nobody else has the slot. A space whose agent has not said hello has none, and can only
 /// ask through the userfaultfd that carries the events, which does not answer while one is under way.
-pub fn try_decide(core: &Run, space: &Space, state: &mut State) {
+pub fn try_decide(references: &References, space: &Space, state: &mut State) {
     if state.undecided == RangeSet::new() {
         return;
     }
     match space.process.get() {
-        None => decide_all(core, space, state),
+        None => decide_all(references, space, state),
         Some(process) => {
             if let Some(slot) = process.agent.try_slot() {
-                decide(core, space, state, &slot);
+                decide(references, space, state, &slot);
             }
         }
     }
 }
 
 /// Take out of the layout what UNMAP events have named and the kernel has no registered mapping for.
-pub fn decide(core: &Run, space: &Space, state: &mut State, _slot: &Slot<'_>) {
-    decide_all(core, space, state);
+pub fn decide(references: &References, space: &Space, state: &mut State, _slot: &Slot<'_>) {
+    decide_all(references, space, state);
 }
 
-fn decide_all(core: &Run, space: &Space, state: &mut State) {
+fn decide_all(references: &References, space: &Space, state: &mut State) {
     let named: Vec<Range<u64>> = state.undecided.iter().collect();
     for range in named {
         if !rules::holds(Rule::AskAfterUnmap) {
-            state
-                .layout
-                .unmap(range.clone(), &mut core.references.puts());
+            state.layout.unmap(range.clone(), &mut references.puts());
         }
         // Rule P9.
-        if keep_registered(core, space, state, range.clone()).is_none() {
+        if keep_registered(references, space, state, range.clone()).is_none() {
             return;
         }
         for part in without(
             range.clone(),
             state.layout.registered.overlaps(range.clone()),
         ) {
-            state.layout.unmap(part, &mut core.references.puts());
+            state.layout.unmap(part, &mut references.puts());
         }
         state.undecided.remove(range);
     }
@@ -99,7 +95,7 @@ fn decide_all(core: &Run, space: &Space, state: &mut State) {
 
 /// Of what the layout takes for registered in a range, keep what is. None when the kernel cannot tell at this moment.
 pub fn keep_registered(
-    core: &Run,
+    references: &References,
     space: &Space,
     state: &mut State,
     range: Range<u64>,
@@ -108,7 +104,7 @@ pub fn keep_registered(
     let left = registered_of(space, known.iter().cloned())?;
     for known in known {
         for part in without(known.clone(), left.overlaps(known.clone())) {
-            state.layout.unmap(part, &mut core.references.puts());
+            state.layout.unmap(part, &mut references.puts());
         }
     }
     Some(())

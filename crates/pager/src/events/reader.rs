@@ -13,22 +13,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::kernel::uffd::{Message, Messages, ReadError, Ready, Waiter};
 use vswap_sys::process::task;
 
 use crate::base::kernel::clock;
+use crate::base::kernel::uffd::{Message, Messages, ReadError, Ready, Waiter};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::events::fork;
-use crate::events::layout_events;
+use crate::events::listening::Listening;
+use crate::events::{fork, layout_events};
 use crate::fault::{FaultServer, Outcome};
-use crate::run::Run;
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
-use crate::space::gain;
-use crate::space::{Space, State};
+use crate::space::{Space, State, gain};
 
 /// Pause before a fault is served again that the kernel put off (rule P6: never spin on EAGAIN). About what the
 /// thread that raised the event needs to run.
@@ -47,7 +45,7 @@ const STEER_FAULTS: u32 = 32;
 
 /// One reader.
 struct Reader<'a> {
-    core: &'a Arc<Run>,
+    listening: &'a Arc<Listening>,
     line: &'a Waiter,
     cpu: usize,
     /// None only while a server has them.
@@ -73,16 +71,16 @@ struct PutOff {
 ///
 /// # Errors
 /// There is no thread.
-pub fn start(core: &Arc<Run>, line: Arc<Waiter>, cpu: usize) -> io::Result<()> {
-    let core = Arc::clone(core);
-    threads::try_spawn(&format!("fault-{cpu}"), move || run(&core, &line, cpu))
+pub fn start(listening: &Arc<Listening>, line: Arc<Waiter>, cpu: usize) -> io::Result<()> {
+    let listening = Arc::clone(listening);
+    threads::try_spawn(&format!("fault-{cpu}"), move || run(&listening, &line, cpu))
 }
 
-fn run(core: &Arc<Run>, line: &Waiter, cpu: usize) {
+fn run(listening: &Arc<Listening>, line: &Waiter, cpu: usize) {
     threads::stay_on(cpu);
     threads::hurry();
     let mut reader = Reader {
-        core,
+        listening,
         line,
         cpu,
         buffers: None,
@@ -102,12 +100,12 @@ impl Reader<'_> {
                 Ok(Ready::Stop) => return,
                 Ok(Ready::Messages(id)) => {
                     // A space that has just ended is not found any more.
-                    if let Some(space) = self.core.watch.space(id) {
+                    if let Some(space) = self.listening.watch.space(id) {
                         self.visit(&space, PATIENCE);
                     }
                 }
                 Ok(Ready::Broken(id)) => {
-                    if let Some(space) = self.core.watch.space(id) {
+                    if let Some(space) = self.listening.watch.space(id) {
                         self.line.forget(&space.uffd);
                     }
                 }
@@ -152,17 +150,17 @@ impl Reader<'_> {
         let Some(mut state) = state else {
             return self.turn_away(space, None);
         };
-        layout_events::try_decide(self.core, space, &mut state);
+        layout_events::try_decide(&self.listening.serving.references, space, &mut state);
         let again = self.come_back(space);
-        let core = self.core;
+        let listening = self.listening;
         let buffers = self
             .buffers
             .take()
-            .unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
+            .unwrap_or_else(|| Buffers::new(&listening.serving.engine, &listening.serving.stats));
         let mut visit = Visit {
-            core,
+            listening,
             space,
-            server: FaultServer::with(core, space, buffers),
+            server: FaultServer::with(&listening.serving, space, buffers),
             again: Vec::new(),
             tid: None,
         };
@@ -182,7 +180,7 @@ impl Reader<'_> {
             self.serve_later(space, again);
         }
         if read.is_err() {
-            core.watch.say_no_descriptor(core.config.quiet);
+            listening.watch.say_no_descriptor(listening.serving.quiet);
             self.turn_away(space, Some(DESCRIPTOR_PACE));
         }
     }
@@ -193,7 +191,7 @@ impl Reader<'_> {
         let Some(put_off) = at.map(|at| self.put_off.swap_remove(at)) else {
             return Vec::new();
         };
-        if put_off.is_away && self.core.watch.listen(self.line, space).is_err() {
+        if put_off.is_away && self.listening.watch.listen(self.line, space).is_err() {
             // The kernel has no memory for it just now: go on looking without being woken.
             self.turn_away(space, None);
         }
@@ -255,9 +253,9 @@ impl Reader<'_> {
         if !elsewhere || self.put_off.iter().any(is_away) {
             return;
         }
-        if let Some(space) = self.core.watch.space(id) {
+        if let Some(space) = self.listening.watch.space(id) {
             self.line.forget(&space.uffd);
-            if self.core.watch.listen(self.line, &space).is_err() {
+            if self.listening.watch.listen(self.line, &space).is_err() {
                 self.turn_away(&space, None);
             }
         }
@@ -266,7 +264,7 @@ impl Reader<'_> {
 
 /// A reader at one space, whose lock it has.
 struct Visit<'a> {
-    core: &'a Arc<Run>,
+    listening: &'a Arc<Listening>,
     space: &'a Arc<Space>,
     server: FaultServer<'a>,
     /// Faults that the kernel put off.
@@ -315,9 +313,14 @@ impl<'a> Visit<'a> {
                         self.serve(state, fault)
                     }
                 }
-                Message::Fork { uffd } => fork::apply(self.core, self.space, state, uffd),
+                Message::Fork { uffd } => fork::apply(self.listening, self.space, state, uffd),
                 other => {
-                    layout_events::apply(self.core, self.space, &mut state, &other);
+                    layout_events::apply(
+                        &self.listening.serving.references,
+                        self.space,
+                        &mut state,
+                        &other,
+                    );
                     state
                 }
             };
@@ -328,7 +331,7 @@ impl<'a> Visit<'a> {
     fn serve(&mut self, state: MutexGuard<'a, State>, fault: Fault) -> MutexGuard<'a, State> {
         let (state, outcome) = self.server.serve(state, &fault);
         if outcome == Outcome::Again {
-            self.core.stats.retries.add(1);
+            self.listening.serving.stats.retries.add(1);
             self.again.push(fault);
         }
         state

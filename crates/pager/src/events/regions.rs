@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::base::kernel::clock;
 use crate::base::kernel::maps::{self, Mapping, MapsError};
 use crate::base::kernel::uffd::mode;
-
-use crate::base::kernel::clock;
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
+use crate::fault::serving::Serving;
 use crate::fault::{FaultServer, Outcome};
 use crate::layout::words::PageState;
-use crate::run::Run;
+use crate::run::references::References;
 use crate::space::agent::Slot;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
@@ -39,11 +39,11 @@ const PASSES_MAX: u32 = 8;
 /// The list of mappings is old when it is looked at: other threads unmap and map. So only what the layout does not know
 /// is given to the kernel to watch, and only what the kernel has registered afterwards is entered in the layout. What
 /// the layout knows already and what has changed there, an UNMAP event tells. Being watched unknown costs a fault.
-pub fn rescan(core: &Run, space: &Space, process: &Process, slot: &Slot<'_>) {
+pub fn rescan(references: &References, space: &Space, process: &Process, slot: &Slot<'_>) {
     let mut text = Vec::new();
     for _ in 0..PASSES_MAX {
         let mut state = space.lock_thawed();
-        layout_events::decide(core, space, &mut state, slot);
+        layout_events::decide(references, space, &mut state, slot);
         let Ok(mappings) = eligible(process, &mut text) else {
             return;
         };
@@ -54,12 +54,13 @@ pub fn rescan(core: &Run, space: &Space, process: &Process, slot: &Slot<'_>) {
             }
             // One mapping is registered as a whole or not at all. To register a part of it would make two of it, which
             // the kernel may never merge again.
-            let known = layout_events::keep_registered(core, space, &mut state, mapping.clone());
+            let known =
+                layout_events::keep_registered(references, space, &mut state, mapping.clone());
             if known.is_none() {
                 return;
             }
             for part in unknown_parts(&state, process, &mapping) {
-                found_any |= enter(core, space, &mut state, part);
+                found_any |= enter(references, space, &mut state, part);
             }
         }
         if !found_any {
@@ -73,19 +74,17 @@ pub fn rescan(core: &Run, space: &Space, process: &Process, slot: &Slot<'_>) {
 
 /// Register memory that a call of the agent has just made for a thread of the program, which still waits. It has no
 /// past, whatever the layout says of its place: what lay there before is gone, also when its UNMAP event comes later.
-pub fn adopt(core: &Run, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
+pub fn adopt(references: &References, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     state.undecided.remove(range.clone());
     if rules::holds(Rule::FreshWords) {
-        state
-            .layout
-            .renew(range.clone(), &mut core.references.puts());
+        state.layout.renew(range.clone(), &mut references.puts());
     }
-    enter(core, space, &mut state, range);
+    enter(references, space, &mut state, range);
 }
 
 /// Have the kernel watch a range, and enter in the layout what it does watch. False when that is nothing.
-fn enter(core: &Run, space: &Space, state: &mut State, range: Range<u64>) -> bool {
+fn enter(references: &References, space: &Space, state: &mut State, range: Range<u64>) -> bool {
     if !watch(space, &range) {
         return false;
     }
@@ -100,7 +99,7 @@ fn enter(core: &Run, space: &Space, state: &mut State, range: Range<u64>) -> boo
         watched
     };
     for part in entered.iter() {
-        state.layout.register(part, &mut core.references.puts());
+        state.layout.register(part, &mut references.puts());
     }
     entered != RangeSet::new()
 }
@@ -149,10 +148,10 @@ fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
 
 /// A forked child's agent has said hello, and its mappings can be asked for: what it has not inherited (MADV_DONTFORK)
 /// or has unmapped since is not registered there, and must not be moved out.
-pub fn keep_inherited(core: &Run, space: &Space) {
+pub fn keep_inherited(references: &References, space: &Space) {
     let mut state = space.lock_thawed();
     // Its agent has no commands yet, and it has no other thread: nothing is about to be registered.
-    let _ = layout_events::keep_registered(core, space, &mut state, 0..u64::MAX / PAGE_BYTES);
+    let _ = layout_events::keep_registered(references, space, &mut state, 0..u64::MAX / PAGE_BYTES);
 }
 
 /// The private anonymous mappings, in address order.
@@ -207,7 +206,7 @@ pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
 /// does not find empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does
 /// not let two watch the same memory.
 pub fn take_back_kept(
-    core: &Run,
+    references: &References,
     space: &Space,
     process: &Process,
     start: u64,
@@ -242,7 +241,7 @@ pub fn take_back_kept(
         for part in unknown_parts(&state, process, &mapping) {
             let part = part.start.max(range.start)..part.end.min(range.end);
             if !part.is_empty() {
-                enter(core, space, &mut state, part);
+                enter(references, space, &mut state, part);
             }
         }
     }
@@ -264,34 +263,34 @@ pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
 
 /// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
 /// until that is done; gives up when the process ends.
-pub fn let_go(core: &Run, space: &Arc<Space>, start: u64, bytes: u64) {
+pub fn let_go(serving: &Serving, space: &Arc<Space>, start: u64, bytes: u64) {
     let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-    let_go_of(core, space, range, None);
+    let_go_of(serving, space, range, None);
 }
 
 /// The same while the caller has the slot.
-pub fn let_go_with(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
-    let_go_of(core, space, range, Some(slot));
+pub fn let_go_with(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
+    let_go_of(serving, space, range, Some(slot));
 }
 
 /// The same for everything that there is and will be, while the caller has the slot.
-pub fn let_go_of_all(core: &Run, space: &Arc<Space>, slot: &Slot<'_>) {
-    let_go_with(core, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
+pub fn let_go_of_all(serving: &Serving, space: &Arc<Space>, slot: &Slot<'_>) {
+    let_go_with(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
 
-fn let_go_of(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
-    let mut server = FaultServer::new(core, space);
+fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
+    let mut server = FaultServer::new(serving, space);
     space.lock().layout.foreign.insert(range.clone());
     while !space.has_ended() {
         let mut state = space.lock_thawed();
         if let Some(slot) = slot {
-            layout_events::decide(core, space, &mut state, slot);
+            layout_events::decide(&serving.references, space, &mut state, slot);
         }
         let mut words = state.layout.words.iter(range.clone());
         let out = words.find(|(_, word)| word.entry().is_some() || word.is_claimed());
         drop(words);
         let Some((page, word)) = out else {
-            if release(core, space, state, range.clone()) {
+            if release(serving.quiet, space, state, range.clone()) {
                 return;
             }
             clock::sleep(LET_GO_PACE);
@@ -316,10 +315,15 @@ fn let_go_of(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: Option<&Sl
         server.release(state);
         if is_as_before {
             match slot {
-                Some(slot) => forget_unregistered(core, space, page, slot),
+                Some(slot) => forget_unregistered(&serving.references, space, page, slot),
                 None => {
                     if let Some(process) = space.process.get() {
-                        forget_unregistered(core, space, page, &process.agent.slot());
+                        forget_unregistered(
+                            &serving.references,
+                            space,
+                            page,
+                            &process.agent.slot(),
+                        );
                     }
                 }
             }
@@ -331,19 +335,22 @@ fn let_go_of(core: &Run, space: &Arc<Space>, range: Range<u64>, slot: Option<&Sl
 }
 
 /// A page could not be brought back. If nobody watches it any more its word is of a mapping that is gone.
-pub fn forget_unregistered(core: &Run, space: &Space, page: u64, slot: &Slot<'_>) {
+pub fn forget_unregistered(references: &References, space: &Space, page: u64, slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
-    layout_events::decide(core, space, &mut state, slot);
+    layout_events::decide(references, space, &mut state, slot);
     let left = layout_events::registered_of(space, std::iter::once(page..page + 1));
     if left == Some(RangeSet::new()) {
-        state
-            .layout
-            .unmap(page..page + 1, &mut core.references.puts());
+        state.layout.unmap(page..page + 1, &mut references.puts());
     }
 }
 
 /// Nothing of the range is out or under way: unregister it. False when a layout event is in the way.
-fn release(core: &Run, space: &Space, mut state: MutexGuard<'_, State>, range: Range<u64>) -> bool {
+fn release(
+    quiet: bool,
+    space: &Space,
+    mut state: MutexGuard<'_, State>,
+    range: Range<u64>,
+) -> bool {
     if space.uffd.events_pending() {
         return false;
     }
@@ -352,7 +359,7 @@ fn release(core: &Run, space: &Space, mut state: MutexGuard<'_, State>, range: R
         let bytes = (part.end - part.start) * PAGE_BYTES;
         if let Err(error) = space.uffd.unregister(part.start * PAGE_BYTES, bytes) {
             // The program's own call then says EBUSY, which is the truth.
-            if !core.config.quiet {
+            if !quiet {
                 eprintln!(
                     "vswap: cannot stop watching memory that the program watches itself: {error}"
                 );

@@ -37,27 +37,25 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use vswap_sys::ring::{ASIDE_PAGES, op};
+
+use super::carried::{Moving, Proposed, Published, Staged};
+use super::staging::EBUSY;
+use super::{Evictor, WINDOW_PAGES};
+use crate::base::kernel::clock;
 use crate::base::kernel::pagemap::{Query, Region};
 use crate::base::kernel::procmap::holds_memory;
 use crate::base::kernel::uffd::{Message, Messages, Userfaultfd};
-use crate::fault::lost;
-use vswap_sys::ring::{ASIDE_PAGES, op};
-
-use super::{EBUSY, Evictor, Moving, Proposed, Published, Taken, WINDOW_PAGES};
-use crate::base::kernel::clock;
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
-use crate::events::fork;
-use crate::events::layout_events;
-use crate::fault::Outcome;
+use crate::events::{fork, layout_events};
+use crate::fault::{Outcome, lost};
 use crate::layout::Direction;
 use crate::layout::words::{PageState, PageWord};
-use crate::space::State;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::fault::Fault;
-use crate::space::marks;
-use crate::space::present;
+use crate::space::{State, marks, present};
 
 /// Most pages of a range.
 const RANGE_PAGES: u64 = ASIDE_PAGES as u64;
@@ -177,7 +175,7 @@ impl<'a> Evictor<'a> {
         let mut pages = self.hand.choose(&mut state, pages);
         pages.truncate(frames.len());
         let taken = self.move_pages(slot, state, &pages)?;
-        let Taken::Pages {
+        let Staged::Pages {
             moving,
             clean,
             busy,
@@ -210,7 +208,7 @@ impl<'a> Evictor<'a> {
         }
         let (mut state, is_taken, mut crossing) = self.cross(slot, state, range)?;
         // What a munmap has named meanwhile: gone, or not (rule P9).
-        layout_events::decide(self.core, space, &mut state, slot);
+        layout_events::decide(&self.serving.references, space, &mut state, slot);
         let (moving, clean) = if is_taken && crossing.was_ours {
             self.claim_taken(&mut state, range, &crossing.dropped)
         } else {
@@ -242,7 +240,12 @@ impl<'a> Evictor<'a> {
         let entries = self.copy_to_entries(staging, &moving, frames, proposals);
         let published = self.publish(&moving, entries);
         for child in crossing.children {
-            drop(fork::apply(self.core, space, space.lock_thawed(), child));
+            drop(fork::apply(
+                &self.evicting.listening,
+                space,
+                space.lock_thawed(),
+                child,
+            ));
         }
         slot.call(op::ASIDE_END, &[], &[])?;
         gone.moved += (moving.len() + clean) as u64;
@@ -341,7 +344,7 @@ impl<'a> Evictor<'a> {
                     if uffd.write_unprotect(target, bytes, true).is_ok() {
                         crossing.children.push(uffd);
                     } else {
-                        state = fork::apply(self.core, space, state, uffd);
+                        state = fork::apply(&self.evicting.listening, space, state, uffd);
                     }
                 }
                 other => {
@@ -354,7 +357,7 @@ impl<'a> Evictor<'a> {
                         }
                         _ => {}
                     }
-                    layout_events::apply(self.core, space, &mut state, &other);
+                    layout_events::apply(&self.serving.references, space, &mut state, &other);
                 }
             }
         }
@@ -436,7 +439,7 @@ impl<'a> Evictor<'a> {
             .collect();
         self.space
             .kin
-            .propose(&self.core.engine, self.space.id, &pages);
+            .propose(&self.serving.engine, self.space.id, &pages);
         pages.len() as u64
     }
 

@@ -2,11 +2,10 @@
 //!
 //! Plain data of the evictor's thread.
 
-use vswap_engine::{AllocError, Entry, FrameMut, Page, Placed, Shadow};
+use vswap_engine::{AllocError, Engine, Entry, FrameMut, GroupId, Page, Placed, Shadow};
 
 use crate::layout::Ticket;
 use crate::policy::working_set::Heat;
-use crate::run::Run;
 use crate::space::Space;
 use crate::space::mailbox::Proposal;
 
@@ -34,10 +33,15 @@ impl Carrier<'_> {
     }
 
     /// Give the page its entry.
-    pub fn swap_out(self, core: &Run, shadow: Shadow) -> Result<Entry, AllocError> {
+    pub fn swap_out(
+        self,
+        engine: &Engine,
+        group: GroupId,
+        shadow: Shadow,
+    ) -> Result<Entry, AllocError> {
         match self {
             Carrier::Frame(frame) => {
-                let swapped = core.engine.swap_out(0, frame, shadow, core.part.group);
+                let swapped = engine.swap_out(0, frame, shadow, group);
                 swapped.map_err(|(_, error)| error)
             }
             Carrier::Placed(placed) => Ok(placed.publish(shadow)),
@@ -58,7 +62,7 @@ pub struct Moving {
 }
 
 /// A page's content in swap: in a frame of its own, or behind an entry that kin share.
-pub struct Stored {
+pub struct Copied {
     pub entry: Entry,
     pub fresh: bool,
 }
@@ -72,14 +76,14 @@ pub struct Published {
 
 /// Proposals that an evictor has taken; what it does not use is given up in the end.
 pub struct Proposed<'a> {
-    core: &'a Run,
+    engine: &'a Engine,
     proposals: Vec<Proposal>,
 }
 
 impl<'a> Proposed<'a> {
     /// In ascending order of pages.
-    pub fn new(core: &'a Run, proposals: Vec<Proposal>) -> Proposed<'a> {
-        Proposed { core, proposals }
+    pub fn new(engine: &'a Engine, proposals: Vec<Proposal>) -> Proposed<'a> {
+        Proposed { engine, proposals }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -119,14 +123,12 @@ impl<'a> Proposed<'a> {
 
 impl Drop for Proposed<'_> {
     fn drop(&mut self) {
-        self.proposals
-            .iter()
-            .for_each(|p| self.core.engine.put(p.entry));
+        self.proposals.iter().for_each(|p| self.engine.put(p.entry));
     }
 }
 
 /// What `take_pages` took.
-pub enum Taken {
+pub enum Staged {
     Pages {
         moving: Vec<Moving>,
         clean: usize,

@@ -5,13 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::kernel::pagemap::{Query, Region};
 use vswap_sys::process::task;
 
 use super::WINDOW_PAGES;
+use crate::base::kernel::pagemap::{Query, Region};
 use crate::base::page_run::{PAGE_BYTES, runs_of};
 use crate::calls::thread_exit;
-use crate::run::Run;
+use crate::run::stats::Stats;
 use crate::space::State;
 use crate::space::process::Process;
 
@@ -50,11 +50,11 @@ impl<'a> Hand<'a> {
 
     /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
     /// passed over, one lap less the next time; if they are all there is, they are taken.
-    pub fn pick(&mut self, core: &Run, state: &mut State, most: usize) -> Vec<u64> {
+    pub fn pick(&mut self, stats: &Stats, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
         let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);
-        core.stats.pages_spared.add(spared);
+        stats.pages_spared.add(spared);
         if pages.is_empty() && spared > 0 {
             return self.lap(state, most, false);
         }

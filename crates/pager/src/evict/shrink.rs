@@ -20,11 +20,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vswap_engine::{PoolFill, Scratch, WriteBack};
+use vswap_engine::{Engine, PoolFill, Scratch, WriteBack};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
-use crate::run::Run;
+use crate::evict::evicting::Evicting;
+use crate::fault::serving::Serving;
 
 /// The shrinker begins when less than one part in this many of the pool's limit is free.
 const LOW_PART: u64 = 20;
@@ -46,111 +47,126 @@ const NO_ROOM_PACE: Duration = Duration::from_millis(200);
 const CPU: usize = 0;
 
 /// A writer is about to store `pages`: has room made for them, or makes it. Blocks while an area is written.
-pub fn make_room(core: &Run, pages: usize, scratch: &mut Scratch) {
-    if !core.areas.any_stays() {
+pub fn make_room(evicting: &Evicting, pages: usize, scratch: &mut Scratch) {
+    if !evicting.serving.areas.any_stays() {
         return;
     }
-    if core.engine.is_tier_crowded(LOW_PART) {
-        core.shrinker.wake();
+    if evicting.serving.engine.is_tier_crowded(LOW_PART) {
+        evicting.serving.shrinker.wake();
     }
-    let fill = look(core);
-    if !is_short(&fill, fill.span_bytes, LOW_PART) || core.shrinker.has_no_room() {
+    let fill = look(evicting);
+    if !is_short(&fill, fill.span_bytes, LOW_PART) || evicting.serving.shrinker.has_no_room() {
         return;
     }
-    core.shrinker.wake();
+    evicting.serving.shrinker.wake();
     if is_short(&fill, fill.needed_bytes, FULL_PART) {
-        write_back(core, pages.max(BATCH), scratch);
+        write_back(evicting, pages.max(BATCH), scratch);
     }
     if is_short(&fill, fill.span_bytes, FULL_PART) {
-        compact(core, &fill);
+        compact(&evicting.serving.engine, &fill);
     }
 }
 
 /// How full the pool is; begins a generation of its pages when it is time.
-fn look(core: &Run) -> PoolFill {
-    let fill = core.part.pool_fill(core.limit.pool.bytes());
-    if core.shrinker.note_fill(&fill, &core.working_set) {
-        core.engine.begin_generation();
+fn look(evicting: &Evicting) -> PoolFill {
+    let fill = evicting.part.pool_fill(evicting.serving.limit.pool.bytes());
+    if evicting
+        .serving
+        .shrinker
+        .note_fill(&fill, &evicting.serving.working_set)
+    {
+        evicting.serving.engine.begin_generation();
     }
     fill
 }
 
 /// One step towards areas and a pool that have room again. False if there is nothing more to do.
-fn step(core: &Run, scratch: &mut Scratch) -> bool {
+fn step(evicting: &Evicting, scratch: &mut Scratch) -> bool {
     // Areas first: what leaves the pool goes to the highest that has room.
-    core.areas.any_stays() && (demote(core, scratch) | empty_pool(core, scratch))
+    evicting.serving.areas.any_stays()
+        && (demote(&evicting.serving, scratch) | empty_pool(evicting, scratch))
 }
 
 /// False if the pool has room, or nothing more can be moved from it.
-fn empty_pool(core: &Run, scratch: &mut Scratch) -> bool {
-    if core.shrinker.has_no_room() {
+fn empty_pool(evicting: &Evicting, scratch: &mut Scratch) -> bool {
+    if evicting.serving.shrinker.has_no_room() {
         return false;
     }
-    let fill = look(core);
+    let fill = look(evicting);
     if !is_short(&fill, fill.span_bytes, ACCEPT_PART) {
         return false;
     }
-    compact(core, &fill);
+    compact(&evicting.serving.engine, &fill);
     if is_short(&fill, fill.needed_bytes, FULL_PART) {
-        return write_back(core, BATCH, scratch).pages > 0;
+        return write_back(evicting, BATCH, scratch).pages > 0;
     }
-    let pages = unhurried(&fill, core.shrinker.take_refaults());
+    let pages = unhurried(&fill, evicting.serving.shrinker.take_refaults());
     if pages < WORTH_PAGES {
         return false;
     }
     let pages = usize::try_from(pages).unwrap_or(BATCH).min(BATCH);
-    let done = write_back(core, pages, scratch);
+    let done = write_back(evicting, pages, scratch);
     // Pages that are read while they are written are a sign of having come to warm ones.
     done.pages > 0 && done.warm == 0
 }
 
-fn write_back(core: &Run, pages: usize, scratch: &mut Scratch) -> WriteBack {
-    let done = core
-        .engine
-        .write_back_of(core.part.group_in_pool(), CPU, pages, scratch);
-    core.stats.pages_written_back.add(done.pages as u64);
+fn write_back(evicting: &Evicting, pages: usize, scratch: &mut Scratch) -> WriteBack {
+    let done =
+        evicting
+            .serving
+            .engine
+            .write_back_of(evicting.part.group_in_pool(), CPU, pages, scratch);
+    evicting
+        .serving
+        .stats
+        .pages_written_back
+        .add(done.pages as u64);
     let failed = done.refused + done.damaged;
-    core.stats.write_back_failures.add(failed as u64);
+    evicting
+        .serving
+        .stats
+        .write_back_failures
+        .add(failed as u64);
     let none_may = done.pages == 0 && done.limited > 0;
     if done.homeless > 0 || none_may {
-        core.shrinker.set_no_room(true);
+        evicting.serving.shrinker.set_no_room(true);
         // The thread has to end that.
-        core.shrinker.wake();
+        evicting.serving.shrinker.wake();
     }
     done
 }
 
 /// Start the thread, once. Before the first area is used.
-pub fn start(core: &Arc<Run>) {
-    if !core.shrinker.begin() {
+pub fn start(evicting: &Arc<Evicting>) {
+    if !evicting.serving.shrinker.begin() {
         return;
     }
-    let core = Arc::clone(core);
+    let evicting = Arc::clone(evicting);
     threads::spawn_late("shrink", move || {
-        let mut scratch = core.engine.scratch();
-        while core.shrinker.wait() {
-            while step(&core, &mut scratch) {}
-            if core.shrinker.has_no_room() {
+        let mut scratch = evicting.serving.engine.scratch();
+        while evicting.serving.shrinker.wait() {
+            while step(&evicting, &mut scratch) {}
+            if evicting.serving.shrinker.has_no_room() {
                 std::thread::sleep(NO_ROOM_PACE);
-                core.shrinker.set_no_room(false);
+                evicting.serving.shrinker.set_no_room(false);
             }
         }
     });
 }
 
 /// Move a batch of pages down from an area that is nearly full. False if there is none, or nothing moves.
-fn demote(core: &Run, scratch: &mut Scratch) -> bool {
-    let done = core.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
-    core.stats.pages_demoted.add(done.pages as u64);
+fn demote(serving: &Serving, scratch: &mut Scratch) -> bool {
+    let done = serving.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
+    serving.stats.pages_demoted.add(done.pages as u64);
     let failed = done.refused + done.unreadable;
-    core.stats.write_back_failures.add(failed as u64);
+    serving.stats.write_back_failures.add(failed as u64);
     done.pages > 0
 }
 
 /// Give back what is between objects, if that is much: objects that come fill the holes of those that go.
-fn compact(core: &Run, fill: &PoolFill) {
+fn compact(engine: &Engine, fill: &PoolFill) {
     if fill.span_bytes - fill.needed_bytes > fill.limit_bytes / COMPACT_PART {
-        core.engine.compact(COMPACT_PAGES);
+        engine.compact(COMPACT_PAGES);
     }
 }
 

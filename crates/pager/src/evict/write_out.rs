@@ -12,8 +12,9 @@ use vswap_engine::{Entry, Scratch, WriteOutError, Written};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
+use crate::evict::evicting::Evicting;
 use crate::evict::shrink;
-use crate::run::Run;
+use crate::fault::serving::Serving;
 use crate::run::buffers::Buffers;
 
 /// Writers beside those of the CPUs where there are areas, so that several requests are under way at once: as many as
@@ -24,23 +25,30 @@ const FULL_PACE: Duration = Duration::from_millis(1);
 
 /// Write out one batch in the calling thread. False when there was none, or the pool takes no more: then only writers
 /// try again, now and then, since what is refused has been compressed in vain.
-pub fn help(core: &Run) -> bool {
-    if core.limit.is_stalled() {
+pub fn help(evicting: &Evicting) -> bool {
+    if evicting.serving.limit.is_stalled() {
         return false;
     }
-    let batch = core.write_queue.take(&core.areas);
-    let write = |buffers: &mut Buffers| write(core, &batch, &mut buffers.scratch);
-    !batch.is_empty() && core.spare_buffers.with(&core.engine, &core.stats, write)
+    let batch = evicting.write_queue.take(&evicting.serving.areas);
+    let write = |buffers: &mut Buffers| write(evicting, &batch, &mut buffers.scratch);
+    !batch.is_empty()
+        && evicting.serving.spare_buffers.with(
+            &evicting.serving.engine,
+            &evicting.serving.stats,
+            write,
+        )
 }
 
 /// Write a batch out. What the full pool refuses stays in its frame and goes to the end of the queue.
-fn write(core: &Run, batch: &[Entry], scratch: &mut Scratch) -> bool {
+fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     let mut refused = Vec::new();
     let mut is_limited = false;
-    shrink::make_room(core, batch.len(), scratch);
-    core.engine
+    shrink::make_room(evicting, batch.len(), scratch);
+    evicting
+        .serving
+        .engine
         .write_out_all(0, batch, scratch, |entry, outcome| match outcome {
-            Ok(written) => count(core, written),
+            Ok(written) => count(&evicting.serving, written),
             // Given up meanwhile.
             Err(WriteOutError::NotCached) => {}
             Err(error) => {
@@ -49,22 +57,25 @@ fn write(core: &Run, batch: &[Entry], scratch: &mut Scratch) -> bool {
             }
         });
     let full = !refused.is_empty();
-    let was_full = core.limit.is_stalled();
-    core.limit.note_full(full, is_limited);
+    let was_full = evicting.serving.limit.is_stalled();
+    evicting.serving.limit.note_full(full, is_limited);
     if full {
-        core.write_queue.push(&core.areas, refused);
+        evicting.write_queue.push(&evicting.serving.areas, refused);
     }
     if full && !was_full {
         // What kin refer to as well would be stored twice when it leaves again.
-        let is_alone = |entry| !core.engine.is_shared(entry);
-        core.references.shed_kept(&core.spaces, is_alone);
+        let is_alone = |entry| !evicting.serving.engine.is_shared(entry);
+        evicting
+            .serving
+            .references
+            .shed_kept(&evicting.listening.spaces, is_alone);
     }
     !full
 }
 
 /// Count what was written out.
-fn count(core: &Run, written: Written) {
-    let stats = &core.stats;
+fn count(serving: &Serving, written: Written) {
+    let stats = &serving.stats;
     let stored = match written {
         Written::Zero => return stats.pages_out_zero.add(1),
         Written::Compressed { bytes } => bytes as u64,
@@ -74,16 +85,16 @@ fn count(core: &Run, written: Written) {
     };
     stats.compressed_pages.add(1);
     stats.compressed_out_bytes.add(stored);
-    core.limit.stored(stored);
+    serving.limit.stored(stored);
 }
 
 /// Start one writer a CPU, as far as there are threads.
 ///
 /// # Errors
 /// There is none at all.
-pub fn start(core: &Arc<Run>) -> io::Result<()> {
-    let start = |cpu| start_one(core, &format!("write-{cpu}"));
-    let (started, refused): (Vec<_>, Vec<_>) = core.cpus.iter().map(start).partition(Result::is_ok);
+pub fn start(evicting: &Arc<Evicting>, cpus: &[usize]) -> io::Result<()> {
+    let start = |cpu| start_one(evicting, &format!("write-{cpu}"));
+    let (started, refused): (Vec<_>, Vec<_>) = cpus.iter().map(start).partition(Result::is_ok);
     match refused.into_iter().next() {
         Some(refused) if started.is_empty() => refused,
         _ => Ok(()),
@@ -92,20 +103,20 @@ pub fn start(core: &Arc<Run>) -> io::Result<()> {
 
 /// Start writers that wait for areas while those of the CPUs compress, once, as far as there are threads: without them
 /// the others wait. Before the first area is used.
-pub fn start_for_areas(core: &Arc<Run>) {
-    if core.write_queue.begin_for_areas() {
+pub fn start_for_areas(evicting: &Arc<Evicting>) {
+    if evicting.write_queue.begin_for_areas() {
         for number in 0..AREA_WRITERS {
-            let _ = start_one(core, &format!("swap-out-{number}"));
+            let _ = start_one(evicting, &format!("swap-out-{number}"));
         }
     }
 }
 
-fn start_one(core: &Arc<Run>, name: &str) -> io::Result<()> {
-    let core = Arc::clone(core);
+fn start_one(evicting: &Arc<Evicting>, name: &str) -> io::Result<()> {
+    let evicting = Arc::clone(evicting);
     threads::try_spawn(name, move || {
-        let mut scratch = core.engine.scratch();
-        while let Some(batch) = core.write_queue.next(&core.areas) {
-            if !write(&core, &batch, &mut scratch) {
+        let mut scratch = evicting.serving.engine.scratch();
+        while let Some(batch) = evicting.write_queue.next(&evicting.serving.areas) {
+            if !write(&evicting, &batch, &mut scratch) {
                 std::thread::sleep(FULL_PACE);
             }
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::threads;
+use crate::fault::serving::Serving;
 use crate::fault::{FaultServer, Outcome};
-use crate::run::Run;
 use crate::run::area_queue::{Job, Next};
 use crate::run::buffers::Buffers;
 
@@ -27,35 +27,35 @@ const DISCARD_EVERY: Duration = Duration::from_millis(500);
 const DISCARD_CLUSTERS: usize = 8;
 
 /// Start the threads, once. Before the first area is used. There has to be one; the others as far as there are any.
-pub fn start(core: &Arc<Run>) {
-    if !core.area_queue.begin() {
+pub fn start(serving: &Arc<Serving>) {
+    if !serving.area_queue.begin() {
         return;
     }
-    let first = Arc::clone(core);
+    let first = Arc::clone(serving);
     threads::spawn_late("swap-in-0", move || run(&first, DISCARD_EVERY));
     for number in 1..THREADS {
-        let core = Arc::clone(core);
+        let serving = Arc::clone(serving);
         let name = format!("swap-in-{number}");
-        let _ = threads::try_spawn(&name, move || run(&core, Duration::MAX));
+        let _ = threads::try_spawn(&name, move || run(&serving, Duration::MAX));
     }
 }
 
 /// Read until the run ends. Discards when there has been nothing to read for `patience`.
-fn run(core: &Arc<Run>, patience: Duration) {
+fn run(serving: &Arc<Serving>, patience: Duration) {
     threads::hurry();
-    let mut buffers = Buffers::new(&core.engine, &core.stats);
+    let mut buffers = Buffers::new(&serving.engine, &serving.stats);
     loop {
-        match core.area_queue.next(patience) {
-            Next::Job(job) => buffers = serve(core, &job, buffers),
-            Next::Nothing => drop(core.engine.discard(DISCARD_CLUSTERS)),
+        match serving.area_queue.next(patience) {
+            Next::Job(job) => buffers = serve(serving, &job, buffers),
+            Next::Nothing => drop(serving.engine.discard(DISCARD_CLUSTERS)),
             Next::End => return,
         }
     }
 }
 
 /// Read a job's pages and serve its fault.
-fn serve(core: &Arc<Run>, job: &Job, buffers: Buffers) -> Buffers {
-    let mut server = FaultServer::with(core, &job.space, buffers);
+fn serve(serving: &Arc<Serving>, job: &Job, buffers: Buffers) -> Buffers {
+    let mut server = FaultServer::with(serving, &job.space, buffers);
     let (mut state, outcome) = server.fetch(&job.fault, &job.incoming, job.around);
     let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
     if is_wanted {

@@ -7,23 +7,20 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::kernel::uffd::{UffdError, copy_mode};
-use crate::fault::lost;
-use crate::space::incoming::Incoming;
-use crate::space::incoming::claim_swapped;
-use crate::space::incoming::claim_window;
 use vswap_engine::{Entry, Page, Shadow, SwapIn, SwapInError};
 
+use crate::base::kernel::uffd::{UffdError, copy_mode};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
-use crate::fault::{FaultServer, Outcome, fill};
+use crate::fault::{FaultServer, Outcome, fill, lost};
 use crate::layout::words::PageWord;
 use crate::space::fault::Fault;
-use crate::space::marks;
-use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX};
+use crate::space::incoming::{Incoming, claim_swapped, claim_window};
+use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX, marks};
 
 /// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
+
 /// What came of reading the pages of a window.
 #[derive(Debug, Default)]
 struct Read {
@@ -61,9 +58,9 @@ impl<'a> FaultServer<'a> {
             } else {
                 1
             };
-            self.core
+            self.serving
                 .area_queue
-                .push(self.space, *fault, incoming, around);
+                .push(&state, self.space, *fault, incoming, around);
             if window == AREA_WINDOW_PAGES_MAX {
                 self.read_ahead(&mut state, fault);
             }
@@ -75,7 +72,7 @@ impl<'a> FaultServer<'a> {
 
     /// Does the page lie on an area just now?
     fn is_in_area(&self, entry: Entry) -> bool {
-        self.core.areas.any() && self.core.engine.is_physical(entry)
+        self.serving.areas.any() && self.serving.engine.is_physical(entry)
     }
 
     /// The fault goes on with a long stream: have its next windows read at the same time, so that the area works while
@@ -84,7 +81,7 @@ impl<'a> FaultServer<'a> {
         for number in 1..=WINDOWS_AHEAD {
             let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
             let behind = fault.page + number * AREA_WINDOW_PAGES_MAX;
-            if !self.core.limit.has_room(room) {
+            if !self.serving.limit.has_room(room) {
                 return;
             }
             let incoming = claim_swapped(state, behind, AREA_WINDOW_PAGES_MAX);
@@ -98,7 +95,9 @@ impl<'a> FaultServer<'a> {
                 ..*fault
             };
             state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
-            self.core.area_queue.push(self.space, next, incoming, 1);
+            self.serving
+                .area_queue
+                .push(state, self.space, next, incoming, 1);
         }
     }
 
@@ -123,7 +122,7 @@ impl<'a> FaultServer<'a> {
                 .iter()
                 .any(|page| state.layout.pinned.contains(page.page));
         state.read_around.hit(read.hits);
-        self.core.stats.read_ahead_hits.add(read.hits);
+        self.serving.stats.read_ahead_hits.add(read.hits);
         if let (0, Some(error), false) = (read.good, read.error, fault.ahead) {
             let lost = self.lose(&mut state, fault, &incoming[0], &error);
             incoming[1..].iter().for_each(|page| {
@@ -147,15 +146,15 @@ impl<'a> FaultServer<'a> {
 
     /// Read entries into the buffers.
     fn read_entries(&mut self, incoming: &[Incoming], around: u64) -> Read {
-        let core = self.core;
-        let engine = &core.engine;
+        let serving = self.serving;
+        let engine = &serving.engine;
         let (scratch, pages) = self.buffers().parts(incoming.len());
         let is_hit = |from| u64::from(from == SwapIn::ReadAhead);
         if let ([one], Some(page)) = (incoming, pages.first_mut()) {
             let window = usize::try_from(around).unwrap_or(1);
             return match engine.swap_in_around(one.entry, window, page, scratch) {
                 Ok((from, along)) => {
-                    core.stats.pages_read_ahead.add(along as u64);
+                    serving.stats.pages_read_ahead.add(along as u64);
                     Read {
                         good: 1,
                         hits: is_hit(from),
@@ -206,8 +205,8 @@ impl<'a> FaultServer<'a> {
         match self.space.uffd.poison(address, PAGE_BYTES, true) {
             Ok(()) => {
                 let word = state.layout.words.set(lost.page, PageWord::PLAIN);
-                self.core.references.put(word);
-                lost::page_lost(&self.core.stats, self.space, lost.page, error);
+                self.serving.references.put(word);
+                lost::page_lost(&self.serving.stats, self.space, lost.page, error);
                 self.wake(fault);
             }
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
@@ -245,7 +244,7 @@ impl<'a> FaultServer<'a> {
             let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
             let held = held.count().min(good.saturating_sub(here.start));
             let pages = run[0].page..run[0].page + held as u64;
-            let put = &mut |word| self.core.references.put(word);
+            let put = &mut |word| self.serving.references.put(word);
             let left = marks::drop_discarded(self.space, state, pages, put);
             if left == 0 && held > 0 && here.start == 0 {
                 return Outcome::Again;
@@ -266,7 +265,7 @@ impl<'a> FaultServer<'a> {
             }
         }
         if !fault.ahead {
-            self.core.stats.faults.add(1);
+            self.serving.stats.faults.add(1);
             self.buffers().recorder.record(fault.since.elapsed());
         }
         Outcome::Done
@@ -299,28 +298,31 @@ impl<'a> FaultServer<'a> {
         } else {
             self.buffers().served.push((start, done));
         }
-        let resident_pages = self.core.limit.resident_pages();
+        let resident_pages = self.serving.limit.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
-            let shadow = self.core.engine.shadow(page.entry).unwrap_or_default();
-            let heat = self.core.working_set.come_back(shadow, resident_pages);
+            let shadow = self.serving.engine.shadow(page.entry).unwrap_or_default();
+            let heat = self.serving.working_set.come_back(shadow, resident_pages);
             if self.is_in_area(page.entry) {
                 let is_early = self.is_early(shadow);
-                self.core
+                self.serving
                     .shrinker
-                    .came_from_area(&self.core.stats, is_early);
+                    .came_from_area(&self.serving.stats, is_early);
             }
             let word = if keep {
-                self.core.references.kept_one();
+                self.serving.references.kept_one();
                 PageWord::kept(page.entry)
             } else {
-                self.core.engine.put(page.entry);
+                self.serving.engine.put(page.entry);
                 PageWord::PLAIN
             };
             state.layout.words.set(page.page, word.returned(heat));
-            self.core.stats.pages_early.add(u64::from(heat.is_early()));
+            self.serving
+                .stats
+                .pages_early
+                .add(u64::from(heat.is_early()));
         }
         self.took(done);
-        self.core.stats.pages_in.add(done);
+        self.serving.stats.pages_in.add(done);
         Ok(done)
     }
 
@@ -332,27 +334,30 @@ impl<'a> FaultServer<'a> {
     /// in any case; and pages that are alike and have no entry in common would be stored once for each of them.
     fn may_keep(&mut self, entry: Entry) -> bool {
         if !self.is_in_area(entry) {
-            return self.core.engine.is_shared(entry) && self.core.references.may_keep();
+            return self.serving.engine.is_shared(entry) && self.serving.references.may_keep();
         }
-        let core = self.core;
-        let is_early = self.is_early(core.engine.shadow(entry).unwrap_or_default());
+        let serving = self.serving;
+        let is_early = self.is_early(serving.engine.shadow(entry).unwrap_or_default());
         let (scratch, pages) = self.buffers().parts(1);
         let packs = || {
             pages
                 .first()
-                .is_some_and(|page| core.engine.packs(page, scratch))
+                .is_some_and(|page| serving.engine.packs(page, scratch))
         };
         // Where everything is full, the slot is wanted by a page that is nowhere else.
-        !core.limit.is_stalled()
-            && core.references.may_keep()
-            && core.shrinker.may_keep(&core.engine, entry, is_early, packs)
+        !serving.limit.is_stalled()
+            && serving.references.may_keep()
+            && serving
+                .shrinker
+                .may_keep(&serving.engine, entry, is_early, packs)
     }
 
     /// Would a page with this shadow, which comes back from an area, have stayed in a larger pool?
     fn is_early(&self, shadow: Shadow) -> bool {
-        let core = self.core;
-        core.shrinker
-            .is_early(&core.limit, &core.working_set, shadow)
+        let serving = self.serving;
+        serving
+            .shrinker
+            .is_early(&serving.limit, &serving.working_set, shadow)
     }
 
     /// The kernel refused the page.
@@ -361,7 +366,7 @@ impl<'a> FaultServer<'a> {
             // A page is there that vswap did not put there: what the program sees is the truth.
             UffdError::Exists { .. } => {
                 if let Some(entry) = state.layout.words.set(fault.page, PageWord::PLAIN).entry() {
-                    self.core.engine.put(entry);
+                    self.serving.engine.put(entry);
                 }
                 self.wake(fault);
             }

@@ -231,6 +231,17 @@ impl PageWords {
         taken
     }
 
+    /// Does each chunk know how many of its words are not PLAIN, and is none without any?
+    pub fn is_valid(&self) -> bool {
+        let used = |chunk: &Chunk| {
+            let words = chunk.words.iter();
+            words.filter(|word| **word != PageWord::PLAIN).count()
+        };
+        self.chunks
+            .values()
+            .all(|chunk| chunk.used > 0 && used(chunk) == chunk.used as usize)
+    }
+
     /// Every word that is not PLAIN.
     pub fn iter_all(&self) -> impl Iterator<Item = (u64, PageWord)> + '_ {
         self.iter(0..u64::MAX / CHUNK_PAGES * CHUNK_PAGES)

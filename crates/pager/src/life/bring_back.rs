@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use vswap_engine::{AreaId, BringBack, Entry, Page};
 
 use crate::base::page_run::PAGE_BYTES;
+use crate::events::listening::Listening;
 use crate::fault::FaultServer;
 use crate::layout::words::PageState;
-use crate::run::Run;
+use crate::life::run::Run;
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
 use crate::space::incoming::{self, Incoming};
@@ -27,7 +28,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Brings pages of one area back, of one run.
 pub struct BringingBack<'a> {
-    core: &'a Run,
+    listening: &'a Listening,
     area: AreaId,
     cancel: &'a dyn Fn() -> bool,
     buffers: Option<Buffers>,
@@ -71,17 +72,17 @@ impl<'a> BringingBack<'a> {
         area: AreaId,
         cancel: &'a dyn Fn() -> bool,
     ) -> Vec<BringingBack<'a>> {
-        let of_run = |core| BringingBack {
-            core,
+        let of_run = |run: &'a Arc<Run>| BringingBack {
+            listening: &run.listening,
             area,
             cancel,
             buffers: None,
         };
-        runs.iter().map(|core| of_run(&**core)).collect()
+        runs.iter().map(of_run).collect()
     }
 
     fn walk_run(&mut self, walk: &mut Walk) -> Result<(), Stop> {
-        let spaces = self.core.spaces.all();
+        let spaces = self.listening.spaces.all();
         spaces
             .iter()
             .try_for_each(|space| self.walk_space(space, walk))
@@ -89,11 +90,13 @@ impl<'a> BringingBack<'a> {
 
     fn walk_space(&mut self, space: &Arc<Space>, walk: &mut Walk) -> Result<(), Stop> {
         let is_there = |entry: Entry| entry.area() == self.area;
-        space.mailbox.put_proposals(&self.core.engine, is_there);
+        space
+            .mailbox
+            .put_proposals(&self.listening.serving.engine, is_there);
         // A lock that is held longer than a moment is one that waits for a stopped process.
         if let Some(mut state) = space.try_lock() {
-            let core = self.core;
-            let put = &mut core.references.puts();
+            let serving = &self.listening.serving;
+            let put = &mut serving.references.puts();
             state.layout.shed_kept(&is_there, put);
         }
         let mut from = 0;
@@ -138,10 +141,10 @@ impl<'a> BringingBack<'a> {
 
     /// Swaps pages in; the first one that has not come.
     fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
-        let core = self.core;
+        let serving = &self.listening.serving;
         let buffers = self.buffers.take();
-        let buffers = buffers.unwrap_or_else(|| Buffers::new(&core.engine, &core.stats));
-        let mut server = FaultServer::with(core, space, buffers);
+        let buffers = buffers.unwrap_or_else(|| Buffers::new(&serving.engine, &serving.stats));
+        let mut server = FaultServer::with(serving, space, buffers);
         let fault = Fault {
             page: incoming[0].page,
             // Nothing may be kept behind the page.
@@ -163,7 +166,7 @@ impl<'a> BringingBack<'a> {
 
     /// Did the page stay because it cannot be read? Otherwise others are at it.
     fn is_unreadable(&mut self, entry: Entry) -> bool {
-        let engine = &self.core.engine;
+        let engine = &self.listening.serving.engine;
         let Some(buffers) = &mut self.buffers else {
             return false;
         };
@@ -177,7 +180,7 @@ impl<'a> BringingBack<'a> {
     fn wait_for_room(&self) -> Result<(), Stop> {
         let since = Instant::now();
         let window_bytes = AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
-        while !self.core.limit.has_room(window_bytes) {
+        while !self.listening.serving.limit.has_room(window_bytes) {
             if (self.cancel)() {
                 return Err(Stop::Cancelled);
             }

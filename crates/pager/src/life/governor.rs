@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::Stats;
+use vswap_engine::{Engine, Stats};
 use vswap_sys::process::procfs::Statm;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::life::lifecycle;
-use crate::run::Run;
+use crate::life::run::Run;
 use crate::run::limit::Sample;
 use crate::space::Space;
 
@@ -28,8 +28,8 @@ const STORE_EVERY: Duration = Duration::from_millis(500);
 const SMALL_SPACE_PART: u64 = 64;
 
 /// The sampling thread.
-pub fn run(core: &Arc<Run>) {
-    let governor = &core.limit;
+pub fn run(run: &Arc<Run>) {
+    let limit = &run.serving.limit;
     let own = match Statm::open(std::process::id()) {
         Ok(own) => own,
         Err(error) => {
@@ -39,70 +39,71 @@ pub fn run(core: &Arc<Run>) {
     };
     threads::hurry_most();
     let mut store_seen = Instant::now();
-    while !governor.has_stopped() {
-        let spaces = core.spaces.all();
-        lifecycle::reap(core, &spaces);
-        core.watch.retry();
+    while !limit.has_stopped() {
+        let spaces = run.listening.spaces.all();
+        lifecycle::reap(&run.listening, &spaces);
+        run.listening.watch.retry();
         let residents: Vec<(u64, &Arc<Space>)> = spaces
             .iter()
             .map(|space| (space.resident_bytes(), space))
             .collect();
-        let strangers = core.shares.strangers(&spaces);
-        let own_bytes =
-            |(resident, space): &(u64, &Arc<Space>)| core.shares.own_bytes(space, *resident);
-        let engine = core.engine.stats();
-        let usage = core.part.usage(&engine);
+        let strangers = run.listening.shares.strangers(&spaces);
+        let own_bytes = |(resident, space): &(u64, &Arc<Space>)| {
+            run.listening.shares.own_bytes(space, *resident)
+        };
+        let engine = run.serving.engine.stats();
+        let usage = run.part.usage(&engine);
         let sample = Sample {
             resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
-            own_bytes: match core.part.own_group {
+            own_bytes: match run.part.own_group {
                 None => own.sizes().map_or(0, |m| m.resident_bytes),
-                Some(_) => core.part.own_bytes(&usage),
+                Some(_) => run.part.own_bytes(&usage),
             },
-            unsure_bytes: governor.unsure_bytes(&residents),
+            unsure_bytes: limit.unsure_bytes(&residents),
             strangers: strangers.count,
         };
-        let total = governor.settle(&sample, &usage);
-        core.part.settle(&usage);
-        governor.pool.look(
-            &core.stats,
+        let total = limit.settle(&sample, &usage);
+        run.part.settle(&usage);
+        limit.pool.look(
+            &run.serving.stats,
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
-        governor.pool.renew(&core.part, &core.areas);
-        let growing = spaces.len().min(core.cpus.len()) as u64;
-        steer(core, &residents, total, growing);
-        compact(core, &engine);
+        limit.pool.renew(&run.part, &run.serving.areas);
+        let growing = spaces.len().min(run.cpus.len()) as u64;
+        steer(run, &residents, total, growing);
+        compact(&run.serving.engine, &engine);
         if store_seen.elapsed() > STORE_EVERY {
-            core.areas.report(&core.engine);
-            core.part.count_slots();
+            run.serving.areas.report(&run.serving.engine);
+            run.part.count_slots();
             store_seen = Instant::now();
         }
-        governor.sleep(governor.pause(total, growing));
+        limit.sleep(limit.pause(total, growing));
     }
 }
 
 /// Give back what the pool holds in half-empty spans.
-fn compact(core: &Run, pool: &Stats) {
+fn compact(engine: &Engine, pool: &Stats) {
     if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
-        core.engine.compact(COMPACT_PAGES);
+        engine.compact(COMPACT_PAGES);
     }
 }
 
 /// Tell the spaces what to do: start watching, look again, move out, serve who waits.
-fn steer(core: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
-    let governor = &core.limit;
-    let free = governor.limit_bytes().saturating_sub(total);
-    let all_the_time = core.config.evict_all_every.is_some();
-    if all_the_time || total > governor.limit_bytes() / ARM_PART {
-        let small = governor.limit_bytes() / SMALL_SPACE_PART;
+fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
+    let limit = &run.serving.limit;
+    let free = limit.limit_bytes().saturating_sub(total);
+    let all_the_time = run.config.evict_all_every.is_some();
+    if all_the_time || total > limit.limit_bytes() / ARM_PART {
+        let small = limit.limit_bytes() / SMALL_SPACE_PART;
         for (bytes, space) in residents {
             if all_the_time || *bytes >= small {
-                lifecycle::start_evictor(core, space);
+                lifecycle::start_evictor(run, space);
             }
         }
     }
     // Armed spaces begin to be watched.
-    if governor.set_short(all_the_time || free < governor.activate_bytes(growing)) {
-        let spaces = core.spaces.all();
+    if limit.set_short(all_the_time || free < limit.activate_bytes(growing)) {
+        let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
         spaces.iter().for_each(rescan);
     }
@@ -111,16 +112,16 @@ fn steer(core: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing:
         .filter(|(_, s)| s.is_active())
         .map(|(b, _)| b)
         .sum();
-    let missing = (governor.watermark_bytes() / 4 * 5).saturating_sub(free);
-    let wanted_pages = if free < governor.watermark_bytes() {
+    let missing = (limit.watermark_bytes() / 4 * 5).saturating_sub(free);
+    let wanted_pages = if free < limit.watermark_bytes() {
         missing / PAGE_BYTES
     } else {
         0
     };
     for (bytes, space) in residents.iter().filter(|(_, space)| space.is_active()) {
         let share = wanted_pages * bytes / resident.max(1);
-        let rescan = space.grew_beyond(*bytes, governor.limit_bytes() / RESCAN_PART);
-        let deferred = governor.has_headroom() || governor.is_stalled();
+        let rescan = space.grew_beyond(*bytes, limit.limit_bytes() / RESCAN_PART);
+        let deferred = limit.has_headroom() || limit.is_stalled();
         if share > 0 || rescan || (deferred && space.has_deferred()) {
             space.mailbox.ask(|wanted| {
                 wanted.pages = share;

@@ -5,24 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::base::kernel::process;
-use crate::base::kernel::uffd::Userfaultfd;
-use crate::calls::confine::{CONFINED, FILTER_OF_ALL, refuse};
-use crate::events::reader;
 use vswap_sys::process::could_have_descriptors;
 use vswap_sys::ring::op;
 
+use crate::base::kernel::process;
+use crate::base::kernel::uffd::Userfaultfd;
 use crate::base::threads;
-use crate::calls::{notify, thread_exit};
-use crate::events::regions;
+use crate::calls::confine::{CONFINED, FILTER_OF_ALL, refuse};
+use crate::calls::notify::{self, Hasten};
+use crate::calls::thread_exit;
+
+use crate::events::listening::Listening;
+use crate::events::{reader, regions};
 use crate::evict;
+use crate::fault::serving::Serving;
 use crate::layout::Layout;
 use crate::life::last_thread;
-use crate::run::Run;
-use crate::space::Space;
+use crate::life::run::Run;
 use crate::space::kin::Kin;
-use crate::space::marks;
 use crate::space::process::Process;
+use crate::space::{Space, marks};
 
 /// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
 /// killed, because nobody could ever stop it cleanly any more.
@@ -33,37 +35,38 @@ const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 const FORK_PACE: Duration = Duration::from_micros(500);
 /// What must be left before a filter is installed: one for it, and some for what others do at that moment.
 const FILTER_DESCRIPTORS: usize = 4;
+
 /// A space for a program image that has just started, or for a child that was forked before anything was registered.
 pub fn begin(
-    core: &Arc<Run>,
+    listening: &Listening,
     uffd: OwnedFd,
     process: Process,
     kin: Arc<Kin>,
 ) -> std::io::Result<Arc<Space>> {
     let uffd = Userfaultfd::from_fd(uffd);
-    let space = Space::new(core.spaces.next_id(), uffd, Layout::default(), kin);
+    let space = Space::new(listening.spaces.next_id(), uffd, Layout::default(), kin);
     // A new space has no process yet, so this cannot fail.
     let _ = space.process.set(process);
-    core.spaces.add(Arc::clone(&space));
-    core.limit.look_now();
+    listening.spaces.add(Arc::clone(&space));
+    listening.serving.limit.look_now();
     Ok(space)
 }
 
 /// Memory may become short, or a forked child has said hello: start the space's evictor. Until memory is short it only
 /// gets ready. The caller does not wait: a stopped process answers late.
-pub fn start_evictor(core: &Arc<Run>, space: &Arc<Space>) {
+pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
     // A forked child that has not said hello has nobody who could move its pages.
     if space.process.get().is_none() || space.mailbox.evictor_started.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (core, evicted) = (Arc::clone(core), Arc::clone(space));
-    let own = Arc::clone(&core);
+    let (run, evicted) = (Arc::clone(run), Arc::clone(space));
+    let own = Arc::clone(&run);
     let started = threads::try_spawn(&format!("evict-{}", space.id), move || {
         // Until it is registered the process grows unasked.
         threads::hurry_most();
-        if evicted.is_active() || (arm(&own, &evicted) && activate(&own, &evicted)) {
+        if evicted.is_active() || (arm(&own, &evicted) && activate(&own.serving, &evicted)) {
             threads::hurry();
-            evict::run(&own, &evicted);
+            evict::run(&own.evicting, &evicted);
         }
     });
     if let Err(error) = started {
@@ -72,53 +75,43 @@ pub fn start_evictor(core: &Arc<Run>, space: &Arc<Space>) {
             .mailbox
             .evictor_started
             .store(false, Ordering::Release);
-        refuse(
-            core.config.quiet,
-            space,
-            "no thread can move its pages out",
-            &error,
-        );
+        refuse(run.config.quiet, space, NO_EVICTOR, &error);
     }
 }
 
 /// Register the space's memory as soon as possible, whether memory is short yet or not.
-fn hasten(core: &Arc<Run>, space: &Arc<Space>) {
+fn hasten(run: &Arc<Run>, space: &Arc<Space>) {
     space.hastened.store(true, Ordering::Release);
-    start_evictor(core, space);
+    start_evictor(run, space);
     space.mailbox.ask(|wanted| wanted.rescan = true);
 }
 
 /// What takes long and costs the program nothing: the filter, and the threads. False when the process may not be
 /// managed.
-fn arm(core: &Arc<Run>, space: &Arc<Space>) -> bool {
+fn arm(run: &Arc<Run>, space: &Arc<Space>) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
-    if !install_filter(core, space, process) {
+    if !install_filter(run, space, process) {
         return false;
     }
     regions::exclude_wiped_on_fork(space, process);
     marks::look_for_rings(space, process);
-    let start = |line, cpu| reader::start(core, line, cpu);
-    match core.watch.begin(space, &core.cpus, start) {
+    let start = |line, cpu| reader::start(&run.listening, line, cpu);
+    match run.listening.watch.begin(space, &run.cpus, start) {
         Ok(()) => true,
-        Err(error) => refuse(
-            core.config.quiet,
-            space,
-            "its faults cannot be served",
-            &error,
-        ),
+        Err(error) => refuse(run.config.quiet, space, NO_READER, &error),
     }
 }
 
 /// Wait until memory is short, then register. False when the process ended before.
-fn activate(core: &Run, space: &Space) -> bool {
+fn activate(serving: &Serving, space: &Space) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
     thread_exit::await_unknown_threads(process);
     // A fork that saw the space inactive must be over first.
-    let is_due = || core.limit.is_short() || space.hastened.load(Ordering::Acquire);
+    let is_due = || serving.limit.is_short() || space.hastened.load(Ordering::Acquire);
     while !is_due() || !process.agent.announce_active() {
         let pace = if is_due() { FORK_PACE } else { ACTIVATE_PACE };
         if space.has_ended() || space.is_confined() || space.mailbox.take(pace).stop {
@@ -132,59 +125,64 @@ fn activate(core: &Run, space: &Space) -> bool {
         return false;
     }
     space.mailbox.active.store(true, Ordering::Release);
-    core.stats.activations.add(1);
-    regions::rescan(core, space, process, &slot);
+    serving.stats.activations.add(1);
+    regions::rescan(&serving.references, space, process, &slot);
     true
 }
 
+/// Why a process is refused that nobody could move pages out of, or serve faults of.
+const NO_EVICTOR: &str = "no thread can move its pages out";
+const NO_READER: &str = "its faults cannot be served";
 /// Why a process is refused whose system calls cannot be trapped.
 const NO_FILTER: &str = "its seccomp filter could not be installed";
 
 /// The program is about to install a seccomp filter on one of its threads, after which none could be installed on all
 /// of them. Where that fails it is said, and the process stays unmanaged.
-pub fn filter_first(core: &Arc<Run>, space: &Arc<Space>) {
+pub fn filter_first(run: &Arc<Run>, space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
-        install_filter(core, space, process);
+        install_filter(run, space, process);
     }
 }
 
 /// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
-fn install_filter(core: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
+fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
     const EBUSY: i64 = -16;
     const EMFILE: i32 = 24;
     if space.filtered.load(Ordering::Acquire) {
         return true;
     }
-    let to_listener = match notify::start(core, hasten) {
+    let hastens = Arc::clone(run);
+    let hasten: Hasten = Arc::new(move |space| hasten(&hastens, space));
+    let to_listener = match notify::start(&run.listening, hasten) {
         Ok(to_listener) => to_listener,
-        Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
+        Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
     };
     let mut slot = process.agent.slot();
     if process.agent.is_confined() {
         // It might be killed for the next thing it does.
         space.confined.store(true, Ordering::Release);
         process.agent.confine();
-        return refuse(core.config.quiet, space, CONFINED, &FILTER_OF_ALL);
+        return refuse(run.config.quiet, space, CONFINED, &FILTER_OF_ALL);
     }
     // Calls that the filter stops fail if the descriptor that comes back finds no room.
     if !could_have_descriptors(FILTER_DESCRIPTORS) {
         let error = std::io::Error::from_raw_os_error(EMFILE);
-        return refuse(core.config.quiet, space, NO_FILTER, &error);
+        return refuse(run.config.quiet, space, NO_FILTER, &error);
     }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
         // The thread waits for it.
         Ok(0) => match slot.receive_descriptor() {
             Ok(listener) => {
-                core.filters.add_listener();
+                run.filters.add_listener();
                 drop(to_listener.send(listener));
             }
-            Err(error) => return refuse(core.config.quiet, space, NO_FILTER, &error),
+            Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
         },
         // A filter with a listener is there: ours, from the process that this one was started or forked by.
-        Ok(EBUSY) if core.filters.has_listener() => {}
+        Ok(EBUSY) if run.filters.has_listener() => {}
         Ok(errno) => {
             let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
-            return refuse(core.config.quiet, space, NO_FILTER, &error);
+            return refuse(run.config.quiet, space, NO_FILTER, &error);
         }
         Err(_) => return false,
     }
@@ -203,7 +201,7 @@ pub fn hang_up(space: &Space) {
 
 /// End the spaces whose memory is gone. Entries are given up only when the kernel says that the address space no
 /// longer exists: until then some thread may still read its memory on the way out.
-pub fn reap(core: &Run, spaces: &[Arc<Space>]) {
+pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
     for space in spaces {
         last_thread::follow(space);
         let hung_up = *space.hung_up.lock();
@@ -212,7 +210,7 @@ pub fn reap(core: &Run, spaces: &[Arc<Space>]) {
             continue;
         }
         if space.uffd.is_gone() {
-            end(core, space);
+            end(listening, space);
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
             && let Some(pid) = space.pid()
         {
@@ -222,21 +220,24 @@ pub fn reap(core: &Run, spaces: &[Arc<Space>]) {
     }
 }
 
-fn end(core: &Run, space: &Arc<Space>) {
+fn end(listening: &Listening, space: &Arc<Space>) {
     space.mailbox.ended.store(true, Ordering::Release);
-    core.watch.end(space);
+    listening.watch.end(space);
     space.mailbox.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
-    state.layout.clear(&mut core.references.puts());
+    state.layout.clear(&mut listening.serving.references.puts());
     state.deferred.clear();
     state.waiting.clear();
     space.thaw(&mut state);
     drop(state);
-    space.mailbox.put_proposals(&core.engine, |_| true);
-    core.forks.forget(space.id);
-    core.spaces.remove(space.id);
-    core.shares.end(space.id);
-    core.spaces
+    space
+        .mailbox
+        .put_proposals(&listening.serving.engine, |_| true);
+    listening.forks.forget(space.id);
+    listening.spaces.remove(space.id);
+    listening.shares.end(space.id);
+    listening
+        .spaces
         .all()
         .iter()
         .for_each(|other| other.share_has_changed());

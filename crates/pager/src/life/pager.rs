@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_sys::eventfd::EventFd;
 use vswap_sys::ring::SOCKET_ENV;
@@ -11,16 +11,13 @@ use vswap_sys::{guardian, process, process::procfs};
 
 use crate::base::threads;
 use crate::evict::write_out;
-use crate::life::governor;
-use crate::life::server;
-use crate::life::share_watch;
+use crate::life::run::Run;
 use crate::life::start_error::StartError;
 use crate::life::status::Status;
 use crate::life::store::Store;
-use crate::run::Run;
+use crate::life::{governor, server, share_watch};
 use crate::store::config::Config;
 use crate::store::groups;
-use std::time::Instant;
 
 /// How often it is looked whether a run has gone that is to end.
 const END_PACE: Duration = Duration::from_millis(5);
@@ -31,7 +28,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Pager {
     store: Arc<Store>,
-    core: Arc<Run>,
+    run: Arc<Run>,
     stop: Arc<EventFd>,
     socket: PathBuf,
 }
@@ -50,10 +47,10 @@ impl Pager {
         let socket = listener.path().to_owned();
         let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
         let joined = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
-        let core = store.join(config)?;
+        let run = store.join(config)?;
         let pager = Pager {
             store: Arc::clone(store),
-            core,
+            run,
             stop,
             socket,
         };
@@ -72,11 +69,11 @@ impl Pager {
         listener: server::Listeners,
         joined: Arc<EventFd>,
     ) -> std::io::Result<()> {
-        write_out::start(&self.core)?;
-        let governed = Arc::clone(&self.core);
+        write_out::start(&self.run.evicting, &self.run.cpus)?;
+        let governed = Arc::clone(&self.run);
         threads::try_spawn("governor", move || governor::run(&governed))?;
-        share_watch::start(&self.core)?;
-        server::start(&self.core, listener, joined, Arc::clone(&self.stop))
+        share_watch::start(&self.run.listening, self.run.config.root_pid)?;
+        server::start(&self.run, listener, joined, Arc::clone(&self.stop))
     }
 
     /// Where agents say hello.
@@ -86,10 +83,10 @@ impl Pager {
 
     /// Figures of this moment.
     pub fn status(&self) -> Status {
-        let mut status = Status::of(&self.core);
-        match &self.core.part.own_group {
+        let mut status = Status::of(&self.run);
+        match &self.run.part.own_group {
             None => (status.areas, status.groups) = (self.store.areas(), self.store.groups()),
-            Some(name) => status.groups = groups::status_of(&self.core.engine, name),
+            Some(name) => status.groups = groups::status_of(&self.run.serving.engine, name),
         }
         status
     }
@@ -97,7 +94,7 @@ impl Pager {
     /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
     /// whoever their parents are by now.
     pub fn kill_all(&self) {
-        let spaces = self.core.spaces.all();
+        let spaces = self.run.listening.spaces.all();
         if spaces.iter().any(|space| space.pid().is_none()) {
             guardian::kill_callers(&self.socket);
         }
@@ -116,22 +113,22 @@ impl Pager {
     pub fn finish(&self) -> Status {
         self.kill_all();
         let status = self.status();
-        if !self.core.part.is_all() {
-            while !self.core.spaces.all().is_empty() {
+        if !self.run.part.is_all() {
+            while !self.run.listening.spaces.all().is_empty() {
                 std::thread::sleep(END_PACE);
                 self.kill_all();
             }
         }
-        self.core.limit.stop();
-        self.core.watch.stop();
-        self.core.write_queue.stop();
-        self.core.area_queue.stop();
-        self.core.shrinker.stop();
+        self.run.serving.limit.stop();
+        self.run.listening.watch.stop();
+        self.run.evicting.write_queue.stop();
+        self.run.serving.area_queue.stop();
+        self.run.serving.shrinker.stop();
         // The threads end with the process at the latest.
         let _ = self.stop.signal();
         let since = Instant::now();
         // Threads that were at a page of the run let go of it.
-        while !self.store.leave(&self.core) && since.elapsed() < LEAVE_PATIENCE {
+        while !self.store.leave(&self.run) && since.elapsed() < LEAVE_PATIENCE {
             std::thread::sleep(END_PACE);
         }
         status

@@ -7,24 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::base::kernel::pagemap::{Pagemap, PagemapError};
-use crate::base::kernel::procmap::ProcMap;
-use crate::base::kernel::uffd::{Userfaultfd, feature};
 use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
 use vswap_sys::memory::RingMap;
-use vswap_sys::process;
 use vswap_sys::process::procfs::{self, Statm};
 use vswap_sys::ring::{ACK, Hello, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello};
 use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
-use vswap_sys::uffd;
+use vswap_sys::{process, uffd};
 
+use crate::base::kernel::pagemap::{Pagemap, PagemapError};
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::kernel::uffd::{Userfaultfd, feature};
 use crate::base::threads;
-use crate::events::fork;
-use crate::events::regions;
-use crate::life::last_thread;
-use crate::life::lifecycle;
+use crate::events::{fork, regions};
+use crate::life::run::Run;
+use crate::life::{last_thread, lifecycle};
 use crate::policy::hello::{Greeting, own_pages};
-use crate::run::Run;
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
@@ -104,11 +101,11 @@ impl Listeners {
 }
 
 /// Listen until `stop` is signalled. `joined` is signalled when a forked child has got its agent.
-pub fn run(core: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
+fn listen(run: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
     // An agent says hello right after it has connected, unless its process is stopped in between.
     let mut silent: Vec<Stream> = Vec::new();
     loop {
-        let alive = core.spaces.all();
+        let alive = run.listening.spaces.all();
         let agents: Vec<&Arc<Space>> = alive.iter().filter(|space| has_agent(space)).collect();
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
@@ -149,9 +146,9 @@ pub fn run(core: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: 
         let speaking: Vec<Stream> = silent
             .extract_if(.., |_| speak.next().unwrap_or(false))
             .collect();
-        silent.extend(accept(core, listeners, called));
+        silent.extend(accept(run, listeners, called));
         for connection in speaking {
-            greet(core, joined, connection);
+            greet(run, joined, connection);
         }
     }
 }
@@ -161,12 +158,12 @@ fn has_agent(space: &Space) -> bool {
 }
 
 /// Take a connection from each listener that was called at.
-fn accept(core: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
+fn accept(run: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
     let both = [&listeners.at_path, &listeners.by_name];
     let mut accepted = Vec::new();
     for (listener, _) in both.into_iter().zip(called).filter(|(_, called)| *called) {
         match listener.accept() {
-            Ok(connection) if may_speak(core, &connection) => accepted.push(connection),
+            Ok(connection) if may_speak(run, &connection) => accepted.push(connection),
             Ok(_) => {}
             // It waits where it is, and would end the next sleep at once.
             Err(_) => std::thread::sleep(ACCEPT_PACE),
@@ -176,22 +173,22 @@ fn accept(core: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
 }
 
 /// Is the caller of the user that vswap is of, or of the run? Whoever is not is sent away before anybody waits for it.
-fn may_speak(core: &Run, connection: &Stream) -> bool {
+fn may_speak(run: &Run, connection: &Stream) -> bool {
     let Ok(peer) = connection.peer() else {
         return false;
     };
-    let may = peer.uid == process::effective_uid() || is_of_roots_run(core, peer.pid);
+    let may = peer.uid == process::effective_uid() || is_of_roots_run(run, peer.pid);
     if !may {
-        turn_away(core, connection, &HelloError::Foreign(peer.pid));
+        turn_away(run, connection, &HelloError::Foreign(peer.pid));
     }
     may
 }
 
 /// Hear one hello.
-fn greet(core: &Arc<Run>, joined: &Arc<EventFd>, connection: Stream) {
+fn greet(run: &Arc<Run>, joined: &Arc<EventFd>, connection: Stream) {
     match hear(&connection) {
-        Ok(heard) => answer(core, joined, heard, connection),
-        Err(error) => turn_away(core, &connection, &error),
+        Ok(heard) => answer(run, joined, heard, connection),
+        Err(error) => turn_away(run, &connection, &error),
     }
 }
 
@@ -213,7 +210,7 @@ fn hear(connection: &Stream) -> Result<Heard, HelloError> {
     })
 }
 
-fn turn_away(core: &Run, connection: &Stream, error: &HelloError) {
+fn turn_away(run: &Run, connection: &Stream, error: &HelloError) {
     let status = match *error {
         HelloError::Ended { pid, agent_tid } => last_thread::status_if_alone(pid, agent_tid),
         _ => None,
@@ -222,22 +219,22 @@ fn turn_away(core: &Run, connection: &Stream, error: &HelloError) {
     for word in status.map_or(vec![TURNED_AWAY], |status| vec![LEFT_ALONE, status]) {
         let _ = connection.send(&word, &[], Wait::No);
     }
-    tell(core, error, "its process runs on without swap");
+    tell(run, error, "its process runs on without swap");
 }
 
-fn tell(core: &Run, error: &HelloError, consequence: &str) {
+fn tell(run: &Run, error: &HelloError, consequence: &str) {
     // That a process ended half-way is no news, nor that there are still no descriptors.
     let news = match error {
         HelloError::Socket(_) | HelloError::Gone | HelloError::Ended { .. } => false,
         HelloError::Scarce => !SCARCITY_SAID.swap(true, Ordering::Relaxed),
         _ => true,
     };
-    if news && !core.config.quiet {
+    if news && !run.config.quiet {
         eprintln!("vswap: turned an agent away: {error}; {consequence}");
     }
 }
 
-fn answer(core: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
+fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stream) {
     let Heard {
         hello,
         descriptors,
@@ -245,44 +242,44 @@ fn answer(core: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stre
         pid,
     } = heard;
     match greeting {
-        Greeting::ForkBegin => match core.spaces.of_process(pid) {
-            Some(space) => fork::window(core, space, hello.fork, connection),
+        Greeting::ForkBegin => match run.listening.spaces.of_process(pid) {
+            Some(space) => fork::window(&run.listening, space, hello.fork, connection),
             None => acknowledge(&connection),
         },
-        Greeting::Filter => match core.spaces.of_process(pid) {
+        Greeting::Filter => match run.listening.spaces.of_process(pid) {
             Some(space) => {
-                let core = Arc::clone(core);
+                let run = Arc::clone(run);
                 // Its agent may be stopped.
                 threads::spawn_late(&format!("filter-{pid}"), move || {
-                    lifecycle::filter_first(&core, &space);
+                    lifecycle::filter_first(&run, &space);
                     acknowledge(&connection);
                 });
             }
             None => acknowledge(&connection),
         },
         Greeting::Device => {
-            if let Err(error) = give_device(core, hello.fork, &connection) {
-                turn_away(core, &connection, &error);
+            if let Err(error) = give_device(run, hello.fork, &connection) {
+                turn_away(run, &connection, &error);
             }
         }
         Greeting::Begin => {
             // The process takes the connection over, and whom it is refused has to hear that.
             let kept = match connection.as_fd().try_clone_to_owned() {
                 Ok(kept) => Stream::from_fd(kept),
-                Err(error) => return turn_away(core, &connection, &error.into()),
+                Err(error) => return turn_away(run, &connection, &error.into()),
             };
-            if let Err(error) = begin(core, &hello, descriptors, connection, pid) {
-                turn_away(core, &kept, &error);
+            if let Err(error) = begin(run, &hello, descriptors, connection, pid) {
+                turn_away(run, &kept, &error);
             }
         }
         Greeting::Join => {
-            let (core, joined) = (Arc::clone(core), Arc::clone(joined));
+            let (run, joined) = (Arc::clone(run), Arc::clone(joined));
             threads::spawn_late(&format!("join-{pid}"), move || {
-                match join(&core, &hello, descriptors, connection, pid) {
+                match join(&run, &hello, descriptors, connection, pid) {
                     // An eventfd that is full is signalled.
                     Ok(()) => drop(joined.signal()),
                     // It gets no answer.
-                    Err(error) => tell(&core, &error, "its process, a forked child, stops itself"),
+                    Err(error) => tell(&run, &error, "its process, a forked child, stops itself"),
                 }
             });
         }
@@ -291,17 +288,18 @@ fn answer(core: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Stre
 
 /// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket. A
 /// daemon has left the family of the run, but is known itself.
-fn is_of_roots_run(core: &Run, pid: u32) -> bool {
+fn is_of_roots_run(run: &Run, pid: u32) -> bool {
     let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
     let mut family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
     process::effective_uid() == 0
-        && family.any(|pid| pid == core.config.root_pid || core.spaces.of_process(pid).is_some())
+        && family
+            .any(|pid| pid == run.config.root_pid || run.listening.spaces.of_process(pid).is_some())
 }
 
 /// A child that was forked with memory in swap after its parent had given up the right to make a userfaultfd. It has
 /// inherited one and needs another, for memory of its agent's alone.
-fn give_device(core: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
-    if core.forks.parent(fork).is_none() {
+fn give_device(run: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
+    if run.listening.forks.parent(fork).is_none() {
         return Err(HelloError::Protocol);
     }
     let device = File::options().read(true).write(true).open(uffd::DEVICE)?;
@@ -310,7 +308,7 @@ fn give_device(core: &Run, fork: u64, connection: &Stream) -> Result<(), HelloEr
 
 /// A process whose memory nobody watches yet.
 fn begin(
-    core: &Arc<Run>,
+    run: &Arc<Run>,
     hello: &Hello,
     mut descriptors: Descriptors,
     connection: Stream,
@@ -333,13 +331,13 @@ fn begin(
     let parent = u32::try_from(hello.parent_pid)
         .ok()
         .filter(|_| hello.kind == hello::FORKED)
-        .and_then(|parent| core.spaces.of_process(parent));
+        .and_then(|parent| run.listening.spaces.of_process(parent));
     let kin = parent.as_ref().map(|parent| Arc::clone(&parent.kin));
-    let space = lifecycle::begin(core, uffd, process, kin.unwrap_or_default())?;
+    let space = lifecycle::begin(&run.listening, uffd, process, kin.unwrap_or_default())?;
     if let Some(parent) = parent {
         parent.begin_sharing();
         space.begin_sharing();
-        core.shares.begin(space.id, &parent);
+        run.listening.shares.begin(space.id, &parent);
     }
     Ok(())
 }
@@ -347,47 +345,47 @@ fn begin(
 /// A forked child whose space exists since the FORK event: it gets its agent now. Has a thread of its own, because it
 /// waits for the child.
 fn join(
-    core: &Arc<Run>,
+    run: &Arc<Run>,
     hello: &Hello,
     mut descriptors: Descriptors,
     connection: Stream,
     pid: u32,
 ) -> Result<(), HelloError> {
     // The fork returned only after its event was read; whoever read it may still be applying it.
-    if let Some(parent) = core.forks.parent(hello.fork) {
+    if let Some(parent) = run.listening.forks.parent(hello.fork) {
         // Not for the process, which may be stopped.
         parent.wait_for_fork();
     }
-    let Some(child) = find_child(core, hello.fork, &connection)? else {
+    let Some(child) = find_child(run, hello.fork, &connection)? else {
         return Ok(connection.send(&NOTHING_INHERITED, &[], Wait::No)?);
     };
     let staging = descriptors.take(0).ok_or(HelloError::Descriptors)?;
     let ring = descriptors.take(1).ok_or(HelloError::Descriptors)?;
     let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
-    core.forks.found(hello.fork);
+    run.listening.forks.found(hello.fork);
     // Before the answer: from then on the child may fork.
     process.agent.announce_active();
     // Only this thread sets it, once for each child.
     let _ = child.process.set(process);
     // Before the answer, too: until then the child maps nothing where it has inherited nothing.
-    regions::keep_inherited(core, &child);
+    regions::keep_inherited(&run.serving.references, &child);
     if let Some(process) = child.process.get() {
         acknowledge(process.agent.socket());
     }
     // Only now can anybody look how much it shares.
     child.share_has_changed();
-    lifecycle::start_evictor(core, &child);
+    lifecycle::start_evictor(run, &child);
     Ok(())
 }
 
 /// Which of the children that were born during the fork `token` is at the other end of the connection? Its agent tells
 /// by their userfaultfds: one works on the agent's own memory, the others on that of other processes.
 fn find_child(
-    core: &Run,
+    run: &Run,
     token: u64,
     connection: &Stream,
 ) -> Result<Option<Arc<Space>>, HelloError> {
-    for child in core.forks.candidates(token) {
+    for child in run.listening.forks.candidates(token) {
         connection.send(&ACK, &[child.uffd.as_fd()], Wait::Yes)?;
         match connection.recv::<u8>(Wait::Yes)?.0 {
             ACK => return Ok(Some(child)),
@@ -474,15 +472,15 @@ impl fork::Caller for Stream {
 /// # Errors
 /// There is no thread.
 pub fn start(
-    core: &Arc<Run>,
+    run: &Arc<Run>,
     listeners: Listeners,
     joined: Arc<EventFd>,
     stop: Arc<EventFd>,
 ) -> std::io::Result<()> {
-    let core = Arc::clone(core);
+    let run = Arc::clone(run);
     threads::try_spawn("agents", move || {
         // A process that nobody knows yet grows unseen.
         threads::hurry_most();
-        run(&core, &listeners, &joined, &stop);
+        listen(&run, &listeners, &joined, &stop);
     })
 }

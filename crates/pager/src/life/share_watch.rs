@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use vswap_sys::process::cpu;
 
 use crate::base::threads;
-use crate::run::Run;
+use crate::events::listening::Listening;
 use crate::run::shares::is_sharing;
 
 /// Looking takes at most about one part in this many of the thread's time.
@@ -22,28 +22,27 @@ const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// There is no thread.
-pub fn start(core: &Arc<Run>) -> std::io::Result<()> {
-    let core = Arc::clone(core);
+pub fn start(listening: &Arc<Listening>, root_pid: u32) -> std::io::Result<()> {
+    let listening = Arc::clone(listening);
     threads::try_spawn("shares", move || {
         threads::hurry();
-        run(&core);
+        look(&listening, root_pid);
     })
 }
 
-fn run(core: &Run) {
+fn look(listening: &Listening, root_pid: u32) {
     let (mut walk_next, mut strangers_next) = (Instant::now(), Instant::now() + STRANGERS_EVERY);
-    while !core.limit.has_stopped() {
+    while !listening.serving.limit.has_stopped() {
         let start = cpu::thread_time();
-        let spaces = core.spaces.all();
+        let spaces = listening.spaces.all();
         if Instant::now() >= strangers_next {
-            core.shares
-                .look_for_strangers(core.config.root_pid, &spaces);
+            listening.shares.look_for_strangers(root_pid, &spaces);
             strangers_next = Instant::now() + STRANGERS_EVERY;
         }
         // Waking for nothing, five hundred times a second, would cost a program that fits a part of its time.
         if !spaces.iter().any(|space| is_sharing(space)) {
             let pause = strangers_next.saturating_duration_since(Instant::now());
-            core.shares.wait_for_fork(pause);
+            listening.shares.wait_for_fork(pause);
             continue;
         }
         // Each is taken back, so not `any`.
@@ -52,13 +51,13 @@ fn run(core: &Run) {
             .filter(|space| space.share_is_old.swap(false, Ordering::Relaxed))
             .count();
         if changed > 0 || Instant::now() >= walk_next {
-            core.shares.walk(&spaces);
+            listening.shares.walk(&spaces);
             let cost = cpu::thread_time().saturating_sub(start);
             walk_next = Instant::now() + (cost * COST_PART).max(WALK_EVERY);
             std::thread::sleep(GLANCE_EVERY);
             continue;
         }
-        core.shares.glance(&spaces);
+        listening.shares.glance(&spaces);
         let cost = cpu::thread_time().saturating_sub(start);
         std::thread::sleep((cost * COST_PART).clamp(GLANCE_EVERY, STRANGERS_EVERY));
     }

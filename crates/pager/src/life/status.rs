@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::page_run::PAGE_BYTES;
-use crate::run::Run;
+use crate::life::run::Run;
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
@@ -33,7 +33,7 @@ pub struct StoreStatus {
 }
 
 /// Figures of one run at one moment. Bytes unless the name says otherwise. Of a run in a shared store they are its part
-/// of it (`usage.rs`), and what nobody tells apart by run is 0.
+/// of it (`run/part.rs`), and what nobody tells apart by run is 0.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -142,13 +142,13 @@ pub struct Status {
 
 impl Status {
     /// Figures of a run, all but areas and groups.
-    pub(crate) fn of(core: &Run) -> Status {
-        let stats = &core.stats;
-        let engine = core.engine.stats();
-        core.part.count_slots();
-        let usage = core.part.usage(&engine);
+    pub(crate) fn of(run: &Run) -> Status {
+        let stats = &run.serving.stats;
+        let engine = run.serving.engine.stats();
+        run.part.count_slots();
+        let usage = run.part.usage(&engine);
         let latency = stats.latency();
-        let spaces = core.spaces.all();
+        let spaces = run.listening.spaces.all();
         let mut status = Status {
             pool_bytes: usage.pool_bytes,
             processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
@@ -186,7 +186,7 @@ impl Status {
             active: stats.was_active(),
             ..Status::default()
         };
-        if core.part.is_all() {
+        if run.part.is_all() {
             status.zero_pages = engine.zero;
             status.compressed_pages = engine.compressed;
             status.raw_pages = engine.raw;
@@ -194,7 +194,7 @@ impl Status {
             status.direct_pages = engine.direct;
             status.pool_limit_hits = engine.pool_reject;
         }
-        let figures = core.limit.figures();
+        let figures = run.serving.limit.figures();
         status.limit_bytes = figures.limit_bytes;
         status.total_bytes = figures.total_bytes;
         status.peak_total_bytes = figures.peak_total_bytes;

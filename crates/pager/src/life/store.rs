@@ -1,8 +1,8 @@
 //! The store: what several runs can share. Swap tables, pool and groups, which are the engine's, and the areas.
 //!
 //! `vswap run` has a store of its own with one run on it. The store of `vswap daemon` is shared: each run on it has a
-//! group of its own, so that what it has in pool and areas is known and limited by itself (`usage.rs`). Runs come and
-//! go one at a time, under the lock of the list of runs.
+//! group of its own, so that what it has in pool and areas is known and limited by itself (`run/part.rs`). Runs come
+//! and go one at a time, under the lock of the list of runs.
 
 use std::sync::{Arc, Weak};
 
@@ -10,13 +10,12 @@ use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
 use vswap_sys::{process::cpu, spare};
 
 use crate::base::lock::{Mutex, Row};
-use crate::evict::shrink;
-use crate::evict::write_out;
+use crate::evict::{shrink, write_out};
 use crate::fault::area_reads;
 use crate::life::bring_back::{self, BringingBack};
+use crate::life::run::Run;
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
-use crate::run::Run;
 use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
@@ -78,7 +77,7 @@ impl Store {
         let area = self.areas.begin_leaving(name)?;
         let runs = self.runs();
         runs.iter()
-            .for_each(|run| run.limit.pool.renew(&run.part, &run.areas));
+            .for_each(|run| run.serving.limit.pool.renew(&run.part, &self.areas));
         let mut bringing = BringingBack::of(&runs, area.id(), cancel);
         area.empty(&self.engine, cancel, &mut || {
             bring_back::walk(&mut bringing)
@@ -121,31 +120,31 @@ impl Store {
             let named = config.group.as_ref().map(|group| group.name.clone());
             remove_unused(&self.engine, named);
         })?;
-        let core = Arc::new(Run::new(
+        let run = Arc::new(Run::new(
             config,
             &self.engine,
             &self.areas,
             group,
             name.filter(|_| self.shared),
         ));
-        runs.push(Arc::downgrade(&core));
+        runs.push(Arc::downgrade(&run));
         drop(runs);
         // Whoever begins to use the first area from here on finds the run in the list.
         if self.areas.any() {
-            use_areas(&core);
+            use_areas(&run);
         }
-        Ok(core)
+        Ok(run)
     }
 
     /// Take a run away whose processes are gone. False if pages of it are left, of which its group is charged.
-    pub(crate) fn leave(&self, core: &Arc<Run>) -> bool {
+    pub(crate) fn leave(&self, run: &Arc<Run>) -> bool {
         let mut runs = self.runs.lock();
-        if let Some(name) = &core.part.own_group
-            && !remove_group(&self.engine, name, core.part.group)
+        if let Some(name) = &run.part.own_group
+            && !remove_group(&self.engine, name, run.part.group)
         {
             return false;
         }
-        runs.retain(|run| !std::ptr::eq(run.as_ptr(), Arc::as_ptr(core)));
+        runs.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(run)));
         true
     }
 
@@ -155,10 +154,10 @@ impl Store {
 }
 
 /// Pages may lie on areas from here on.
-fn use_areas(core: &Arc<Run>) {
-    area_reads::start(core);
-    write_out::start_for_areas(core);
-    shrink::start(core);
+fn use_areas(run: &Arc<Run>) {
+    area_reads::start(&run.serving);
+    write_out::start_for_areas(&run.evicting);
+    shrink::start(&run.evicting);
 }
 
 /// Remove a run's own group, and those that it is in as far as nobody else is in them. False if pages are left in it.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use crate::base::lock::{Mutex, MutexGuard, Row};
-use crate::space::Space;
 use crate::space::fault::Fault;
 use crate::space::incoming::Incoming;
+use crate::space::{Space, State};
 
 /// A fault whose pages are claimed and to be read.
 #[derive(Debug)]
@@ -54,8 +54,15 @@ impl Default for AreaQueue {
 }
 
 impl AreaQueue {
-    /// Queue a fault. Called with the space lock held.
-    pub fn push(&self, space: &Arc<Space>, fault: Fault, incoming: Vec<Incoming>, around: u64) {
+    /// Queue a fault of a space, whose `_state` is locked.
+    pub fn push(
+        &self,
+        _state: &State,
+        space: &Arc<Space>,
+        fault: Fault,
+        incoming: Vec<Incoming>,
+        around: u64,
+    ) {
         let space = Arc::clone(space);
         self.lock().push_back(Job {
             space,

@@ -34,6 +34,7 @@ const UNSURE_PART: u64 = 64;
 const OVERDRAFT_PART: u64 = 25;
 /// A full pool is news when it stays full: near the limit it is full for moments.
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Limits and estimates of a run.
 #[derive(Debug)]
 pub struct Limit {

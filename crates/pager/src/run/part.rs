@@ -19,6 +19,7 @@ const FRAMES_PART: u64 = 8;
 /// What a run in a shared store costs that process: threads, their buffers, and frames read ahead, measured at work.
 /// The bytes above are the run's own process then.
 const SHARED_FIXED_BYTES: u64 = 6 << 20;
+
 /// What is a run's at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {

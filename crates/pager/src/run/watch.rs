@@ -11,9 +11,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::kernel::uffd::Waiter;
 use vswap_sys::eventfd::EventFd;
 
+use crate::base::kernel::uffd::Waiter;
 use crate::base::lock::{Mutex, Row};
 use crate::space::Space;
 

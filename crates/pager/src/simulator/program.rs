@@ -23,7 +23,7 @@ use crate::calls::notify;
 use crate::events::fork;
 use crate::events::regions;
 use crate::life::lifecycle;
-use crate::run::Run;
+use crate::life::run::Run;
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
@@ -41,7 +41,7 @@ const GUARD_INSTALL: u64 = 102;
 
 /// One thread of the program.
 pub struct Thread {
-    pub core: Arc<Run>,
+    pub run: Arc<Run>,
     pub memory: usize,
     /// None in a process that the pager does not manage.
     pub space: Option<Arc<Space>>,
@@ -155,7 +155,7 @@ impl Thread {
             nr,
             args,
         };
-        let answer = notify::answer(&self.core, space, process, &call);
+        let answer = notify::answer(&self.run.serving, space, process, &call);
         world(|world| world.memories[memory].is_calling = false);
         answer
     }
@@ -238,7 +238,7 @@ impl Thread {
             world.forks.insert(token, (false, false));
             token
         });
-        fork::window(&self.core, Arc::clone(space), token, Caller(token));
+        fork::window(&self.run.listening, Arc::clone(space), token, Caller(token));
         actors::wait_until(world_is(move |world| world.forks[&token].0));
         self.fork_now(token, plan);
         world(|world| world.forks.insert(token, (true, true)));
@@ -259,7 +259,7 @@ impl Thread {
             world.memories[parent].is_bare_fork &= token != 0;
         });
         let mut child = Thread {
-            core: Arc::clone(&self.core),
+            run: Arc::clone(&self.run),
             memory,
             space: None,
             tid: self.tid + 100,
@@ -275,18 +275,18 @@ impl Thread {
 
     /// The child's agent says hello. As `server::join`, without the connection.
     fn say_hello(&self, token: u64) -> Option<Arc<Space>> {
-        let core = &self.core;
-        core.forks.parent(token)?.wait_for_fork();
-        let candidates = core.forks.candidates(token);
+        let run = &self.run;
+        run.listening.forks.parent(token)?.wait_for_fork();
+        let candidates = run.listening.forks.candidates(token);
         let mut candidates = candidates.into_iter();
         let space = candidates.find(|space| space.uffd.memory() == self.memory)?;
         let process = process_of(self.memory);
-        core.forks.found(token);
+        run.listening.forks.found(token);
         process.agent.announce_active();
         let _ = space.process.set(process);
         start_agent(&space);
-        regions::keep_inherited(core, &space);
-        lifecycle::start_evictor(core, &space);
+        regions::keep_inherited(&run.serving.references, &space);
+        lifecycle::start_evictor(run, &space);
         Some(space)
     }
 }

@@ -17,8 +17,8 @@ use super::uffd::Userfaultfd;
 use crate::base::rules::Rule;
 use crate::layout::Layout;
 use crate::life::lifecycle;
+use crate::life::run::Run;
 use crate::life::store::Store;
-use crate::run::Run;
 use crate::space::Space;
 use crate::space::kin::Kin;
 use crate::store::config::{Codec, Config, Mapping, StoreConfig};
@@ -52,15 +52,15 @@ impl Lab {
 
     /// Carry out a plan in the schedule of a seed, perhaps without a rule: the steps it took, or what went wrong.
     pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
-        let mut core = Run::new(
+        let mut run = Run::new(
             config(seed),
             &self.store.engine,
             &self.store.areas,
             GroupId::ROOT,
             None,
         );
-        core.cpus = (0..READERS).collect();
-        let core = Arc::new(core);
+        run.cpus = (0..READERS).collect();
+        let run = Arc::new(run);
         let plan = plan.clone();
         let mut memory = Memory::default();
         let middle = PROGRAM.start + 24;
@@ -70,7 +70,7 @@ impl Lab {
             ..World::default()
         };
         let stage = Stage::new(seed, kernel, broken);
-        let steps = stage.play(move || begin(&core, &plan));
+        let steps = stage.play(move || begin(&run, &plan));
         let left = self.store.status().swapped_pages;
         let steps = match steps {
             Ok(_) if left > 0 => Err(format!("{left} entries are left in swap")),
@@ -98,22 +98,22 @@ fn config(seed: u64) -> Config {
     }
 }
 
-fn begin(core: &Arc<Run>, plan: &Plan) {
+fn begin(run: &Arc<Run>, plan: &Plan) {
     let kin = Arc::new(Kin::default());
     let uffd = Userfaultfd::of(0);
-    let space = Space::new(core.spaces.next_id(), uffd, Layout::default(), kin);
+    let space = Space::new(run.listening.spaces.next_id(), uffd, Layout::default(), kin);
     let _ = space.process.set(program::process_of(0));
-    core.spaces.add(Arc::clone(&space));
-    core.limit.look_now();
+    run.listening.spaces.add(Arc::clone(&space));
+    run.serving.limit.look_now();
     program::start_agent(&space);
     // The filter is there; what it does begins as soon as the threads run.
     space.filtered.store(true, Ordering::Release);
     space.hastened.store(true, Ordering::Release);
-    lifecycle::start_evictor(core, &space);
+    lifecycle::start_evictor(run, &space);
     world(|world| world.memories[0].threads = u32::try_from(plan.threads.len()).unwrap_or(0));
     for (number, calls) in (0..).zip(&plan.threads) {
         let thread = Thread {
-            core: Arc::clone(core),
+            run: Arc::clone(run),
             memory: 0,
             space: Some(Arc::clone(&space)),
             tid: FIRST_TID + number,
@@ -121,17 +121,17 @@ fn begin(core: &Arc<Run>, plan: &Plan) {
         let calls: Vec<Call> = calls.clone();
         actors::spawn(&format!("thread-{number}"), move || thread.run(&calls));
     }
-    let core = Arc::clone(core);
-    actors::spawn("reaper", move || reap(&core));
+    let run = Arc::clone(run);
+    actors::spawn("reaper", move || reap(&run));
 }
 
 /// What the governor's thread does of it: give up what ended processes had.
-fn reap(core: &Arc<Run>) {
+fn reap(run: &Arc<Run>) {
     loop {
         clock::sleep(REAP_PACE);
-        lifecycle::reap(core, &core.spaces.all());
+        lifecycle::reap(&run.listening, &run.listening.spaces.all());
         let is_over = world(|world| world.memories.iter().all(|memory| memory.gone));
-        if is_over && core.spaces.all().is_empty() {
+        if is_over && run.listening.spaces.all().is_empty() {
             world(|world| world.is_over = true);
             return;
         }

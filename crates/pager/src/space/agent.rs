@@ -8,12 +8,12 @@ use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::base::kernel::futex;
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::task;
 use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES};
 use vswap_sys::sock::{SockError, Stream, Wait};
 
+use crate::base::kernel::futex;
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::{PAGE_BYTES, PageRun};
 

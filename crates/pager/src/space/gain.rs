@@ -7,6 +7,7 @@
 //! the pages are there. So the kernel is left to fill what it gains by itself, unwatched, until the call is over.
 
 use crate::base::page_run::PAGE_BYTES;
+use crate::space::agent::Slot;
 use crate::space::{Space, State};
 
 /// What a call may gain.
@@ -18,10 +19,15 @@ pub enum Gain {
     UpTo(u64),
 }
 
-/// Make a call that may gain memory; the caller has the slot.
-pub fn during<R>(space: &Space, gain: Gain, call: impl FnOnce() -> R) -> R {
+/// Make a call that may gain memory.
+pub fn during<R>(
+    space: &Space,
+    slot: &mut Slot<'_>,
+    gain: Gain,
+    call: impl FnOnce(&mut Slot<'_>) -> R,
+) -> R {
     space.lock().gain = Some(gain);
-    let result = call();
+    let result = call(slot);
     space.lock().gain = None;
     result
 }

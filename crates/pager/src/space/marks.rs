@@ -16,16 +16,15 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use vswap_sys::process::task;
+
 use crate::base::kernel::clock;
 use crate::base::kernel::pagemap::{Query, category};
 use crate::base::kernel::uffd::UffdError;
-use vswap_sys::process::task;
-
 use crate::base::page_run::{PAGE_BYTES, runs_of};
 use crate::layout::words::{PageState, PageWord};
-use crate::space::present;
 use crate::space::process::Process;
-use crate::space::{Space, State};
+use crate::space::{Space, State, present};
 
 /// The pages that have a marker: not there, and not written to. A guard page counts as written to.
 const MARKERS: Query = Query {

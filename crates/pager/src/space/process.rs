@@ -2,12 +2,12 @@
 
 use std::sync::OnceLock;
 
-use crate::base::kernel::pagemap::Pagemap;
-use crate::base::kernel::procmap::ProcMap;
-use crate::base::kernel::uffd::Userfaultfd;
 use vswap_sys::process;
 use vswap_sys::process::procfs::Statm;
 
+use crate::base::kernel::pagemap::Pagemap;
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::kernel::uffd::Userfaultfd;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
 

@@ -6,15 +6,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vswap_engine::{AreaFigures, AreaId, Discard, Engine, NewArea};
-use vswap_engine::{SwapOffError, SwapOnError};
+use vswap_engine::{
+    AreaFigures, AreaId, BringBack, Discard, Engine, NewArea, SwapOffError, SwapOnError,
+};
 use vswap_sys::disk::Disk;
 use vswap_sys::disk::area_file::Kind;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::store::on_disk::OnDisk;
-use vswap_engine::BringBack;
 
 /// An area to be used, opened and looked at by the caller.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub enum GiveUpError {
 
 /// One area's entry in the list.
 #[derive(Debug)]
-struct Known {
+struct NamedArea {
     id: AreaId,
     name: String,
     kind: &'static str,
@@ -84,7 +84,7 @@ struct Known {
 /// The areas of a store.
 #[derive(Debug)]
 pub struct Areas {
-    list: Mutex<Vec<Known>>,
+    list: Mutex<Vec<NamedArea>>,
     /// Areas that a page may lie on.
     in_use: AtomicUsize,
     /// Of these, areas that are being given up.
@@ -132,7 +132,7 @@ impl Areas {
         let id = begun.inspect_err(|_| {
             self.in_use.fetch_sub(1, Ordering::AcqRel);
         })?;
-        self.list.lock().push(Known {
+        self.list.lock().push(NamedArea {
             id,
             name: new.name,
             kind,
@@ -156,7 +156,7 @@ impl Areas {
     pub fn status(&self, engine: &Engine) -> Vec<AreaStatus> {
         let figures = engine.areas();
         let list = self.list.lock();
-        let found = |known: &Known| figures.iter().find(|area| area.id == known.id).copied();
+        let found = |known: &NamedArea| figures.iter().find(|area| area.id == known.id).copied();
         list.iter()
             .filter_map(|known| Some(status(known, &found(known)?)))
             .collect()
@@ -220,7 +220,7 @@ impl Drop for LeavingArea<'_> {
     }
 }
 
-fn status(known: &Known, area: &AreaFigures) -> AreaStatus {
+fn status(known: &NamedArea, area: &AreaFigures) -> AreaStatus {
     AreaStatus {
         name: known.name.clone(),
         kind: known.kind,

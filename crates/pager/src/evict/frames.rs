@@ -1,0 +1,62 @@
+//! The frames that a window is copied to.
+
+use vswap_engine::{AllocError, FrameMut, Mapping};
+
+use super::carried::Carrier;
+use super::{Evictor, WINDOW_PAGES};
+use crate::evict::write_out;
+
+impl<'a> Evictor<'a> {
+    /// Frames for a window, as many as there are; none when the writers are behind, or when no directly mapped page
+    /// would find a slot. What kin propose needs one for as long as it is compared: there are some for that also when
+    /// nothing can be written out.
+    pub(super) fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
+        let (evicting, serving) = (self.evicting, self.serving);
+        let mut frames = Vec::with_capacity(WINDOW_PAGES);
+        let mut most = if picked {
+            evicting.part.frames_left(evicting.write_queue.pending())
+        } else {
+            WINDOW_PAGES
+        };
+        while frames.len() < WINDOW_PAGES {
+            let frame = (frames.len() < most).then(|| serving.engine.frame());
+            match frame.flatten() {
+                Some(frame) => match self.carrier(frame) {
+                    Ok(carrier) => frames.push(carrier),
+                    Err(error) => {
+                        if frames.is_empty() {
+                            self.found_no_slot(error);
+                        }
+                        break;
+                    }
+                },
+                // The writers are behind: help them.
+                None if write_out::help(evicting) => {
+                    most = evicting.part.frames_left(evicting.write_queue.pending());
+                }
+                None => break,
+            }
+        }
+        frames
+    }
+
+    /// A frame for one page. A directly mapped page gets its slot before it is moved: if there is none it stays.
+    fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
+        match self.evicting.mapping {
+            Mapping::Virtual => Ok(Carrier::Frame(frame)),
+            Mapping::Direct => {
+                let (engine, group) = (&self.serving.engine, self.evicting.part.group);
+                let placed = engine.place(0, frame, group, Mapping::Direct);
+                placed.map(Carrier::Placed).map_err(|(_, error)| error)
+            }
+        }
+    }
+
+    /// No page can leave: the areas have no slot, or the group may not have more. Copies of resident pages have some.
+    fn found_no_slot(&self, error: AllocError) {
+        let is_limited = error == AllocError::Limited;
+        self.serving.limit.note_full(true, is_limited);
+        let spaces = &self.evicting.listening.spaces;
+        self.serving.references.shed_kept(spaces, |_| true);
+    }
+}

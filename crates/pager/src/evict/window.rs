@@ -1,0 +1,179 @@
+//! One window: pages that leave a program together.
+
+use vswap_engine::Entry;
+
+use super::Evictor;
+use super::carried::{Copied, Moving, Proposed, Published, Staged};
+use crate::events::layout_events;
+use crate::fault::Outcome;
+use crate::layout::words::PageWord;
+use crate::space::State;
+use crate::space::agent::{AgentGone, Slot};
+use crate::space::mailbox::Proposal;
+use crate::space::process::Process;
+
+/// How a window went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Window {
+    /// This many pages left the program.
+    Moved(u64),
+    /// A whole lap found nothing to move.
+    Nothing,
+    /// Try again a little later.
+    Blocked,
+}
+
+impl<'a> Evictor<'a> {
+    /// One window, all six steps: of `proposals`, or of what the hand picks when there are none.
+    pub(super) fn window(&mut self, proposals: Vec<Proposal>) -> Result<Window, AgentGone> {
+        let mut proposals = Proposed::new(&self.serving.engine, proposals);
+        let picked = proposals.is_empty();
+        let frames = match self.frames(picked) {
+            frames if frames.is_empty() => {
+                proposals.give_back(self.space);
+                return Ok(Window::Blocked);
+            }
+            frames => frames,
+        };
+        // What is made exclusive has been copied, so it has to leave in the same window.
+        proposals.limit(frames.len(), self.space);
+        let process: &'a Process = self.process;
+        let mut slot = process.agent.slot();
+        // Set before the slot is taken for what follows from it.
+        if self.space.is_confined() {
+            proposals.give_back(self.space);
+            return Ok(if picked {
+                Window::Nothing
+            } else {
+                Window::Blocked
+            });
+        }
+        if !proposals.is_empty() {
+            let shared = self.choose(&mut self.space.lock_thawed(), &proposals);
+            self.make_exclusive(&mut slot, &shared)?;
+        }
+        let (moving, gone_clean, mut busy, refused) =
+            match self.take_pages(&mut slot, frames.len(), &proposals)? {
+                Staged::Pages {
+                    moving,
+                    clean,
+                    busy,
+                    refused,
+                } => (moving, clean, busy, refused),
+                Staged::Nothing => return Ok(Window::Nothing),
+                Staged::Blocked => {
+                    proposals.give_back(self.space);
+                    return Ok(Window::Blocked);
+                }
+            };
+        let staging = process.agent.staging;
+        let entries = self.copy_to_entries(staging, &moving, frames, &mut proposals);
+        let mut published = self.publish(&moving, entries);
+        self.empty_staging(&mut slot)?;
+        let mut moved = (moving.len() + gone_clean) as u64;
+        let mut kept_by_kin = self.propose_shared(&published);
+        if !refused.is_empty() {
+            let gone = self.take_refused(&mut slot, &refused, &mut proposals)?;
+            moved += gone.moved;
+            kept_by_kin += gone.kept_by_kin;
+            published.extend(gone.published);
+        }
+        if picked {
+            self.lead(&mut busy);
+            self.make_exclusive(&mut slot, &busy)?;
+            // What the hand goes back for stays known as shared over a window of proposals.
+            self.shared = busy;
+        }
+        drop(slot);
+        let serving = self.serving;
+        serving.limit.gave_pages(moved.saturating_sub(kept_by_kin));
+        self.space.gave(-moved.cast_signed());
+        serving.stats.pages_out.add(moved);
+        serving.stats.pages_dropped_clean.add(gone_clean as u64);
+        let fresh = published
+            .iter()
+            .filter(|page| page.fresh)
+            .map(|page| page.entry);
+        self.evicting.write_queue.push(&serving.areas, fresh);
+        self.serve_deferred();
+        Ok(Window::Moved(moved))
+    }
+
+    /// Proposed pages that are in memory and have no entry yet: those that have one are not shared any more.
+    fn choose(&mut self, state: &mut State, proposals: &Proposed<'_>) -> Vec<u64> {
+        let mut pages = self.hand.choose(state, &proposals.pages());
+        pages.retain(|page| state.layout.words.get(*page).entry().is_none());
+        pages
+    }
+
+    /// Of the pages that were busy, those that this evictor goes back for. Kin see to the others, now or as soon as
+    /// this one follows them; asked in this order, since they propose a page before they cease to lead it.
+    fn lead(&mut self, busy: &mut Vec<u64>) {
+        self.space.kin.lead(self.space.id, busy);
+        self.space.mailbox.leave_out(busy);
+        if !self.hand.retry_busy(busy) {
+            busy.clear();
+        }
+    }
+
+    /// Propose to kin what they may share; the number of pages that stay in memory until they follow.
+    fn propose_shared(&mut self, published: &[Published]) -> u64 {
+        let shared: Vec<(u64, Entry)> = published
+            .iter()
+            .filter(|page| self.shared.binary_search(&page.page).is_ok())
+            .map(|page| (page.page, page.entry))
+            .collect();
+        self.space
+            .kin
+            .propose(&self.serving.engine, self.space.id, &shared);
+        shared.len() as u64
+    }
+
+    /// Pick a window and have the agent move it into staging, all under the space lock.
+    fn take_pages(
+        &mut self,
+        slot: &mut Slot<'_>,
+        most: usize,
+        proposals: &Proposed<'_>,
+    ) -> Result<Staged, AgentGone> {
+        let space = self.space;
+        let mut state = space.lock_thawed();
+        layout_events::decide(&self.serving.references, space, &mut state, slot);
+        let mut pages = if proposals.is_empty() {
+            self.hand.pick(&self.serving.stats, &mut state, most)
+        } else {
+            self.choose(&mut state, proposals)
+        };
+        pages.truncate(most);
+        self.move_pages(slot, state, &pages)
+    }
+
+    /// Name the entries in the page words. Returns those that are somebody's.
+    pub(super) fn publish(&mut self, moving: &[Moving], stored: Vec<Copied>) -> Vec<Published> {
+        let mut state = self.space.lock();
+        let mut published = Vec::with_capacity(stored.len());
+        for (moved, Copied { entry, fresh }) in moving.iter().zip(stored) {
+            match state.layout.finish(moved.ticket) {
+                Some(page) => {
+                    let word = PageWord::swapped(entry).with_mark(moved.marked);
+                    state.layout.words.set(page, word);
+                    published.push(Published { page, entry, fresh });
+                }
+                // A layout event took the page away meanwhile: nobody wants the content.
+                None => self.serving.engine.put(entry),
+            }
+        }
+        let out: Vec<u64> = published.iter().map(|published| published.page).collect();
+        self.mark(&mut state, &out);
+        self.space.notify_settled();
+        for fault in state.take_ready() {
+            let (after, outcome) = self.server.serve(state, &fault);
+            state = after;
+            if outcome == Outcome::Again {
+                state.deferred.push(fault);
+            }
+        }
+        self.server.release(state);
+        published
+    }
+}

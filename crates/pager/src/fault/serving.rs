@@ -1,0 +1,39 @@
+//! What serving faults takes.
+
+use std::sync::Arc;
+
+use vswap_engine::Engine;
+
+use crate::policy::working_set::WorkingSet;
+use crate::run::area_queue::AreaQueue;
+use crate::run::buffers::SpareBuffers;
+use crate::run::limit::Limit;
+use crate::run::references::References;
+use crate::run::shrinker::Shrinker;
+use crate::run::stats::Stats;
+use crate::store::areas::Areas;
+
+/// The parts of a run that bringing pages back takes.
+#[derive(Debug)]
+pub struct Serving {
+    /// Swap tables, cache, pool: the store's.
+    pub engine: Arc<Engine>,
+    /// Files and devices behind the pool: the store's.
+    pub areas: Arc<Areas>,
+    /// What the run uses, and how much it may still take.
+    pub limit: Limit,
+    /// Counters.
+    pub stats: Stats,
+    /// What page words refer to.
+    pub references: References,
+    /// Which pages went out too early.
+    pub working_set: WorkingSet,
+    /// Swap-ins that wait for areas.
+    pub area_queue: AreaQueue,
+    /// What is known of pages that come back from areas.
+    pub shrinker: Shrinker,
+    /// Buffers for threads that bring pages back now and then.
+    pub spare_buffers: SpareBuffers,
+    /// Say nothing that is not an error.
+    pub quiet: bool,
+}

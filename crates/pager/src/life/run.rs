@@ -1,0 +1,94 @@
+//! A run: the parts of all floors, put together.
+
+use std::sync::Arc;
+
+use vswap_engine::{Engine, GroupId, GroupName};
+use vswap_sys::process::cpu;
+
+use crate::events::listening::Listening;
+use crate::evict::evicting::Evicting;
+use crate::fault::serving::Serving;
+use crate::policy::working_set::WorkingSet;
+use crate::run::area_queue::AreaQueue;
+use crate::run::buffers::SpareBuffers;
+use crate::run::filters::Filters;
+use crate::run::forks::Forks;
+use crate::run::limit::Limit;
+use crate::run::part::Part;
+use crate::run::references::References;
+use crate::run::shares::Shares;
+use crate::run::shrinker::Shrinker;
+use crate::run::spaces::Spaces;
+use crate::run::stats::Stats;
+use crate::run::watch::Watch;
+use crate::run::write_queue::WriteQueue;
+use crate::store::areas::Areas;
+use crate::store::config::Config;
+
+/// One run.
+#[derive(Debug)]
+pub struct Run {
+    /// What it was told.
+    pub config: Config,
+    /// CPUs that it may use; asked for once, because readers narrow their own.
+    pub cpus: Vec<usize>,
+    /// What it has of the store.
+    pub part: Arc<Part>,
+    /// What serving faults takes.
+    pub serving: Arc<Serving>,
+    /// What following its processes takes.
+    pub listening: Arc<Listening>,
+    /// What moving pages out takes.
+    pub evicting: Arc<Evicting>,
+    /// Whether any process has the filter.
+    pub filters: Filters,
+}
+
+impl Run {
+    /// A run that has no process yet.
+    pub fn new(
+        config: Config,
+        engine: &Arc<Engine>,
+        areas: &Arc<Areas>,
+        group: GroupId,
+        own_group: Option<GroupName>,
+    ) -> Run {
+        let part = Arc::new(Part::new(Arc::clone(engine), &config, group, own_group));
+        let serving = Arc::new(Serving {
+            engine: Arc::clone(engine),
+            areas: Arc::clone(areas),
+            limit: Limit::new(config.limit_bytes, config.pool_limit_bytes),
+            stats: Stats::default(),
+            references: References::new(Arc::clone(engine)),
+            working_set: WorkingSet::default(),
+            area_queue: AreaQueue::default(),
+            shrinker: Shrinker::default(),
+            spare_buffers: SpareBuffers::default(),
+            quiet: config.quiet,
+        });
+        let listening = Arc::new(Listening {
+            serving: Arc::clone(&serving),
+            spaces: Spaces::default(),
+            forks: Forks::default(),
+            shares: Shares::default(),
+            watch: Watch::default(),
+        });
+        let evicting = Arc::new(Evicting {
+            serving: Arc::clone(&serving),
+            listening: Arc::clone(&listening),
+            part: Arc::clone(&part),
+            write_queue: WriteQueue::default(),
+            mapping: config.mapping,
+            all_every: config.evict_all_every,
+        });
+        Run {
+            cpus: cpu::permitted(),
+            part,
+            serving,
+            listening,
+            evicting,
+            filters: Filters::default(),
+            config,
+        }
+    }
+}
