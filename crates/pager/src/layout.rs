@@ -126,6 +126,15 @@ impl Layout {
         debug_assert!(self.claims.is_valid(&self.words));
     }
 
+    /// A range is not to be watched, but for what is watched already.
+    pub fn leave_alone(&mut self, range: Range<u64>) {
+        let mut rest = RangeSet::of(range.clone());
+        for watched in self.registered.overlaps(range) {
+            rest.remove(watched);
+        }
+        rest.iter().for_each(|part| self.foreign.insert(part));
+    }
+
     /// An mremap has taken `from` to `to`, and no event tells where memory that is left alone is now. One mapping may
     /// have grown or shrunk; several keep their sizes, and some of them may be left alone. False if not all are.
     pub fn move_foreign(&mut self, from: Range<u64>, to: Range<u64>, keeps_old: bool) -> bool {
@@ -419,6 +428,13 @@ mod tests {
         assert!(!it.move_foreign(58..62, 158..162, false));
         assert!(!it.move_foreign(80..90, 180..190, false));
         assert_eq!(ranges(&it.foreign), [62..65, 160..162, 180..185]);
+        // What is watched is not left alone.
+        it.leave_alone(5..15);
+        assert_eq!(
+            ranges(&it.foreign),
+            [5..10, 12..15, 62..65, 160..162, 180..185]
+        );
+        it.foreign.remove(5..15);
         // What lay at the target is gone.
         it.registered.insert(100..102);
         it.remap(100, 183, 2, &mut |_| {});

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 pub const RING_MAGIC: u64 = 0x7673_7761_7000_0004;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
-/// Most pages that one MOVE_OUT may name: the pager's largest eviction window.
+/// Most pages that one MOVE_OUT may name; the pager's windows are smaller.
 pub const MOVE_PAGES_MAX: usize = 512;
 /// Most runs that one MOVE_OUT may name: every second page of the largest window.
 pub const MOVE_RUNS_MAX: usize = 256;

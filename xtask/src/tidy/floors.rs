@@ -235,9 +235,7 @@ fn module_of(folder: &Path, path: &Path) -> Option<Module> {
         .map(|part| part.as_os_str().to_string_lossy().into_owned())
         .collect();
     let last = module.last()?;
-    let for_tests = last == "tests"
-        || last.ends_with("_tests")
-        || module.iter().any(|part| part == "simulator");
+    let for_tests = last == "tests" || last.ends_with("_tests");
     (!for_tests).then_some(module)
 }
 

@@ -5,6 +5,11 @@ use std::ops::Range;
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
+/// The pages that `bytes` bytes from address `start` on touch.
+pub fn pages_of(start: u64, bytes: u64) -> Range<u64> {
+    start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES)
+}
+
 /// Some pages in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRun {

@@ -12,6 +12,12 @@ pub struct RangeSet {
     ends: BTreeMap<u64, u64>,
 }
 
+/// What two ranges share; none if that is nothing.
+pub fn shared(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
+    let shared = a.start.max(b.start)..a.end.min(b.end);
+    (!shared.is_empty()).then_some(shared)
+}
+
 impl RangeSet {
     /// The set of one range.
     pub fn of(range: Range<u64>) -> RangeSet {

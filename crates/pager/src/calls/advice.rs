@@ -7,29 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vswap_sys::abi::advice;
 use vswap_sys::ring::op;
 use vswap_sys::{process, process::task};
 
-use crate::base::page_run::PAGE_BYTES;
+use crate::base::page_run::pages_of;
 use crate::events::regions;
 use crate::fault::serving::Serving;
 use crate::run::references::References;
 use crate::space::agent::AgentGone;
 use crate::space::process::Process;
 use crate::space::{Space, State, present};
-
-/// `MADV_DONTNEED`.
-pub const DONTNEED: u64 = 4;
-/// `MADV_FREE`.
-const FREE: u64 = 8;
-/// `MADV_WIPEONFORK`.
-pub const WIPEONFORK: u64 = 18;
-/// `MADV_KEEPONFORK`.
-const KEEPONFORK: u64 = 19;
-/// `MADV_GUARD_INSTALL` (Linux 6.13).
-const GUARD_INSTALL: u64 = 102;
-/// `MADV_GUARD_REMOVE` (Linux 6.13).
-const GUARD_REMOVE: u64 = 103;
 
 /// `UIO_MAXIOV`: the kernel refuses more.
 const VECTORS_MAX: u64 = 1024;
@@ -101,17 +89,19 @@ fn advise(
     space: &Arc<Space>,
     process: &Process,
     (start, bytes): (u64, u64),
-    advice: u64,
+    given: u64,
     door: Door,
 ) -> Result<Option<i64>, AgentGone> {
-    match as_int(advice) {
-        FREE => free(process, start, bytes, door).map(Some),
-        GUARD_INSTALL => install_guards(serving, space, process, (start, bytes), door).map(Some),
-        GUARD_REMOVE if space.marks.load(Ordering::Acquire) => {
+    match as_int(given) {
+        advice::FREE => free(process, start, bytes, door).map(Some),
+        advice::GUARD_INSTALL => {
+            install_guards(serving, space, process, (start, bytes), door).map(Some)
+        }
+        advice::GUARD_REMOVE if space.marks.load(Ordering::Acquire) => {
             remove_guards(&serving.references, space, process, (start, bytes), door).map(Some)
         }
-        WIPEONFORK => wipe_on_fork(serving, space, process, (start, bytes), door).map(Some),
-        KEEPONFORK => keep_on_fork(serving, space, process, (start, bytes), door).map(Some),
+        advice::WIPEONFORK => wipe_on_fork(serving, space, process, (start, bytes), door).map(Some),
+        advice::KEEPONFORK => keep_on_fork(serving, space, process, (start, bytes), door).map(Some),
         _ => Ok(None),
     }
 }
@@ -121,9 +111,13 @@ fn advise(
 /// the REMOVE event has marked those that were in memory, and they stay there (rule P1).
 fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
-    let freed = slot.call(op::ADVISE, &[start, bytes, FREE, door as u64], &[])?;
+    let freed = slot.call(
+        op::ADVISE,
+        &[start, bytes, advice::FREE.into(), door as u64],
+        &[],
+    )?;
     if freed == 0 || freed == -ENOMEM {
-        slot.call(op::ADVISE, &[start, bytes, DONTNEED, 0], &[])?;
+        slot.call(op::ADVISE, &[start, bytes, advice::DONTNEED.into(), 0], &[])?;
     }
     Ok(freed)
 }
@@ -139,17 +133,19 @@ fn wipe_on_fork(
     door: Door,
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
-    let answer = slot.call(op::ADVISE, &[start, bytes, WIPEONFORK, door as u64], &[])?;
-    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let answer = slot.call(
+        op::ADVISE,
+        &[start, bytes, advice::WIPEONFORK.into(), door as u64],
+        &[],
+    )?;
+    let range = pages_of(start, bytes);
     let wiped = if answer == 0 {
         vec![range]
     } else {
         // It may have stopped half-way.
-        let within = |wiped: Range<u64>| wiped.start.max(range.start)..wiped.end.min(range.end);
-        let wiped = regions::wiped_on_fork(process);
-        wiped.into_iter().map(within).collect()
+        regions::wiped_on_fork(process, &range)
     };
-    for part in wiped.into_iter().filter(|part| !part.is_empty()) {
+    for part in wiped {
         regions::let_go_with(serving, space, part, &slot);
     }
     Ok(answer)
@@ -165,8 +161,13 @@ fn keep_on_fork(
     door: Door,
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
-    let answer = slot.call(op::ADVISE, &[start, bytes, KEEPONFORK, door as u64], &[])?;
-    regions::take_back_kept(&serving.references, space, process, start, bytes, &slot);
+    let answer = slot.call(
+        op::ADVISE,
+        &[start, bytes, advice::KEEPONFORK.into(), door as u64],
+        &[],
+    )?;
+    let range = pages_of(start, bytes);
+    regions::take_back_kept(&serving.references, space, process, &range, &slot);
     Ok(answer)
 }
 
@@ -181,8 +182,12 @@ fn install_guards(
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
     let mut state = space.lock_thawed();
-    let installed = slot.call(op::ADVISE, &[start, bytes, GUARD_INSTALL, door as u64], &[])?;
-    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let installed = slot.call(
+        op::ADVISE,
+        &[start, bytes, advice::GUARD_INSTALL.into(), door as u64],
+        &[],
+    )?;
+    let range = pages_of(start, bytes);
     if installed == 0 {
         state.layout.discard(range, &mut serving.references.puts());
     } else {
@@ -203,9 +208,13 @@ fn remove_guards(
 ) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
     let mut state = space.lock_thawed();
-    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let range = pages_of(start, bytes);
     discard_under_guards(references, space, &mut state, range);
-    slot.call(op::ADVISE, &[start, bytes, GUARD_REMOVE, door as u64], &[])
+    slot.call(
+        op::ADVISE,
+        &[start, bytes, advice::GUARD_REMOVE.into(), door as u64],
+        &[],
+    )
 }
 
 /// Drop what the layout has of pages of a range that are guards.
@@ -224,15 +233,17 @@ fn discard_under_guards(
 }
 
 /// The half of an argument that the kernel looks at where it takes an `int`.
-pub fn as_int(argument: u64) -> u64 {
-    argument & u64::from(u32::MAX)
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "that is what the kernel does"
+)]
+pub fn as_int(argument: u64) -> u32 {
+    argument as u32
 }
 
 /// Does a descriptor of thread `tid` name the thread's own process?
 fn is_own(pid: u32, tid: u32, descriptor: u64) -> bool {
-    let Ok(descriptor) = u32::try_from(as_int(descriptor)) else {
-        return false;
-    };
+    let descriptor = as_int(descriptor);
     let named = || process::named_by_descriptor(tid, descriptor);
     PIDFD_SELF.contains(&descriptor.cast_signed())
         || named().is_some_and(|named| named == pid || task::process_of(named) == Some(pid))

@@ -4,9 +4,10 @@
 
 use std::ops::Range;
 
+use vswap_sys::abi::remap;
 use vswap_sys::ring::op;
 
-use crate::base::page_run::PAGE_BYTES;
+use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::events::regions;
 use crate::run::references::References;
 use crate::space::Space;
@@ -14,8 +15,8 @@ use crate::space::agent::{AgentGone, Slot};
 use crate::space::gain::{self, Gain};
 use crate::space::process::Process;
 
-const MREMAP_FIXED: u64 = 2;
-const MREMAP_DONTUNMAP: u64 = 4;
+const MREMAP_FIXED: u64 = remap::FIXED as u64;
+const MREMAP_DONTUNMAP: u64 = remap::DONTUNMAP as u64;
 const EFAULT: i64 = 14;
 /// Where the addresses of a process end (TASK_SIZE).
 const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
@@ -41,7 +42,7 @@ pub fn mremap(
     };
     let Ok(place) = u64::try_from(result) else {
         if flags & MREMAP_FIXED != 0 {
-            follow_failed(space, process, (old, new), old_bytes);
+            follow_failed(space, process, (old, new), old_bytes, &slot);
         }
         return Ok(result);
     };
@@ -79,25 +80,23 @@ pub fn mremap(
 
 /// A move that fails may have moved the first of several mappings. Of what is watched an event tells; what is left
 /// alone for MADV_WIPEONFORK must not be taken for memory to look after where it is now.
-fn follow_failed(space: &Space, process: &Process, (old, new): (u64, u64), bytes: u64) {
-    let pages = |start: u64| start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-    if space
+fn follow_failed(
+    space: &Space,
+    process: &Process,
+    (old, new): (u64, u64),
+    bytes: u64,
+    slot: &Slot<'_>,
+) {
+    let source = pages_of(old, bytes);
+    let is_alone = space
         .lock()
         .layout
         .foreign
-        .overlaps(pages(old))
+        .overlaps(source)
         .next()
-        .is_none()
-    {
-        return;
-    }
-    let (wiped, target) = (regions::wiped_on_fork(process), pages(new));
-    let mut state = space.lock();
-    for part in wiped {
-        let part = part.start.max(target.start)..part.end.min(target.end);
-        if !part.is_empty() {
-            state.layout.foreign.insert(part);
-        }
+        .is_some();
+    if is_alone {
+        regions::leave_wiped_alone(space, process, &pages_of(new, bytes), slot);
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use vswap_sys::abi;
 use vswap_sys::process::task;
 use vswap_sys::ring::op;
 use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
@@ -39,19 +40,19 @@ use crate::space::process::Process;
 use crate::space::{Space, marks};
 
 // System call numbers of x86_64, the only machine that vswap-sys compiles for.
-const MMAP: i32 = 9;
-const BRK: i32 = 12;
-const IOCTL: i32 = 16;
-const MREMAP: i32 = 25;
-const MADVISE: i32 = 28;
-const CLONE: i32 = 56;
-const EXIT: i32 = 60;
-const PTRACE: i32 = 101;
-const SET_TID_ADDRESS: i32 = 218;
-const SECCOMP: i32 = 317;
-const IO_URING_SETUP: i32 = 425;
-const CLONE3: i32 = 435;
-const PROCESS_MADVISE: i32 = 440;
+const MMAP: i32 = abi::call::MMAP.cast_signed();
+const BRK: i32 = abi::call::BRK.cast_signed();
+const IOCTL: i32 = abi::call::IOCTL.cast_signed();
+const MREMAP: i32 = abi::call::MREMAP.cast_signed();
+const MADVISE: i32 = abi::call::MADVISE.cast_signed();
+const CLONE: i32 = abi::call::CLONE.cast_signed();
+const EXIT: i32 = abi::call::EXIT.cast_signed();
+const PTRACE: i32 = abi::call::PTRACE.cast_signed();
+const SET_TID_ADDRESS: i32 = abi::call::SET_TID_ADDRESS.cast_signed();
+const SECCOMP: i32 = abi::call::SECCOMP.cast_signed();
+const IO_URING_SETUP: i32 = abi::call::IO_URING_SETUP.cast_signed();
+const CLONE3: i32 = abi::call::CLONE3.cast_signed();
+const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
 /// Fill the mapping at once, which would pass the limit by as much. A hint that may be left out.
 const MAP_POPULATE: u64 = 0x8000;
 /// A stack that grows downwards is not one range.

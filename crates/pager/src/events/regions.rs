@@ -14,8 +14,8 @@ use crate::base::kernel::clock;
 use crate::base::kernel::maps::{self, Mapping, MapsError};
 use crate::base::kernel::uffd::mode;
 use crate::base::lock::MutexGuard;
-use crate::base::page_run::PAGE_BYTES;
-use crate::base::ranges::RangeSet;
+use crate::base::page_run::{PAGE_BYTES, pages_of};
+use crate::base::ranges::{self, RangeSet};
 use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
 use crate::fault::serving::Serving;
@@ -194,61 +194,53 @@ fn watch(space: &Space, range: &Range<u64>) -> bool {
 /// Before a space's first scan: what a fork must not hand down is left alone. Later advice is trapped, and waits for
 /// the slot.
 pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
-    let _slot = process.agent.slot();
-    let wiped = wiped_on_fork(process);
+    let slot = process.agent.slot();
+    leave_wiped_alone(space, process, &(0..u64::MAX), &slot);
+}
+
+/// Leave alone what a child finds empty within `range`. What is watched stays so: an io_uring has given the advice, and
+/// nobody was told of it.
+pub fn leave_wiped_alone(space: &Space, process: &Process, range: &Range<u64>, _slot: &Slot<'_>) {
+    let wiped = wiped_on_fork(process, range);
     let mut state = space.lock();
-    for pages in wiped {
-        state.layout.foreign.insert(pages);
+    for part in wiped {
+        state.layout.leave_alone(part);
     }
 }
 
-/// MADV_KEEPONFORK has been given for [start, start + bytes), and may have failed half-way. Look after what a child
-/// does not find empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does
-/// not let two watch the same memory.
+/// MADV_KEEPONFORK has been given for `range`, and may have failed half-way. Look after what a child does not find
+/// empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does not let two
+/// watch the same memory.
 pub fn take_back_kept(
     references: &References,
     space: &Space,
     process: &Process,
-    start: u64,
-    bytes: u64,
-    _slot: &Slot<'_>,
+    range: &Range<u64>,
+    slot: &Slot<'_>,
 ) {
-    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-    let left_alone: Vec<Range<u64>> = space
-        .lock()
-        .layout
-        .foreign
-        .overlaps(range.clone())
-        .collect();
-    if left_alone.is_empty() {
+    let alone = space.lock().layout.foreign.remove(range.clone());
+    if alone.is_empty() {
         return;
     }
-    let wiped = wiped_on_fork(process);
+    leave_wiped_alone(space, process, range, slot);
+    if !space.is_active() {
+        return;
+    }
     let Ok(mappings) = eligible(process, &mut Vec::new()) else {
         return;
     };
     let mut state = space.lock_thawed();
-    for part in left_alone {
-        state.layout.foreign.remove(part);
-    }
-    for pages in wiped {
-        state.layout.foreign.insert(pages);
-    }
-    if !space.is_active() {
-        return;
-    }
     for mapping in mappings {
         for part in unknown_parts(&state, process, &mapping) {
-            let part = part.start.max(range.start)..part.end.min(range.end);
-            if !part.is_empty() {
+            if let Some(part) = ranges::shared(&part, range) {
                 enter(references, space, &mut state, part);
             }
         }
     }
 }
 
-/// The mappings that a child finds empty, in pages. Reads all of smaps. None of a process that has gone.
-pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
+/// What a child finds empty within `range`. Reads all of smaps. None of a process that has gone.
+pub fn wiped_on_fork(process: &Process, range: &Range<u64>) -> Vec<Range<u64>> {
     let mut text = Vec::new();
     let flags = process
         .by_a_thread(|tid| maps::read_smaps(tid, &mut text))
@@ -258,13 +250,14 @@ pub fn wiped_on_fork(process: &Process) -> Vec<Range<u64>> {
         .into_iter()
         .filter(|flags| flags.wipe_on_fork)
         .map(|flags| flags.start / PAGE_BYTES..flags.end / PAGE_BYTES)
+        .filter_map(|wiped| ranges::shared(&wiped, range))
         .collect()
 }
 
 /// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
 /// until that is done; gives up when the process ends.
 pub fn let_go(serving: &Serving, space: &Arc<Space>, start: u64, bytes: u64) {
-    let range = start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    let range = pages_of(start, bytes);
     let_go_of(serving, space, range, None);
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use vswap_engine::{Entry, Page};
+use vswap_sys::abi::advice;
 use vswap_sys::ring::{MOVED_UNMARKED, op};
 
 use super::carried::{Carrier, Copied, Moving, Proposed, Staged};
@@ -12,7 +13,6 @@ use crate::base::kernel::process::{self, LocalSpan, RemoteSpan};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::{PAGE_BYTES, PageRun, runs_of};
 use crate::base::rules::{self, Rule};
-use crate::calls::advice;
 use crate::fault::lost;
 use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
@@ -158,7 +158,7 @@ impl<'a> Evictor<'a> {
         let staging = self.process.agent.staging;
         if !rules::holds(Rule::SilentStaging) {
             let bytes = WINDOW_PAGES as u64 * PAGE_BYTES;
-            let arguments = [staging, bytes, advice::DONTNEED, 0];
+            let arguments = [staging, bytes, advice::DONTNEED.into(), 0];
             return slot.call(op::ADVISE, &arguments, &[]).map(drop);
         }
         for _ in 0..EMPTY_TRIES {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vswap_sys::abi;
 use vswap_sys::ring::{Ring, op};
 
 use super::actors::{self, world, world_is};
@@ -12,16 +13,16 @@ use super::calls::{self, EAGAIN, EINVAL, Target};
 use super::memory::{ASIDE, FREEING, STAGING, Watch};
 use super::uffd::Userfaultfd;
 use crate::base::page_run::PAGE_BYTES;
-use crate::calls::advice;
 use crate::space::Space;
 
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL_I32: i32 = 22;
 const EAGAIN_I32: i32 = 11;
-const MREMAP_FIXED: u64 = 2;
+const MREMAP_FIXED: u64 = abi::remap::FIXED as u64;
 const MAP_FIXED: u64 = 0x10;
-const GUARD_INSTALL: u64 = 102;
+const DONTNEED: u64 = abi::advice::DONTNEED as u64;
+const GUARD_INSTALL: u64 = abi::advice::GUARD_INSTALL as u64;
 const TRIES: u32 = 4;
 
 /// Take commands until the process has ended.
@@ -108,7 +109,7 @@ impl Agent<'_> {
             op::ADVISE => {
                 let range = pages(argument(0), argument(1));
                 match argument(2) {
-                    advice::DONTNEED => answer(calls::discard(self.memory, range)),
+                    DONTNEED => answer(calls::discard(self.memory, range)),
                     GUARD_INSTALL => answer(calls::guard(self.memory, range, true)),
                     _ => -EINVAL,
                 }

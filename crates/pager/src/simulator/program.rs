@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use vswap_sys::abi;
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::procfs::Statm;
 use vswap_sys::seccomp::{Answer, Notification};
@@ -29,15 +30,15 @@ use crate::space::agent::Agent;
 use crate::space::leader::Leader;
 use crate::space::process::Process;
 
-const MMAP: i32 = 9;
-const MREMAP: i32 = 25;
-const MADVISE: i32 = 28;
-const MREMAP_MAYMOVE: u64 = 1;
-const MREMAP_FIXED: u64 = 2;
+const MMAP: i32 = abi::call::MMAP.cast_signed();
+const MREMAP: i32 = abi::call::MREMAP.cast_signed();
+const MADVISE: i32 = abi::call::MADVISE.cast_signed();
+const MREMAP_MAYMOVE: u64 = abi::remap::MAYMOVE as u64;
+const MREMAP_FIXED: u64 = abi::remap::FIXED as u64;
 const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
 const MAP_FIXED: u64 = 0x10;
 const READ_WRITE: u64 = 3;
-const GUARD_INSTALL: u64 = 102;
+const GUARD_INSTALL: u64 = abi::advice::GUARD_INSTALL as u64;
 
 /// One thread of the program.
 pub struct Thread {
