@@ -214,7 +214,9 @@ impl Maker {
         if self.has(Topic::Shared) {
             kinds.extend([Kind::FileShared, Kind::MemfdShared, Kind::SharedAnon]);
         }
-        let odd = self.has(Topic::Protect) && self.random.chance(25);
+        // What is read before it is written to, and differs from its neighbours then, does not merge with them later.
+        let must_be_written = self.moves() && self.has(Topic::Protect);
+        let odd = self.has(Topic::Protect) && self.random.chance(25) && !must_be_written;
         let step = Step::Map {
             at,
             pages,
@@ -232,7 +234,7 @@ impl Maker {
         };
         self.push(actor, step);
         self.used((at, pages));
-        if self.random.chance(85) {
+        if self.random.chance(85) || must_be_written {
             let by = self.way();
             self.push(actor, Step::Fill { at, pages, by });
         }
