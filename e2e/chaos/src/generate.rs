@@ -214,8 +214,9 @@ impl Maker {
         if self.has(Topic::Shared) {
             kinds.extend([Kind::FileShared, Kind::MemfdShared, Kind::SharedAnon]);
         }
-        // What is read before it is written to, and differs from its neighbours then, does not merge with them later.
-        let must_be_written = self.moves() && self.has(Topic::Protect);
+        // Memory that nobody has written to does not merge again natively when it has been moved, or when it was read
+        // while it differed from its neighbours. Under vswap it does: see docs/limits.md.
+        let must_be_written = self.moves();
         let odd = self.has(Topic::Protect) && self.random.chance(25) && !must_be_written;
         let step = Step::Map {
             at,
