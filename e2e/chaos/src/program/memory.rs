@@ -97,7 +97,9 @@ impl Actor<'_> {
         let sealed = self.model.pages[to..to + from.len()]
             .iter()
             .any(|page| page.has(SEALED));
-        if keep && (sealed || !self.is_even(from.clone())) {
+        // With MREMAP_DONTUNMAP the kernel unlocks the whole mapping, and the model knows pages alone.
+        let locked = self.model.pages[from.start].has(LOCKED);
+        if keep && (sealed || locked || !self.is_even(from.clone())) {
             return (LEFT_OUT, 0);
         }
         let flags = libc::MREMAP_MAYMOVE
