@@ -253,7 +253,7 @@ impl Engine {
         of_each.sum()
     }
 
-    /// The areas in which there are slots that page tables name.
+    /// The areas whose slots page tables may name.
     fn mapped_areas(&self) -> impl Iterator<Item = &Area> {
         let physical = self.areas.mapped().map(|physical| &physical.area);
         [&self.virtual_area].into_iter().chain(physical)
@@ -265,7 +265,7 @@ impl Engine {
         [&self.virtual_area].into_iter().chain(physical)
     }
 
-    /// The same as `mapped_areas` without those that are about to go: nothing is to be moved there any more.
+    /// The areas of `mapped_areas` without those that are being closed: nothing is moved there any more.
     pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
         let staying = self
             .areas
@@ -282,7 +282,7 @@ impl Engine {
         locked.map_or(0, |(cluster, slot)| cluster.count(slot))
     }
 
-    /// Whether an entry has more than one reference; a hint, which takes no lock.
+    /// Whether an entry has more than one reference. A hint; takes no lock.
     #[inline]
     #[must_use]
     pub fn is_shared(&self, entry: Entry) -> bool {
@@ -290,12 +290,14 @@ impl Engine {
         located.is_some_and(|(cluster, slot)| cluster.word(slot).count_field() > 1)
     }
 
-    /// Moves stored payloads together, looking at `budget_pages` at most, and returns how many pages were given back.
+    /// Moves stored payloads together. Looks at no more than `budget_pages` pages, and returns how many were given
+    /// back.
     pub fn compact(&self, budget_pages: usize) -> usize {
         self.pool.compact(budget_pages)
     }
 
-    /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
+    /// Current figures. Each is right by itself, but they are not all of one moment. Goes through all clusters and
+    /// frames.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::gather(&self.virtual_area, &self.areas, &self.frames, &self.pool);

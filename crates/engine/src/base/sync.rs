@@ -5,7 +5,7 @@
 //! poisoning: the engine panics nowhere on its data path, and release builds abort on a panic.
 //!
 //! Unsafe is needed here because [`OncePtr`] publishes a pointer to readers that take no lock. std's `OnceLock` would
-//! do that too, but the model checkers do not model it.
+//! do that too, but loom has none.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
