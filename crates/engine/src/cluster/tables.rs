@@ -30,7 +30,7 @@ pub(super) mod memory {
     /// # Safety
     /// `table` came from `alloc` with this source and nobody uses it any longer.
     pub unsafe fn free(table: NonNull<Table>, source: &dyn PageSource) {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the run came from `alloc`, TABLE_PAGES long, and nobody uses it.
         unsafe { source.free(table.cast(), TABLE_PAGES) };
     }
 
@@ -57,7 +57,7 @@ pub(super) mod memory {
     /// # Safety
     /// `table` came from `alloc` and nobody uses it any longer.
     pub unsafe fn free(table: NonNull<Table>, _source: &dyn PageSource) {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the pointer came from `Box::into_raw` in `alloc`, and nobody uses it.
         drop(unsafe { Box::from_raw(table.as_ptr()) });
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Frames {
 // SAFETY: Only the table owns the memory behind the pointer. A frame's state decides who may access its content: one
 // exclusive owner before publication, and after it shared readers that each hold a reference.
 unsafe impl Send for Frames {}
-// SAFETY: As above; all other fields are Sync.
+// SAFETY: As for Send. All other fields are Sync.
 unsafe impl Sync for Frames {}
 
 impl Frames {
