@@ -190,7 +190,7 @@ impl Group {
         }
     }
 
-    /// From here on the group can go unless somebody keeps it. Under the lock of the tree.
+    /// From here on the group can go unless somebody keeps it. The caller holds the lock of the tree.
     pub(super) fn begin_end(&self, life: u32) {
         self.life.store(life | ENDING, Ordering::Relaxed);
     }

@@ -33,9 +33,9 @@ use crate::zpool::Handle;
 const SLOT_BYTES: u64 = PAGE_BYTES as u64;
 
 impl Engine {
-    /// Charges a group for the slots of `pages` pages, or of as many as may go to areas. Returns how many may. The
-    /// others are counted as failures. All pages are like `first`: virtual, or directly mapped and so charged since
-    /// they were swapped out.
+    /// Charges a group for the slots of `pages` pages, or of as many as may go to areas. Returns how many may, and
+    /// counts the others as refused. All pages are like `first`: virtual, or directly mapped and so charged since they
+    /// were swapped out.
     pub(crate) fn admit_to_areas(&self, first: Entry, group: GroupIndex, pages: usize) -> usize {
         if !self.groups.writes_back(group) {
             self.groups.count_writeback_refused(group, pages);
