@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p vswap-engine --example slot_cost`
 //!
-//! Each figure is the median over batches of the mean time within a batch: a batch is long enough that reading the
-//! clock does not count and short enough that most batches see no interrupt. Targets: lookup 15 ns, slot 60 ns.
+//! Each figure is the median over batches of the mean time in a batch. A batch is so long that reading the clock does
+//! not matter, and so short that most batches see no interrupt. Targets: lookup 15 ns, slot 60 ns.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use vswap_engine::{
 
 const BATCHES: usize = 400;
 const BATCH_OPS: usize = 2000;
-/// Entries that lookups go through at random: as many as a burst of faults touches, 32 MiB of pages.
+/// Entries that lookups visit at random: as many as a burst of faults touches, 32 MiB of pages.
 const ENTRIES: usize = 8192;
-/// Odd, so that it visits every one of a power of two of entries, each far from the last.
+/// Odd, so that it visits every one of a power of two of entries, each far from the one before.
 const STRIDE: usize = 2971;
 
-/// Nanoseconds for one `op`: the median over batches, and the fastest batch, which on a busy machine says more.
+/// Nanoseconds for one `op`: the median over batches, and the fastest batch, which says more on a busy machine.
 #[derive(Clone, Copy)]
 struct Cost {
     median: f64,
@@ -72,7 +72,7 @@ fn engine(frames: usize) -> Engine {
     Engine::new(&config, Arc::new(HeapPages::new())).expect("memory for the engine")
 }
 
-/// A page that lz4 packs to about a third.
+/// A page that lz4 compresses to about a third.
 fn fill(page: &mut Page, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for chunk in page.0.chunks_mut(16) {
@@ -114,7 +114,7 @@ fn lookups(engine: &Engine, entries: &[Entry], what: &str) {
         }
         means.push(start.elapsed().as_nanos() as f64 / BATCH_OPS as f64);
         assert!(!held.iter().any(|found| matches!(found, Lookup::Gone)));
-        // Frames that were found are let go outside the measured time.
+        // Release the frames that were found, outside the measured time.
         held.clear();
     }
     report(what, Cost::of(means));

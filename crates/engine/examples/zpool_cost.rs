@@ -1,8 +1,8 @@
 //! What a page costs in the compressed pool: nanoseconds per step, and bytes of memory per byte of payload.
 //!
 //! `cargo run --release -p vswap-engine --example zpool_cost [PAGES]`, 20000 pages by default. Content comes from
-//! seeds. One thread; each step is timed by itself for each page and the median is printed, so that what the machine
-//! does meanwhile does not count. The clock's own cost is taken off.
+//! seeds. One thread. Each step is timed by itself for each page and the median is printed, so that other work on the
+//! machine does not count. The clock's own cost is subtracted.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -19,10 +19,10 @@ use testing::{Content, page_bytes, seeded};
 
 const PAGES_DEFAULT: usize = 20_000;
 
-/// Different pages per kind of content; they are stored again and again with a changed byte.
+/// Different pages per kind of content. They are stored again and again with one byte changed.
 const SAMPLES: u64 = 512;
 
-/// Keeps every run it has given out for the next caller of that length, so that what is timed is the pool and not the
+/// Keeps every run that it gets back for the next caller with that length. So the example times the pool, and not the
 /// kernel's first touch of fresh memory.
 struct WarmPages {
     fresh: HeapPages,
@@ -35,7 +35,7 @@ impl WarmPages {
     }
 }
 
-// SAFETY: Runs come from HeapPages and are given to one caller at a time.
+// SAFETY: Runs come from HeapPages and are given to one caller at a time. Unsafe because the trait is.
 unsafe impl PageSource for WarmPages {
     fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
         let idle = self.idle().get_mut(pages)?.pop();
@@ -101,10 +101,10 @@ fn order(len: usize) -> Vec<usize> {
     order
 }
 
-/// Payloads that are loaded again and again: what the pool adds when nothing has to come from far memory.
+/// Payloads that are loaded again and again, which shows what the pool adds when nothing comes from far memory.
 const NEAR: usize = 64;
 
-/// Stores `pages` pages, timed, after a first round that only warms the page source.
+/// Stores `pages` pages with timing, after a first round that only warms the page source.
 fn fill(
     pool: &Pool,
     samples: &[Page],

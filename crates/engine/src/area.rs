@@ -1,15 +1,16 @@
-//! An area: slots in clusters. The virtual area, where every page goes first, has no size and grows and shrinks by
-//! clusters; a physical one has as many slots as its storage, of which some may be bad. `alloc.rs` says from which
-//! cluster slots are taken.
+//! An area: slots in clusters. The virtual area, where every page goes first, has no size; it grows and shrinks by
+//! clusters. A physical area has as many slots as its storage, and some of them may be bad. `alloc.rs` says which
+//! cluster the next slot comes from.
 //!
-//! A cluster moves: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back to current. It
-//! leaves current only by filling up (or by coming round with few slots left), so an idle CPU keeps one cluster of
-//! order 0; one of a higher order leaves it when it has no free run or is empty. One with bad slots never becomes free,
-//! and so is always of order 0. Before an emptied one is free its storage may have to be told (`discard.rs`). What an
-//! area costs is what was in it at its peak, not what it could hold.
+//! A cluster moves between places: free -> current -> full -> frag -> nonfull -> free, and from nonfull and frag back
+//! to current. A cluster of order 0 leaves current only when it fills up, or when the search has gone once round it and
+//! few slots are left. So an idle CPU keeps one cluster of order 0. A cluster of a higher order leaves current when it
+//! has no free run or is empty. A cluster with bad slots never becomes free, so its order is always 0. Before an
+//! emptied cluster is free it may have to be discarded (`discard.rs`). An area costs as much as it held at its peak,
+//! not as much as it could hold.
 //!
-//! Counters are kept per cluster under the lock that a change takes anyway, so the hot path shares nothing between
-//! CPUs. Who wants an area's figures adds its clusters up.
+//! Each cluster keeps its own counters, under the lock that a change takes anyway. So CPUs share nothing on the hot
+//! path. Whoever wants an area's figures adds up its clusters.
 
 mod aging;
 mod alloc;
@@ -77,31 +78,31 @@ type Currents = [AtomicU32; Order::COUNT];
 /// An area.
 pub(crate) struct Area {
     pub(crate) id: AreaId,
-    /// Slots that the area has, bad ones included.
+    /// Number of slots, including bad ones.
     pub(crate) slots: u64,
-    /// Slots that are never to be used, in ascending order.
+    /// Slots that must never be used, in ascending order.
     bad: Box<[u64]>,
     pub(crate) directory: Directory,
-    /// The clusters each CPU allocates from. Written under the lists' lock, so that a cluster that is `Place::Current`
-    /// or `Place::Stolen` is always some CPU's.
+    /// Each CPU's current clusters. Written under the lists' lock, so that a cluster at `Place::Current` or
+    /// `Place::Stolen` is always some CPU's.
     currents: Box<[CachePadded<Currents>]>,
-    /// After any cluster's lock, before nothing.
+    /// Taken after any cluster's lock, and no lock is taken under it.
     pub(crate) lists: Lock<Lists, { lock_order::LISTS }>,
-    /// Emptied clusters wait until their storage was told.
+    /// Whether emptied clusters wait until they were discarded in the storage.
     discards: AtomicBool,
-    /// Some slot was once named by a page table: a hint for whoever goes through all such slots.
+    /// Whether a page table ever named a slot of the area. A hint for those who go through all such slots.
     is_mapped: AtomicBool,
     rejected: AtomicU64,
     pub(crate) pages: Arc<dyn PageSource>,
 }
 
 impl Area {
-    /// The virtual area; `None` if there is no memory for its directory.
+    /// The virtual area. `None` if there is no memory for its directory.
     pub(crate) fn virtual_area(cpus: usize, pages: Arc<dyn PageSource>) -> Option<Area> {
         Area::new(AreaId::VIRTUAL, SLOTS_MAX, Box::default(), cpus, pages)
     }
 
-    /// An area of `slots` slots, of which `bad`, in ascending order, are never used.
+    /// An area of `slots` slots. The slots in `bad`, in ascending order, are never used.
     pub(crate) fn new(
         id: AreaId,
         slots: u64,
@@ -125,7 +126,7 @@ impl Area {
         })
     }
 
-    /// The cluster and the slot of an entry; `None` if it is of another area, or if there never was such a cluster.
+    /// The cluster and slot of an entry. `None` if the entry is of another area, or if there never was such a cluster.
     #[inline]
     pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
         if entry.area() != self.id {
@@ -134,7 +135,7 @@ impl Area {
         self.locate_own(entry)
     }
 
-    /// As [`Area::locate`], of an entry that is known to be of this area.
+    /// Like [`Area::locate`], for an entry that is known to be of this area.
     #[inline]
     pub(crate) fn locate_own(&self, entry: Entry) -> Option<(&Cluster, usize)> {
         debug_assert_eq!(entry.area(), self.id);
@@ -142,7 +143,7 @@ impl Area {
         Some((self.directory.get(id)?, slot))
     }
 
-    /// As [`Area::locate`], with the cluster locked; `None` also if the cluster was never used.
+    /// Like [`Area::locate`], but locks the cluster. Also `None` if the cluster was never used.
     #[inline]
     pub(crate) fn lock(&self, entry: Entry) -> Option<(ClusterGuard<'_>, usize)> {
         let (cluster, slot) = self.locate(entry)?;
@@ -160,19 +161,18 @@ impl Area {
         currents.map(move |currents| currents[order.index()].load(Ordering::Relaxed))
     }
 
-    /// The virtual area's clusters have a backing table from the start; a physical area's only while they hold a slot
-    /// that is directly mapped.
+    /// Whether this is the virtual area. Its clusters have a backing table from the start. Those of a physical area
+    /// have one only while they hold a directly mapped slot.
     pub(crate) fn is_virtual(&self) -> bool {
         self.id == AreaId::VIRTUAL
     }
 
-    /// Was any slot ever named by a page table?
+    /// Whether a page table ever named a slot of this area.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped.load(Ordering::Relaxed)
     }
 
-    /// A slot of the cluster is about to be named by a page table: makes the table that it needs. False if there is no
-    /// memory for it.
+    /// Makes the table that the cluster needs before page tables name a slot of it. False if there is no memory for it.
     #[inline]
     pub(crate) fn prepare_mapped(&self, cluster: &ClusterGuard<'_>) -> bool {
         if !self.is_mapped() {
@@ -181,13 +181,13 @@ impl Area {
         self.is_virtual() || cluster.record().ensure_backing(&*self.pages)
     }
 
-    /// Slots of cluster `id`, which may reach beyond the end of the area.
+    /// The slots of cluster `id`. They may reach beyond the end of the area.
     pub(crate) fn slots_of(&self, id: u32) -> Range<u64> {
         let start = u64::from(id) * SLOTS_PER_CLUSTER as u64;
         start..start + SLOTS_PER_CLUSTER as u64
     }
 
-    /// The places in cluster `id` that are never to be used: bad slots, and what would lie behind the area's end.
+    /// The slots of cluster `id` that must never be used: bad ones, and those behind the area's end.
     pub(crate) fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
         let slots = self.slots_of(id);
         let from = self.bad.partition_point(|&slot| slot < slots.start);
@@ -199,7 +199,7 @@ impl Area {
             .map(move |slot| usize::try_from(slot - slots.start).unwrap_or(0))
     }
 
-    /// Frees a slot whose frame and backing are gone, and moves its cluster to where it belongs now.
+    /// Frees a slot whose frame and backing are gone, and moves its cluster to the place where it belongs now.
     #[inline]
     pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
         let (id, slot) = entry.position();
@@ -208,9 +208,9 @@ impl Area {
         let before = cluster.place();
         let place = self.place_for(cluster);
         let stays = match before {
-            // A CPU that allocates and frees by turns keeps its cluster.
+            // A CPU that alternates between allocating and freeing keeps its cluster.
             Place::Current if cluster.order().is_slot() => true,
-            // One made for runs may be needed for others when it is empty.
+            // When a cluster made for runs is empty, another order may need it.
             Place::Current | Place::Stolen => !matches!(place, Place::Free | Place::Discard),
             before => before == place,
         };
@@ -221,8 +221,8 @@ impl Area {
         }
     }
 
-    /// A physical cluster without directly mapped slots needs the tables of those no longer. One that is some CPU's
-    /// keeps them: the next slot may be such a one.
+    /// Gives back the tables that only directly mapped slots need, from a physical cluster that holds no such slot. A
+    /// CPU's current cluster keeps the tables, because its next slot may be directly mapped.
     #[inline]
     fn discard_idle_tables(&self, cluster: &mut ClusterGuard<'_>) {
         if !self.is_virtual() && self.is_mapped() && cluster.mapped() == 0 {
@@ -246,22 +246,22 @@ impl Area {
         record.set_place(place);
     }
 
-    /// The number that all clusters are below that were ever used.
+    /// All clusters that were ever used have numbers below this.
     fn end(&self) -> usize {
         self.lists.lock().end as usize
     }
 
-    /// The clusters that were ever used, and some that were not.
+    /// All clusters that were ever used, and some that were not.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = (u32, &Cluster)> {
         self.clusters_from(0)
     }
 
-    /// The same from cluster `first` on.
+    /// Like `clusters`, from cluster `first` on.
     pub(crate) fn clusters_from(&self, first: u32) -> impl Iterator<Item = (u32, &Cluster)> {
         self.directory.records(first as usize..self.end())
     }
 
-    /// Sums the clusters' figures. Takes each cluster's lock for a moment: about 10 ns per 2 MiB ever swapped.
+    /// Adds up the clusters' figures. Takes each cluster's lock for a moment: about 10 ns for each 2 MiB ever swapped.
     pub(crate) fn stats(&self) -> AreaStats {
         let mut stats = AreaStats {
             table_bytes: self.directory.bytes(self.end()) as u64,
@@ -291,7 +291,7 @@ impl Area {
         stats
     }
 
-    /// Slots of a group, which is not the root.
+    /// Number of slots of a group, which is not the root.
     pub(crate) fn slots_of_group(&self, group: GroupIndex) -> u64 {
         let locked = self.clusters().filter_map(|(_, record)| record.lock());
         locked
@@ -304,7 +304,7 @@ impl Area {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Allocations that found no slot, since the start.
+    /// Number of allocations that found no slot, since the start.
     pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }
@@ -312,9 +312,9 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // One beyond: a cluster may have got its tables and then not been put to use.
+        // One beyond the end: a cluster may have got its tables without being put to use.
         for (_, record) in self.directory.records(0..self.end() + 1) {
-            // SAFETY: `&mut self`: nobody else uses the area, and all its tables came from this source.
+            // SAFETY: `&mut self` proves that nobody else uses the area, and all its tables came from this source.
             unsafe { record.free_tables(&*self.pages) };
         }
     }

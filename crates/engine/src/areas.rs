@@ -1,14 +1,15 @@
 //! The physical areas of an engine: which there are, and which is used next.
 //!
-//! Areas are used by priority, the highest first. Those of equal priority take turns: a CPU stays with an area until it
-//! has used up its cluster there and then goes on to the next, so that all of them are filled evenly and all their
-//! storage works at once. An area that is full, closed, or failed to take a page, is passed over.
+//! Areas are used by priority, the highest first. Areas of equal priority take turns: a CPU stays with one until its
+//! cluster there is used up, and then goes on to the next. So all of them fill evenly, and all their storage works at
+//! once. An area is passed over if it is full, closed, or failed to take a page.
 //!
-//! An entry leads to its area without a lock. So the record of an area that is swapped off stays, and the area that
-//! gets its number next hangs on it: finding it costs one more step for each that was before, and the number with the
-//! fewest is taken. An area cannot go while a slot of it is in use, so whoever has a slot finds the right one.
+//! An entry leads to its area without a lock. So the record of an area that was swapped off stays, and the next area
+//! with the same number is linked behind it. Finding an area costs one more step for each predecessor, so a new area
+//! gets the number with the fewest. An area cannot go while a slot of it is in use, so whoever has a slot finds the
+//! right area.
 //!
-//! Several pages get a run of slots, the longest that any area of a priority has; a lower priority's longer run is not
+//! Several pages get the longest run of slots that any area of a priority has. A longer run in a lower priority is not
 //! preferred to a shorter one.
 //!
 //! Lock order: the order of areas, then a cluster, then its area's lists. No lock is held while storage is read or
@@ -42,7 +43,7 @@ use new_area::check;
 pub use new_area::{AREAS_MAX, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
 pub(crate) use physical::Physical;
 
-/// No CPU's area.
+/// The CPU has no area.
 const NO_AREA: u32 = u32::MAX;
 
 /// Figures of one area.
@@ -50,7 +51,7 @@ const NO_AREA: u32 = u32::MAX;
 pub struct AreaFigures {
     /// Which area.
     pub id: AreaId,
-    /// Bytes that it can hold.
+    /// Bytes that the area can hold.
     pub size_bytes: u64,
     /// Bytes in use now.
     pub used_bytes: u64,
@@ -68,19 +69,19 @@ pub struct AreaFigures {
     pub pages_discarded: u64,
     /// Discards that failed so far.
     pub discard_errors: u64,
-    /// It could not take a page the last time.
+    /// The area could not take a page the last time.
     pub failing: bool,
-    /// Why it could not take a page the last time that it failed to.
+    /// Why the area last failed to take a page.
     pub last_error: Option<StorageError>,
-    /// It is being swapped off.
+    /// The area is being swapped off.
     pub closing: bool,
 }
 
 /// All physical areas.
 pub(crate) struct Areas {
-    /// By number, the first area that had it.
+    /// The first area that had each number.
     areas: [OncePtr<Physical>; AREAS_MAX],
-    /// Highest priority first; among equals the one whose turn it is.
+    /// Areas by priority, highest first. Among equals the one whose turn it is comes first.
     order: Lock<Vec<AreaId>, { lock_order::AREAS }>,
     /// Number of the area from which each CPU takes runs of each order.
     currents: Box<[CachePadded<[AtomicU32; Order::COUNT]>]>,
@@ -101,10 +102,10 @@ impl Areas {
         }
     }
 
-    /// Begins to use an area, behind those of the same priority.
+    /// Starts to use an area, placed behind those of the same priority.
     pub(crate) fn add(&self, mut new: NewArea) -> Result<AreaId, SwapOnError> {
         check(&mut new)?;
-        // Without a lock: a large device is at it for a while.
+        // Without a lock, because a large device takes a while.
         let discarded = match new.discard {
             Discard::Once => discard::discard_whole(&new),
             Discard::None | Discard::Pages => Ok(0),
@@ -122,7 +123,7 @@ impl Areas {
         Ok(id)
     }
 
-    /// A number that no area has, and where the area that gets it is hung. Under the lock of the order.
+    /// A number that no area has, and the place to link its new area. The caller holds the lock of the order.
     fn vacant(&self) -> Option<(AreaId, &OncePtr<Physical>)> {
         let places = self.areas.iter().enumerate().filter_map(|(index, first)| {
             let (mut place, mut before) = (first, 0_usize);
@@ -160,19 +161,20 @@ impl Areas {
         self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority)
     }
 
-    /// Were there never any? A hint for pages that do not compress: with areas, they are worth asking for a slot.
+    /// Whether there never was an area. A hint: pages that do not compress need a slot, and with no area there is none
+    /// to ask.
     pub(crate) fn is_empty(&self) -> bool {
         self.areas[0].get().is_none()
     }
 
-    /// Takes neighbouring slots for pages with these `words`, as many from the first on as it finds room for in one
-    /// place. Returns the first slot and how many; `None` if no area has room for any, or no words are given.
+    /// Takes neighbouring slots for pages with these `words`: as many, from the first word on, as fit in one place.
+    /// Returns the first slot and their number. `None` if no area has room, or if no words are given.
     pub(crate) fn allocate(&self, cpu: usize, words: &[Word]) -> Option<(Entry, usize)> {
         self.allocate_for(cpu, words, None)
     }
 
-    /// Takes a slot that is directly mapped, as its `word` says. `None` if no area has one to give, or there is no
-    /// memory for its tables, or its group is gone.
+    /// Takes a directly mapped slot and stores `word` in it. `None` if no area has a slot to give, if there is no
+    /// memory for its tables, or if its group is gone.
     pub(crate) fn allocate_mapped(
         &self,
         cpu: usize,
@@ -221,8 +223,8 @@ impl Areas {
         Some((first, words.len()))
     }
 
-    /// The CPU has used up its cluster of this order, or never had one: takes the longest run of the highest priority
-    /// that has any.
+    /// Takes the longest run that the highest priority with room has. For a CPU that has used up its cluster of this
+    /// order, or never had one.
     #[cold]
     fn take_in_turn(
         &self,
@@ -244,7 +246,8 @@ impl Areas {
         None
     }
 
-    /// Takes a run from the CPU's area for this order; else from the next in turn, with which the CPU then stays.
+    /// Takes a run from the CPU's area for this order, or else from the next area in turn. The CPU then stays with that
+    /// area.
     fn take_of_equals(
         &self,
         cpu: usize,
@@ -264,13 +267,13 @@ impl Areas {
         let mut in_turn = equals.iter().enumerate();
         let (at, first) = in_turn
             .find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words, group)?)))?;
-        // Release pairs with the Acquire in `allocate`: the area is there.
+        // Release pairs with the Acquire in `allocate`: the area exists.
         current.store(index_of(equals[at]), Ordering::Release);
         equals[at..].rotate_left(1);
         Some((first, words.len()))
     }
 
-    /// Takes a run of an area that does not fail.
+    /// Takes a run from an area that is not failing.
     fn take_of(
         &self,
         id: AreaId,
@@ -298,7 +301,7 @@ impl Areas {
         }
     }
 
-    /// A slot was freed that held a page: if its area failed for want of room, there is some again.
+    /// Notes that a slot with a page was freed. If its area failed for lack of room, there is room again.
     pub(crate) fn note_freed(&self, entry: Entry) {
         if let Some(physical) = self.get(entry.area()) {
             physical.set_failing(false);
@@ -314,7 +317,7 @@ impl Areas {
         }
     }
 
-    /// The entry whose page a physical slot holds, or did a moment ago: the virtual one that it stands behind, or the
+    /// The entry whose page a physical slot holds, or held a moment ago. That is the virtual slot before it, or the
     /// slot itself if it is directly mapped. Takes no lock.
     pub(crate) fn owner(&self, physical: Entry) -> Option<Entry> {
         let (cluster, slot) = self.get(physical.area())?.area.locate(physical)?;
@@ -326,7 +329,7 @@ impl Areas {
         }
     }
 
-    /// The areas that have, or had, directly mapped slots, by their numbers.
+    /// The areas that have or had directly mapped slots, by number.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = &Physical> {
         let areas = self.all().map(|(_, physical)| physical);
         areas.filter(|physical| physical.area.is_mapped())
@@ -356,25 +359,25 @@ impl Areas {
         }
     }
 
-    /// Writes pages to neighbouring slots of one area, of which `first` is the first.
+    /// Writes pages to neighbouring slots of one area, starting with `first`.
     pub(crate) fn write(&self, first: Entry, pages: &[&Page]) -> Result<(), StorageError> {
         let physical = self.get(first.area()).ok_or(StorageError::Short)?;
         physical.write(first.offset(), pages)
     }
 
-    /// All areas, by their numbers.
+    /// All areas, by number.
     pub(crate) fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
         let ids = (0..AREAS_MAX).filter_map(AreaId::physical);
         ids.filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// Sums over all areas.
+    /// Figures of all areas added up.
     pub(crate) fn stats(&self) -> AreaStats {
         let of_each = self.all().map(|(_, physical)| physical.area.stats());
         of_each.fold(AreaStats::default(), |sum, of_one| sum.and(&of_one))
     }
 
-    /// Figures of all areas, by their numbers.
+    /// Figures of each area, by number.
     pub(crate) fn figures(&self) -> Vec<AreaFigures> {
         self.all()
             .map(|(id, physical)| physical.figures(id))
@@ -390,7 +393,7 @@ impl fmt::Debug for Areas {
     }
 }
 
-/// An area's index as a CPU's current area; [`NO_AREA`] for the virtual one.
+/// The index of an area as a CPU's current area. [`NO_AREA`] for the virtual area.
 fn index_of(id: AreaId) -> u32 {
     let index = id.physical_index();
     index
@@ -398,7 +401,7 @@ fn index_of(id: AreaId) -> u32 {
         .unwrap_or(NO_AREA)
 }
 
-/// The words that a run of `order` has slots for.
+/// The first words, as many as a run of `order` has slots.
 fn up_to(order: Order, words: &[Word]) -> &[Word] {
     &words[..words.len().min(order.slots())]
 }

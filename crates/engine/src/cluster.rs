@@ -1,12 +1,13 @@
 //! Clusters: 512 slots, their tables, and the lock that every change to them takes.
 //!
-//! A cluster's record and the addresses of its tables are type-stable: made when the cluster is first used, freed with
-//! the area. An empty cluster gives the *memory* of its tables back through `PageSource::discard`, which leaves the
-//! addresses readable; what a late lock-free reader finds there is all zeros, and zero means free. An epoch scheme
-//! would give the addresses back too, at the price of two more atomic operations in every lookup; the addresses cost
+//! A cluster's record and the addresses of its tables are type-stable: they are made when the cluster is first used and
+//! freed with the area. An empty cluster gives the *memory* of its tables back through `PageSource::discard`, which
+//! leaves the addresses readable. A late reader without a lock then finds zeros, and zero means free. An epoch scheme
+//! could give back the addresses too, but would cost two more atomic operations in every lookup. The addresses cost
 //! nothing.
 //!
-//! Lock order: cluster, then the area's lists. Against it (taking a cluster off a list) only by try-lock.
+//! Lock order: cluster, then the area's lists. A thread that holds the lists' lock, to take a cluster off a list, may
+//! only try the cluster's lock.
 
 mod count;
 mod directory;

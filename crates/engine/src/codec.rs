@@ -1,9 +1,9 @@
 //! Compression of single pages.
 //!
-//! A [`Codec`] says which; a [`Scratch`] holds the contexts and the output buffer that one thread uses again and
-//! again, so that no page costs an allocation. Output never exceeds [`PACKED_BYTES_MAX`]: a larger result would take
-//! a whole page in the pool, where the raw page fits as well and needs no decompression. A payload of exactly
-//! [`PAGE_BYTES`] is therefore always the page itself, whatever the codec.
+//! A [`Codec`] says how to compress. A [`Scratch`] holds contexts and an output buffer for one thread, so that no page
+//! needs an allocation. Output never exceeds [`PACKED_BYTES_MAX`]. A larger result would take a whole page in the pool;
+//! the raw page fits there as well, and needs no decompression. So a payload of exactly [`PAGE_BYTES`] is always the
+//! page itself, whatever the codec.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Codec {
     None,
 }
 
-/// The page does not compress below [`PACKED_BYTES_MAX`]; keep it as it is.
+/// The page does not compress below [`PACKED_BYTES_MAX`]. Keep it raw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the page does not compress below {PACKED_BYTES_MAX} bytes: store it raw")]
 pub struct Incompressible;
@@ -37,16 +37,16 @@ pub struct Corrupt {
     pub payload_bytes: usize,
 }
 
-/// One thread's compression contexts and buffers. Made once, by [`Codec::scratch`] or [`Scratch::new`].
+/// Compression contexts and buffers for one thread. Made once, by [`Codec::scratch`] or [`Scratch::new`].
 pub struct Scratch {
     out: Box<[u8; PACKED_BYTES_MAX]>,
     contexts: backend::Contexts,
-    /// Pages that are written back together; none before the thread does so.
+    /// Pages that are moved together. None before the thread first moves pages.
     pub(crate) unpacked: Vec<Page>,
 }
 
 impl Scratch {
-    /// A scratch for every codec. Contexts of a codec are made when it is first used.
+    /// A scratch for every codec. The contexts of a codec are made when it is first used.
     #[must_use]
     pub fn new() -> Self {
         Scratch {
@@ -70,7 +70,7 @@ impl fmt::Debug for Scratch {
 }
 
 impl Codec {
-    /// A scratch whose contexts for this codec are made already, so that no page waits for that.
+    /// A scratch whose contexts for this codec already exist, so that no page waits for them.
     #[must_use]
     pub fn scratch(self) -> Scratch {
         let mut scratch = Scratch::new();
@@ -78,7 +78,7 @@ impl Codec {
         scratch
     }
 
-    /// Compresses `page` into the scratch's buffer and returns the result there.
+    /// Compresses `page` into the scratch's buffer, and returns the result there.
     ///
     /// # Errors
     /// [`Incompressible`] when the result would exceed [`PACKED_BYTES_MAX`], and always for [`Codec::None`].
@@ -101,7 +101,7 @@ impl Codec {
     /// Decompresses `payload` into `dst`. A payload of [`PAGE_BYTES`] is the page itself and is copied.
     ///
     /// # Errors
-    /// [`Corrupt`] unless exactly one page comes out; `dst` then holds anything.
+    /// [`Corrupt`] unless exactly one page comes out. `dst` then holds anything.
     pub fn decompress(
         self,
         payload: &[u8],
@@ -128,7 +128,10 @@ impl Codec {
 
 #[cfg(not(any(miri, tsan)))]
 mod backend {
-    //! The C codecs, with contexts that are made once and used again.
+    //! The C codecs, with contexts that are made once and reused.
+    //!
+    //! Unsafe is needed here because lz4 is called through its C interface: zstd-safe wraps zstd, but lz4-sys wraps
+    //! nothing.
 
     use std::ffi::{c_char, c_int, c_void};
 
@@ -138,19 +141,20 @@ mod backend {
     use crate::base::pages::{PAGE_BYTES, Page};
 
     /// lz4's speed knob; 1 is its default. On pages of an interpreter's heap 4 is 3 % faster for 1 % more bytes, on
-    /// text 5 % faster for 7 % more: not worth it.
+    /// text 5 % faster for 7 % more bytes: not worth it.
     const LZ4_ACCELERATION: c_int = 1;
 
-    /// zstd level. On text -1 saves 11 % of the time for 25 % more bytes, 3 costs 28 % more time for 1 % fewer bytes.
+    /// zstd's level. On text -1 saves 11 % of the time for 25 % more bytes, and 3 costs 28 % more time for 1 % fewer
+    /// bytes.
     const ZSTD_LEVEL: i32 = 1;
 
-    /// Bytes of lz4's state with its default hash table of 16 KiB; checked against the library when it is made.
+    /// Bytes of lz4's state with its default hash table of 16 KiB. Checked against the library when the state is made.
     const LZ4_STATE_BYTES: usize = 16 * 1024 + 64;
 
     const PAGE_BYTES_C: c_int = 4096;
     const _: () = assert!(PAGE_BYTES_C as usize == PAGE_BYTES);
 
-    // Part of lz4's public interface that lz4-sys links in but does not declare.
+    // These are part of lz4's public interface. lz4-sys links them but does not declare them.
     unsafe extern "C" {
         fn LZ4_sizeofState() -> c_int;
         fn LZ4_compress_fast_extState(
@@ -163,7 +167,7 @@ mod backend {
         ) -> c_int;
     }
 
-    /// lz4 wants its state aligned for 8-byte words; a cache line spares it split accesses.
+    /// lz4 wants its state aligned for 8-byte words. Alignment to a cache line avoids split accesses.
     #[repr(C, align(64))]
     struct Lz4State([u8; LZ4_STATE_BYTES]);
 
@@ -208,7 +212,7 @@ mod backend {
             if self.zstd.is_none() {
                 let mut compress = CCtx::try_create()?;
                 let decompress = DCtx::try_create()?;
-                // The pool keeps length and checksum; a copy inside each frame would only take room.
+                // The pool keeps length and checksum. A copy in each zstd frame would only take room.
                 compress
                     .set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL))
                     .ok()?;
@@ -227,12 +231,12 @@ mod backend {
             self.zstd.as_mut()
         }
 
-        /// Length of the result in `out`, or None if it does not fit.
+        /// Length of the result in `out`. `None` if it does not fit.
         pub(super) fn lz4_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
             let capacity = c_int::try_from(out.len()).ok()?;
             let state: *mut Lz4State = self.lz4()?;
-            // SAFETY: `state` is exclusive, aligned and at least LZ4_sizeofState() bytes. The library reads exactly
-            // PAGE_BYTES of `page` and writes at most `capacity` bytes of `out`.
+            // SAFETY: `state` is exclusive, aligned and at least LZ4_sizeofState() bytes long. The library reads
+            // exactly PAGE_BYTES of `page` and writes at most `capacity` bytes of `out`.
             let written = unsafe {
                 LZ4_compress_fast_extState(
                     state.cast(),
@@ -243,16 +247,16 @@ mod backend {
                     LZ4_ACCELERATION,
                 )
             };
-            // 0 says that the result did not fit.
+            // 0 means that the result did not fit.
             usize::try_from(written).ok().filter(|&bytes| bytes > 0)
         }
 
-        /// Bytes that came out, or None for a malformed payload.
+        /// Number of bytes decompressed. `None` for a malformed payload.
         #[expect(clippy::unused_self, reason = "the same face for every codec")]
         pub(super) fn lz4_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
             let payload_bytes = c_int::try_from(payload.len()).ok()?;
-            // SAFETY: The library reads at most `payload_bytes` of `payload` and writes at most PAGE_BYTES of
-            // `dst`, whatever the payload holds.
+            // SAFETY: The library reads at most `payload_bytes` of `payload` and writes at most PAGE_BYTES of `dst`,
+            // whatever the payload holds.
             let written = unsafe {
                 lz4_sys::LZ4_decompress_safe(
                     payload.as_ptr().cast(),
@@ -264,12 +268,12 @@ mod backend {
             usize::try_from(written).ok()
         }
 
-        /// Length of the result in `out`, or None if it does not fit.
+        /// Length of the result in `out`. `None` if it does not fit.
         pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
             self.zstd()?.compress.compress2(out, &page.0).ok()
         }
 
-        /// Bytes that came out, or None for a malformed payload.
+        /// Number of bytes decompressed. `None` for a malformed payload.
         pub(super) fn zstd_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
             self.zstd()?
                 .decompress
@@ -281,7 +285,7 @@ mod backend {
 
 #[cfg(any(miri, tsan))]
 mod backend {
-    //! A codec in Rust alone stands in for both: the interpreter cannot run C.
+    //! One codec in pure Rust replaces both, because Miri cannot run C.
 
     use super::Codec;
     use crate::base::pages::Page;
@@ -386,7 +390,7 @@ mod tests {
                 let mut bad = good.clone();
                 let at = usize::try_from(random() % 1000).expect("small") % bad.len();
                 bad[at] ^= 1 << (random() % 8);
-                // Either refused or a whole page: what the checksum of the pool is for.
+                // Either an error or a whole page. The pool's checksum finds the latter.
                 let _ = codec.decompress(&bad, &mut dst, &mut scratch);
             }
         }

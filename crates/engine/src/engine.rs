@@ -1,10 +1,10 @@
-//! The engine: what it is made of, and what concerns areas, groups and counts alone. What it does with pages is in
+//! The engine's parts, and the operations that concern only areas, groups and counts. Operations on pages are in
 //! `verbs`.
 //!
-//! Every operation may be called from any thread at any time. Operations on one entry meet at its cluster's lock,
-//! except [`Engine::lookup`] and [`Engine::swap_in`], which take none. Nothing is held across compression but the
-//! frame's claim (which makes a second writer give up), and nothing across decompression but a pin on the slot's
-//! backing (which makes the last `put` leave the freeing to the reader).
+//! Every operation may be called from any thread at any time. Operations on the same entry exclude each other by the
+//! lock of its cluster. [`Engine::lookup`] and [`Engine::swap_in`] take no lock. During compression a thread holds only
+//! the frame's claim, so a second writer of the frame gives up. During decompression it holds only a pin on the slot's
+//! backing, so the last `put` leaves the freeing to the reader.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::stats::Stats;
 use crate::words::entry::{AreaId, Entry};
 use crate::zpool::{Pool, PoolFill};
 
-/// What an engine is made with.
+/// Settings of a new engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Frames, 4 KiB each: pages that are on their way between memory and pool.
+    /// Number of frames, 4 KiB each. They hold pages on their way between memory and pool.
     pub frames: usize,
-    /// CPUs that allocate slots apart from each other. A larger CPU number is folded.
+    /// How many CPUs allocate slots from clusters of their own. A larger CPU number is taken modulo this.
     pub cpus: usize,
     /// How pages are compressed.
     pub codec: Codec,
     /// Memory that the pool may take.
     pub pool_limit_bytes: u64,
-    /// Whether stored pages carry a checksum that is tested when they are read.
+    /// Whether stored pages carry a checksum that is verified when they are read.
     pub checksums: bool,
 }
 
@@ -66,18 +66,18 @@ pub enum ConfigError {
 pub struct Engine {
     /// The virtual area.
     pub(crate) virtual_area: Area,
-    /// The physical ones.
+    /// The physical areas.
     pub(crate) areas: Areas,
     pub(crate) frames: Frames,
     pub(crate) clean: CleanFrames,
     pub(crate) pool: Pool,
-    /// Whose the pages are.
+    /// Which group each page belongs to.
     pub(crate) groups: Groups,
-    /// How long pages have been in the pool.
+    /// Keeps the age of pages in the pool.
     pub(crate) aging: Aging,
-    /// Passed before the pool is used, whose own atomics are not modelled.
+    /// Model checkers pass this before the pool is used, because the pool's own atomics are not modelled.
     pub(crate) at_pool: ModelPoint,
-    /// The same before storage is used.
+    /// The same for the use of storage.
     pub(crate) at_storage: ModelPoint,
     pub(crate) codec: Codec,
 }
@@ -110,41 +110,38 @@ impl Engine {
         })
     }
 
-    /// One thread's codec contexts and buffers, to be made once and passed to every call.
+    /// Codec contexts and buffers for one thread. Make them once and pass them to every call.
     #[must_use]
     pub fn scratch(&self) -> Scratch {
         self.codec.scratch()
     }
 
-    /// Changes the memory that the pool may take. What is stored above a smaller limit stays.
+    /// Changes the memory that the pool may take. Pages stored above a smaller limit stay.
     pub fn set_pool_limit(&self, bytes: u64) {
         self.pool.set_limit(bytes);
     }
 
-    /// Whether the pool takes less than a page for this content. Compresses it to see.
+    /// Whether the pool would store this content in less than a page. Compresses the content to find out.
     #[must_use]
     pub fn packs(&self, page: &Page, scratch: &mut Scratch) -> bool {
         self.codec.compress(page, scratch).is_ok()
     }
 
-    /// How full the pool is. Takes the locks of the pool's classes, one after the other: some 2 us.
+    /// How full the pool is. Takes the locks of the pool's classes one after the other, about 2 us in all.
     #[must_use]
     pub fn pool_fill(&self) -> PoolFill {
         self.pool.fill()
     }
 
-    /// Begins to use a physical area: pages that the pool has no room for or that do not compress go there. One of a
-    /// higher priority comes first, those of equal priority take turns.
-    ///
-    /// # Errors
-    /// [`SwapOnError`]; nothing has changed.
+    /// Starts to use a physical area. It takes pages that do not compress or that the pool has no room for. Areas of
+    /// higher priority are used first. Areas of equal priority take turns.
     pub fn swap_on(&self, area: NewArea) -> Result<AreaId, SwapOnError> {
         self.areas.add(area)
     }
 
-    /// Tells the storage of areas that were swapped on with [`Discard::Pages`] of clusters that have become empty,
-    /// `budget_clusters` at most, and returns how many can be used again. Blocks while it does. If nobody calls it,
-    /// what waits is discarded when there is nothing else to give out.
+    /// Tells the storage of areas swapped on with [`Discard::Pages`] about clusters that have become empty, at most
+    /// `budget_clusters` of them. Returns how many clusters can be used again. Blocks meanwhile. If nobody calls this,
+    /// waiting clusters are discarded when no other cluster is left to allocate from.
     ///
     /// [`Discard::Pages`]: crate::Discard::Pages
     pub fn discard(&self, budget_clusters: usize) -> usize {
@@ -157,81 +154,69 @@ impl Engine {
         self.areas.figures()
     }
 
-    /// Makes a group, which is in the one that its name says. Pages are of it if [`Engine::swap_out`] is told so.
-    ///
-    /// # Errors
-    /// [`GroupError`]; nothing has changed.
+    /// Makes a group inside the group that its name says. [`Engine::swap_out`] is told which group a page belongs to.
     pub fn add_group(&self, name: &GroupName, limits: GroupLimits) -> Result<GroupId, GroupError> {
         self.groups.add(name, limits)
     }
 
-    /// The group of this name.
+    /// Finds the group with this name.
     #[must_use]
     pub fn find_group(&self, name: &GroupName) -> Option<GroupId> {
         self.groups.find(name)
     }
 
-    /// Changes a group's limits. What it has above smaller ones stays.
-    ///
-    /// # Errors
-    /// [`GroupError`]; nothing has changed.
+    /// Changes a group's limits. Charges above a smaller limit stay.
     pub fn set_group_limits(&self, id: GroupId, limits: GroupLimits) -> Result<(), GroupError> {
         self.groups.set_limits(id, limits)
     }
 
-    /// Removes a group without pages in swap. Looks through all clusters, taking the lock of each for a moment.
+    /// Removes a group that has no pages in swap. Looks through all clusters and takes the lock of each for a moment.
     /// Swap-outs to the group may go on meanwhile: one that comes before the end keeps the group.
-    ///
-    /// # Errors
-    /// [`GroupError`]; nothing has changed.
     pub fn remove_group(&self, id: GroupId) -> Result<(), GroupError> {
         self.groups.remove(id, |group| self.slots_of_group(group))
     }
 
-    /// Figures of all groups but the root, by their names. The root's are [`Stats::physical`] and
-    /// [`Stats::payload_bytes`], and nothing is refused to it.
+    /// Figures of all groups but the root, sorted by name. Those of the root are [`Stats::physical`] and
+    /// [`Stats::payload_bytes`], and the root is refused nothing.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupFigures> {
         self.groups.figures()
     }
 
-    /// What is charged to a group and to those inside it; nothing if it is the root or was removed. Takes no lock.
+    /// What is charged to a group and the groups inside it. Nothing for the root or a removed group. Takes no lock.
     #[must_use]
     pub fn group_charges(&self, id: GroupId) -> GroupCharges {
         self.groups.charges(id)
     }
 
-    /// Slots that are of this very group, which is not the root. Looks through all clusters, taking the lock of each
-    /// for a moment.
+    /// Number of slots that belong to this group itself, which is not the root. Looks through all clusters and takes
+    /// the lock of each for a moment.
     #[must_use]
     pub fn group_slots(&self, id: GroupId) -> u64 {
         self.slots_of_group(id.index())
     }
 
-    /// May another page of the group go to an area, as far as its limits are concerned? A hint.
+    /// Whether the group's limits permit another page to go to an area. A hint.
     #[must_use]
     pub fn has_swap_room(&self, group: GroupId) -> bool {
         self.groups.has_swap_room(group)
     }
 
-    /// Adds a reference: a fork shares the entry. Counts above 14 take room in the cluster's extend table.
-    ///
-    /// # Errors
-    /// [`DupError`]; the count is as it was.
+    /// Adds a reference, for a fork that shares the entry. Counts above 14 take room in the cluster's extend table.
     pub fn dup(&self, entry: Entry) -> Result<(), DupError> {
         let (mut cluster, slot) = self.lock(entry).ok_or(DupError::Gone)?;
         cluster.dup(slot)
     }
 
-    /// The area of a directly mapped entry; `None` if it was swapped off. Apart, so that looking up a virtual slot
-    /// stays short.
+    /// The area of a directly mapped entry, or `None` if it was swapped off. A function of its own, so that looking up
+    /// a virtual slot stays short.
     #[cold]
     #[inline(never)]
     fn direct_area_of(&self, entry: Entry) -> Option<&Area> {
         self.areas.get(entry.area()).map(|physical| &physical.area)
     }
 
-    /// The cluster and the slot of an entry, virtual or directly mapped; `None` if there never was such a cluster.
+    /// The cluster and slot of an entry, virtual or directly mapped. `None` if there never was such a cluster.
     #[inline]
     pub(crate) fn locate(&self, entry: Entry) -> Option<(&Cluster, usize)> {
         if entry.is_direct() {
@@ -268,7 +253,7 @@ impl Engine {
         of_each.sum()
     }
 
-    /// The areas in which there are slots that page tables name.
+    /// The areas whose slots page tables may name.
     fn mapped_areas(&self) -> impl Iterator<Item = &Area> {
         let physical = self.areas.mapped().map(|physical| &physical.area);
         [&self.virtual_area].into_iter().chain(physical)
@@ -280,7 +265,7 @@ impl Engine {
         [&self.virtual_area].into_iter().chain(physical)
     }
 
-    /// The same as `mapped_areas` without those that are about to go: nothing is to be moved there any more.
+    /// The areas of `mapped_areas` without those that are being closed: nothing is moved there any more.
     pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
         let staying = self
             .areas
@@ -297,7 +282,7 @@ impl Engine {
         locked.map_or(0, |(cluster, slot)| cluster.count(slot))
     }
 
-    /// Whether an entry has more than one reference; a hint, which takes no lock.
+    /// Whether an entry has more than one reference. A hint; takes no lock.
     #[inline]
     #[must_use]
     pub fn is_shared(&self, entry: Entry) -> bool {
@@ -305,12 +290,14 @@ impl Engine {
         located.is_some_and(|(cluster, slot)| cluster.word(slot).count_field() > 1)
     }
 
-    /// Moves stored payloads together, looking at `budget_pages` at most, and returns how many pages were given back.
+    /// Moves stored payloads together. Looks at no more than `budget_pages` pages, and returns how many were given
+    /// back.
     pub fn compact(&self, budget_pages: usize) -> usize {
         self.pool.compact(budget_pages)
     }
 
-    /// Current figures. Each is right by itself; they are not of one moment. Goes through all clusters and frames.
+    /// Current figures. Each is right by itself, but they are not all of one moment. Goes through all clusters and
+    /// frames.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::gather(&self.virtual_area, &self.areas, &self.frames, &self.pool);

@@ -1,4 +1,4 @@
-//! Frames: pages that are on their way between memory and the places where they are kept.
+//! Frames: memory for pages on their way between a program's memory and the places where they are kept.
 
 mod clean;
 mod frame;

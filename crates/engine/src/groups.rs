@@ -1,19 +1,18 @@
-//! Groups: whose pages are whose, and how much each may have in physical areas and in the pool.
+//! Groups: which pages belong to whom, and how much each group may have in physical areas and in the pool.
 //!
-//! Groups lie in a tree below the root, which has no limits and is charged for nothing. What is charged to a group is
-//! charged to all that it is in, and a limit holds for the group and those inside it together. *Only what takes up
-//! something is charged*: a virtual slot says whose it is (`cluster/slot_groups.rs`) and costs the group nothing; a
-//! physical slot behind it, and bytes in the pool, do (`verbs/charge.rs`). This is the accounting of the kernel's memcg
-//! under virtual swap, with the pool's counter next to it.
+//! Groups form a tree below the root, which has no limits and is charged for nothing. A charge to a group is also
+//! charged to all groups around it. A limit holds for the group and those inside it together. *Only what takes up
+//! something is charged*. A virtual slot says which group it belongs to (`cluster/slot_groups.rs`) and costs the group
+//! nothing. A physical slot behind it and bytes in the pool are charged (`verbs/charge.rs`). This is the accounting of
+//! the kernel's memcg under virtual swap, with a counter for the pool added.
 //!
-//! A group is found by its number without a lock, and its counters are atomics. Charging goes from the group outwards;
-//! where it is refused, what was charged on the way is taken back. So a group may be refused something for a moment
-//! that another one is just giving back; never is one above its limit. Making, removing and listing groups take the
-//! lock of the tree.
+//! A group is found by its number without a lock, and its counters are atomics. Charging goes from the group outwards.
+//! If a group on the way refuses, what was charged before it is taken back. So a group may for a moment be refused what
+//! another group is just giving back, but no group is ever above its limit. Making, removing and listing groups take
+//! the lock of the tree.
 //!
-//! A number is used again once nothing names it: no slot, and no charge, which outlives its slot by the time it takes
-//! to free the bytes. Who still has the id of a group that was removed is told so, also when another group has the
-//! number.
+//! A number is reused once no slot and no charge names it. A charge outlives its slot until the bytes are freed.
+//! Whoever still has the id of a removed group is told that it is gone, even if another group has the number by now.
 
 mod group;
 mod name;
@@ -32,16 +31,16 @@ use group::{Group, LIFE_MAX};
 pub use group::{GroupEvents, GroupLimits};
 pub use name::{GroupName, GroupNameError};
 
-/// The model checkers and Miri make many engines, and tests make all groups there can be.
+/// The model checkers and Miri make many engines, and tests make as many groups as there can be.
 const SMALL: bool = cfg!(any(loom, shuttle, miri, feature = "tests-small"));
-/// 256 pointers are 2 KiB, and two levels of them name all that 16 bits can.
+/// 256 pointers are 2 KiB, and two levels of them name all numbers of 16 bits.
 const LEAF_BITS: u32 = if SMALL { 2 } else { 8 };
 const LEAF_LEN: usize = 1 << LEAF_BITS;
-/// How many groups there can be at a time, the root included.
+/// How many groups there can be at a time, including the root.
 pub const GROUPS_MAX: usize = LEAF_LEN * LEAF_LEN;
 const _: () = assert!(GROUPS_MAX <= 1 << u16::BITS);
 
-/// A group's number, as tables keep it.
+/// A group's number, as the tables keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupIndex(u16);
 
@@ -58,22 +57,22 @@ impl GroupIndex {
     }
 }
 
-/// A group, from when it was made until it is removed.
+/// A group, from its making to its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupId {
     index: GroupIndex,
-    /// Tells it from others that had the number before it or will have it.
+    /// Tells the group from others that had or will have the same number.
     life: u32,
 }
 
 impl GroupId {
-    /// The group that all others are in. It has no limits, and is charged for nothing.
+    /// The group around all others. It has no limits and is charged for nothing.
     pub const ROOT: GroupId = GroupId {
         index: GroupIndex::ROOT,
         life: 0,
     };
 
-    /// The number that slots of the group bear.
+    /// The number in the group's slots.
     pub(crate) fn index(self) -> GroupIndex {
         self.index
     }
@@ -82,40 +81,40 @@ impl GroupId {
 /// Why a group could not be made, changed or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
-    /// There is one of this name.
+    /// There is already a group of this name.
     #[error("there is a group {name} already: use it, or choose another name")]
     Exists {
         /// The name.
         name: GroupName,
     },
-    /// The group that it is to be in does not exist.
+    /// The group around the new one does not exist.
     #[error("there is no group {parent} for it to be in: make that first")]
     NoParent {
         /// The name.
         parent: GroupName,
     },
-    /// There are as many as there can be.
+    /// There are already as many as there can be.
     #[error("there are {GROUPS_MAX} groups, the most there can be: remove some")]
     TooMany,
-    /// No memory for its record.
+    /// No memory for the group's record.
     #[error("no memory for another group: raise the limit")]
     NoMemory,
-    /// It was removed before.
+    /// The group was removed before.
     #[error("the group does not exist any more: it was removed")]
     Gone,
-    /// It is the root.
+    /// The group is the root.
     #[error("the root group cannot be removed or limited: limit the groups in it")]
     Root,
-    /// Others are in it.
+    /// The group has others inside it.
     #[error("group {inside} is inside it: remove that first")]
     HasGroups {
         /// One of them.
         inside: GroupName,
     },
-    /// Pages are in it.
+    /// The group has pages.
     #[error("{pages} pages of the group are in swap: let them be freed first")]
     InUse {
-        /// How many; 0 if one is just coming or going.
+        /// How many. 0 if a page is just coming or going.
         pages: u64,
     },
 }
@@ -123,21 +122,21 @@ pub enum GroupError {
 /// Figures of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFigures {
-    /// Which group.
+    /// The group.
     pub id: GroupId,
     /// Its name.
     pub name: GroupName,
-    /// Bytes of it, and of those inside it, in physical areas.
+    /// Bytes in physical areas, of the group and those inside it.
     pub swap_bytes: u64,
-    /// The same in the pool.
+    /// Bytes in the pool, of the group and those inside it.
     pub pool_bytes: u64,
     /// Its limits.
     pub limits: GroupLimits,
-    /// What its limits have refused.
+    /// How often its limits refused something.
     pub events: GroupEvents,
 }
 
-/// What is charged to one group and to those inside it.
+/// What is charged to one group and those inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupCharges {
     /// Bytes in physical areas.
@@ -146,21 +145,21 @@ pub struct GroupCharges {
     pub pool_bytes: u64,
 }
 
-/// Which groups there are.
+/// The groups that exist.
 #[derive(Debug, Default)]
 struct Tree {
     numbers: BTreeMap<GroupName, GroupIndex>,
     /// Numbers that had a group and have none now.
     vacant: Vec<GroupIndex>,
-    /// Numbers that ever had a group, the root's not included.
+    /// How many numbers ever had a group, not counting the root's.
     made: usize,
-    /// The last life that was given.
+    /// The last life that was given to a group.
     lives: u32,
 }
 
 type Leaf = [OncePtr<Group>; LEAF_LEN];
 
-/// All groups of an engine but the root, which needs no record.
+/// All groups of an engine except the root, which needs no record.
 #[derive(Debug)]
 pub(crate) struct Groups {
     records: [OncePtr<Leaf>; LEAF_LEN],
@@ -192,17 +191,19 @@ impl Groups {
         self.get(id.index).filter(|group| group.is_alive(id.life))
     }
 
-    /// A group's record and those of all that it is in, the root not included.
+    /// A group's record and those of all groups around it, without the root.
     ///
-    /// Where the walk goes next is read before a record is handed out: once a group is uncharged it may be removed and
-    /// its record be another's. The next one cannot: it is still charged for the same.
+    /// The iterator reads where to go next before it hands a record out. Once a group is uncharged it may be removed
+    /// and its record may become another group's. The next group cannot be removed yet, because it still has the same
+    /// charge.
     fn path(&self, index: GroupIndex) -> impl Iterator<Item = &Group> {
         let record = |index| self.get(index).map(|group| (group, group.parent()));
         let path = std::iter::successors(record(index), move |(_, parent)| record(*parent));
         path.map(|(group, _)| group)
     }
 
-    /// Charges as many of `bytes` as all limits allow, in whole `unit_bytes`, and returns how many. Never waits.
+    /// Charges as many of `bytes` as all limits allow, in whole `unit_bytes`. Returns the number of bytes charged.
+    /// Never waits.
     pub(crate) fn charge(
         &self,
         group: GroupIndex,
@@ -225,13 +226,13 @@ impl Groups {
         granted
     }
 
-    /// Takes a charge back, after what was charged for is free.
+    /// Takes a charge back after the charged bytes were freed.
     pub(crate) fn uncharge(&self, group: GroupIndex, of: Resource, bytes: u64) {
         self.path(group)
             .for_each(|record| record.uncharge(of, bytes));
     }
 
-    /// May pages of the group go to areas?
+    /// Whether pages of the group may go to areas.
     pub(crate) fn writes_back(&self, group: GroupIndex) -> bool {
         self.path(group).all(Group::writes_back)
     }
@@ -248,9 +249,9 @@ impl Groups {
         }
     }
 
-    /// The number to put down for a slot of this group; `None` if it was removed. Asked under the lock of the slot's
-    /// cluster: a removal that is under way has either still to come to this cluster, and finds the slot there, or is
-    /// seen here and stopped.
+    /// The number to enter for a slot of this group. `None` if the group was removed. The caller holds the lock of the
+    /// slot's cluster. So a removal under way either has still to come to this cluster and will find the slot there, or
+    /// is seen here and stopped.
     #[inline]
     pub(crate) fn index_for_slot(&self, id: GroupId) -> Option<GroupIndex> {
         let is_kept = || self.get(id.index).is_some_and(|group| group.keep(id.life));
@@ -272,7 +273,7 @@ impl Groups {
         let index = tree.vacant_number()?;
         let group = self.ensure(index).ok_or(GroupError::NoMemory)?;
         tree.take(index);
-        // Never 0, which is none, and not the same again for two thousand million groups.
+        // Never 0, which means none. The same life comes again only after two thousand million groups.
         let life = (tree.lives % LIFE_MAX) + 1;
         tree.lives = life;
         group.begin(life, parent, limits);
@@ -295,7 +296,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The lock of the tree, if the group can be changed.
+    /// Takes the lock of the tree if the group can be changed.
     fn begin_change(&self, id: GroupId) -> Result<LockGuard<'_, Tree>, GroupError> {
         if id == GroupId::ROOT {
             return Err(GroupError::Root);
@@ -305,8 +306,8 @@ impl Groups {
         Ok(tree)
     }
 
-    /// Removes a group that has no slot, and no charge is left. `count_slots` counts its slots, under the lock of each
-    /// cluster in turn.
+    /// Removes a group that has no slots and no charges. `count_slots` counts its slots, under the lock of each cluster
+    /// in turn.
     pub(crate) fn remove(
         &self,
         id: GroupId,
@@ -320,7 +321,7 @@ impl Groups {
         }
         group.begin_end(id.life);
         let pages = count_slots(id.index);
-        // After the look at the slots: whoever has freed one of them uncharges it last of all.
+        // After the count of slots, because whoever frees a slot takes its charge back last.
         let is_charged = group.charged(Resource::Swap) > 0 || group.charged(Resource::Pool) > 0;
         if pages > 0 || is_charged || !group.end(id.life) {
             group.keep(id.life);
@@ -332,7 +333,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Figures of all groups but the root, by their names. Each is right by itself.
+    /// Figures of all groups except the root, by name. Each figure is right by itself.
     pub(crate) fn figures(&self) -> Vec<GroupFigures> {
         let tree = self.tree.lock();
         let numbers = tree.numbers.iter();
@@ -360,7 +361,7 @@ impl Groups {
         })
     }
 
-    /// May another page of the group go to an area, as far as its limits are concerned? A hint.
+    /// Whether the group's limits permit another page to go to an area. A hint.
     pub(crate) fn has_swap_room(&self, id: GroupId) -> bool {
         let has_room = |group: &Group| group.has_room(Resource::Swap, PAGE_BYTES as u64);
         self.path(id.index)
@@ -375,12 +376,12 @@ impl Groups {
 }
 
 impl Tree {
-    /// A number for another group: one that was used before, or the first that never was.
+    /// A number for a new group: one that was used before, or the first that never was.
     fn vacant_number(&self) -> Result<GroupIndex, GroupError> {
         if let Some(&index) = self.vacant.last() {
             return Ok(index);
         }
-        // The root's is 0.
+        // The root's number is 0.
         let next = self.made + 1;
         let number = u16::try_from(next).ok().filter(|_| next < GROUPS_MAX);
         number.map(GroupIndex).ok_or(GroupError::TooMany)
@@ -401,7 +402,7 @@ impl Tree {
         Some(name.clone())
     }
 
-    /// One of the groups inside the one of this name.
+    /// Some group inside the one of this name.
     fn inside(&self, name: &GroupName) -> Option<GroupName> {
         let mut names = self.numbers.keys();
         names.find(|other| other.is_inside(name)).cloned()

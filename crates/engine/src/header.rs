@@ -1,7 +1,8 @@
 //! The header of a swap area: its page 0, in the format that Linux and util-linux share.
 //!
-//! Pure bytes, no state. A header is a claim of whoever wrote it, and the area may have been cut, copied or damaged
-//! since: [`decode`] believes no number in it before its bound was checked, and every refusal is an error of its own.
+//! Pure bytes, no state. A header is only a claim by whoever wrote it, and the area may have been cut, copied or
+//! damaged since. So [`decode`] checks the bound of every number before it uses the number. Every reason to refuse a
+//! header has its own error.
 //!
 //! ```text
 //!      0  1024 bytes that are left to boot loaders
@@ -15,7 +16,7 @@
 //!   4086  "SWAPSPACE2", the last 10 bytes of the page
 //! ```
 //!
-//! Numbers are 32 bits wide, in the byte order of the machine that wrote them. A machine with larger pages has the
+//! Numbers are 32 bits wide, in the byte order of the machine that wrote them. A machine with larger pages puts the
 //! magic at the end of its own first page, and counts in its own pages.
 
 mod label;
@@ -43,8 +44,8 @@ const MAGIC_AT: usize = PAGE_BYTES - MAGIC_BYTES;
 const MAGIC: &[u8; MAGIC_BYTES] = b"SWAPSPACE2";
 /// The format before version 1, without label, UUID and version.
 const MAGIC_OLD: &[u8; MAGIC_BYTES] = b"SWAP-SPACE";
-/// What takes the place of the magic while a hibernated system lies in the area: the kernel's two, those of the
-/// user-space and of the compressed image, and that of TuxOnIce.
+/// These replace the magic while the area holds a hibernated system: two from the kernel, those of the user-space image
+/// and of the compressed image, and that of TuxOnIce.
 const SUSPENDED: [&[u8]; 5] = [
     b"S1SUSPEND\0",
     b"S2SUSPEND\0",
@@ -52,32 +53,32 @@ const SUSPENDED: [&[u8]; 5] = [
     b"LINHIB0001",
     b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c",
 ];
-/// Page sizes of Linux whose headers are told apart. The largest is also how much [`signature`] looks at.
+/// Page sizes of Linux whose headers [`signature`] recognises. It looks at no more bytes than the largest.
 const PAGE_SIZES_BYTES: [usize; 4] = [PAGE_BYTES, 8192, 16384, HEAD_BYTES];
-/// How many bytes from the start of an area [`signature`] and [`decode`] want, where it has as many.
+/// How many bytes from the start of an area [`signature`] and [`decode`] want, if the area has that many.
 pub const HEAD_BYTES: usize = 65536;
 
 const VERSION: u32 = 1;
-/// Most bad pages: their list ends where the magic begins.
+/// The most bad pages: their list ends where the magic begins.
 pub const BAD_PAGES_MAX: usize = (MAGIC_AT - BAD_PAGES_AT) / size_of::<u32>();
-/// Least pages of a new area, the header included. util-linux makes none with less.
+/// The fewest pages of a new area, including the header. util-linux makes none with fewer.
 pub const PAGES_MIN: u64 = 10;
-/// Most pages of an area, the header included: Linux counts the pages of an area in 32 bits.
+/// The most pages of an area, including the header: Linux counts the pages of an area in 32 bits.
 pub const PAGES_MAX: u64 = u32::MAX as u64;
 
-/// Bytes of a page, as sizes of files are counted.
+/// Bytes of a page in the type of file sizes.
 const PAGE_BYTES_64: u64 = PAGE_BYTES as u64;
 
 const _: () = assert!(BAD_PAGES_MAX == 637);
 const _: () = assert!(LABEL_AT == UUID_AT + size_of::<Uuid>());
 const _: () = assert!(LABEL_AT + label::FIELD_BYTES <= BAD_PAGES_AT);
-// No size of an area in bytes overflows.
+// The size of an area in bytes never overflows.
 const _: () = assert!(PAGES_MAX <= u64::MAX / PAGE_BYTES_64);
 
-/// A UUID as it lies in the header; all zeros is none.
+/// A UUID as in the header. All zeros means none.
 pub type Uuid = [u8; 16];
 
-/// What holds an area.
+/// What an area is stored on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -86,7 +87,7 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// What holds an area, and how long it is.
+/// What an area is stored on, and how long that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Medium {
     /// File or device.
@@ -95,45 +96,45 @@ pub struct Medium {
     pub bytes: u64,
 }
 
-/// What the start of a file or device says it is.
+/// What the start of a file or device says that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signature {
-    /// A swap area of a machine with pages of that size.
+    /// A swap area of a machine with pages of this size.
     Swap {
         /// Bytes of its pages.
         page_bytes: usize,
     },
     /// A swap area of the format before version 1.
     Old,
-    /// A swap area in which a hibernated system lies.
+    /// A swap area that holds a hibernated system.
     Suspended,
-    /// No swap area.
+    /// Not a swap area.
     None,
 }
 
-/// An area that [`decode`] found right.
+/// The header of an area, as [`decode`] accepted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Pages of the area, the header included; at most [`PAGES_MAX`].
+    /// Pages of the area, including the header; at most [`PAGES_MAX`].
     pub pages: u64,
-    /// Pages that the header names beyond [`PAGES_MAX`]: they cannot be used.
+    /// Pages that the header names beyond [`PAGES_MAX`]. They cannot be used.
     pub dropped_pages: u64,
     /// Pages that hold slots: neither the header nor bad. At least one.
     pub usable_pages: u64,
     /// Pages of the area that must not be used, ascending.
     pub bad_pages: Vec<u32>,
-    /// The label, where there is one.
+    /// The label, if there is one.
     pub label: Option<Label>,
-    /// The UUID; all zeros is none.
+    /// The UUID. All zeros means none.
     pub uuid: Uuid,
-    /// Whether a machine of the other byte order wrote it. The content of pages is the same on both.
+    /// Whether a machine of the other byte order wrote the header. The content of pages does not depend on that.
     pub foreign_endian: bool,
 }
 
-/// Why the start of a file or device is not the header of an area that can be used.
+/// Why the start of a file or device is not the header of a usable area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// Not even one page.
+    /// Less than one page.
     #[error(
         "{bytes} bytes are no swap area: its header alone takes {PAGE_BYTES}. Make it larger, then an area of it"
     )]
@@ -162,16 +163,16 @@ pub enum HeaderError {
         /// Bytes of its pages.
         page_bytes: usize,
     },
-    /// A version other than 1, in both byte orders.
+    /// A version that is not 1 in either byte order.
     #[error("a swap area of version {version}, expected version 1. Make it anew")]
     Version {
-        /// What it has in place of a version.
+        /// What stands in place of the version.
         version: u32,
     },
     /// Page 0 is the last.
     #[error("a swap area without pages: its header names page 0 as the last. Make it anew")]
     NoPages,
-    /// Ends before its last page.
+    /// The file or device ends before the area's last page.
     #[error(
         "it is cut off: its header names {expected_bytes} bytes and it has {bytes}. Make it anew at this length"
     )]
@@ -189,7 +190,7 @@ pub enum HeaderError {
         /// How many the header names.
         count: u32,
     },
-    /// More bad pages than there is room for.
+    /// More bad pages than fit the header.
     #[error(
         "its header names {count} bad pages and holds {BAD_PAGES_MAX} at most. It is damaged: make it anew"
     )]
@@ -197,7 +198,7 @@ pub enum HeaderError {
         /// How many the header names.
         count: u32,
     },
-    /// A bad page that the area does not have, or its header.
+    /// A bad page that is outside the area, or is the header.
     #[error(
         "its header names page {page} as bad, expected one from 1 to {last_page}. It is damaged: make it anew"
     )]
@@ -218,7 +219,8 @@ pub enum HeaderError {
     Empty,
 }
 
-/// What the first bytes of a file or device, [`HEAD_BYTES`] of them where there are as many, say that it is.
+/// What the first bytes of a file or device say that it is. `head` has [`HEAD_BYTES`] bytes, or fewer if there are not
+/// as many.
 #[must_use]
 pub fn signature(head: &[u8]) -> Signature {
     for page_bytes in PAGE_SIZES_BYTES {
@@ -238,11 +240,11 @@ pub fn signature(head: &[u8]) -> Signature {
     Signature::None
 }
 
-/// Decodes the header of an area. `head` are the first bytes of `medium`: [`HEAD_BYTES`] of them where it has as
-/// many; with one page alone an area of another page size is [`HeaderError::NotSwap`].
+/// Decodes the header of an area. `head` has the first [`HEAD_BYTES`] bytes of `medium`, or fewer if it is shorter.
+/// With only one page, an area of another page size gives [`HeaderError::NotSwap`].
 ///
 /// # Errors
-/// The first thing that is wrong; see [`HeaderError`].
+/// The first thing found wrong; see [`HeaderError`].
 pub fn decode(head: &[u8], medium: Medium) -> Result<Header, HeaderError> {
     let page: &[u8; PAGE_BYTES] = head
         .first_chunk()
@@ -272,7 +274,7 @@ pub fn decode(head: &[u8], medium: Medium) -> Result<Header, HeaderError> {
         });
     }
     let mut bad_pages = bad_pages(words, last_page, medium.kind)?;
-    // With pages beyond the limit dropped, a bad one may be among those.
+    // A bad page may be among the pages dropped beyond the limit.
     bad_pages.retain(|bad| u64::from(*bad) < pages);
     let usable_pages = (pages - 1)
         .checked_sub(bad_pages.len() as u64)
@@ -329,11 +331,11 @@ fn field<const N: usize>(page: &[u8; PAGE_BYTES], at: usize) -> &[u8; N] {
     const {
         assert!(N <= PAGE_BYTES);
     }
-    // Every offset above leaves room for its field, so what stands in is never used.
+    // Every offset above leaves room for its field, so the fallback is never used.
     page[at..].first_chunk().unwrap_or(&[0; N])
 }
 
-/// The bad pages that the header names, ascending.
+/// The bad pages that the header names, in ascending order.
 fn bad_pages(words: Words<'_>, last_page: u32, kind: Kind) -> Result<Vec<u32>, HeaderError> {
     let count = words.at(BAD_COUNT_AT);
     if count == 0 {
@@ -364,11 +366,11 @@ fn bad_pages(words: Words<'_>, last_page: u32, kind: Kind) -> Result<Vec<u32>, H
 /// A new header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// Page 0 of the area; the bytes for boot loaders are zeros.
+    /// Page 0 of the area. The bytes for boot loaders are zeros.
     pub page: [u8; PAGE_BYTES],
-    /// Pages of the area, the header included.
+    /// Pages of the area, including the header.
     pub pages: u64,
-    /// Whole pages of the file or device beyond [`PAGES_MAX`]: they are not part of the area.
+    /// Whole pages of the file or device beyond [`PAGES_MAX`]. They are not part of the area.
     pub dropped_pages: u64,
 }
 
@@ -383,11 +385,11 @@ pub struct TooSmall {
     pub bytes: u64,
 }
 
-/// Encodes the header of a new area without bad pages, in a file or device of `bytes` bytes. What is left after the
-/// last whole page is not used.
+/// Encodes the header of a new area without bad pages, in a file or device of `bytes` bytes. A rest after the last
+/// whole page is not used.
 ///
 /// # Errors
-/// Fewer than [`PAGES_MIN`] pages.
+/// [`TooSmall`] for fewer than [`PAGES_MIN`] pages.
 pub fn encode(bytes: u64, label: Option<Label>, uuid: Uuid) -> Result<Encoded, TooSmall> {
     let whole_pages = bytes / PAGE_BYTES_64;
     if whole_pages < PAGES_MIN {

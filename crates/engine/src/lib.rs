@@ -1,19 +1,19 @@
-//! The swap engine: slot words, clusters, the virtual area and the physical ones, the swap cache, counts and the
-//! compressed pool.
+//! The swap engine: slot words, clusters, the virtual area, physical areas, the swap cache, counts and the compressed
+//! pool.
 //!
-//! A page is swapped out in two halves: [`Engine::swap_out`] gives a filled frame a slot, [`Engine::write_out`] finds
-//! the content a place and frees the frame; [`Engine::write_back`] moves what is cold in the pool on to an area.
-//! [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`]
-//! and [`Engine::put`] count the page-table references; the last put frees everything. [`Engine::puts`] takes many.
+//! A page is swapped out in two halves. [`Engine::swap_out`] gives a filled frame a slot. [`Engine::write_out`] then
+//! finds a place for the content and frees the frame. [`Engine::write_back`] moves cold pages from the pool to an area.
+//! [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`] and [`Engine::put`] count page-table
+//! references, and the last put frees everything. [`Engine::puts`] puts many entries at once.
 //!
-//! Nothing here makes a system call or knows a process, an address or a descriptor. Memory comes from a [`PageSource`],
-//! and what physical areas keep goes to their [`Storage`].
-//! Each page is of a [group](GroupId), which can be limited.
+//! The engine makes no system call and knows no process, address or descriptor. Its memory comes from a [`PageSource`].
+//! The bytes of a physical area go to its [`Storage`]. Each page belongs to a [group](GroupId), which can be limited.
+//!
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
-//! Lock order, outermost first: frame claim and backing pin (neither is ever waited for with a lock held), tree of
-//! groups, hand of writing back, order of areas, hand of demotion, cluster, then what is innermost: queue of clean
-//! frames, storage, the area's lists; and with none of these held, the pool's locks. Debug builds check it
+//! Lock order, outermost first: frame claim and backing pin (no thread waits for either while it holds a lock), tree of
+//! groups, hand of writing back, order of areas, hand of demotion, cluster. Innermost are the queue of clean frames,
+//! the storage and the area's lists. The pool's locks are taken with none of these held. Debug builds check the order
 //! (`base/lock_order.rs`).
 
 // The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
@@ -28,7 +28,7 @@ pub mod codec;
 pub mod header;
 // Names of slots, and the words that say what is in them.
 mod words;
-// Whose pages are whose, and what is charged to them.
+// Which group a page belongs to, and what is charged to the group.
 mod groups;
 // Frames, and the queue of clean ones.
 mod frames;
@@ -38,7 +38,7 @@ mod cluster;
 mod area;
 // All physical areas, by priority.
 mod areas;
-// Figures of all that.
+// Figures of all of the above.
 mod stats;
 // The engine: what it is made of, and what concerns areas, groups and counts alone.
 mod engine;

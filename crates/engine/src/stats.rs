@@ -1,24 +1,25 @@
-//! The engine's figures, gathered from the state they describe.
+//! The engine's figures, gathered from the state that they describe.
 
 use crate::area::Area;
 use crate::areas::Areas;
 use crate::frames::Frames;
 use crate::zpool::Pool;
 
-/// Current figures of an engine. Bytes and pages as named; the rest are counts.
+/// Current figures of an engine. Units are bytes or pages where the name says so; the rest are counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Slots in use.
     pub slots_used: u64,
-    /// Of them, pages of zeros, stored as a flag.
+    /// Of these, pages of zeros, stored as a flag.
     pub zero: u64,
-    /// Pages in the pool, compressed.
+    /// Compressed pages in the pool.
     pub compressed: u64,
-    /// Pages in the pool, as they are.
+    /// Raw pages in the pool.
     pub raw: u64,
-    /// Slots of physical areas in use. Each holds a page, but for directly mapped ones: theirs may be anywhere.
+    /// Slots of physical areas in use. Each holds a page, except that the page of a directly mapped slot may be
+    /// elsewhere.
     pub physical: u64,
-    /// Of them, slots that are directly mapped.
+    /// Of these, slots that are directly mapped.
     pub direct: u64,
     /// Bytes of payload in the pool.
     pub payload_bytes: u64,
@@ -28,13 +29,13 @@ pub struct Stats {
     pub frames_used: u64,
     /// Clusters that hold slots or are some CPU's current one.
     pub clusters: u64,
-    /// Bytes of metadata: swap tables, virtual tables, cluster records, frame states, the pool's tables.
+    /// Bytes of metadata: swap tables, backing tables, cluster records, frame states, the pool's tables.
     pub table_bytes: u64,
-    /// Allocations of a slot that failed, since the start.
+    /// Failed allocations of a slot since the start.
     pub alloc_reject: u64,
-    /// Pages that the pool refused because it was at its limit, since the start.
+    /// Pages that the pool refused at its limit, since the start.
     pub pool_reject: u64,
-    /// Stored payloads that were found damaged, since the start.
+    /// Stored payloads found damaged since the start.
     pub damaged: u64,
     /// Pages that compaction could give back now.
     pub compactable_pages: u64,

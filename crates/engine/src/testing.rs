@@ -1,4 +1,4 @@
-//! What the engine's unit tests share: engines with areas whose storage counts, breaks and has bad places on demand.
+//! Helpers of the engine's unit tests: engines with areas whose storage counts requests, breaks and has bad places.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,10 @@ use crate::words::slot::Word;
 use crate::zpool;
 use crate::zpool::testing::{Content, page_bytes};
 
-/// What broken storage says.
+/// The error of broken storage.
 pub(crate) const BROKEN: StorageError = StorageError::Failed { errno: 5 };
 
-/// Storage in memory that counts requests and can be broken. Clones are the same storage.
+/// Storage in memory that counts requests and can be broken. Clones share the storage.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe(Arc<Inner>);
 
@@ -33,12 +33,12 @@ struct Inner {
     reads: AtomicU64,
     writes: AtomicU64,
     is_broken: AtomicBool,
-    /// After so many further writes they are refused, with this.
+    /// After this many further writes, writes are refused with this error.
     write_error: Mutex<Option<(u64, StorageError)>>,
     /// Slots that cannot be read.
     unreadable: Mutex<Vec<u64>>,
     discarded: Mutex<Vec<Range<u64>>>,
-    /// What discards fail with.
+    /// The error of discards, if they fail.
     discard_error: Mutex<Option<StorageError>>,
 }
 
@@ -56,17 +56,17 @@ impl Probe {
         }))
     }
 
-    /// Requests to read so far.
+    /// Number of read requests so far.
     pub(crate) fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
 
-    /// Requests to write so far that were not refused.
+    /// Number of write requests so far, without those that were refused.
     pub(crate) fn writes(&self) -> u64 {
         self.0.writes.load(Ordering::Relaxed)
     }
 
-    /// What was discarded, in order.
+    /// The discarded ranges, in order.
     pub(crate) fn discarded(&self) -> Vec<Range<u64>> {
         self.0.discarded.lock().expect("no panic").clone()
     }
@@ -75,12 +75,12 @@ impl Probe {
         *self.0.discard_error.lock().expect("no panic") = error;
     }
 
-    /// Slots that hold a page.
+    /// Number of slots that hold a page.
     pub(crate) fn pages(&self) -> usize {
         self.0.ram.pages()
     }
 
-    /// Whether nobody but the test has it any longer.
+    /// Whether only the test still holds the storage.
     pub(crate) fn is_closed(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -89,7 +89,7 @@ impl Probe {
         self.0.is_broken.store(is_broken, Ordering::Relaxed);
     }
 
-    /// Refuses writes after so many further ones, or none any longer.
+    /// Refuses writes after `after` further ones. `None` ends that.
     pub(crate) fn refuse_writes(&self, after: u64, error: Option<StorageError>) {
         *self.0.write_error.lock().expect("no panic") = error.map(|error| (after, error));
     }
@@ -147,7 +147,7 @@ impl Storage for Probe {
     }
 }
 
-/// An area on `probe`, whose slot 0 is never to be used.
+/// An area on `probe`. Its slot 0 is bad.
 pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
     NewArea {
         slots,
@@ -159,7 +159,7 @@ pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
     }
 }
 
-/// An engine with an area of each of these sizes, to be used in this order.
+/// An engine with an area of each of these sizes, used in this order.
 pub(crate) fn engine_with_areas(
     frames: usize,
     pool_limit_bytes: u64,
@@ -184,12 +184,12 @@ pub(crate) fn engine_with_areas(
     (engine, probes)
 }
 
-/// Swaps out the page of this kind and seed, not yet written out.
+/// Swaps out the page of this kind and seed, and does not write it out.
 pub(crate) fn out(engine: &Engine, kind: Content, seed: u64) -> Entry {
     out_of(engine, GroupId::ROOT, kind, seed)
 }
 
-/// The same of a group's.
+/// The same for a page of a group.
 pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Content, seed: u64) -> Entry {
     let mut frame = engine.frame().expect("a free frame");
     frame.0.copy_from_slice(&page_bytes(kind, seed)[..]);
@@ -197,7 +197,7 @@ pub(crate) fn out_of(engine: &Engine, group: GroupId, kind: Content, seed: u64) 
     swapped.expect("a slot")
 }
 
-/// The same, of a page that is mapped so; or why there is no slot for it.
+/// The same with this mapping. Returns an error if there is no slot.
 pub(crate) fn try_out(
     engine: &Engine,
     mapping: Mapping,
@@ -221,7 +221,7 @@ pub(crate) fn damage(engine: &Engine, entry: Entry) {
     }
 }
 
-/// Makes a group that may have so many pages in areas, and no limit otherwise.
+/// Makes a group that may have this many pages in areas and has no other limit.
 pub(crate) fn group(engine: &Engine, name: &str, swap_max_pages: u64) -> GroupId {
     let limits = GroupLimits {
         swap_max_bytes: swap_max_pages * PAGE_BYTES as u64,
@@ -231,7 +231,7 @@ pub(crate) fn group(engine: &Engine, name: &str, swap_max_pages: u64) -> GroupId
     engine.add_group(&name, limits).expect("a new group")
 }
 
-/// Pages in areas and bytes in the pool that a group is charged for.
+/// What a group is charged: pages in areas, and bytes in the pool.
 pub(crate) fn charges(engine: &Engine, id: GroupId) -> (u64, u64) {
     let of_it = figures_of(engine, id);
     (of_it.swap_bytes / PAGE_BYTES as u64, of_it.pool_bytes)
@@ -249,7 +249,7 @@ pub(crate) fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, Box<Page>),
     Ok((from, page))
 }
 
-/// The entry holds the page of this kind and seed, and it is where it is expected.
+/// Checks that the entry holds the page of this kind and seed, and is in the expected place.
 pub(crate) fn assert_holds(
     engine: &Engine,
     entry: Entry,
@@ -262,13 +262,13 @@ pub(crate) fn assert_holds(
     assert!(page.0 == page_bytes(kind, seed)[..], "content differs");
 }
 
-/// A slot of an area for the page of the virtual slot at `offset`.
+/// Takes a slot of an area for the page of the virtual slot at `offset`.
 pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
     let word = Word::pointer(offset)?;
     Some(areas.allocate(cpu, &[word])?.0)
 }
 
-/// The slot of its area in which an entry's page lies.
+/// The slot of the area that holds an entry's page.
 pub(crate) fn slot_of(engine: &Engine, entry: Entry) -> u64 {
     let (cluster, slot) = engine.locate(entry).expect("in use");
     match cluster.lock().expect("used").backing(slot).stored() {

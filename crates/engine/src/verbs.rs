@@ -1,4 +1,4 @@
-//! What an engine does: each file is one thing that happens to pages, or what several of those share.
+//! What an engine does with pages. Each file has one operation, or what several operations share.
 
 pub(crate) mod ages;
 pub(crate) mod charge;

@@ -1,12 +1,13 @@
-//! The compressed pool: variable-length payloads packed into spans of pages.
+//! The compressed pool: payloads of different lengths, packed into spans of pages.
 //!
-//! A payload of up to [`PACKED_BYTES_MAX`] bytes becomes an object of a size class; a longer one, up to a whole page,
-//! gets a page of its own. A [`Handle`] names a row of a table, the row says where the object lies, and so
-//! compaction can move objects without telling who stored them.
+//! A payload of up to [`PACKED_BYTES_MAX`] bytes becomes an object of a size class. A longer payload, up to a whole
+//! page, gets a page of its own. A [`Handle`] names a row of a table, and the row says where the object is. So
+//! compaction can move objects without telling those who stored them.
 //!
-//! Locks: one mutex per size class guards which objects of its spans are taken and the lists of its spans. Reading an
-//! object takes no lock: the reader counts itself in the row's word, and compaction passes over objects that have
-//! readers. Inside a class lock only the locks of the table of rows and the span table are taken, never a page source.
+//! Locks: each size class has one mutex. It guards which objects of the class's spans are taken, and the lists of the
+//! spans. Reading an object takes no lock: the reader counts itself in the row's word, and compaction skips objects
+//! that have readers. Under a class lock only the locks of the row table and the span table are taken, and the page
+//! source is never called.
 
 mod checksum;
 mod chunks;

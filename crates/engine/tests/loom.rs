@@ -7,15 +7,14 @@
 #[macro_use]
 mod races;
 
-/// Forced switches in one run. Two go through in seconds, three in about a minute, four would take the better part of
-/// an hour.
+/// Forced switches in one run. Two take seconds, three about a minute, and four would take most of an hour.
 const PREEMPTIONS_MAX: usize = 3;
 
 fn model(race: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS_MAX);
     builder.max_branches = 20_000;
-    // The model's first thread has a small stack, so the race is run by a second.
+    // The model's first thread has a small stack, so a second thread runs the race.
     builder.check(move || races::spawn_deep(race).join().expect("no panic"));
 }
 

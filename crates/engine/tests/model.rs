@@ -1,9 +1,9 @@
 //! Random operations against a naive model: a map from entry to content, count and group. The pool and the areas behind
-//! it are small enough to fill up, areas come and go, and their storage breaks down now and then, at once or in the
-//! middle of something. Groups come and go too, and have limits that keep pages out of either. Page tables name virtual
-//! slots, or those of areas, or some of both.
+//! it are so small that they fill up. Areas come and go, and their storage breaks now and then, at once or in the
+//! middle of something. Groups come and go too, and have limits that keep pages out of the pool or the areas. Page
+//! tables name virtual slots, slots of areas, or some of both.
 //!
-//! The fuzz target `engine` drives the same model, with operations that a fuzzer has chosen.
+//! The fuzz target `engine` drives the same model with operations that a fuzzer has chosen.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -34,7 +34,7 @@ use storage::{Fragile, SOUND};
 
 const FRAMES: usize = 8;
 const POOL_LIMIT_BYTES: u64 = 12 * PAGE_BYTES as u64;
-/// Slots of each area, one of which is bad.
+/// Slots of each area. One is bad.
 const AREAS: [u64; 2] = [13, 10];
 const AREAS_AT_ONCE_MAX: usize = 3;
 const BAD: u64 = 3;
@@ -50,7 +50,7 @@ enum Where {
 }
 
 impl Where {
-    /// Whether it may be found so. A page in an area has perhaps been read ahead into a frame as well.
+    /// Whether a page may be found there. A page in an area may also have been read ahead into a frame.
     fn agrees(self, from: SwapIn) -> bool {
         match self {
             Where::Cached => from == SwapIn::Cached,
@@ -69,7 +69,7 @@ struct Expected {
     count: u32,
     place: Where,
     shadow: Shadow,
-    /// Its place among the groups; `None` is the root.
+    /// Its index among the groups. `None` is the root.
     group: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ struct Expected {
 pub(crate) enum Mappings {
     Virtual,
     Direct,
-    /// By turns.
+    /// Virtual and direct in turn.
     Both,
 }
 
@@ -97,7 +97,7 @@ struct Run {
     engine: Engine,
     mappings: Mappings,
     model: HashMap<Entry, Expected>,
-    /// Entries alive, in order of birth, for choosing; and the last ones that died.
+    /// Entries alive in order of birth, to choose from, and the last ones that died.
     alive: Vec<Entry>,
     dead: Vec<Entry>,
     scratch: vswap_engine::Scratch,
@@ -157,7 +157,7 @@ impl Run {
         self.areas.push(id);
     }
 
-    /// Whatever comes of it, each page is in the area or in its new home.
+    /// Swaps an area off. Whatever comes of it, each page is in the area or in its new home.
     fn swap_off(&mut self, id: AreaId) {
         let priority = |areas: &[AreaFigures]| {
             let of_it = areas.iter().find(|area| area.id == id);
@@ -186,7 +186,7 @@ impl Run {
         }
     }
 
-    /// Swaps an area off. Directly mapped pages go back to their programs, and are no entries any longer.
+    /// Swaps an area off. Directly mapped pages go back to their programs and are no longer entries.
     fn empty(&mut self, id: AreaId) -> Result<(), SwapOffError> {
         let Run {
             engine,
@@ -220,13 +220,13 @@ impl Run {
         engine.swap_off_mapped(id, scratch, &|| false, &mut bring_back)
     }
 
-    /// Pages that were read ahead give their frames up when all are wanted.
+    /// Pages that were read ahead give up their frames when all frames are wanted.
     fn drop_clean_frames(&self) {
         let all: Vec<_> = std::iter::from_fn(|| self.engine.frame()).collect();
         assert_eq!(all.len(), FRAMES - self.cached());
     }
 
-    /// In its area, and read ahead.
+    /// Whether the page is in its area and also read ahead into a frame.
     fn is_ahead(&self, entry: Entry, page: &Expected) -> bool {
         page.place == Where::Area && matches!(self.engine.lookup(entry), Lookup::Cached(_))
     }
@@ -311,7 +311,7 @@ impl Run {
             Operation::Break { after } => self.requests_left.store(after, Ordering::Relaxed),
             Operation::Mend => self.requests_left.store(SOUND, Ordering::Relaxed),
         }
-        // Figures go through every size class, which takes the interpreter seconds.
+        // The figures go through every size class, which takes Miri seconds.
         if !cfg!(miri) {
             self.check_figures();
             self.check_groups();
@@ -325,7 +325,7 @@ impl Run {
         self.model.get_mut(&entry).expect("alive").count += u32::from(times);
     }
 
-    /// What a page takes up in the pool, if it is there.
+    /// What a page takes up in the pool if it goes there.
     fn payload_bytes(&mut self, content: Content) -> u64 {
         let packed = self.codec.compress(&content.page(), &mut self.scratch);
         packed.map_or(PAGE_BYTES, <[u8]>::len) as u64
@@ -398,7 +398,7 @@ impl Run {
         self.expect_written(entry, result, true);
     }
 
-    /// The pages in frames from the one at `at` on, so that they are written together.
+    /// Writes out pages in frames, from the one at `at` on, all together.
     fn write_out_all(&mut self, at: usize, pages: usize) {
         let start = at % self.alive.len().max(1);
         let in_turn = self.alive[start..].iter().chain(&self.alive[..start]);
@@ -414,7 +414,7 @@ impl Run {
         }
     }
 
-    /// Whatever comes of it, each page is in the pool or in an area.
+    /// Writes pages back. Whatever comes of it, each page is in the pool or in an area.
     fn write_back(&mut self, pages: usize) {
         let done = self.engine.write_back(1, pages, &mut self.scratch);
         let (mut went, mut stays, mut limited) = (0, 0, 0);
@@ -431,24 +431,24 @@ impl Run {
             }
         }
         assert_eq!(done.pages, went);
-        // Nobody else is at them, so all that should go has gone, or there is a reason.
+        // Nobody else uses the pages, so all that should go has gone, or there is a reason.
         assert_eq!((done.warm, done.damaged), (0, 0));
         assert!(done.refused == 0 || self.requests_left() == 0);
         assert!(done.limited == 0 || limited > 0);
         if done.homeless > 0 {
             self.expect_full();
         } else if done.refused == 0 {
-            // Those that their groups' limits keep may be tried more than once.
+            // Pages kept by the limits of their groups may be tried more than once.
             let tried = done.pages + done.limited;
             assert!(tried >= pages.min(went + stays) && tried <= pages);
         }
     }
 
-    /// Pages change areas and nothing else.
+    /// Demotes pages. They change areas, and nothing else changes.
     fn demote(&mut self, pages: usize) {
         let before = self.used();
         let done = self.engine.demote(2, 1, pages, &mut self.scratch);
-        // Nobody else is at them.
+        // Nobody else uses them.
         assert!(done.pages <= pages && done.held == 0, "{done:?}");
         assert!(done.unreadable + done.refused == 0 || self.requests_left() == 0);
         let after = self.used();
@@ -467,7 +467,7 @@ impl Run {
         areas.iter().map(|area| area.used_bytes).collect()
     }
 
-    /// No page is refused as long as some area has a slot for it.
+    /// Checks that a page was refused only because no area has a slot for it.
     fn expect_full(&self) {
         let mut areas = self.engine.areas().into_iter();
         assert!(
@@ -568,7 +568,7 @@ impl Run {
         }
     }
 
-    /// As `verify`, of neighbours in order of birth, and perhaps of some of them twice.
+    /// Like `verify`, for neighbours in order of birth, perhaps with some of them twice.
     fn verify_all(&mut self, at: usize, count: usize) {
         let entries: Vec<Entry> = (at..at + count).filter_map(|at| self.choose(at)).collect();
         let mut pages = vec![Page([0x77; PAGE_BYTES]); entries.len()];
@@ -643,7 +643,7 @@ impl Run {
     }
 }
 
-/// Takes the steps, looks at everything after each, and lets go of everything at the end.
+/// Takes the steps, checks everything after each, and frees everything at the end.
 pub(crate) fn follow(operations: &[Operation], codec: Codec, mappings: Mappings) {
     let pages = Arc::new(HeapPages::new());
     let mut run = Run::new(&pages, codec, mappings);

@@ -9,7 +9,7 @@ mod races;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
-/// Schedules for each race, of each of two schedulers.
+/// Schedules for each race, with each of two schedulers.
 const SCHEDULES: usize = 1500;
 /// Points at which the priority scheduler forces a switch: one more than loom's bound.
 const DEPTH: usize = 3;

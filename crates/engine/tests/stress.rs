@@ -1,10 +1,10 @@
-//! Many threads on one engine, each doing random operations on shared entries, for a few seconds, while one more takes
-//! areas away and brings them back.
+//! Many threads on one engine. Each does random operations on shared entries for a few seconds, while one more thread
+//! takes areas away and brings them back.
 //!
 //! A shared page table of locked places stands in for the pager's. Readers copy a place's entry and then swap it in
-//! *without* the lock, so that puts, write-outs and reuse of slot and frame happen under their hands. Every page says
-//! in its first bytes which seed it was made from: whatever a reader gets must be one whole page, and if the place did
-//! not change meanwhile, its page.
+//! *without* the lock. So puts, write-outs and reuse of slot and frame happen during their reads. The first bytes of
+//! every page give the seed that it was made from. A reader must always get one whole page, and if the place did not
+//! change meanwhile, the place's page.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -28,10 +28,10 @@ const OPERATIONS: u64 = if cfg!(miri) { 12 } else { 60_000 };
 const BATCH_MAX: usize = 5;
 /// Small enough to be full now and then.
 const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
-/// Slots of each of two areas: together with the pool too few for all places.
+/// Slots of each of two areas. Together with the pool they are too few for all places.
 const AREA_SLOTS: usize = 20;
 
-/// Areas that are swapped off in one run at most: each leaves its tables behind.
+/// The most areas that are swapped off in one run. Each leaves its tables behind.
 const EXCHANGES_MAX: u64 = if cfg!(miri) { 2 } else { 2000 };
 
 type Place = Mutex<Option<(Entry, u64)>>;
@@ -43,7 +43,7 @@ fn random(state: &mut u64) -> u64 {
     state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
 }
 
-/// Content of a seed: zeros, a page that packs, or one that does not, each checkable as a whole.
+/// Content of a seed: zeros, a page that compresses, or one that does not. Each can be checked as a whole.
 fn fill(page: &mut Page, seed: u64) {
     page.0.fill(0);
     if seed.is_multiple_of(5) {
@@ -63,7 +63,7 @@ fn assert_is(page: &Page, seed: u64) {
     assert!(page.0 == expected.0, "not the page of seed {seed}");
 }
 
-/// The page is one of those that were ever written, and whole.
+/// Checks that the page is a whole one of those that were ever written.
 fn assert_whole(page: &Page) {
     let seed = u64::from_le_bytes(page.0[..8].try_into().expect("eight bytes"));
     assert_is(page, seed);
@@ -116,7 +116,7 @@ impl<'a> Worker<'a> {
             return self.write_out();
         };
         self.made += 1;
-        // Never 0: a seed in a page's first bytes is told apart from a page of zeros.
+        // Never 0, because the seed in a page's first bytes tells the page from one of zeros.
         let seed = self.made * THREADS + self.thread + 1;
         fill(&mut frame, seed);
         // Any CPU number: threads migrate.
@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
         let result = self
             .engine
             .swap_in(entry, &mut self.page, &mut self.scratch);
-        // The entry stayed alive throughout if its place still has it: seeds are never used twice.
+        // If the place still has the entry, the entry stayed alive all the time, because seeds are never used twice.
         let stayed = *self.places[at].lock().unwrap() == Some((entry, seed));
         match result {
             Ok(_) => {
@@ -188,7 +188,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Adds references under the place's lock, as a fork does, and takes them away without.
+    /// Adds references under the place's lock, as a fork does, and takes them away without it.
     fn share(&mut self) {
         let times = random(&mut self.state) % 20;
         let place = self.place().lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +227,7 @@ fn new_area() -> NewArea {
     }
 }
 
-/// Swaps one area off after the other, and each time another one on, until told to stop.
+/// Swaps off one area after the other, and another one on each time, until told to stop.
 fn exchange_areas(engine: &Engine, stop: &AtomicBool) -> u64 {
     let mut scratch = engine.scratch();
     let mut exchanged = 0;
@@ -247,7 +247,7 @@ fn exchange_areas(engine: &Engine, stop: &AtomicBool) -> u64 {
     exchanged
 }
 
-/// Every place has its page, and no reference is left beside the place's own.
+/// Checks that every place has its page, and that only the place's own reference is left.
 fn verify_and_put(engine: &Engine, places: &[Place]) {
     let mut scratch = engine.scratch();
     let mut page = Box::new(Page([0; PAGE_BYTES]));

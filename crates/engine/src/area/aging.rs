@@ -1,17 +1,17 @@
 //! Which pages of the pool have been left alone for longest.
 //!
-//! Time is counted in generations, which begin as the pool is filled ([`Aging::begin`]) and when all pages are of the
-//! youngest two. A page is of the generation in which it was stored or, if it stayed, last read: that number lies in
-//! its backing word (`words/backing.rs`), and is written by the store and the pin that write the word anyhow. A hand
-//! goes round the virtual area, and those areas that have directly mapped slots, slot by slot, and takes the pages of
-//! the oldest generation, and of what it passes over notes the oldest; with that generation it goes on when it has come
-//! round. So a page that was just stored or read is passed over until two generations have begun since, which is a
-//! second chance, and those that go are the coldest to within a generation, in the order of their slots, which is
-//! nearly that in which they were evicted.
+//! Time is counted in generations. A generation begins as the pool fills ([`Aging::begin`]), and when all pages are of
+//! the youngest two. A page's generation is the one in which it was stored or last read from the pool. The number is in
+//! its backing word (`words/backing.rs`); the store and the read's pin write that word anyway. A hand goes slot by slot
+//! round the virtual area and the areas that have directly mapped slots. It takes the pages of the oldest generation.
+//! Among those that it passes over it notes the oldest generation, and takes that one after it has come round. So a
+//! page that was just stored or read is passed over until two generations have begun since, which is a second chance.
+//! The pages that go are the coldest, to within a generation. They go in the order of their slots, which is nearly the
+//! order in which they were evicted.
 //!
-//! A mark to be cleared would say the same of two generations alone: after a lap pages differ in age by a whole one,
-//! and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and a
-//! lock on every store and free. What the hand costs is that it reads words of pages that are not in the pool as well.
+//! A mark that the hand clears would tell only two generations apart: after a lap the ages of pages differ by a whole
+//! lap, and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and
+//! a lock on every store and free. The hand's cost is that it also reads the words of pages that are not in the pool.
 
 use crossbeam_utils::CachePadded;
 
@@ -27,20 +27,21 @@ use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::slot::Kind;
 use crate::zpool::Handle;
 
-/// Generations that are safe: the youngest, and the one before, so that a page has at least a whole generation.
+/// Generations whose pages are safe: the youngest and the one before. So every page has at least one whole generation.
 const SAFE_GENERATIONS: u8 = 2;
 
-/// Generations that are told apart: a few less than there are numbers for them.
+/// How many generations are told apart: a few less than there are numbers.
 const GENERATIONS_MAX: u8 = 250;
 
-/// Times that the hand may come round without a page before there counts as being none: once for what it noted as the
-/// oldest and is gone by now, then so often until every page that nobody reads is old enough, and once more to find it.
+/// How many laps without a page the hand makes before there counts as being none. One is for the noted oldest
+/// generation, which may be gone by now. More follow until every page that nobody reads is old enough, and one more
+/// finds it.
 const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
 
-/// Where the hand begins.
+/// Where the hand starts.
 const START: (AreaId, u64) = (AreaId::VIRTUAL, 0);
 
-/// A page of the pool that has been left alone, pinned.
+/// A page in the pool that has been left alone. It is pinned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cold {
     pub(crate) entry: Entry,
@@ -52,18 +53,18 @@ pub(crate) struct Cold {
 /// The youngest generation, and the hand.
 #[derive(Debug)]
 pub(crate) struct Aging {
-    /// Read by every store and read of the pool, written now and then. Its lowest 8 bits count.
+    /// Every store and read of the pool reads it; it is seldom written. Its lowest 8 bits count.
     youngest: CachePadded<AtomicU32>,
     hand: Lock<AgingHand, { lock_order::AGING }>,
 }
 
 #[derive(Debug)]
 struct AgingHand {
-    /// Area and offset from which on it goes.
+    /// Area and offset where the hand goes on.
     next: (AreaId, u64),
-    /// Pages of this generation are taken, and older ones.
+    /// The hand takes pages of this generation and older ones.
     taken: u8,
-    /// Age of the oldest page that it has passed over since it last came round.
+    /// Age of the oldest page that the hand has passed over since it last came round.
     oldest_passed: u8,
 }
 
@@ -79,14 +80,14 @@ impl Aging {
         }
     }
 
-    /// The generation of what is stored or read now.
+    /// The generation of pages that are stored or read now.
     #[inline]
     pub(crate) fn youngest(&self) -> u8 {
         // Relaxed: nothing is read through it.
         self.youngest.load(Ordering::Relaxed).to_le_bytes()[0]
     }
 
-    /// Begins a generation. `areas` are all whose slots page tables name.
+    /// Begins a generation. `areas` are all areas whose slots page tables name.
     pub(crate) fn begin<'a, A>(&self, areas: impl Fn() -> A)
     where
         A: Iterator<Item = &'a Area>,
@@ -103,8 +104,8 @@ impl Aging {
         self.youngest.store(next, Ordering::Relaxed);
     }
 
-    /// Makes half of the generations, the older ones, one: numbers are used again, and what is oldest would be taken
-    /// for young.
+    /// Makes one generation of the older half. Numbers are reused, and without this the oldest pages would be taken for
+    /// young ones.
     #[cold]
     fn fold<'a>(&self, areas: impl Iterator<Item = &'a Area>, hand: &mut AgingHand) {
         let youngest = self.youngest();
@@ -118,9 +119,9 @@ impl Aging {
         hand.taken = oldest;
     }
 
-    /// Up to `most` pages of `group`, in `areas`, that are next to be written back, pinned; none if no such page is in
-    /// the pool, or all are being read. Groups that take turns share the hand: what it knows of the oldest is the last
-    /// one's, and a lap sets it right.
+    /// Picks up to `most` pages of `group` in `areas` that are next to be written back, and pins them. Returns none if
+    /// no such page is in the pool, or if all are being read. Groups that take turns share the hand. What the hand
+    /// knows of the oldest page is then from the last group, and a lap corrects it.
     pub(crate) fn pick<'a, A>(
         &self,
         areas: impl Fn() -> A,
@@ -160,7 +161,8 @@ impl Aging {
         picked
     }
 
-    /// Nothing older than what was passed over is left: goes on with that. If it is not old enough, it will be.
+    /// Nothing is left that is older than the pages passed over. Goes on with those. If they are not old enough yet,
+    /// they will be.
     fn come_round(&self, hand: &mut AgingHand) {
         if hand.oldest_passed < SAFE_GENERATIONS {
             self.advance();
@@ -172,8 +174,8 @@ impl Aging {
 }
 
 /// Shows `visit` the pages of `group` in the pool that could be written back, from `start` on, until it has enough.
-/// Returns where to go on, or `None` at the end of the last area. Takes no lock of a cluster unless a group is named; a
-/// slot may be another group's by the time it is shown.
+/// Returns where to go on, or `None` at the end of the last area. Takes a cluster's lock only if a group is named. By
+/// the time that a slot is shown it may belong to another group.
 fn visit_pool<'a>(
     areas: impl Iterator<Item = &'a Area>,
     group: GroupIndex,
@@ -190,7 +192,7 @@ fn visit_pool<'a>(
     None
 }
 
-/// The same in one area, from the slot at `from` on.
+/// Like `visit_pool` in one area, from the slot at `from` on.
 fn visit_area(
     area: &Area,
     group: GroupIndex,
@@ -199,7 +201,8 @@ fn visit_area(
 ) -> Option<u64> {
     let (first, slot) = Entry::at(area.id, from)?.position();
     for (id, cluster) in area.clusters_from(first) {
-        // A hint, read without a lock: the tables of a free cluster would be brought back to be found empty.
+        // A hint, read without a lock. Reading a free cluster's tables would bring back their memory, only to find them
+        // empty.
         if cluster.place() != Place::Free && cluster.backing(0).is_some() {
             let start = if id == first { slot } else { 0 };
             let Some(is_of_group) = members(cluster, group) else {
@@ -217,7 +220,7 @@ fn visit_area(
     None
 }
 
-/// Which slots of a cluster are of a group, the root having all; none if no slot is.
+/// Which slots of a cluster belong to a group; all, for the root. `None` if no slot does.
 fn members(cluster: &Cluster, group: GroupIndex) -> Option<[bool; SLOTS_PER_CLUSTER]> {
     if group == GroupIndex::ROOT {
         return Some([true; SLOTS_PER_CLUSTER]);
@@ -227,8 +230,8 @@ fn members(cluster: &Cluster, group: GroupIndex) -> Option<[bool; SLOTS_PER_CLUS
     of_group.contains(&true).then_some(of_group)
 }
 
-/// The backing word of a page that is in the pool and could be written back. A page that is in a frame as well is warm;
-/// one that is being read will be of the youngest generation; one that is damaged stays.
+/// The backing word of a page that is in the pool and could be written back. A page that is also in a frame is warm.
+/// One that is being read will be of the youngest generation. A damaged one stays.
 fn in_pool(cluster: &Cluster, slot: usize) -> Option<(BackingWord<'_>, Backing)> {
     let word = cluster.backing(slot)?;
     let backing = word.peek();

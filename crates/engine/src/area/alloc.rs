@@ -1,30 +1,31 @@
-//! Where slots are taken from: the search of an area for a cluster to allocate from.
+//! Allocating slots: how an area finds the cluster to allocate from.
 //!
-//! Each CPU allocates runs of each order from a current cluster of its own, so that pages evicted together get
-//! neighbouring slots and CPUs meet on no lock. There is no cache of slots: a slot is taken when it is used. When the
-//! current cluster has no run left the CPU looks for another, in this order:
+//! For each order, each CPU allocates runs from a current cluster of its own. So pages evicted together get
+//! neighbouring slots, and CPUs do not contend for a lock. Slots are not cached: a slot is taken when it is used. When
+//! its current cluster has no run left, the CPU looks for another cluster in this order:
 //!
 //! 1. nonfull clusters of that order;
-//! 2. an empty cluster, which gets the order and keeps it until it is empty again; else one that never was;
-//! 3. for single slots: those of order 0 with few free slots;
-//! 4. for single slots: clusters of the higher orders, first those without a free run (*stealing*);
-//! 5. a current cluster of another CPU, for single slots of any order.
+//! 2. an empty cluster, which gets the order and keeps it until it is empty again; else one that was never used;
+//! 3. for single slots: clusters of order 0 with few free slots;
+//! 4. for single slots: clusters of higher orders, first those without a free run (*stealing*);
+//! 5. for single slots: another CPU's current cluster of any order.
 //!
-//! So runs and single slots stay apart as long as there is room, and a single slot is refused only when there is none
-//! at all. A run is refused much earlier: then the caller asks for shorter ones. Runs are not looked for as in step 3,
-//! because a cluster of a higher order that has a free run is always nonfull.
+//! So runs and single slots stay apart as long as there is room. A single slot is refused only when there is none at
+//! all. A run is refused much earlier, and the caller then asks for shorter ones. Runs have no step 3, because a
+//! cluster of a higher order that has a free run is always nonfull.
 //!
-//! The CPU number is a hint: several threads may allocate with the same one. An area on a rotating device is used as if
-//! there were one CPU, so that what all of them write lies together.
+//! The CPU number is a hint: several threads may allocate with the same number. An area on a rotating device is used as
+//! if there were one CPU, so that everything written lies together.
 //!
-//! Unlike the kernel's, this search frees no slots whose page is in memory as well ("cache-only"). There such a slot
-//! has count 0 and is held by the swap cache alone. Here a count that falls to 0 frees the slot at once, whatever frame
-//! holds a copy of its page, or has it freed by the thread that is just at it. What was read ahead
-//! (`verbs/read_ahead.rs`) still has references, so its slot cannot go. And a page that is resident while its entry is
-//! kept has the reference of whoever keeps it: the pager puts those when no area has room. So the reverse map
+//! Unlike the kernel's search, this one does not reclaim slots whose page is also in memory ("cache-only"). In the
+//! kernel such a slot has count 0, and only the swap cache holds it. Here a count that falls to 0 frees the slot at
+//! once, even if a frame holds a copy of its page; or the thread that is using the slot frees it. A page that was read
+//! ahead (`verbs/read_ahead.rs`) still has references, so its slot cannot go. And if a resident page keeps its entry,
+//! whoever keeps the entry holds a reference: the pager puts those when no area has room. So the reverse map
 //! (`words/slot.rs`) needs no bit for such slots.
 //!
-//! Locks: the lists' for a search, the cluster's for taking; a busy cluster on a list is passed over.
+//! Locks: a search holds the lists' lock, and taking a slot holds the cluster's. A search skips a busy cluster on a
+//! list.
 
 use super::Area;
 use super::placement::{is_crowded, place_of};
@@ -36,12 +37,12 @@ use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::order::Order;
 use crate::words::slot::Word;
 
-/// How many clusters of a list are tried before going on to the next step: a busy one means that another thread is just
-/// putting slots there, and more than a few busy ones are not to be expected.
+/// How many clusters of a list a search tries before it goes on to the next step. A busy cluster means that another
+/// thread is putting slots there just now, and more than a few such clusters are unlikely.
 const LIST_TRIES_MAX: usize = 8;
 
-/// How often a search that found nothing waits for a cluster that was busy and looks again. Each time another thread
-/// has used the cluster meanwhile; that this goes on for long is not to be expected.
+/// How often a search that found nothing waits for a busy cluster and looks again. Each time another thread has used
+/// the cluster meanwhile, which is unlikely to go on for long.
 const BUSY_WAITS_MAX: usize = 8;
 
 /// Why no slot could be allocated.
@@ -52,19 +53,19 @@ pub enum AllocError {
         "no memory for the swap tables of another {SLOTS_PER_CLUSTER} pages: raise the limit, or let entries be freed"
     )]
     NoMemory,
-    /// Every slot is taken.
+    /// Every slot is in use.
     #[error("all slots of the area are in use: let entries be freed, or add an area")]
     Full,
-    /// The group that the slot was to be of does not exist.
+    /// The group given for the slot does not exist.
     #[error("the group of this page was removed: name one that exists")]
     NoGroup,
-    /// A slot of a physical area was asked for, and none of them has one to give.
+    /// No physical area has a slot to give.
     #[error(
         "no swap area has a slot for this page: all are in use, or their areas are failing or about to go: let entries \
          be freed, or add an area"
     )]
     NoSlot,
-    /// A slot of a physical area was asked for, and the page's group may not have another one.
+    /// The page's group may not have another slot of a physical area.
     #[error(
         "a swap limit of the page's group, or of one that it is in, leaves no slot for it: raise the limit or free \
          entries of the group"
@@ -72,7 +73,7 @@ pub enum AllocError {
     Limited,
 }
 
-/// The group that a slot is to be of.
+/// The group that a slot will belong to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfGroup<'a> {
     pub(crate) groups: &'a Groups,
@@ -80,7 +81,7 @@ pub(crate) struct OfGroup<'a> {
 }
 
 impl OfGroup<'_> {
-    /// The number to put down in a cluster, which has room for it then.
+    /// The group's number to enter in the cluster. Makes room for it there.
     #[inline]
     fn index(self, cluster: &mut ClusterGuard<'_>) -> Result<GroupIndex, AllocError> {
         let group = self.groups.index_for_slot(self.id);
@@ -94,9 +95,10 @@ impl OfGroup<'_> {
 }
 
 impl Area {
-    /// Takes a free run of `order` and gives its first slots `words`, at least one and not more than the run has; slots
-    /// behind them stay free. They are of `group`; without one they are the root group's. Returns the first slot. For
-    /// an order above 0 an error says that there is no such run, and shorter ones may be there.
+    /// Takes a free run of `order` and stores `words` in its first slots: at least one word, and no more than the run
+    /// has slots. The slots behind them stay free. The taken slots belong to `group`, or to the root group if it is
+    /// `None`. Returns the first slot. For an order above 0 an error means that there is no such run, but there may be
+    /// shorter ones.
     ///
     /// # Errors
     /// [`AllocError`]; nothing was taken.
@@ -114,7 +116,7 @@ impl Area {
             if let Some(entry) = self.take_from(id, order, words, group)? {
                 return Ok(entry);
             }
-            // Each way round somebody has taken the last run of a cluster since our look, so this ends.
+            // In each round somebody has taken the last run of a cluster since our look, so this ends.
             if let Err(error) = self.refill(current, order, id) {
                 if order.is_slot() {
                     self.count_rejected();
@@ -124,7 +126,7 @@ impl Area {
         }
     }
 
-    /// As [`Area::allocate`], but from the CPU's current cluster alone; `None` if that has no such run left.
+    /// Like [`Area::allocate`], but only from the CPU's current cluster. `None` if that cluster has no such run left.
     #[inline]
     pub(crate) fn allocate_near(
         &self,
@@ -137,8 +139,9 @@ impl Area {
         self.take_from(id, order, words, group).ok().flatten()
     }
 
-    /// Takes a run from cluster `id` if it is somebody's current one: the CPU's cluster may have filled up, even have
-    /// been emptied and be another CPU's or of another order by now. Slots without a group are the root group's.
+    /// Takes a run from cluster `id` if it is some CPU's current one. The cluster may have filled up since our look, or
+    /// have been emptied and be another CPU's or of another order by now. Without a group the slots belong to the root
+    /// group.
     #[inline]
     fn take_from(
         &self,
@@ -159,7 +162,7 @@ impl Area {
             None => GroupIndex::ROOT,
             Some(group) => group.index(&mut cluster)?,
         };
-        // Each time the lock was taken: the cluster may have been emptied meanwhile.
+        // Done each time the lock is taken, because the cluster may have been emptied meanwhile.
         let is_mapped = words.first().is_some_and(|word| word.is_used());
         if is_mapped && !self.prepare_mapped(&cluster) {
             return Err(AllocError::NoMemory);
@@ -181,8 +184,8 @@ impl Area {
         Ok(Some(Entry::of(self.id, id, slot)))
     }
 
-    /// Puts a current cluster away that has no run left for whom it serves, or few slots after the search came round.
-    /// One with many is gone through again.
+    /// Puts a current cluster away if it has no run left for its user, or if the search came round and few slots are
+    /// left. If many are left, the search goes through the cluster again.
     #[cold]
     fn retire_if_spent(&self, cluster: &mut ClusterGuard<'_>, id: u32) {
         let serves_runs = cluster.place() == Place::Current && !cluster.order().is_slot();
@@ -197,7 +200,7 @@ impl Area {
         }
     }
 
-    /// Finds the CPU another cluster than `stale`. Does nothing if another thread has done so.
+    /// Finds a cluster other than `stale` for the CPU. Does nothing if another thread has already done so.
     #[cold]
     fn refill(&self, current: &AtomicU32, order: Order, stale: u32) -> Result<(), AllocError> {
         let mut waits = 0;
@@ -211,7 +214,7 @@ impl Area {
                 return Err(AllocError::Full);
             }
             let now = current.load(Ordering::Relaxed);
-            // Compared by place too: the stale cluster may have been emptied and become this CPU's again.
+            // Also compares the place: the stale cluster may have been emptied and become this CPU's again.
             let serves = |record: &Cluster| record.serves(order);
             if now != stale || self.directory.get(now).is_some_and(serves) {
                 return Ok(());
@@ -241,12 +244,12 @@ impl Area {
 struct Search<'a> {
     area: &'a Area,
     lists: LockGuard<'a, Lists>,
-    /// A cluster that was passed over because another thread was at it.
+    /// A cluster that was skipped because another thread held its lock.
     busy: Option<&'a Cluster>,
 }
 
 impl<'a> Search<'a> {
-    /// A cluster that serves `order` from now on.
+    /// Finds a cluster that serves `order` from now on.
     fn cluster_for(&mut self, order: Order) -> Result<u32, AllocError> {
         if let Some(id) = self.take_listed(Place::Nonfull, order, Place::Current) {
             return Ok(id);
@@ -264,12 +267,12 @@ impl<'a> Search<'a> {
         crowded.or_else(|| self.any_current(order)).ok_or(error)
     }
 
-    /// Takes a cluster off the list of its place and order and makes it somebody's current one.
+    /// Takes a cluster off the list of its place and order, and makes it a current one.
     fn take_listed(&mut self, from: Place, order: Order, to: Place) -> Option<u32> {
         let mut id = self.lists.head(from, order);
         for _ in 0..LIST_TRIES_MAX {
             let record = self.area.directory.linked(id)?;
-            // Against the lock order, so only if nobody holds it.
+            // This is against the lock order, so we only try the lock.
             if let Some(mut cluster) = record.try_lock() {
                 self.lists.remove(&self.area.directory, from, record);
                 if from == Place::Free {
@@ -284,7 +287,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Takes single slots out of a cluster for runs. The smallest runs are given up first.
+    /// Takes a cluster made for runs to allocate single slots from. Clusters of the smallest runs go first.
     fn steal(&mut self) -> Option<u32> {
         Order::runs().find_map(|order| {
             self.take_listed(Place::Frag, order, Place::Stolen)
@@ -292,8 +295,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// A cluster that another CPU allocates from; it has a free run, or would be current no more. Last resort of an
-    /// area with fewer clusters than CPUs and orders.
+    /// Another CPU's current cluster. It has a free run, else it would not be current. This is the last resort of an
+    /// area that has fewer clusters than there are CPUs and orders.
     fn any_current(&self, order: Order) -> Option<u32> {
         let area = self.area;
         let serves = |id: &u32| {
@@ -303,7 +306,7 @@ impl<'a> Search<'a> {
         Order::all().find_map(|of| area.currents_of(of).find(serves))
     }
 
-    /// Takes an emptied cluster, else one that never was.
+    /// Takes an emptied cluster, else one that was never used.
     fn take_new(&mut self, order: Order) -> Result<u32, AllocError> {
         if let Some(id) = self.take_listed(Place::Free, order, Place::Current) {
             return Ok(id);
@@ -315,14 +318,15 @@ impl<'a> Search<'a> {
             if !record.ensure_tables(area.is_virtual(), &*area.pages) {
                 return Err(AllocError::NoMemory);
             }
-            // Entries of this cluster were never handed out; only an operation on a made-up one could hold its lock.
+            // No entry of this cluster was ever handed out, so only an operation on a made-up entry could hold its
+            // lock.
             let mut cluster = record.try_lock().ok_or(AllocError::NoMemory)?;
             self.lists.end = id + 1;
             cluster.dedicate(Order::SLOT);
             for slot in area.bad_in(id) {
                 cluster.mark_bad(slot);
             }
-            // One with bad slots is never empty, so it would keep the order for good.
+            // A cluster with bad slots is never empty, so it would keep the order for good.
             let is_whole = cluster.state.used == 0;
             if is_whole {
                 cluster.dedicate(order);

@@ -1,9 +1,9 @@
 //! Closing an area: from then on no slot of it is given out.
 //!
-//! A slot is taken only from a cluster that is some CPU's current one, under the cluster's lock, and a cluster becomes
-//! current only under the lists' lock. So the area is marked as closed under the lists' lock, which ends the second,
-//! and then each cluster is locked once and put away if it is current, which ends the first. Whoever took a slot before
-//! has it; nobody takes one after.
+//! A slot is taken only from some CPU's current cluster, under the cluster's lock. A cluster becomes current only under
+//! the lists' lock. So closing marks the area under the lists' lock: no cluster becomes current after that. Then it
+//! locks each cluster once and puts it away if it is current: no slot is taken after that. Whoever took a slot before
+//! keeps it.
 
 use super::Area;
 use crate::cluster::{Cluster, Place};
@@ -12,7 +12,7 @@ use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::slot::Word;
 
 impl Area {
-    /// Gives out no slot any longer. Slots can be freed.
+    /// Stops giving out slots. Slots can still be freed.
     pub(crate) fn close(&self) {
         self.lists.lock().is_closed = true;
         for (id, record) in self.clusters() {
@@ -31,7 +31,7 @@ impl Area {
         self.lists.lock().is_closed = false;
     }
 
-    /// The slots of a cluster that are in use, and their words.
+    /// The used slots of a cluster, and their words.
     pub(crate) fn used_in(&self, id: u32, record: &Cluster) -> Vec<(Entry, Word)> {
         let Some(cluster) = record.lock() else {
             return Vec::new();

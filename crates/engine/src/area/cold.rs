@@ -1,8 +1,9 @@
 //! Which pages of an area have been left alone for longest.
 //!
-//! A hand goes round the slots in use. Whose page was read since it last came by (`Cluster::mark_read`) loses the mark
-//! and stays; the others are given out. Clusters are filled one after the other and taken into use again in the order
-//! in which they became empty, so what the hand meets first has been there for longest: this is the clock algorithm.
+//! A hand goes round the slots in use. If a page was read since the hand last came by (`Cluster::mark_read`), it loses
+//! the mark and stays. The hand gives out the others. Clusters are filled one after the other and reused in the order
+//! in which they became empty. So the hand first meets the pages that have been there for longest: this is the clock
+//! algorithm.
 
 use super::Area;
 use crate::cluster::{Cluster, Place};
@@ -10,16 +11,17 @@ use crate::words::entry::Entry;
 use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::slot::Word;
 
-/// How often the hand may come round: for what is left of a lap, for marks, and for what has none any longer.
+/// How many laps the hand may make: one for the rest of the current lap, one to clear marks, one to find pages without
+/// marks.
 const LAPS_MAX: usize = 3;
 
-/// Where the hand is: at this slot.
+/// The slot at which the hand is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClockHand(u64);
 
 impl Area {
-    /// Up to `most` slots in use that are next to go, of one cluster, and their words; none if there are none but in
-    /// clusters that are just being filled. No lock is held afterwards: words are hints.
+    /// Returns up to `most` used slots of one cluster that are next to go, and their words. None if all such slots are
+    /// in clusters that are being filled. No lock is held afterwards, so the words are hints.
     pub(crate) fn cold_slots(&self, hand: &mut ClockHand, most: usize) -> Vec<(Entry, Word)> {
         for _ in 0..LAPS_MAX {
             let (first, slot) = hand.position();
@@ -36,7 +38,7 @@ impl Area {
         Vec::new()
     }
 
-    /// The same of one cluster, from a slot on. Takes marks away on the way.
+    /// Like `cold_slots` for one cluster, from slot `from` on. Clears marks on the way.
     fn cold_in(&self, id: u32, record: &Cluster, from: usize, most: usize) -> Vec<(Entry, Word)> {
         let Some(cluster) = record.lock() else {
             return Vec::new();
@@ -55,7 +57,7 @@ impl Area {
 }
 
 impl ClockHand {
-    /// Cluster and slot that it is at, of the area or just behind its end.
+    /// Cluster and slot of the hand: in the area or just behind its end.
     fn position(self) -> (u32, usize) {
         let slots = SLOTS_PER_CLUSTER as u64;
         let cluster = u32::try_from(self.0 / slots).unwrap_or(u32::MAX);

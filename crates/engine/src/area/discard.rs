@@ -1,8 +1,9 @@
-//! Emptied clusters whose storage is still to forget them, and which are not given out before.
+//! Emptied clusters that must be discarded in their storage before they are given out again.
 //!
-//! An emptied cluster waits on a list of its own. Whoever discards takes it off (and no list has it then, so nobody
-//! gives slots of it out), talks to the storage without a lock, and makes it a free one. A closed area starts no
-//! discard, and says while one is under way: the storage must not be taken away, or given to somebody else, under it.
+//! An emptied cluster waits on a list of its own. Whoever discards takes the cluster off the list. It is then on no
+//! list, so nobody takes slots from it. The storage is called without a lock, and then the cluster becomes a free one.
+//! A closed area starts no discard. It also says whether one is under way, because the storage must not be taken away
+//! or given to somebody else meanwhile.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use crate::cluster::{Cluster, ClusterGuard, Place};
 use crate::words::order::Order;
 
 impl Area {
-    /// From now on emptied clusters wait for a discard, or no longer do.
+    /// Sets whether emptied clusters wait for a discard from now on.
     pub(crate) fn set_discards(&self, discards: bool) {
         self.discards.store(discards, Ordering::Relaxed);
     }
@@ -22,7 +23,7 @@ impl Area {
         self.discards.load(Ordering::Relaxed)
     }
 
-    /// Where a cluster belongs that is nobody's current one.
+    /// The place where a cluster belongs that is nobody's current one.
     pub(crate) fn place_for(&self, cluster: &ClusterGuard<'_>) -> Place {
         match place_of(cluster) {
             Place::Free if self.discards() => Place::Discard,
@@ -30,7 +31,7 @@ impl Area {
         }
     }
 
-    /// Takes the cluster that has waited longest, and says which slots are to be discarded. `end_discard` must follow.
+    /// Takes the cluster that has waited longest. Returns it and the slots to discard. `end_discard` must follow.
     pub(crate) fn begin_discard(&self) -> Option<(u32, Range<u64>)> {
         let mut lists = self.lists.lock();
         if lists.is_closed {
@@ -38,7 +39,8 @@ impl Area {
         }
         let id = lists.head(Place::Discard, Order::SLOT);
         let record = self.directory.linked(id)?;
-        // Against the lock order. Only who looks up an entry that was freed could hold it, and not for long.
+        // This is against the lock order, so we only try the lock. Only somebody who looks up a freed entry could hold
+        // it, and not for long.
         let _cluster = record.try_lock()?;
         lists.remove(&self.directory, Place::Discard, record);
         record.set_place(Place::Discarding);
@@ -46,7 +48,7 @@ impl Area {
         Some((id, self.slots_of(id)))
     }
 
-    /// The cluster is a free one again.
+    /// Makes the cluster a free one again.
     pub(crate) fn end_discard(&self, id: u32) {
         if let Some(mut cluster) = self.directory.get(id).and_then(Cluster::lock) {
             self.relocate(&mut cluster, id, Place::Free);

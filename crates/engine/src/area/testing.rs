@@ -1,4 +1,4 @@
-//! What tests of areas share.
+//! Helpers shared by tests of areas.
 
 use super::*;
 use crate::words::shadow::Shadow;
@@ -15,15 +15,15 @@ pub(crate) fn free(area: &Area, entry: Entry) {
     area.release_slot(&mut cluster.lock().expect("used once"), entry);
 }
 
-/// Has the next cluster that never was be number `id`, so that a test comes to the end of an area without what is
-/// before it. Numbers go up.
+/// Gives the next unused cluster the number `id`. A test can so reach the end of an area without using what is before
+/// it. Numbers only go up.
 pub(crate) fn place_next(area: &Area, id: u32) {
     let mut lists = area.lists.lock();
     assert!(lists.end <= id);
     lists.end = id;
 }
 
-/// Checks the area, while nobody else is at it, and returns how many slots are in use.
+/// Checks the area while nobody else uses it. Returns how many slots are in use.
 pub(crate) fn assert_sound(area: &Area) -> u64 {
     assert_eq!(area.is_valid(), Ok(()));
     let used_in = |(id, record)| area.used_in(id, record).len() as u64;

@@ -8,7 +8,7 @@ use super::*;
 use crate::area::{AllocError, NONFULL_FREE_MIN};
 use crate::base::pages::HeapPages;
 
-/// Counts runs that were given back and not taken into use since, and can refuse to give more.
+/// Counts runs that were given back and not used since. Can refuse to give more.
 #[derive(Default)]
 struct Counting {
     heap: HeapPages,
@@ -16,7 +16,7 @@ struct Counting {
     refuse: AtomicBool,
 }
 
-// SAFETY: All runs come from the heap source.
+// SAFETY: All runs come from the heap source. Unsafe because the trait is.
 unsafe impl PageSource for Counting {
     fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
         if self.refuse.load(Ordering::Relaxed) {
@@ -26,7 +26,7 @@ unsafe impl PageSource for Counting {
         }
     }
     unsafe fn free(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: By the caller's contract, passed on.
+        // SAFETY: The caller's contract is passed on.
         unsafe { self.heap.free(run, pages) };
     }
     unsafe fn discard(&self, run: NonNull<u8>, pages: usize) {
@@ -100,7 +100,7 @@ fn an_empty_cluster_gives_its_table_memory_back_and_its_number_is_used_again() {
             "addresses are kept"
         );
     }
-    // What stays per cluster is its record.
+    // Only the record of each cluster stays.
     let stays = area.stats().table_bytes - idle;
     assert!(stays <= area.directory.bytes(CLUSTERS) as u64);
     drop(area);
@@ -130,7 +130,7 @@ fn nonfull_comes_before_new_and_new_before_frag() {
         .map(|_| take().expect("room"))
         .collect();
     let (first, rest) = all.split_at(SLOTS_PER_CLUSTER);
-    // One slot of the first cluster: frag. Enough of the second: nonfull.
+    // With one free slot the first cluster is frag. With enough of them the second is nonfull.
     free(&area, first[1]);
     for &entry in &rest[..NONFULL_FREE_MIN] {
         free(&area, entry);
@@ -140,7 +140,7 @@ fn nonfull_comes_before_new_and_new_before_frag() {
     }
     let new = take().expect("room");
     assert_eq!(cluster_of(new), 3);
-    // No memory for a fifth: the rest of the new one, then the frag one, then nothing.
+    // There is no memory for a fifth cluster: the rest of the newest comes first, then the frag one, then nothing.
     pages.refuse.store(true, Ordering::Relaxed);
     for _ in 1..SLOTS_PER_CLUSTER {
         assert_eq!(cluster_of(take().expect("room")), 3);

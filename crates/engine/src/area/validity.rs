@@ -1,12 +1,12 @@
-//! What holds of an area while nobody else is at it, as checks.
+//! Checks of what holds for an area while nobody else uses it.
 
 use super::Area;
 use crate::cluster::{ClusterGuard, Place};
 use crate::words::order::Order;
 
 impl Area {
-    /// Each cluster is valid and where it belongs, each that belongs on a list is on it, and none else. Goes through
-    /// all clusters. Others may be at the area only if they change nothing.
+    /// Checks that each cluster is valid and at its place, and that exactly the clusters that belong on lists are on
+    /// them. Goes through all clusters. Other threads may use the area only if they change nothing.
     pub(crate) fn is_valid(&self) -> Result<(), String> {
         let mut belong_on_lists = 0;
         for (id, record) in self.clusters() {
@@ -34,7 +34,8 @@ impl Area {
         Ok(())
     }
 
-    /// Is the cluster some CPU's that says so, and else where its slots put it?
+    /// Checks that a cluster marked as some CPU's really is, and that any other is at the place that its slots call
+    /// for.
     fn is_placed(&self, id: u32, cluster: &ClusterGuard<'_>) -> Result<(), String> {
         let is_some_cpus = |of: Order| self.currents_of(of).any(|current| current == id);
         let place = cluster.place();
@@ -44,7 +45,7 @@ impl Area {
                 is_some_cpus(order) && cluster.record().serves(order)
             }
             Place::Stolen => is_some_cpus(Order::SLOT) && cluster.free_slots() > 0,
-            // An emptied one waits for its discard or not, and is free after it.
+            // An emptied cluster may wait for its discard, and is free afterwards.
             Place::Free | Place::Discard | Place::Discarding => cluster.state.used == 0,
             _ => place == self.place_for(cluster),
         };

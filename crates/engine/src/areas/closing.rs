@@ -1,4 +1,4 @@
-//! Taking an area out of use, and back into it if that fails. What moves its pages away is in `verbs/swap_off.rs`.
+//! Taking an area out of use, and back into use if that fails. `verbs/swap_off.rs` moves its pages away.
 
 use super::Areas;
 use super::physical::Physical;
@@ -10,12 +10,12 @@ use crate::words::entry::AreaId;
 pub(crate) enum CloseError {
     /// There is no such area.
     NotInUse,
-    /// Somebody else has closed it.
+    /// Somebody else is closing it.
     UnderWay,
 }
 
 impl Areas {
-    /// Gives out no slot of the area any longer. It keeps its place among the others, where it is passed over.
+    /// Stops giving out slots of the area. The area keeps its place among the others, which pass it over.
     pub(crate) fn close(&self, id: AreaId) -> Result<&Physical, CloseError> {
         let order = self.order.lock();
         let physical = self.get(id).ok_or(CloseError::NotInUse)?;
@@ -29,12 +29,12 @@ impl Areas {
 
     /// Gives out slots of a closed area again.
     pub(crate) fn reopen(physical: &Physical) {
-        // In this order: the next to close it must not be undone.
+        // In this order, so that we do not undo what the next thread to close it does.
         physical.area.reopen();
         physical.end_closing();
     }
 
-    /// Forgets a closed area without a page in it, and closes its storage.
+    /// Forgets a closed area that holds no page, and closes its storage.
     pub(crate) fn retire(&self, id: AreaId) {
         let mut order = self.order.lock();
         let Some(physical) = self.get(id) else {
@@ -45,7 +45,7 @@ impl Areas {
         order.retain(|&other| other != id);
         let storage = physical.retire();
         drop(order);
-        // Without a lock: a file is closed here.
+        // Without a lock, because this closes a file.
         drop(storage);
     }
 

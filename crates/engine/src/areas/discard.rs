@@ -1,7 +1,7 @@
-//! Telling the storage of areas which slots hold nothing any longer, so that a thin device, a file system or the flash
-//! behind it can use the room for something else.
+//! Telling the storage of areas which slots hold nothing any more, so that a thin device, a file system or flash memory
+//! can reuse the room.
 //!
-//! Nothing here is done under a lock: a discard may take as long as a write.
+//! No lock is held meanwhile, because a discard may take as long as a write.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::words::order::Order;
 use crate::words::slot::Word;
 
 impl Areas {
-    /// Discards emptied clusters, `budget` at most, and says how many are free now.
+    /// Discards at most `budget` emptied clusters. Returns how many are free now.
     pub(crate) fn discard(&self, budget: usize) -> usize {
         let mut done = 0;
         for (_, physical) in self.all() {
@@ -27,7 +27,7 @@ impl Areas {
         done
     }
 
-    /// Nothing was left to give out but what still has to be discarded.
+    /// Allocates after discarding. Used when only clusters that wait for a discard are left.
     #[cold]
     pub(super) fn allocate_discarded(
         &self,
@@ -36,7 +36,7 @@ impl Areas {
         words: &[Word],
         group: Option<OfGroup<'_>>,
     ) -> Option<(Entry, usize)> {
-        // Others may be quicker than we are with what we have freed. It ends because there are less of them each time.
+        // Other threads may take what we have freed before we do. The loop ends because fewer clusters wait each time.
         while self.discard(1) > 0 {
             let taken = self.take_in_turn(cpu, order, words, group);
             if taken.is_some() {
@@ -48,7 +48,7 @@ impl Areas {
 }
 
 impl Physical {
-    /// Discards the clusters that have become empty, so many at most as the area has.
+    /// Discards the clusters that have become empty, at most as many as the area has.
     pub(crate) fn discard_emptied(&self) {
         let clusters = self.usable.div_ceil(SLOTS_PER_CLUSTER as u64);
         (0..clusters).find(|_| !self.discard_cluster());
@@ -70,7 +70,7 @@ impl Physical {
     }
 }
 
-/// Discards all slots that can be used, and says how many those are.
+/// Discards all usable slots. Returns how many there are.
 pub(super) fn discard_whole(new: &NewArea) -> Result<u64, StorageError> {
     let mut pages = 0;
     for slots in usable(new) {

@@ -1,16 +1,16 @@
-//! An area that is to be used, and why it cannot be.
+//! A new area, and why it may be refused.
 
 use crate::base::storage::Storage;
 use crate::words::geometry::SLOTS_MAX;
 
-/// How many physical areas an engine can have. The kernel has room for 23 to 29; a number in an entry is 8 bits wide.
+/// How many physical areas an engine can have. The kernel has room for 23 to 29. An entry has 8 bits for the number.
 /// Few under the model checkers, which make many engines.
 pub const AREAS_MAX: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
 
-/// The priority of an area that was given none. All of these are equal, and below every one that was given.
+/// The priority of an area that was given none. All such areas are equal, and below every area with a given priority.
 pub const PRIORITY_DEFAULT: i16 = -1;
 
-/// When the storage of an area is told what it need not keep.
+/// When to tell an area's storage which slots it need not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discard {
     /// Never.
@@ -22,28 +22,28 @@ pub enum Discard {
     Pages,
 }
 
-/// An area to be used.
+/// An area to start using.
 #[derive(Debug)]
 pub struct NewArea {
-    /// Slots that its storage has room for, bad ones included.
+    /// Slots that its storage has room for, including bad ones.
     pub slots: u64,
-    /// Slots that are never to be used: the header's, and places where the device is damaged. In any order.
+    /// Slots that must never be used: the header's, and places where the device is damaged. In any order.
     pub bad: Vec<u64>,
     /// 0 to 32767, or [`PRIORITY_DEFAULT`].
     pub priority: i16,
-    /// When its storage is told what it need not keep.
+    /// When to tell its storage which slots it need not keep.
     pub discard: Discard,
-    /// Its device takes long to go to another place, as a disk that turns does: all CPUs allocate from the same
-    /// clusters, so that what they write lies together.
+    /// Whether its device is slow to seek, as a rotating disk is. All CPUs then allocate from the same clusters, so
+    /// that what they write lies together.
     pub rotating: bool,
-    /// Its bytes.
+    /// The storage of its bytes.
     pub storage: Box<dyn Storage>,
 }
 
 /// Why an area cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SwapOnError {
-    /// There are as many as there can be.
+    /// There are already as many as there can be.
     #[error("{AREAS_MAX} areas are in use, the most there can be: use fewer, larger ones")]
     TooMany,
     /// No slot in it can be used.
@@ -51,7 +51,7 @@ pub enum SwapOnError {
     Empty {
         /// All slots.
         slots: u64,
-        /// Of them, bad.
+        /// How many of them are bad.
         bad: u64,
     },
     /// More slots than an entry can name.
@@ -60,13 +60,13 @@ pub enum SwapOnError {
         /// All slots.
         slots: u64,
     },
-    /// A bad slot that is none of the area's.
+    /// A bad slot behind the area's end.
     #[error("slot {slot} is said to be bad, and the area ends before it: check its header")]
     BadBeyondEnd {
         /// The slot.
         slot: u64,
     },
-    /// A priority that is none.
+    /// Not a valid priority.
     #[error("a priority of {priority} was given, expected 0 to 32767: choose a number in between")]
     Priority {
         /// What was given.
@@ -77,7 +77,7 @@ pub enum SwapOnError {
     NoMemory,
 }
 
-/// Whether an area can be used. Puts its bad slots in order.
+/// Checks that an area can be used. Sorts its bad slots.
 pub(super) fn check(new: &mut NewArea) -> Result<(), SwapOnError> {
     let (slots, priority) = (new.slots, new.priority);
     new.bad.sort_unstable();

@@ -1,7 +1,7 @@
 //! One physical area: its slots, its storage, its figures.
 //!
-//! Its record stays where it is until the engine is dropped, because threads get at it without a lock; its storage goes
-//! when the area is swapped off. What stays then is 64 KiB and an eighth of a byte for each slot that was ever in use.
+//! Threads reach the record without a lock, so it stays where it is until the engine is dropped. The storage goes when
+//! the area is swapped off. What stays then is 64 KiB and an eighth of a byte for each slot that was ever in use.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,28 +16,28 @@ use crate::base::sync::{AtomicU64, Lock, OncePtr, Ordering};
 use crate::cluster::ClusterGuard;
 use crate::words::entry::{AreaId, Entry};
 
-/// An area, and those that had its number after it.
+/// An area, linked to the areas that had its number after it.
 #[derive(Debug)]
 pub(crate) struct Physical {
     pub(crate) area: Area,
-    /// None once the area is swapped off. A request keeps a reference of its own, so the storage is closed when the
-    /// last one is done.
+    /// `None` once the area is swapped off. Each request holds a reference of its own, so the storage is closed when
+    /// the last request is done.
     storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
     pub(crate) priority: i16,
     pub(super) usable: u64,
-    /// Slots in use. Clusters know it too, and adding them up for each batch of pages that is written would take long.
+    /// Slots in use. The clusters know it too, but adding them up for each written batch of pages would take long.
     used: AtomicU64,
-    /// The last write failed: no page is given to it until one has left it.
+    /// The last write failed. The area gets no page until one has left it.
     failing: AtomicBool,
-    /// Why, for people.
+    /// The error of the last failed write, for people.
     last_error: Lock<Option<StorageError>, { lock_order::LAST_ERROR }>,
-    /// It is being swapped off. Changed by who does that; taken under the lock of the order.
+    /// The area is being swapped off. Set under the lock of the order; only the thread that set it clears it.
     is_closing: AtomicBool,
-    /// It was swapped off: its number can be used again.
+    /// The area was swapped off: its number can be reused.
     is_gone: AtomicBool,
-    /// Where demotion goes on (`verbs/demote.rs`). Before the lock of a cluster.
+    /// Where demotion goes on (`verbs/demote.rs`). Taken before the lock of a cluster.
     pub(crate) hand: Lock<ClockHand, { lock_order::DEMOTION }>,
-    /// The area that got its number next.
+    /// The next area with the same number.
     pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,
     pages_written: AtomicU64,
@@ -68,9 +68,9 @@ impl Physical {
         }
     }
 
-    /// Slots were taken, which are the caller's.
+    /// Counts slots that the caller has taken.
     pub(super) fn count_taken(&self, slots: usize) {
-        // Relaxed, here and below: how many there are, and nothing about which.
+        // Relaxed, here and below: a number that says nothing about which slots.
         self.used.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
@@ -101,7 +101,8 @@ impl Physical {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// True if nobody else is swapping it off: then we are. Under the lock of the order.
+    /// Marks that the caller swaps the area off. False if somebody else is doing so. The caller holds the lock of the
+    /// order.
     pub(super) fn begin_closing(&self) -> bool {
         !self.is_closing.swap(true, Ordering::AcqRel)
     }
@@ -110,13 +111,14 @@ impl Physical {
         self.is_closing.store(false, Ordering::Release);
     }
 
-    /// Its number is free; what is left to close is given back. Under the lock of the order.
+    /// Frees the area's number and returns the storage, which the caller closes. The caller holds the lock of the
+    /// order.
     pub(super) fn retire(&self) -> Option<Arc<dyn Storage>> {
         self.is_gone.store(true, Ordering::Relaxed);
         self.storage.lock().take()
     }
 
-    /// The storage. Whoever asks has a slot of the area, or discards one of its clusters, so it is not gone.
+    /// The storage. Callers have a slot of the area or are discarding one of its clusters, so the storage is not gone.
     pub(super) fn storage(&self) -> Result<Arc<dyn Storage>, StorageError> {
         self.storage.lock().clone().ok_or(StorageError::Short)
     }
@@ -160,7 +162,7 @@ impl Physical {
         outcome
     }
 
-    /// Counts how many pages were discarded. Storage that cannot do it is not asked again.
+    /// Counts discarded pages. Storage that cannot discard is not asked again.
     pub(super) fn count_discard(&self, outcome: Result<u64, StorageError>) {
         if outcome == Err(StorageError::Unsupported) {
             self.area.set_discards(false);

@@ -106,7 +106,7 @@ fn on_a_rotating_device_all_cpus_write_one_after_the_other() {
 #[test]
 fn priority_comes_before_the_length_of_a_run() {
     let areas = areas();
-    // One cluster, which serves no runs as its first slot is bad; above one that does.
+    // The higher area has one cluster, which serves no runs because its first slot is bad. The lower one serves them.
     areas.add(new(CLUSTER, &[0], 1)).expect("room");
     areas.add(new(2 * CLUSTER, &[], 0)).expect("room");
     let words = pages(SLOTS_PER_CLUSTER);
@@ -172,7 +172,7 @@ fn an_area_that_fails_is_passed_over_until_a_page_leaves_it() {
     let (first, second) = (slot(&areas, 0, 1), slot(&areas, 0, 2));
     let (first, second) = (first.expect("room"), second.expect("room"));
     areas.write(first, &[&page]).expect("it takes one");
-    // Two pages from the area's last slot on: the second lies behind its end.
+    // Two pages from the area's last slot on: the second is behind the area's end.
     let last = Entry::of(first.area(), 0, SLOTS_PER_CLUSTER - 1);
     assert_eq!(areas.write(last, &[&page, &page]), Err(StorageError::Short));
     areas.give_back(second);

@@ -1,4 +1,4 @@
-//! Areas of different priority as tiers: which of them are crowded while there is room below, and taking slots there.
+//! Areas of different priority as tiers: which are crowded while there is room below them, and taking slots below.
 
 use super::{Areas, PRIORITY_DEFAULT, Physical, up_to};
 use crate::words::entry::{AreaId, Entry};
@@ -6,8 +6,8 @@ use crate::words::order::Order;
 use crate::words::slot::Word;
 
 impl Areas {
-    /// The areas of whose slots less than one in `part` is free while one of lower priority has a free one, the lowest
-    /// first, so that what is moved down makes room for what is above it.
+    /// The areas with less than one in `part` of their slots free, while an area of lower priority has a free slot. The
+    /// lowest comes first: moving its pages down makes room for those from above.
     pub(crate) fn crowded(&self, part: u64) -> Vec<&Physical> {
         let order = self.order.lock();
         let mut below_has_room = false;
@@ -25,7 +25,7 @@ impl Areas {
         crowded
     }
 
-    /// Is there an area of higher priority than that of this number?
+    /// Whether there is an area of higher priority than this one's.
     pub(crate) fn is_lower(&self, id: AreaId) -> bool {
         let priority = self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority);
         let order = self.order.lock();
@@ -34,8 +34,8 @@ impl Areas {
             .is_some_and(|&first| self.priority_of(first) > priority)
     }
 
-    /// As [`Areas::allocate`], in areas of lower priority than this. No CPU stays with an area that it was given slots
-    /// of like this: pages that leave memory go to the highest.
+    /// Like [`Areas::allocate`], but in areas of lower priority than this. The CPU does not stay with the area found
+    /// here, because pages that leave memory go to the highest area.
     pub(crate) fn allocate_below(
         &self,
         priority: i16,
@@ -63,7 +63,7 @@ impl Areas {
 }
 
 impl Physical {
-    /// Is less than one in `part` of its slots free?
+    /// Whether less than one in `part` of its slots is free.
     pub(crate) fn is_crowded(&self, part: u64) -> bool {
         !self.is_closing() && self.free_slots() < self.usable / part.max(1)
     }

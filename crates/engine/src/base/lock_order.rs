@@ -1,9 +1,9 @@
-//! The order in which a thread takes the engine's locks, outermost first, checked in debug builds.
+//! The order in which a thread takes the engine's locks, outermost first. Debug builds check it.
 //!
-//! With debug assertions a thread that waits for a lock of the row of one that it holds, or of a row above it, panics
-//! and names both, whether or not the wait would have ended. To try is allowed against the order: it waits for nobody.
-//! The pool's locks are in no row: they are taken with none of these held. Under the model checkers, which find
-//! deadlocks themselves, and in release builds there is no check.
+//! With debug assertions a thread panics if it waits for a lock while it holds one of the same or a lower row. The
+//! panic names both locks, and comes whether or not the wait would have ended. A thread may try a lock against the
+//! order, because that does not wait. The pool's locks have no row: they are taken with none of these held. Release
+//! builds do not check. Nor do the model checkers, which find deadlocks themselves.
 
 /// Which groups there are.
 pub(crate) const GROUPS: u8 = 0;
@@ -11,7 +11,7 @@ pub(crate) const GROUPS: u8 = 0;
 pub(crate) const AGING: u8 = 1;
 /// Which area is used next.
 pub(crate) const AREAS: u8 = 2;
-/// The hand of demotion, one an area.
+/// The hand of demotion; each area has one.
 pub(crate) const DEMOTION: u8 = 3;
 /// A cluster: its slots.
 pub(crate) const CLUSTER: u8 = 4;
@@ -48,7 +48,7 @@ mod held {
         NAMES.get(usize::from(row)).copied().unwrap_or("a lock")
     }
 
-    /// A lock among those that its thread holds.
+    /// A lock that the thread holds.
     #[derive(Debug)]
     pub(crate) struct Held(u8);
 
@@ -69,7 +69,7 @@ mod held {
         }
     }
 
-    /// The calling thread is about to wait for a lock of `row`.
+    /// Checks that the calling thread may wait for a lock of `row`.
     pub(crate) fn must_come_next(row: u8) {
         let inner = HELD.with_borrow(|held| held.iter().copied().find(|held| *held >= row));
         if let Some(inner) = inner {
@@ -78,7 +78,7 @@ mod held {
         }
     }
 
-    /// The calling thread is about to wait for `what`, which is in no row.
+    /// Checks that the calling thread may wait for `what`, which has no row.
     pub(crate) fn must_hold_nothing(what: &str) {
         let held = HELD.with_borrow(|held| held.first().copied());
         if let Some(held) = held {
@@ -90,7 +90,7 @@ mod held {
 
 #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
 mod held {
-    /// Nothing is kept.
+    /// Release builds and model checkers record nothing.
     #[derive(Debug)]
     pub(crate) struct Held;
 
@@ -128,7 +128,7 @@ mod tests {
         let held = lists.lock();
         let tried = cluster.try_lock();
         assert!(tried.is_some());
-        // Whatever order they are given back in, nothing is held then.
+        // The locks may be released in any order. Afterwards nothing is held.
         drop(held);
         drop(tried);
         must_hold_nothing("the pool");

@@ -1,14 +1,17 @@
-//! Pages: the unit of everything the engine keeps, and where memory for them comes from.
+//! Pages, the unit of everything the engine keeps, and the source of memory for them.
 //!
-//! The engine makes no system call, so it is given its memory: a [`PageSource`] hands out runs of contiguous
-//! pages and takes them back. The pager's source maps memory; [`HeapPages`] takes it from the allocator.
+//! The engine makes no system call, so its caller gives it memory. A [`PageSource`] hands out runs of contiguous pages
+//! and takes them back. The pager's source maps memory. [`HeapPages`] takes it from the allocator.
+//!
+//! Unsafe is needed here because no safe container holds a run of pages whose number is known only at run time, aligned
+//! to a page, and because such a run is shared by threads and read while its source discards it.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a page: x86_64's base page, the unit in which the kernel reports faults.
+/// Bytes of a page: x86_64's base page, and the unit in which the kernel reports faults.
 pub const PAGE_BYTES: usize = 4096;
 
 /// One page of content.
@@ -27,11 +30,11 @@ impl Page {
 
     /// Whether every byte is zero.
     ///
-    /// Looks at both ends first: a page that is not zero nearly always shows it there, so that most calls touch
-    /// two cache lines. What is left is read in blocks that the compiler turns into vector instructions.
+    /// Looks at both ends first. A nonzero page nearly always shows it there, so most calls touch two cache lines. The
+    /// rest is read in blocks that the compiler turns into vector instructions.
     #[must_use]
     pub fn is_zero(&self) -> bool {
-        /// Bytes that are tested at once: few enough to stop early, enough to fill the vector units.
+        /// Bytes tested at once: few enough to stop early, enough to fill the vector units.
         const BLOCK_BYTES: usize = 256;
         let (ends, _) = self.0.as_chunks::<8>();
         if ends[ends.len() - 1] != [0; 8] || ends[0] != [0; 8] {
@@ -54,14 +57,15 @@ impl fmt::Debug for Page {
     }
 }
 
-/// Where the memory of spans and frames comes from.
+/// Source of the memory of spans and frames.
 ///
 /// # Safety
-/// Until `free` gets it back, a run that `alloc(pages)` returned must be valid for reads and writes of
-/// `pages * PAGE_BYTES` bytes, aligned to [`PAGE_BYTES`], initialised (zeros or anything else), and not be used by
-/// anyone but the caller.
+/// A run returned by `alloc(pages)` must satisfy the following until `free` gets it back. It is valid for reads and
+/// writes of `pages * PAGE_BYTES` bytes, aligned to [`PAGE_BYTES`] and initialised (to zeros or anything else). Only
+/// the caller uses it.
 pub unsafe trait PageSource: Send + Sync {
-    /// A run of `pages` contiguous pages (1 to 8 for spans, more for frames), or None when there is no memory.
+    /// Hands out a run of `pages` contiguous pages (1 to 8 for spans, more for frames), or `None` when there is no
+    /// memory.
     fn alloc(&self, pages: usize) -> Option<NonNull<u8>>;
 
     /// Takes a run back.
@@ -70,8 +74,8 @@ pub unsafe trait PageSource: Send + Sync {
     /// `run` came from `alloc(pages)` of this source with the same `pages`, and nothing uses it any longer.
     unsafe fn free(&self, run: NonNull<u8>, pages: usize);
 
-    /// Gives the memory of a run back, but not its addresses: the run stays valid, and its bytes are from now on either
-    /// what they were or zeros. Other threads may be reading them, atomically. A source that cannot do this does
+    /// Gives the memory of a run back but keeps its addresses. The run stays valid. From now on each byte is either
+    /// what it was or zero. Other threads may be reading the bytes, atomically. A source that cannot do this does
     /// nothing.
     ///
     /// # Safety
@@ -82,7 +86,7 @@ pub unsafe trait PageSource: Send + Sync {
     }
 }
 
-/// Pages from the global allocator, counted, so that a test sees what was not given back.
+/// Pages from the global allocator. It counts them, so that a test sees which were not given back.
 #[derive(Debug, Default)]
 pub struct HeapPages {
     pages_out: AtomicUsize,
@@ -95,7 +99,7 @@ impl HeapPages {
         Self::default()
     }
 
-    /// Pages given out and not taken back.
+    /// Pages given out and not yet taken back.
     #[must_use]
     pub fn pages_out(&self) -> usize {
         self.pages_out.load(Ordering::Relaxed)
@@ -116,8 +120,8 @@ unsafe impl PageSource for HeapPages {
         let layout = Self::layout(pages)?;
         // SAFETY: The layout has a size above zero.
         let run = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: The allocation has `layout.size()` bytes. A pattern rather than zeros: callers must not count on
-        // zeros, and tests see it when they do.
+        // SAFETY: The allocation has `layout.size()` bytes. It is filled with a pattern and not with zeros, so that
+        // tests notice a caller that counts on zeros.
         unsafe { run.as_ptr().write_bytes(0xa5, layout.size()) };
         self.pages_out.fetch_add(pages, Ordering::Relaxed);
         Some(run)
@@ -128,7 +132,7 @@ unsafe impl PageSource for HeapPages {
             return;
         };
         self.pages_out.fetch_sub(pages, Ordering::Relaxed);
-        // SAFETY: By the caller's contract `run` came from `alloc` with this very layout.
+        // SAFETY: By the caller's contract `run` came from `alloc`, which used this same layout.
         unsafe { dealloc(run.as_ptr(), layout) };
     }
 }

@@ -1,7 +1,7 @@
-//! Where the bytes of a physical area are: a file, a block device, memory.
+//! Where the bytes of a physical area are: a file, a block device or memory.
 //!
-//! The engine makes no system call, so it is given its storage as it is given its memory. Slots are numbered as in the
-//! area: a slot's bytes lie at its number times the page size.
+//! The engine makes no system call, so its caller gives it storage, as it gives it memory. Slots have the same numbers
+//! as in the area: the bytes of a slot start at its number times the page size.
 
 use std::fmt;
 use std::io;
@@ -10,81 +10,81 @@ use std::sync::{PoisonError, RwLock};
 
 use super::pages::Page;
 
-/// Why storage did not do what it was asked for.
+/// Why storage could not do what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// No room behind the storage: a file that grows has met the end of its file system.
+    /// No room: a growing file has met the end of its file system.
     #[error("no space is left on it")]
     Full,
-    /// It ends before the slot.
+    /// The storage ends before the slot.
     #[error("it is shorter than it was: it was cut, or the device has gone")]
     Short,
-    /// It has no such operation.
+    /// The storage has no such operation.
     #[error("it cannot do that")]
     Unsupported,
-    /// The system said no.
+    /// The system reported an error.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Failed {
-        /// The system's number for what was wrong.
+        /// The system's error number.
         errno: i32,
     },
 }
 
-/// Neighbouring slots to be read, one of several such runs.
+/// A run of neighbouring slots to be read, one of several such runs.
 #[derive(Debug)]
 pub struct ReadRun<'a> {
-    /// The first of them.
+    /// The first slot.
     pub slot: u64,
-    /// Where they are read to, one each.
+    /// The pages to read into, one for each slot.
     pub pages: Vec<&'a mut Page>,
-    /// How it went.
+    /// The result of reading this run.
     pub outcome: Result<(), StorageError>,
 }
 
-/// The bytes of an area. Reads and writes of different slots may come from many threads at once; nobody reads a slot
-/// that is being written.
+/// The bytes of an area. Many threads may read and write different slots at once. Nobody reads a slot while it is being
+/// written.
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// Copies neighbouring slots that were written, from `slot` on, one into each page, with as few requests as it can.
-    /// May block.
+    /// Reads neighbouring slots that were written before, from `slot` on, one into each page. Uses as few requests as
+    /// possible. May block.
     ///
     /// # Errors
     /// [`StorageError`]; the pages may have been written to.
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError>;
 
-    /// Reads several runs of neighbouring slots, each as [`Storage::read`] does. Storage that can be at more than one
-    /// place does so at the same time. May block.
+    /// Reads several runs of neighbouring slots, each as [`Storage::read`] does. Storage that can serve several places
+    /// at once does so. May block.
     fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
         for run in runs {
             run.outcome = self.read(run.slot, &mut run.pages);
         }
     }
 
-    /// Writes neighbouring slots from `slot` on, one a page, with as few requests as it can. May block.
+    /// Writes neighbouring slots from `slot` on, one from each page. Uses as few requests as possible. May block.
     ///
     /// # Errors
     /// [`StorageError`]; the slots then hold anything.
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError>;
 
-    /// Whether a page is there at once, as from memory: then reading more than is asked for does not pay. The kernel
-    /// says `SWP_SYNCHRONOUS_IO`.
+    /// Whether a page is available at once, as from memory. Reading ahead does not pay then. The kernel's name for this
+    /// is `SWP_SYNCHRONOUS_IO`.
     fn is_quick(&self) -> bool {
         false
     }
 
-    /// Forgets what slots hold, so that what is behind them can be used for something else. Nobody reads one of them
-    /// before it is written again. May block. Storage that cannot do this does nothing.
+    /// Forgets what slots hold, so that the medium behind them can be reused. Nobody reads these slots before they are
+    /// written again. May block. Storage that cannot do this does nothing.
     ///
     /// # Errors
-    /// [`StorageError`]; the slots then hold anything, and can be written. With [`StorageError::Unsupported`] it is not
-    /// asked again.
+    /// [`StorageError`]; the slots then hold anything, and can be written. After [`StorageError::Unsupported`] the
+    /// storage is not asked again.
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {
         let _ = slots;
         Ok(())
     }
 }
 
-/// An area in memory, whose pages are made when they are first written: the fastest storage there is, for tests and
-/// for comparing areas without a device between.
+/// An area in memory. A page is allocated when its slot is first written. This is the fastest storage there is, for
+/// tests and for comparing areas without a device in between.
 #[derive(Debug)]
 pub struct RamStorage {
     slots: Box<[RwLock<Option<Box<Page>>>]>,
@@ -104,7 +104,7 @@ impl RamStorage {
         self.slots.get(index).ok_or(StorageError::Short)
     }
 
-    /// How many slots hold a page.
+    /// Number of slots that hold a page.
     #[must_use]
     pub fn pages(&self) -> usize {
         let holds = |slot: &&RwLock<Option<Box<Page>>>| {

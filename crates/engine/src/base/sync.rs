@@ -1,8 +1,11 @@
-//! The synchronisation primitives of the engine: std's, loom's or shuttle's, one face for all three.
+//! The engine's synchronisation primitives: those of std, loom or shuttle behind one interface.
 //!
-//! Everything in the engine takes its atomics, locks and yields from here, so that the same code runs for real, under
-//! loom (every interleaving of small cases) and under shuttle (random interleavings of larger ones).
-//! Locks are not poisoned: the engine panics nowhere on its data path, and release builds abort on a panic.
+//! Everything in the engine takes its atomics, locks and yields from here. So the same code runs for real, under loom
+//! (every interleaving of small cases) and under shuttle (random interleavings of larger cases). Locks ignore
+//! poisoning: the engine panics nowhere on its data path, and release builds abort on a panic.
+//!
+//! Unsafe is needed here because [`OncePtr`] publishes a pointer to readers that take no lock. std's `OnceLock` would
+//! do that too, but loom has none.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -19,11 +22,11 @@ use std::sync as primitive;
 
 pub(crate) use primitive::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A mutex that ignores poisoning, of a row of the lock order.
+/// A mutex that ignores poisoning and has a row in the lock order.
 #[derive(Debug)]
 pub(crate) struct Lock<T, const ROW: u8>(primitive::Mutex<T>);
 
-/// The held state of a [`Lock`].
+/// The guard of a held [`Lock`].
 #[derive(Debug)]
 pub(crate) struct LockGuard<'a, T> {
     guard: primitive::MutexGuard<'a, T>,
@@ -49,7 +52,7 @@ impl<T, const ROW: u8> Lock<T, ROW> {
         }
     }
 
-    /// Takes the lock if nobody holds it; the only way allowed against the lock order.
+    /// Takes the lock if nobody holds it. This is the only way to take a lock against the lock order.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         match self.0.try_lock() {
@@ -77,7 +80,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Lets another thread run: for loops that wait for a step of somebody else's.
+/// Lets another thread run. For loops that wait for another thread's step.
 #[inline]
 pub(crate) fn yield_now() {
     #[cfg(loom)]
@@ -88,8 +91,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Stands before work that the model checkers cannot see into, so that they let other threads run there. Nothing in a
-/// real build.
+/// A point before work that the model checkers cannot see into. They may switch threads there. Does nothing in a real
+/// build.
 #[derive(Debug)]
 pub(crate) struct ModelPoint {
     #[cfg(any(loom, shuttle))]
@@ -104,7 +107,7 @@ impl ModelPoint {
         }
     }
 
-    /// A step that every other pass of the same point conflicts with.
+    /// A step that conflicts with every other pass of the same point.
     #[inline]
     #[cfg_attr(not(any(loom, shuttle)), expect(clippy::unused_self))]
     pub(crate) fn pass(&self) {
@@ -113,8 +116,8 @@ impl ModelPoint {
     }
 }
 
-/// A pointer to a `T` that is set at most once and freed only with the cell: a lock-free reader may keep what it got
-/// for as long as it can name the cell.
+/// A pointer to a `T` that is set at most once and freed only with the cell. A reader without a lock may keep the
+/// reference as long as it can name the cell.
 #[derive(Debug)]
 pub(crate) struct OncePtr<T> {
     pointer: AtomicPtr<T>,
@@ -132,14 +135,14 @@ impl<T> OncePtr<T> {
     /// The value, or `None` while it is not set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // Acquire pairs with the Release of `get_or_try_init`: whoever sees the pointer sees the value behind it.
+        // Acquire pairs with the Release in `get_or_try_init`: whoever sees the pointer sees the value behind it.
         let pointer = self.pointer.load(Ordering::Acquire);
-        // SAFETY: The pointer is null or came from `Box::into_raw` in `get_or_try_init`, and is freed only in `drop`,
-        // which has the cell exclusively; no `&mut T` is ever made from it before that.
+        // SAFETY: The pointer is null or came from `Box::into_raw` in `get_or_try_init`. Only `drop` frees it, with
+        // exclusive access to the cell, and nobody makes a `&mut T` from it before that.
         unsafe { pointer.as_ref() }
     }
 
-    /// The value, made by `make` if it is not set; `None` if `make` could not.
+    /// The value. If it is not set, `make` makes it first. `None` if `make` could not.
     pub(crate) fn get_or_try_init(&self, make: impl FnOnce() -> Option<Box<T>>) -> Option<&T> {
         if let Some(value) = self.get() {
             return Some(value);
@@ -152,7 +155,7 @@ impl<T> OncePtr<T> {
             Ordering::Acquire,
         );
         if raced.is_err() {
-            // SAFETY: `fresh` came from `Box::into_raw` above and was not published.
+            // SAFETY: `fresh` came from `Box::into_raw` above, and no other thread has seen it.
             drop(unsafe { Box::from_raw(fresh) });
         }
         self.get()
@@ -161,16 +164,16 @@ impl<T> OncePtr<T> {
 
 impl<T> Drop for OncePtr<T> {
     fn drop(&mut self) {
-        // Relaxed: `&mut self` proves that every other user is gone and happened before.
+        // Relaxed: `&mut self` proves that all other users are gone and that their accesses happened before.
         let pointer = self.pointer.load(Ordering::Relaxed);
         if !pointer.is_null() {
-            // SAFETY: A non-null pointer came from `Box::into_raw`, and no reference to it can outlive the cell.
+            // SAFETY: A non-null pointer came from `Box::into_raw`, and no reference to the value outlives the cell.
             drop(unsafe { Box::from_raw(pointer) });
         }
     }
 }
 
-/// A boxed array made element by element, or `None` if there is no memory for it.
+/// Makes a boxed array element by element. `None` if there is no memory for it.
 pub(crate) fn try_boxed_array<T, const N: usize>(
     make: impl FnMut(usize) -> T,
 ) -> Option<Box<[T; N]>> {

@@ -1,7 +1,7 @@
-//! Counts of references: in the slot word up to 14, beyond in the cluster's extend table.
+//! Counts of references: up to 14 in the slot word, above that in the cluster's extend table.
 //!
-//! The extend table is made when the first slot of a cluster gets its 15th sharer and freed when the last one falls to
-//! 14. Word and table are both guarded by the cluster's lock, so a count is exact only under it.
+//! The extend table is made when the first slot of a cluster gets its 15th reference. It is freed when the last such
+//! slot falls back to 14. The cluster's lock guards both word and table, so a count is exact only under that lock.
 
 use super::guard::ClusterGuard;
 use crate::base::sync::try_boxed_array;
@@ -20,13 +20,13 @@ pub enum DupError {
         "no memory for the table of counts beyond {COUNT_INLINE_MAX}: raise the limit or let processes end"
     )]
     NoMemory,
-    /// The count is at the largest value it can have.
+    /// The count already has the largest possible value.
     #[error("the entry has {} sharers, the most there can be", u32::MAX)]
     TooMany,
 }
 
 impl ClusterGuard<'_> {
-    /// The exact count of a slot; 0 if it is free.
+    /// The exact count of a slot. 0 if the slot is free.
     pub(crate) fn count(&self, slot: usize) -> u32 {
         match self.word(slot).count_field() {
             COUNT_OVERFLOW => self.state.extend.as_ref().map_or(0, |extend| extend[slot]),
@@ -34,7 +34,7 @@ impl ClusterGuard<'_> {
         }
     }
 
-    /// Adds a reference to a slot that has one.
+    /// Adds a reference to a slot that already has one.
     pub(crate) fn dup(&mut self, slot: usize) -> Result<(), DupError> {
         let word = self.word(slot);
         match word.count_field() {
@@ -57,7 +57,7 @@ impl ClusterGuard<'_> {
         Ok(())
     }
 
-    /// Takes a reference away and returns how many are left; `None` if there was none. The slot stays used at 0.
+    /// Takes a reference away and returns how many are left. `None` if there was none. At 0 the slot stays used.
     pub(crate) fn put(&mut self, slot: usize) -> Option<u32> {
         let word = self.word(slot);
         match word.count_field() {

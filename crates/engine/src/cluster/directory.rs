@@ -1,8 +1,9 @@
-//! From a cluster's number to its record: a radix tree of three levels that only grows, read without a lock.
+//! Finds a cluster's record by its number, in a radix tree of three levels. The tree only grows, and reading it takes
+//! no lock.
 //!
-//! Numbers are handed out from 0 up and reused, so leaves exist for the largest number of clusters ever in use. Leaves
-//! stay until the area is dropped: 0.125 bytes for each slot of the area's peak. Nothing here needs numbers to be
-//! dense: what lies between two clusters has no leaf, costs nothing, and is passed over by whoever goes through all.
+//! Numbers are handed out from 0 up and reused, so there are leaves for the largest number of clusters ever in use.
+//! Leaves stay until the area is dropped: 0.125 bytes for each slot of the area's peak. Numbers need not be dense: a
+//! gap between two clusters has no leaf and costs nothing, and a walk over all records skips it.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::record::Cluster;
 use crate::base::sync::{OncePtr, try_boxed_array};
 use crate::words::geometry::{CLUSTER_BITS, FEW_CLUSTERS, NO_CLUSTER};
 
-/// 256 records are 16 KiB and name 512 MiB of pages: small enough for a run that swaps little.
+/// 256 records are 16 KiB and name 512 MiB of pages. That is small enough for a run that swaps little.
 const LEAF_BITS: u32 = if FEW_CLUSTERS { 1 } else { 8 };
 const MIDDLE_BITS: u32 = if FEW_CLUSTERS { 2 } else { 12 };
 const ROOT_BITS: u32 = if FEW_CLUSTERS { 3 } else { 12 };
@@ -18,10 +19,10 @@ const LEAF_LEN: usize = 1 << LEAF_BITS;
 const MIDDLE_LEN: usize = 1 << MIDDLE_BITS;
 const ROOT_LEN: usize = 1 << ROOT_BITS;
 
-/// Clusters that a middle leads to.
+/// Number of clusters that one middle level leads to.
 const MIDDLE_NAMES: usize = MIDDLE_LEN * LEAF_LEN;
 
-// Every cluster has a place, and so has the number that says "none".
+// Every cluster has a place, and so has the number that means "none".
 const _: () = assert!(LEAF_BITS + MIDDLE_BITS + ROOT_BITS == CLUSTER_BITS);
 
 type Leaf = [Cluster; LEAF_LEN];
@@ -39,8 +40,8 @@ impl Directory {
         })
     }
 
-    /// The record of cluster `id`, if there ever was such a cluster. For the number that says "none" it may be a record
-    /// too, the one behind the last cluster's, which never holds a slot.
+    /// The record of cluster `id`, if there ever was such a cluster. The number that means "none" may also have a
+    /// record: the one after the last cluster's, which never holds a slot.
     #[inline]
     pub(crate) fn get(&self, id: u32) -> Option<&Cluster> {
         let id = id as usize;
@@ -49,7 +50,7 @@ impl Directory {
         Some(&leaf[id % LEAF_LEN])
     }
 
-    /// The record of the cluster that a list names; `None` where it names none.
+    /// The record of the cluster that a list link names. `None` if the link names none.
     pub(crate) fn linked(&self, id: u32) -> Option<&Cluster> {
         if id == NO_CLUSTER {
             return None;
@@ -57,7 +58,7 @@ impl Directory {
         self.get(id)
     }
 
-    /// The record of cluster `id`, made if need be; `None` if there is no memory or no such number.
+    /// The record of cluster `id`, made if there is none yet. `None` if there is no memory or no such number.
     pub(crate) fn ensure(&self, id: u32) -> Option<&Cluster> {
         let id = id as usize;
         let middle = self
@@ -69,8 +70,8 @@ impl Directory {
         Some(&leaf[id % LEAF_LEN])
     }
 
-    /// The records that there are of `numbers`, by number: those of clusters that were used, and of some of their
-    /// neighbours.
+    /// The existing records with these `numbers`, in order. They belong to clusters that were used, and to some of
+    /// their neighbours.
     pub(crate) fn records(&self, numbers: Range<usize>) -> impl Iterator<Item = (u32, &Cluster)> {
         let Range { start, end } = numbers;
         let leaves = self.leaves(end);
@@ -85,7 +86,7 @@ impl Directory {
             .map(|(id, record)| (id as u32, record))
     }
 
-    /// Bytes of the directory and its records when numbers below `end` were used.
+    /// Bytes of the directory and its records after numbers below `end` were used.
     pub(crate) fn bytes(&self, end: usize) -> usize {
         size_of::<[OncePtr<Middle>; ROOT_LEN]>()
             + self.middles(end).count() * size_of::<Middle>()
@@ -102,7 +103,8 @@ impl Directory {
     }
 }
 
-/// What the places of a level lead to that has places for `numbers`, `names` each, with the first number there.
+/// The filled places of one level that cover `numbers`, each with the first number that it covers. A place covers
+/// `names` numbers.
 fn filled<T>(
     level: &[OncePtr<T>],
     numbers: Range<usize>,
@@ -156,7 +158,7 @@ mod tests {
             directory.bytes(NAMED) - empty,
             3 * (size_of::<Middle>() + size_of::<Leaf>())
         );
-        // Not beyond the end, even in the middle of a leaf.
+        // The walk stops at the end of the range, even in the middle of a leaf.
         let from: Vec<u32> = directory.records(1..NAMED).map(|(id, _)| id).collect();
         assert_eq!(from, found[1..]);
         let below: Vec<u32> = directory.records(0..1).map(|(id, _)| id).collect();

@@ -1,4 +1,7 @@
 //! A locked cluster: taking, changing and freeing its slots.
+//!
+//! Unsafe is needed here because a table's memory is given back while readers without a lock may look at it, so it
+//! cannot be owned as a slice.
 
 use std::ptr::NonNull;
 
@@ -16,7 +19,7 @@ use crate::words::order::Order;
 use crate::words::slot::Word;
 
 impl Cluster {
-    /// Locks a cluster that has been used; `None` for one that never was, which holds no slot.
+    /// Locks a cluster that has been used. `None` for a cluster that never was used and so holds no slot.
     #[inline]
     pub(crate) fn lock(&self) -> Option<ClusterGuard<'_>> {
         let words = self.words()?;
@@ -27,7 +30,7 @@ impl Cluster {
         })
     }
 
-    /// As [`Cluster::lock`], but also `None` if somebody holds the lock.
+    /// Like [`Cluster::lock`], but also `None` if somebody holds the lock.
     pub(crate) fn try_lock(&self) -> Option<ClusterGuard<'_>> {
         let words = self.words()?;
         Some(ClusterGuard {
@@ -62,7 +65,7 @@ impl<'a> ClusterGuard<'a> {
         Word::from_raw(self.words[slot].load(Ordering::Relaxed))
     }
 
-    /// Stores a used slot's new word.
+    /// Stores the new word of a used slot.
     #[inline]
     pub(crate) fn set_word(&mut self, slot: usize, word: Word) {
         debug_assert!(
@@ -76,22 +79,22 @@ impl<'a> ClusterGuard<'a> {
         self.words[slot].store(word.raw(), Ordering::Release);
     }
 
-    /// Takes the mark of having been read away from a slot in use; false if it had none.
+    /// Clears the read mark of a slot in use. False if it had none.
     pub(crate) fn take_read_mark(&self, slot: usize) -> bool {
-        // Relaxed: as above. Nobody frees the slot while we hold the lock.
+        // Relaxed: the lock orders all writers, and nobody frees the slot while we hold it.
         let had =
             |word: &AtomicU64| word.fetch_and(!Word::READ, Ordering::Relaxed) & Word::READ != 0;
         self.word(slot).is_read() && had(&self.words[slot])
     }
 
-    /// What is behind a slot; nothing in a cluster without a backing table.
+    /// What is stored behind a slot. Nothing in a cluster without a backing table.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Backing {
         let word = self.record.backing(slot);
         word.map_or(Backing::NONE, BackingWord::load)
     }
 
-    /// Slots that page tables name.
+    /// Number of slots that page tables name.
     #[inline]
     pub(crate) fn mapped(&self) -> u16 {
         // Relaxed: the lock orders all writers.
@@ -103,7 +106,7 @@ impl<'a> ClusterGuard<'a> {
         self.record.mapped.store(mapped, Ordering::Relaxed);
     }
 
-    /// Marks a free slot as never to be used. It counts as used, so that the cluster is never taken for empty.
+    /// Marks a free slot so that it is never used. The slot counts as used, so that the cluster never seems empty.
     pub(crate) fn mark_bad(&mut self, slot: usize) {
         debug_assert_eq!(self.word(slot), Word::NULL);
         self.state.used += 1;
@@ -115,13 +118,13 @@ impl<'a> ClusterGuard<'a> {
         self.record.order()
     }
 
-    /// Slots that can be taken.
+    /// Number of slots that can be taken.
     #[inline]
     pub(crate) fn free_slots(&self) -> usize {
         SLOTS_PER_CLUSTER - usize::from(self.state.used)
     }
 
-    /// Makes an empty cluster one for runs of `order`. Under the lists' lock, too.
+    /// Makes an empty cluster one for runs of `order`. The caller also holds the lists' lock.
     pub(crate) fn dedicate(&mut self, order: Order) {
         debug_assert_eq!(self.state.used, 0);
         self.record.order.store(order.raw(), Ordering::Relaxed);
@@ -131,14 +134,14 @@ impl<'a> ClusterGuard<'a> {
         debug_assert_eq!(self.are_counters_valid(), Ok(()));
     }
 
-    /// Is the run of the cluster's order around `slot` free, apart from the slot itself? Looks at neighbours first, so
-    /// that slots freed one after the other find a used one soon, whichever way they go.
+    /// Whether all other slots in the run of the cluster's order around `slot` are free. Looks at the nearest
+    /// neighbours first. So when slots are freed one after the other, in either direction, a used one is found soon.
     fn is_alone_in_run(&self, slot: usize) -> bool {
         (1..self.order().slots()).all(|distance| self.word(slot ^ distance) == Word::NULL)
     }
 
-    /// Takes a free run of `order`, which is the cluster's, and gives its first slots `words`, one each. The others
-    /// stay free. `None` if there is no such run.
+    /// Takes a free run of `order`, which is the cluster's order, and stores `words` in its first slots. The other
+    /// slots stay free. `None` if there is no such run.
     pub(crate) fn take_run(&mut self, order: Order, words: &[Word]) -> Option<usize> {
         debug_assert!(order == self.order() && !order.is_slot());
         debug_assert!(!words.is_empty() && words.len() <= order.slots());
@@ -160,7 +163,7 @@ impl<'a> ClusterGuard<'a> {
         Some(first)
     }
 
-    /// Gives a free slot its word.
+    /// Stores the first word of a free slot.
     #[inline]
     fn put_word(&mut self, slot: usize, word: Word) {
         debug_assert_eq!(
@@ -182,7 +185,8 @@ impl<'a> ClusterGuard<'a> {
         self.state.cursor = cursor;
     }
 
-    /// Takes the next free slot at or after the cursor, going round, and gives it `word`. `None` if all are used.
+    /// Takes the next free slot at or after the cursor, wrapping around, and stores `word` in it. `None` if all are
+    /// used.
     #[inline]
     pub(crate) fn take_slot(&mut self, word: Word) -> Option<usize> {
         if usize::from(self.state.used) >= SLOTS_PER_CLUSTER {
@@ -202,7 +206,8 @@ impl<'a> ClusterGuard<'a> {
         Some(slot)
     }
 
-    /// Makes a used slot free. The caller has taken away what was behind it, and moves the cluster between lists.
+    /// Makes a used slot free. The caller has already taken away what was behind it, and afterwards moves the cluster
+    /// between lists.
     #[inline]
     pub(crate) fn release_slot(&mut self, slot: usize) {
         let before = self.word(slot);
@@ -226,7 +231,7 @@ impl<'a> ClusterGuard<'a> {
         self.discard_backing(source);
     }
 
-    /// Gives the memory of the tables back that only slots need which page tables name, of which there are none.
+    /// Gives back the memory of the tables that only mapped slots need. The cluster has no mapped slot.
     pub(crate) fn discard_backing(&mut self, source: &dyn PageSource) {
         debug_assert_eq!(self.mapped(), 0);
         self.state.groups = SlotGroups::default();
@@ -234,9 +239,11 @@ impl<'a> ClusterGuard<'a> {
     }
 
     fn give_back(&self, table: &AtomicPtr<Table>, source: &dyn PageSource) {
-        // The pointer as the source gave it: a reference to the table would not stand for the rest of the run's pages.
+        // We use the pointer as the source gave it. A reference to the table would not be valid for the other pages of
+        // the run.
         if let Some(table) = NonNull::new(table.load(Ordering::Relaxed)) {
-            // SAFETY: Set once, to what `alloc` took from the one source; we hold the lock, so nobody writes.
+            // SAFETY: The pointer was set once, to what `alloc` took from the area's only source. We hold the lock, so
+            // nobody writes.
             unsafe { memory::discard(table, source) };
         }
     }

@@ -1,8 +1,8 @@
 //! An area's lists of clusters, linked through the clusters' own records.
 //!
-//! Guarded by one lock, which comes after a cluster's lock. A cluster is put on a list or taken off only by a thread
-//! that holds its lock as well; a search that starts from a list therefore try-locks and passes over clusters that are
-//! busy.
+//! One lock guards the lists, and it comes after a cluster's lock. Only a thread that also holds a cluster's lock puts
+//! the cluster on a list or takes it off. So a search that starts from a list tries the cluster's lock and skips busy
+//! clusters.
 
 use super::directory::Directory;
 use super::place::Place;
@@ -11,24 +11,24 @@ use crate::base::sync::Ordering;
 use crate::words::geometry::NO_CLUSTER;
 use crate::words::order::Order;
 
-/// One list: first in, first out.
+/// One list, first in, first out.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     head: u32,
     tail: u32,
 }
 
-/// The lists, and the number of the next cluster that never was.
+/// The lists, and the number of the next cluster that was never used.
 #[derive(Debug)]
 pub(crate) struct Lists {
     free: Ends,
-    /// By the order of their clusters.
+    /// One list for each order of clusters.
     nonfull: [Ends; Order::COUNT],
     frag: [Ends; Order::COUNT],
     discard: Ends,
-    /// Clusters below this number were used once.
+    /// All clusters below this number have been used.
     pub(crate) end: u32,
-    /// No cluster becomes a CPU's current one any longer.
+    /// The area is closed: no cluster becomes a CPU's current one any more.
     pub(crate) is_closed: bool,
     /// How many clusters are being discarded.
     pub(crate) discarding: u32,
@@ -51,7 +51,7 @@ impl Lists {
         }
     }
 
-    /// The ends of a place's list; `None` for places that have none. Free clusters are of no order.
+    /// The list of a place. `None` for places that have no list. Free clusters have no order.
     fn ends(&mut self, place: Place, order: Order) -> Option<&mut Ends> {
         match place {
             Place::Free => Some(&mut self.free),
@@ -67,12 +67,13 @@ impl Lists {
         self.ends(place, order).map_or(NO_CLUSTER, |ends| ends.head)
     }
 
-    /// The one after `cluster` on its list.
+    /// The cluster after `cluster` on its list.
     pub(crate) fn after(cluster: &Cluster) -> u32 {
         cluster.next.load(Ordering::Relaxed)
     }
 
-    /// Puts a cluster that is on no list at the end of one of its order; does nothing for places without a list.
+    /// Appends a cluster, which is on no list, to the list of its place and order. Does nothing for places without a
+    /// list.
     pub(crate) fn push(&mut self, directory: &Directory, place: Place, id: u32, cluster: &Cluster) {
         let Some(ends) = self.ends(place, cluster.order()) else {
             return;
@@ -86,7 +87,7 @@ impl Lists {
         ends.tail = id;
     }
 
-    /// Takes a cluster off the list it is on; does nothing for places without a list.
+    /// Takes a cluster off its list. Does nothing for places without a list.
     pub(crate) fn remove(&mut self, directory: &Directory, place: Place, cluster: &Cluster) {
         let Some(ends) = self.ends(place, cluster.order()) else {
             return;
@@ -105,8 +106,8 @@ impl Lists {
         cluster.next.store(NO_CLUSTER, Ordering::Relaxed);
     }
 
-    /// Every list leads from its head to its tail and back, over clusters of its place and order and no others. Returns
-    /// how many clusters are on lists.
+    /// Checks that every list leads from its head to its tail and back, only over clusters of its place and order.
+    /// Returns how many clusters are on lists.
     pub(crate) fn is_valid(&self, directory: &Directory) -> Result<usize, String> {
         let of_orders = |place: Place, lists: &[Ends; Order::COUNT]| {
             let lists: Vec<_> = Order::all().zip(*lists).collect();

@@ -1,4 +1,4 @@
-//! Which list of its area a cluster is on, if it is on one.
+//! Which list of its area a cluster is on, if any.
 
 /// Which list of its area a cluster is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -6,19 +6,19 @@
 pub(crate) enum Place {
     /// Empty, without table memory.
     Free = 0,
-    /// Some CPU allocates runs of the cluster's order from it; on no list.
+    /// Some CPU allocates runs of the cluster's order from it. On no list.
     Current,
-    /// Some CPU takes single slots from it, although it was made for runs; on no list.
+    /// Some CPU takes single slots from it, although it was made for runs. On no list.
     Stolen,
-    /// Of order 0: has many free slots. Of a higher one: has a free run.
+    /// In order 0: has many free slots. In a higher order: has a free run.
     Nonfull,
-    /// Has free slots, but few of them or no run.
+    /// Has free slots, but only few of them, or no free run.
     Frag,
-    /// Has none; on no list.
+    /// Has no free slot. On no list.
     Full,
-    /// Empty, and its storage is still to be told so.
+    /// Empty, and still to be discarded in its storage.
     Discard,
-    /// Its storage is just being told; on no list.
+    /// Being discarded in its storage right now. On no list.
     Discarding,
 }
 

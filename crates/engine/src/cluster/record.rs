@@ -1,7 +1,10 @@
-//! A cluster's record: what is known of 512 slots without looking at their words, and the way to these.
+//! A cluster's record: what is known of its 512 slots without looking at their words, and the pointers to these words.
+//!
+//! Unsafe is needed here because readers without a lock follow the pointers to the tables, whose memory comes from a
+//! `PageSource`.
 
 use std::ptr::NonNull;
-// Guarded by the cluster's lock, so the model checkers need not model it.
+// The cluster's lock guards it, so the model checkers need not model it.
 use std::sync::atomic::AtomicU16 as UnmodelledU16;
 
 use super::place::Place;
@@ -15,7 +18,7 @@ use crate::words::geometry::{NO_CLUSTER, SLOTS_PER_CLUSTER};
 use crate::words::order::Order;
 use crate::words::slot::Word;
 
-/// What the cluster's lock guards, beside the right to write the tables.
+/// What the cluster's lock guards besides the right to write the tables.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     /// Slots whose word is not null.
@@ -24,11 +27,11 @@ pub(crate) struct ClusterState {
     pub(crate) zero: u16,
     /// Where the next search for a free slot starts.
     pub(crate) cursor: u16,
-    /// Free runs of the cluster's order; not counted in order 0, where they are the free slots.
+    /// Free runs of the cluster's order. Not counted in order 0, where each free slot is a run.
     pub(crate) runs: u16,
-    /// Counts that do not fit their words; there only while one is.
+    /// Counts that do not fit their words. Exists only while there is such a count.
     pub(crate) extend: Option<Box<ExtendTable>>,
-    /// Whose the slots are; there only where they are not all the root group's.
+    /// The groups of the slots. Has a table only if some slot does not belong to the root group.
     pub(crate) groups: SlotGroups,
 }
 
@@ -38,27 +41,27 @@ const _: () = assert!(SLOTS_PER_CLUSTER <= u16::MAX as usize);
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Cluster {
-    /// Guards [`ClusterState`], all writes to slot words, and those to backing words where `transition.rs` says so.
-    /// Does not guard the neighbours below, which belong to the area's lists.
+    /// Guards [`ClusterState`], all writes to slot words, and the writes to backing words that `transition.rs` says it
+    /// guards. Does not guard `prev` and `next` below, which belong to the area's lists.
     pub(super) state: Lock<ClusterState, { lock_order::CLUSTER }>,
     /// The swap table. Set once, under the lists' lock.
     pub(super) words: AtomicPtr<Table>,
-    /// The backing table. A virtual cluster has it from the start, set before `words`; a physical one gets it with the
-    /// first slot that is directly mapped.
+    /// The backing table. A virtual cluster has it from the start, set before `words`. A physical cluster gets it with
+    /// the first slot that is directly mapped.
     pub(super) backing: AtomicPtr<Table>,
-    /// A [`Place`]. Written under the cluster's lock and the lists' lock both, so read under either.
+    /// A [`Place`]. Writers hold both the cluster's lock and the lists' lock, so readers hold either.
     place: AtomicU16,
-    /// The [`Order`] that it got when it was last taken off the free list. Written and read as `place` is.
+    /// The [`Order`] that the cluster got when it was last taken off the free list. Written and read as `place` is.
     pub(super) order: AtomicU32,
-    /// Slots that page tables name: all in use in a virtual cluster, the directly mapped ones in a physical one. Under
-    /// the lock alone.
+    /// Number of slots that page tables name: in a virtual cluster all that are in use, in a physical one those
+    /// directly mapped. Written under the lock only.
     pub(super) mapped: UnmodelledU16,
     /// Neighbours on the area's list, guarded by the lists' lock.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
 }
 
-// One cache line each: neighbours do not disturb each other, and the record costs 0.125 bytes a slot.
+// One cache line each, so that neighbours do not disturb each other. The record costs 0.125 bytes a slot.
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Cluster>() == 64);
 
@@ -88,49 +91,50 @@ impl Cluster {
         table(&self.words)
     }
 
-    /// Reads a slot's word without a lock. A hint until what it names was claimed and the word read again.
+    /// Reads a slot's word without a lock. The word is only a hint until the reader has claimed what it names and read
+    /// it again.
     #[inline]
     pub(crate) fn word(&self, slot: usize) -> Word {
-        // Acquire pairs with the Release in `ClusterGuard::set_word`: what the word names was made before.
+        // Acquire pairs with the Release in `ClusterGuard::set_word`: what the word names exists.
         self.words().map_or(Word::NULL, |words| {
             Word::from_raw(words[slot].load(Ordering::Acquire))
         })
     }
 
-    /// Marks a physical slot: its page was read. The caller has it pinned behind its virtual slot, so it stays in use.
-    /// One that is directly mapped has no mark.
+    /// Marks a physical slot whose page was read. The caller has the page pinned behind its virtual slot, so the slot
+    /// stays in use. A directly mapped slot gets no mark.
     pub(crate) fn mark_read(&self, slot: usize) {
-        // Looked at first, so that readers share the line while nothing changes.
+        // Look before writing, so that readers share the cache line while nothing changes.
         let word = self.word(slot);
         if let Some(words) = self
             .words()
             .filter(|_| word.owner().is_some() && !word.is_read())
         {
-            // Relaxed: nothing is read through it.
+            // Relaxed: nothing is read through the mark.
             words[slot].fetch_or(Word::READ, Ordering::Relaxed);
         }
     }
 
-    /// A slot's backing word; `None` in a physical cluster none of whose slots was ever directly mapped.
+    /// A slot's backing word. `None` in a physical cluster that never had a directly mapped slot.
     #[inline]
     pub(crate) fn backing(&self, slot: usize) -> Option<BackingWord<'_>> {
         table(&self.backing).map(|backing| BackingWord::new(&backing[slot]))
     }
 
-    /// Makes the tables if the cluster never had any: the swap table, and the backing one if `with_backing`. False if
-    /// there is no memory for them. Callers hold the lists' lock, so there is one at a time.
+    /// Makes the tables if the cluster never had any: the swap table, and also the backing table if `with_backing`.
+    /// False if there is no memory for them. Callers hold the lists' lock, so only one thread does this at a time.
     pub(crate) fn ensure_tables(&self, with_backing: bool, source: &dyn PageSource) -> bool {
         (!with_backing || ensure(&self.backing, source)) && ensure(&self.words, source)
     }
 
-    /// Makes the backing table of a physical cluster, a slot of which is about to be directly mapped. False if there is
-    /// no memory for it. Under the lock.
+    /// Makes the backing table of a physical cluster before one of its slots is directly mapped. False if there is no
+    /// memory. The caller holds the cluster's lock.
     #[inline]
     pub(crate) fn ensure_backing(&self, source: &dyn PageSource) -> bool {
         ensure(&self.backing, source)
     }
 
-    /// Where the cluster is. Under its lock or the lists' lock.
+    /// The cluster's place. The caller holds its lock or the lists' lock.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         let place = self.place.load(Ordering::Relaxed);
@@ -140,19 +144,20 @@ impl Cluster {
             .unwrap_or(Place::Free)
     }
 
-    /// Moves the cluster. Under its lock and the lists' lock both.
+    /// Moves the cluster to another place. The caller holds both its lock and the lists' lock.
     pub(crate) fn set_place(&self, place: Place) {
         self.place.store(place as u16, Ordering::Relaxed);
     }
 
-    /// Of which runs it is. Under its lock or the lists' lock.
+    /// The order of the cluster's runs. The caller holds its lock or the lists' lock.
     #[inline]
     pub(crate) fn order(&self) -> Order {
         Order::from_raw(self.order.load(Ordering::Relaxed))
     }
 
-    /// May runs of `order` be taken from it? Then it is some CPU's, and one is free. Single slots may come from any,
-    /// longer runs only from clusters made for them. Under its lock or the lists' lock.
+    /// Whether runs of `order` may be taken from the cluster: it is some CPU's cluster, and has the right order. Single
+    /// slots may come from any such cluster, longer runs only from one made for them. The caller holds its lock or the
+    /// lists' lock.
     #[inline]
     pub(crate) fn serves(&self, order: Order) -> bool {
         match self.place() {
@@ -169,7 +174,7 @@ impl Cluster {
     pub(crate) unsafe fn free_tables(&self, source: &dyn PageSource) {
         for table in [&self.words, &self.backing] {
             if let Some(table) = NonNull::new(table.swap(std::ptr::null_mut(), Ordering::Relaxed)) {
-                // SAFETY: It came from `memory::alloc`, and by the caller's contract nobody uses it.
+                // SAFETY: The table came from `memory::alloc`, and by the caller's contract nobody uses it.
                 unsafe { memory::free(table, source) };
             }
         }
@@ -180,7 +185,7 @@ impl Cluster {
 fn table(pointer: &AtomicPtr<Table>) -> Option<&Table> {
     // Acquire pairs with the Release in `ensure`.
     let table = pointer.load(Ordering::Acquire);
-    // SAFETY: Null, or set once to a table that lives until `free_tables`, which is called when the area is dropped.
+    // SAFETY: The pointer is null, or was set once to a table that lives until `free_tables`, when the area is dropped.
     unsafe { table.as_ref() }
 }
 

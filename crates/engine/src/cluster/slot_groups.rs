@@ -1,15 +1,15 @@
-//! Which group each slot of a cluster is of: 2 bytes a slot, beside the swap table.
+//! The group of each slot of a cluster: 2 bytes a slot, beside the swap table.
 //!
-//! A cluster has such a table from the first slot in it of another group than the root until it is empty. So an engine
-//! without groups pays nothing, and of physical clusters only those have one that hold directly mapped slots: other
-//! slots stand behind virtual ones, which say whose they are. Read and written under the cluster's lock; looking up an
-//! entry does not ask.
+//! A cluster gets this table with its first slot of a group other than the root, and loses it when it becomes empty. So
+//! an engine without groups pays nothing. A physical cluster has the table only if it holds directly mapped slots: its
+//! other slots stand behind virtual ones, which have the group. The table is read and written under the cluster's lock.
+//! Looking up an entry does not read it.
 
 use crate::base::sync::try_boxed_array;
 use crate::groups::GroupIndex;
 use crate::words::geometry::SLOTS_PER_CLUSTER;
 
-/// Numbers of groups. Those of free slots are the root's.
+/// Numbers of groups. Free slots have the root's.
 pub(crate) type GroupTable = [GroupIndex; SLOTS_PER_CLUSTER];
 
 #[cfg(not(any(loom, shuttle, miri, feature = "tests-small")))]
@@ -27,7 +27,7 @@ impl SlotGroups {
         table.map_or(GroupIndex::ROOT, |table| table[slot])
     }
 
-    /// Makes the table if slots of `group` need one; false if there is no memory for it.
+    /// Makes the table if slots of `group` need one. False if there is no memory for it.
     #[inline]
     pub(crate) fn ensure(&mut self, group: GroupIndex) -> bool {
         if group != GroupIndex::ROOT && self.0.is_none() {
@@ -37,7 +37,7 @@ impl SlotGroups {
         true
     }
 
-    /// Says whose a slot is, after `ensure`. A free slot is the root's.
+    /// Sets the group of a slot, after `ensure`. Free slots belong to the root.
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, group: GroupIndex) {
         debug_assert!(group == GroupIndex::ROOT || self.0.is_some());
@@ -46,13 +46,13 @@ impl SlotGroups {
         }
     }
 
-    /// Slots of `group`, which is not the root.
+    /// Number of slots of `group`, which is not the root.
     pub(crate) fn count(&self, group: GroupIndex) -> usize {
         let table = self.0.iter().flat_map(|table| table.iter());
         table.filter(|&&of| of == group).count()
     }
 
-    /// Is there a table?
+    /// Whether there is a table.
     pub(crate) fn has_table(&self) -> bool {
         self.0.is_some()
     }

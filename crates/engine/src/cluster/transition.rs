@@ -1,10 +1,10 @@
-//! What a slot's backing word can become: every state, every step between them, and who takes it. Only this file and
-//! `words/backing_word.rs`, which has the steps without a lock, write a backing word.
+//! What a slot's backing word can become: every state, every step between states, and who takes the step. Only this
+//! file and `words/backing_word.rs`, which has the steps without a lock, write a backing word.
 //!
-//! A slot that page tables name, virtual or directly mapped, has two words that say where its page is: the slot word
-//! (`words/slot.rs`: free, cached in a frame, or a shadow; the zero flag) and the backing word (`words/backing.rs`:
-//! none, compressed, physical). Nothing is in both. Together they are one of these states; a zero flag and a stored
-//! page exclude each other.
+//! A slot that page tables name, virtual or directly mapped, has two words that say where its page is. The slot word
+//! (`words/slot.rs`) says free, cached in a frame, or shadow, and has the zero flag. The backing word
+//! (`words/backing.rs`) says none, compressed, or physical. No fact is in both words. Together they are in one of these
+//! states. A zero flag and a stored page exclude each other.
 //!
 //! | state | slot word | backing word | the page is |
 //! |---|---|---|---|
@@ -18,9 +18,9 @@
 //! | *going* | shadow or cached | stored, pinned, A | freed by the last reader |
 //! | (lost) | shadow without Z | none | nowhere: no step leads here, and reading it is an error |
 //!
-//! For a virtual slot "physical" names any slot of an area, which points back; for a directly mapped one it names the
-//! slot itself, never another: it was taken at swap-out, is freed with its entry, and
-//! [`place_fits`](crate::words::backing_word::place_fits) says so.
+//! In a virtual slot's word "physical" names any slot of an area, and that slot points back. In a directly mapped
+//! slot's word "physical" always names the slot itself, which was taken at swap-out and is freed with its entry.
+//! [`place_fits`](crate::words::backing_word::place_fits) checks this.
 //!
 //! | from | to | done by | decided by |
 //! |---|---|---|---|
@@ -40,54 +40,55 @@
 //! | pool, area, ahead, pinned | going | the same | the same |
 //! | going | free | `unpin` (`verbs/pins.rs`): [`ClusterGuard::clear_backing`] | cluster's lock; nobody pins A |
 //!
-//! A step that fails half-way leaves the state before it: what was stored for the new state is freed, what was charged
-//! is uncharged. Steps that are not in the table do not exist: a word other than none is never stored over, an
-//! exchange names what it replaces, nothing is pinned that is none or going, and a slot is freed over none alone.
+//! A step that fails half-way leaves the state before it: what was stored for the new state is freed, and what was
+//! charged is uncharged. Steps that are not in the table do not exist. Nobody stores over a word other than none. An
+//! exchange names the word that it replaces. Nobody pins a word that is none or going. A slot is freed only when its
+//! backing word is none.
 
 use super::guard::ClusterGuard;
 use crate::base::sync::Ordering;
 use crate::words::backing::{Backing, Stored};
 use crate::words::backing_word::BackingWord;
 
-/// What is left of a slot whose count is 0.
+/// What remains of a slot whose count is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Readers are at its bytes: the last of them frees them and the slot.
+    /// Readers are using its bytes. The last of them frees the bytes and the slot.
     ToReaders,
-    /// Ours to free, with these bytes if it had any.
+    /// The caller frees the slot, and these bytes if there are any.
     Here(Option<Stored>),
 }
 
 /// How [`ClusterGuard::exchange_backing`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exchanged {
-    /// The word is the new one, without a pin.
+    /// The word is now the new one, without a pin.
     Done,
-    /// Others have the bytes pinned just now.
+    /// Other readers have the bytes pinned right now.
     Shared,
-    /// The word is another one but for pins: the page was read, put or moved.
+    /// The word differs in more than pins: the page was read, put or moved.
     Changed,
 }
 
 /// The steps that are taken under the cluster's lock.
 impl ClusterGuard<'_> {
-    /// Whether what a cached slot's frame holds is also stored, or said by the zero flag.
+    /// Whether the content of a cached slot's frame is also stored, or is zeros by the zero flag.
     pub(crate) fn is_clean(&self, slot: usize) -> bool {
         self.backing(slot).stored().is_some() || self.word(slot).is_zero()
     }
 
-    /// Says where the bytes of a cached page are, which were nowhere.
+    /// Says where the bytes of a cached page are. They were stored nowhere before.
     #[inline]
     pub(crate) fn store_backing(&mut self, slot: usize, backing: Backing) {
         debug_assert_eq!(self.backing(slot), Backing::NONE);
         debug_assert!(self.record().backing(slot).is_some());
         if let Some(BackingWord(word)) = self.record().backing(slot) {
-            // Release lets whoever reads the word find the bytes. Nobody changes a word that is none without the lock.
+            // Release: whoever reads the word finds the bytes. Without the lock nobody changes a word that is none.
             word.store(backing.raw(), Ordering::Release);
         }
     }
 
-    /// Exchanges what we have pinned, and what was `old` when we did, for `new`.
+    /// Exchanges a word for `new`. The caller has it pinned, and it was `old` before that pin.
     pub(crate) fn exchange_backing(
         &mut self,
         slot: usize,
@@ -100,8 +101,8 @@ impl ClusterGuard<'_> {
         if Backing::from_raw(word.load(Ordering::Acquire)).unpinned() != old {
             return Exchanged::Changed;
         }
-        // AcqRel: Release lets whoever reads the word find the bytes; Acquire orders the freeing of the old place after
-        // the reads of those who have let go of it.
+        // AcqRel. Release: whoever reads the word finds the bytes. Acquire: the old place is freed only after the reads
+        // of those who have unpinned it.
         let ours = old.pinned().raw();
         match word.compare_exchange(ours, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Exchanged::Done,
@@ -127,8 +128,8 @@ impl ClusterGuard<'_> {
             } else {
                 Backing::NONE
             };
-            // AcqRel: Acquire orders the freeing after the readers that have left; Release hands it to the one that
-            // stays.
+            // AcqRel. Acquire: we free after the reads of those who have left. Release: the reader that stays sees our
+            // writes.
             match word.compare_exchange_weak(raw, new.raw(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if pinned => return Left::ToReaders,
                 Ok(_) => return Left::Here(Some(stored)),
@@ -137,10 +138,10 @@ impl ClusterGuard<'_> {
         }
     }
 
-    /// Takes away what is behind a slot that is going and that its last reader has let go of.
+    /// Takes away what is behind a slot that is going, after its last reader has unpinned it.
     pub(crate) fn clear_backing(&mut self, slot: usize) -> Option<Stored> {
         let BackingWord(word) = self.record().backing(slot)?;
-        // Nobody pins such a word, so it is ours alone.
+        // Nobody pins such a word, so only we change it.
         let before = Backing::from_raw(word.swap(Backing::NONE.raw(), Ordering::AcqRel));
         debug_assert!(before.is_abandoned() && before.pins() == 0);
         before.stored()

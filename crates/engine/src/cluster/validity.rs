@@ -1,4 +1,4 @@
-//! What always holds of a cluster while its lock is held, as checks.
+//! Checks of what always holds for a cluster while its lock is held.
 
 use super::guard::ClusterGuard;
 use crate::groups::GroupIndex;
@@ -7,7 +7,7 @@ use crate::words::geometry::SLOTS_PER_CLUSTER;
 use crate::words::slot::{COUNT_OVERFLOW, Kind, Word};
 
 impl ClusterGuard<'_> {
-    /// The counters fit each other. Cheap: looks at no word.
+    /// Checks that the counters fit each other. Cheap: looks at no word.
     pub(super) fn are_counters_valid(&self) -> Result<(), String> {
         let state = &*self.state;
         let in_runs = usize::from(state.runs) * self.order().slots();
@@ -32,8 +32,8 @@ impl ClusterGuard<'_> {
         }
     }
 
-    /// Counters and tables say what the words say, and each slot is in a state of the table in `transition.rs`. Looks
-    /// at every slot.
+    /// Checks that counters and tables agree with the words, and that each slot is in a state of the table in
+    /// `transition.rs`. Looks at every slot.
     pub(crate) fn is_valid(&self) -> Result<(), String> {
         self.are_counters_valid()?;
         let count = |is: &dyn Fn(Word) -> bool| {
@@ -64,7 +64,7 @@ impl ClusterGuard<'_> {
         Ok(())
     }
 
-    /// Free runs of the cluster's order; none are counted in order 0.
+    /// Number of free runs of the cluster's order. 0 in order 0, where runs are not counted.
     fn free_runs(&self) -> usize {
         let slots = self.order().slots();
         if self.order().is_slot() {

@@ -1,4 +1,4 @@
-//! The queue of clean frames: pages that were read ahead, whose bytes lie in their area as well.
+//! The queue of clean frames: pages that were read ahead, whose bytes are also in their area.
 //!
 //! Its lock is innermost.
 
@@ -8,14 +8,14 @@ use crate::base::lock_order;
 use crate::base::sync::Lock;
 use crate::words::entry::Entry;
 
-/// Of all frames, one part in this many may hold pages that were read ahead: the others are for pages on their way out.
+/// One in this many frames may hold pages that were read ahead. The others are for pages on their way out.
 pub(crate) const FRAMES_PART: usize = 4;
 
-/// Pages that were read ahead, oldest first. A hint: some of them may have lost their frame, or be other pages by now.
+/// Pages that were read ahead, oldest first. A hint: an entry may have lost its frame, or name another page by now.
 #[derive(Debug)]
 pub(crate) struct CleanFrames {
     queue: Lock<VecDeque<Entry>, { lock_order::CLEAN_FRAMES }>,
-    /// How many pages there may be.
+    /// The most pages that the queue may hold.
     pub(crate) most: usize,
 }
 
@@ -27,7 +27,7 @@ impl CleanFrames {
         }
     }
 
-    /// Adds a page, and returns the one that is too many now.
+    /// Adds a page. Returns the oldest page if the queue now holds too many.
     pub(crate) fn push(&self, entry: Entry) -> Option<Entry> {
         let mut queue = self.queue.lock();
         queue.push_back(entry);
@@ -38,7 +38,7 @@ impl CleanFrames {
         }
     }
 
-    /// Takes the oldest page out.
+    /// Removes the oldest page.
     pub(crate) fn oldest(&self) -> Option<Entry> {
         self.queue.lock().pop_front()
     }

@@ -1,11 +1,14 @@
 //! The frame table: a fixed number of frames, their reference counts and their claim bits.
 //!
-//! A frame's state is one word: `[31]` the claim, `[30]` that it was read ahead and nobody has asked for it yet,
-//! `[29:0]` references. Free frames have none and are linked into a
-//! lock-free stack. A [`FrameMut`] holds the only reference and may write; once its index stands in a slot word the
-//! swap cache holds a reference and the content never changes again, so readers that took a reference of their own
-//! ([`Frames::try_get`]) copy from it without a lock. Nobody takes a reference on a frame that has none.
-//! The claim (who is writing the frame out) is taken and given back only under the lock of the slot's cluster.
+//! A frame's state is one word. `[31]` is the claim. `[30]` says that the page was read ahead and nobody has asked for
+//! it yet. `[29:0]` counts references. A free frame has no references and is linked into a lock-free stack; nobody
+//! takes a reference on it there. A [`FrameMut`] holds the only reference and may write. Once the frame's index stands
+//! in a slot word, the swap cache holds the reference and the content never changes again. Readers then take references
+//! of their own ([`Frames::try_get`]) and copy without a lock. The claim says that somebody is writing the frame out.
+//! It is taken and given back only under the lock of the slot's cluster.
+//!
+//! Unsafe is needed here because the frames are one run from a `PageSource`, and their state decides who may write or
+//! read each of them. The borrow checker cannot see that.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -24,26 +27,26 @@ const REFS_MASK: u32 = AHEAD - 1;
 
 /// End of the stack of free frames.
 const NO_FRAME: u32 = u32::MAX;
-/// The largest number of frames: every index fits a slot word, and [`NO_FRAME`] is none.
+/// The largest number of frames. Every index fits a slot word, and none is [`NO_FRAME`].
 pub(crate) const FRAMES_MAX: usize = NO_FRAME as usize;
 
-/// The stack's head is an index and, above it, a tag that changes with every pop: a pop that slept through another pop
-/// and push of the same frame fails its compare-exchange.
+/// The stack's head is an index, and above it a tag that changes with every pop. If other threads pop and push the same
+/// frame during a pop, the tag makes its compare-exchange fail.
 const TAG_SHIFT: u32 = 32;
 const INDEX_MASK: u64 = (1 << TAG_SHIFT) - 1;
 
 struct FrameState {
     state: AtomicU32,
-    /// Next in the stack of free frames.
+    /// The next frame in the stack of free frames.
     next: AtomicU32,
-    /// The age to keep once the frame leaves its slot.
+    /// The age that the slot keeps once the frame leaves it.
     shadow: AtomicU64,
-    /// Lets loom see who reads and who writes the content, which lies outside its view.
+    /// Shows loom who reads and who writes the content, which loom cannot see.
     #[cfg(loom)]
     access: loom::cell::UnsafeCell<()>,
 }
 
-/// All frames. Type-stable: memory and states live as long as the table, so a reader with a stale index touches no
+/// All frames. Type-stable: memory and states live as long as the table. So a reader with a stale index touches no
 /// freed memory, only a state that it will find changed.
 pub(crate) struct Frames {
     memory: NonNull<u8>,
@@ -52,14 +55,14 @@ pub(crate) struct Frames {
     pages: Arc<dyn PageSource>,
 }
 
-// SAFETY: The memory behind the pointer belongs to the table alone. Access to a frame's content follows its state: one
-// exclusive owner before publication, shared readers with a reference each after.
+// SAFETY: Only the table owns the memory behind the pointer. A frame's state decides who may access its content: one
+// exclusive owner before publication, and after it shared readers that each hold a reference.
 unsafe impl Send for Frames {}
-// SAFETY: As above; all other fields are Sync.
+// SAFETY: As for Send. All other fields are Sync.
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// `count` frames, all free; `None` if there is no memory. `count` is 1..=[`FRAMES_MAX`].
+    /// Makes `count` free frames, where `count` is 1..=[`FRAMES_MAX`]. `None` if there is no memory.
     pub(crate) fn new(count: usize, pages: Arc<dyn PageSource>) -> Option<Frames> {
         let mut states = Vec::new();
         states.try_reserve_exact(count).ok()?;
@@ -82,14 +85,14 @@ impl Frames {
         })
     }
 
-    /// Takes a free frame, or `None` if all are in use.
+    /// Takes a free frame. `None` if all are in use.
     pub(crate) fn pop(&self) -> Option<FrameMut<'_>> {
-        // Acquire pairs with the Release of `push`: the frame's last user is done with it.
+        // Acquire pairs with the Release in `push`: the frame's last user is done with it.
         let mut head = self.free.load(Ordering::Acquire);
         loop {
             let index = Self::index_of(head);
             let frame = self.states.get(index as usize)?;
-            // May be stale, if another thread pops this frame right now; then the tag has changed and we retry.
+            // The link may be stale if another thread pops this frame right now. Then the tag has changed and we retry.
             let next = frame.next.load(Ordering::Relaxed);
             let tag = (head >> TAG_SHIFT).wrapping_add(1) << TAG_SHIFT;
             let new = tag | u64::from(next);
@@ -98,8 +101,8 @@ impl Frames {
                 .compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire)
             {
                 Ok(_) => {
-                    // No reference existed and nobody makes the first one but us, so a store does. Release: whoever
-                    // takes a reference by mistake sees that the frame's former slot word has changed.
+                    // A plain store is enough: the frame had no reference, and only we make its first one. Release:
+                    // whoever takes a reference by mistake sees that the frame's former slot word has changed.
                     frame.state.store(1, Ordering::Release);
                     return Some(FrameMut {
                         frames: self,
@@ -116,7 +119,7 @@ impl Frames {
         loop {
             frame.next.store(Self::index_of(head), Ordering::Relaxed);
             let new = (head & !INDEX_MASK) | u64::from(index);
-            // AcqRel: Release hands the frame to `pop`, Acquire keeps what former pushes handed over in sight of it.
+            // AcqRel. Release hands the frame to `pop`. Acquire keeps visible what former pushes handed over.
             match self
                 .free
                 .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed)
@@ -131,13 +134,13 @@ impl Frames {
         (head & INDEX_MASK) as u32
     }
 
-    /// Takes a reference on a frame that has one already. The caller must then look again whether the word that it had
-    /// the index from still says so: only then is the content what that word promised.
+    /// Takes a reference on a frame that already has one. The caller must then read the word that gave it the index
+    /// again. Only if that word still names the frame is the content what the word promised.
     #[inline]
     pub(crate) fn try_get(&self, index: u32) -> Option<FrameRef<'_>> {
         let frame = self.states.get(index as usize)?;
-        // Acquire, here and below, also where no reference is found: every change to a slot word that came before the
-        // frame's last release is visible to the second look at that word.
+        // Acquire here and below, even where no reference is found. All changes to a slot word before the frame's last
+        // release are then visible to the second look at that word.
         let mut state = frame.state.load(Ordering::Acquire);
         loop {
             if state & REFS_MASK == 0 {
@@ -160,13 +163,14 @@ impl Frames {
         }
     }
 
-    /// Gives back one reference; the last one frees the frame.
+    /// Gives one reference back. The last one frees the frame.
     #[inline]
     pub(crate) fn release(&self, index: u32) {
         let Some(frame) = self.states.get(index as usize) else {
             return;
         };
-        // AcqRel: our reads are done before the frame is reused, and the last one sees everybody's.
+        // AcqRel: our reads end before the frame is reused, and the last to release sees that all other reads have
+        // ended.
         let before = frame.state.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(
             before & REFS_MASK != 0,
@@ -181,7 +185,8 @@ impl Frames {
         }
     }
 
-    /// Claims the frame for writing out; false if somebody has. Under the lock of the slot's cluster.
+    /// Claims the frame for writing out. False if somebody else has claimed it. The caller holds the lock of the slot's
+    /// cluster.
     pub(crate) fn try_claim(&self, index: u32) -> bool {
         // Relaxed: the cluster lock orders claims.
         self.states
@@ -189,23 +194,23 @@ impl Frames {
             .is_some_and(|frame| frame.state.fetch_or(CLAIM, Ordering::Relaxed) & CLAIM == 0)
     }
 
-    /// Whether somebody writes the frame out. Under the lock of the slot's cluster.
+    /// Whether somebody is writing the frame out. The caller holds the lock of the slot's cluster.
     pub(crate) fn is_claimed(&self, index: u32) -> bool {
         self.states
             .get(index as usize)
             .is_some_and(|frame| frame.state.load(Ordering::Relaxed) & CLAIM != 0)
     }
 
-    /// Gives the claim back. Under the lock of the slot's cluster.
+    /// Gives the claim back. The caller holds the lock of the slot's cluster.
     pub(crate) fn unclaim(&self, index: u32) {
         if let Some(frame) = self.states.get(index as usize) {
             frame.state.fetch_and(!CLAIM, Ordering::Relaxed);
         }
     }
 
-    /// The age that the slot is to keep when the frame leaves it.
+    /// The age that the slot keeps when the frame leaves it.
     pub(crate) fn shadow(&self, index: u32) -> Shadow {
-        // Relaxed: set before the index was published in a slot word, which the caller has read.
+        // Relaxed: the shadow was set before the index was published in a slot word, which the caller has read.
         let value = self
             .states
             .get(index as usize)
@@ -219,7 +224,7 @@ impl Frames {
         }
     }
 
-    /// How many frames are in use now. Looks at all of them.
+    /// Number of frames in use now. Looks at all of them.
     pub(crate) fn used(&self) -> usize {
         self.states
             .iter()
@@ -234,12 +239,12 @@ impl Frames {
 
     fn mark_ahead(&self, index: u32) {
         if let Some(frame) = self.states.get(index as usize) {
-            // Relaxed: a hint. `pop` has cleared it.
+            // Relaxed: a hint. `pop` has cleared the mark.
             frame.state.fetch_or(AHEAD, Ordering::Relaxed);
         }
     }
 
-    /// Takes the mark away; true if it was there.
+    /// Clears the mark. True if it was set.
     fn unmark_ahead(&self, index: u32) -> bool {
         self.states.get(index as usize).is_some_and(|frame| {
             let is_marked = frame.state.load(Ordering::Relaxed) & AHEAD != 0;
@@ -248,14 +253,15 @@ impl Frames {
     }
 
     fn page(&self, index: u32) -> NonNull<Page> {
-        // SAFETY: Every index in a FrameMut or FrameRef was checked against `states`, and the run has a page for each.
+        // SAFETY: The index in every FrameMut or FrameRef was checked against `states`, and the run has a page for each
+        // state.
         unsafe { self.memory.cast::<Page>().add(index as usize) }
     }
 }
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        // SAFETY: The run came from `alloc` of this source with this length; `&mut self` proves that no frame is in
+        // SAFETY: The run came from `alloc` of this source with this length. `&mut self` proves that no frame is in
         // use.
         unsafe { self.pages.free(self.memory, self.states.len()) };
     }
@@ -269,14 +275,15 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// A frame that nobody else can see: fill it, then give it to `swap_out`. Goes back to the free frames when dropped.
+/// A frame that nobody else can see. The caller fills it and gives it to `swap_out`. A dropped one becomes free again.
 pub struct FrameMut<'a> {
     frames: &'a Frames,
     index: u32,
 }
 
 impl<'a> FrameMut<'a> {
-    /// The page's address, for a system call to fill it: `PAGE_BYTES`, page aligned, valid while the frame is held.
+    /// The page's address, so that a system call can fill it: `PAGE_BYTES` long, page aligned, valid while the frame is
+    /// held.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.frames.page(self.index).as_ptr().cast()
@@ -290,12 +297,12 @@ impl<'a> FrameMut<'a> {
         self.frames.set_shadow(self.index, shadow);
     }
 
-    /// Notes that its page was read ahead.
+    /// Marks that the page was read ahead.
     pub(crate) fn mark_read_ahead(&mut self) {
         self.frames.mark_ahead(self.index);
     }
 
-    /// Hands the reference over to the swap cache: the frame is no longer given back on drop.
+    /// Hands the reference over to the swap cache, so that dropping no longer gives the frame back.
     pub(crate) fn into_cache(self) {
         let _handed_over = std::mem::ManuallyDrop::new(self);
     }
@@ -345,7 +352,7 @@ impl FrameRef<'_> {
         self.index
     }
 
-    /// Whether its page was read ahead and nobody has asked so far. True once.
+    /// Whether the page was read ahead and nobody has asked for it so far. True only once.
     #[inline]
     pub(crate) fn is_first_use(&self) -> bool {
         self.frames.unmark_ahead(self.index)
@@ -358,8 +365,8 @@ impl Deref for FrameRef<'_> {
     fn deref(&self) -> &Page {
         #[cfg(loom)]
         self.frames.states[self.index as usize].access.with(|_| ());
-        // SAFETY: The page is valid and initialised, and content is not written from publication until the last
-        // reference is gone. `FrameRef`s reach callers only after the second look that `try_get` asks for.
+        // SAFETY: The page is valid and initialised. Nobody writes to it from publication until the last reference is
+        // gone. Callers get a `FrameRef` only after the second look that `try_get` asks for.
         unsafe { self.frames.page(self.index).as_ref() }
     }
 }

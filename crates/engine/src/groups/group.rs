@@ -1,7 +1,8 @@
 //! One group: its limits, what is charged to it, and what it was refused.
 //!
-//! A record is made with the first group that has its number and serves all that have it later, because threads find
-//! it without a lock. Counters change by one atomic operation each and are never above their limit, not for a moment.
+//! A record is made with the first group of its number, and later groups of that number reuse it, because threads find
+//! it without a lock. Each change of a counter is one atomic operation. No counter is ever above its limit, not even
+//! for a moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64 as Figure};
 
@@ -17,12 +18,12 @@ pub struct GroupLimits {
     pub swap_max_bytes: u64,
     /// Bytes of payload in the pool.
     pub pool_max_bytes: u64,
-    /// Whether pages may go to physical areas at all. Those that are there stay.
+    /// Whether pages may go to physical areas at all. Pages that are already there stay.
     pub writeback: bool,
 }
 
 impl GroupLimits {
-    /// The limit that is none.
+    /// The value that means no limit.
     pub const NO_LIMIT: u64 = u64::MAX;
 }
 
@@ -37,23 +38,22 @@ impl Default for GroupLimits {
     }
 }
 
-/// How often a group's limits stood in the way of a page, since it was made. A page that waits is counted each time it
-/// is tried.
+/// How often a group's limits held up a page, since the group was made. A page that waits counts each time it is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupEvents {
-    /// Pages that found this very group at its limit of bytes in areas, also pages of groups inside it.
+    /// Pages that found this group itself at its limit of bytes in areas. Pages of groups inside it count, too.
     pub swap_max: u64,
     /// Pages of this group that got no slot in an area, because of a limit or because there was none.
     pub swap_fail: u64,
-    /// Pages that found this very group at its limit of bytes in the pool, also pages of groups inside it.
+    /// Pages that found this group itself at its limit of bytes in the pool. Pages of groups inside it count, too.
     pub pool_max: u64,
-    /// Pages of this group that would have gone to an area if it, and all groups that it is in, might write back.
+    /// Pages of this group that would have gone to an area, but the group or one around it may not write back.
     pub writeback_refused: u64,
 }
 
 /// The mark in a group's life that it is about to be removed.
 const ENDING: u32 = 1 << 31;
-/// The largest number of a life.
+/// The largest life.
 pub(super) const LIFE_MAX: u32 = ENDING - 1;
 
 /// What is limited.
@@ -65,12 +65,12 @@ pub(crate) enum Resource {
     Pool,
 }
 
-/// What is charged, and the most that may be. In bytes.
+/// What is charged, and the most that may be charged. In bytes.
 #[derive(Debug)]
 struct Counter {
     charged: AtomicU64,
     max: AtomicU64,
-    /// Units that were refused here. For people.
+    /// How many units were refused here. For people.
     hits: Figure,
 }
 
@@ -83,7 +83,7 @@ impl Counter {
         }
     }
 
-    /// Charges as many of `bytes` as the limit allows, in whole `unit_bytes`, and returns how many.
+    /// Charges as many of `bytes` as the limit allows, in whole `unit_bytes`. Returns the number of bytes charged.
     fn charge(&self, bytes: u64, unit_bytes: u64) -> u64 {
         let max = self.max.load(Ordering::Relaxed);
         let mut charged = self.charged.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Counter {
             if granted == 0 {
                 break;
             }
-            // Acquire pairs with the Release in `uncharge`: what was given up is free for whoever is charged instead.
+            // Acquire pairs with the Release in `uncharge`: what was given up is free for whoever is charged next.
             match self.charged.compare_exchange_weak(
                 charged,
                 charged + granted,
@@ -125,10 +125,11 @@ impl Counter {
 /// One group's record.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Which group has the number now, and [`ENDING`] while somebody finds out whether it can go; 0 is none. Changed
-    /// under the lock of the tree, except that whoever has use for the group takes the mark away.
+    /// The life of the group that has the number now; 0 means none. [`ENDING`] is added while somebody finds out
+    /// whether the group can go. Changed under the lock of the tree, except that a user of the group clears the mark
+    /// without it.
     life: AtomicU32,
-    /// Number of the group that this one is in. Written while there is no group.
+    /// Number of the group around this one. Written while the record has no group.
     parent: AtomicU32,
     swap: CachePadded<Counter>,
     pool: CachePadded<Counter>,
@@ -151,7 +152,7 @@ impl Group {
         }
     }
 
-    /// Makes it the record of a fresh group. Whoever uses it gets its number from us, and so sees all this.
+    /// Makes this the record of a new group. Whoever uses the group gets its number from us, and so sees all this.
     pub(super) fn begin(&self, life: u32, parent: GroupIndex, limits: GroupLimits) {
         self.parent.store(parent.raw().into(), Ordering::Relaxed);
         self.set_limits(limits);
@@ -166,18 +167,18 @@ impl Group {
         self.life.store(life, Ordering::Relaxed);
     }
 
-    /// The number of its life, of a group that there is. Under the lock of the tree.
+    /// The life of the group, which exists. The caller holds the lock of the tree.
     pub(super) fn life(&self) -> u32 {
         self.life.load(Ordering::Relaxed) & !ENDING
     }
 
-    /// Is it still that group?
+    /// Whether the record still belongs to that group.
     pub(super) fn is_alive(&self, life: u32) -> bool {
         self.life() == life
     }
 
-    /// The group is needed: who is about to remove it may not. False if it is gone. Under a cluster's lock, or that of
-    /// the tree: these order it against the removal.
+    /// Keeps a group that is needed: a removal under way fails. False if the group is gone. The caller holds a
+    /// cluster's lock or that of the tree, which orders this against the removal.
     pub(super) fn keep(&self, life: u32) -> bool {
         let now = self.life.load(Ordering::Relaxed);
         if now != life | ENDING {
@@ -189,12 +190,12 @@ impl Group {
         }
     }
 
-    /// From here on the group can go unless somebody keeps it. Under the lock of the tree.
+    /// From here on the group can go unless somebody keeps it. The caller holds the lock of the tree.
     pub(super) fn begin_end(&self, life: u32) {
         self.life.store(life | ENDING, Ordering::Relaxed);
     }
 
-    /// Removes the group; false if it was kept. Under the lock of the tree.
+    /// Removes the group. False if it was kept. The caller holds the lock of the tree.
     pub(super) fn end(&self, life: u32) -> bool {
         self.exchange_life(life | ENDING, 0).is_ok()
     }
@@ -231,7 +232,8 @@ impl Group {
         }
     }
 
-    /// Charges as many of `bytes` as the group's limit allows, in whole `unit_bytes`, and returns how many.
+    /// Charges as many of `bytes` as the group's limit allows, in whole `unit_bytes`. Returns the number of bytes
+    /// charged.
     pub(super) fn charge(&self, of: Resource, bytes: u64, unit_bytes: u64) -> u64 {
         self.counter(of).charge(bytes, unit_bytes)
     }
@@ -240,7 +242,7 @@ impl Group {
         self.counter(of).uncharge(bytes);
     }
 
-    /// Bytes that are charged now. Acquire: whoever sees none left sees that those who had them are done.
+    /// Bytes charged now. Acquire: whoever sees that none are left also sees that those who had them are done.
     pub(super) fn charged(&self, of: Resource) -> u64 {
         self.counter(of).charged.load(Ordering::Acquire)
     }

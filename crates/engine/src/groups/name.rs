@@ -1,11 +1,11 @@
-//! Names of groups: parts with slashes in between, each a group inside the one before, as directories are.
+//! Names of groups: parts separated by slashes. Each part is a group inside the one before, as with directories.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest name, in bytes: it is part of messages and of a line in a table.
+/// Longest name, in bytes. The name is part of messages and of a line in a table.
 const NAME_BYTES_MAX: usize = 255;
-/// How many groups can lie inside one another. A charge goes through all of them.
+/// How many levels of groups there can be. A charge goes through all of them.
 const DEPTH_MAX: usize = 8;
 
 /// The name of a group, checked: `NAME` or `NAME/SUB`.
@@ -60,21 +60,21 @@ impl GroupName {
         &self.0
     }
 
-    /// The name of the group that this one is in; `None` if that is the root.
+    /// The name of the group around this one. `None` if that is the root.
     #[must_use]
     pub fn parent(&self) -> Option<GroupName> {
         let (parent, _) = self.0.rsplit_once('/')?;
         Some(GroupName(parent.into()))
     }
 
-    /// The names of all groups that this one is in, the outermost first, and its own.
+    /// The names of all groups around this one, the outermost first, and then its own.
     pub fn with_parents(&self) -> impl Iterator<Item = GroupName> {
         let ends = self.0.match_indices('/').map(|(end, _)| end);
         let ends = ends.chain([self.0.len()]);
         ends.map(|end| GroupName(self.0[..end].into()))
     }
 
-    /// Is this group somewhere inside `other`?
+    /// Whether this group is somewhere inside `other`.
     pub(super) fn is_inside(&self, other: &GroupName) -> bool {
         let rest = self.0.strip_prefix(&*other.0);
         rest.is_some_and(|rest| rest.starts_with('/'))

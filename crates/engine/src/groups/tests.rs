@@ -1,4 +1,4 @@
-//! The tree of groups: making, limiting and removing them, and numbers that are used again.
+//! The tree of groups: making, limiting and removing them, and numbers that are reused.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn a_charge_is_as_large_as_the_tightest_limit_allows_and_leaves_no_more_anywhere
     assert_eq!(charge(other, 3), 3);
     assert_eq!(charge(c, 5), 3);
     assert_eq!(charged(&groups), [6, 3, 3, 3].map(|pages| pages * PAGE));
-    // One that wants all or nothing gets nothing, at whatever level.
+    // A charge that is all or nothing gets nothing, at whatever level it is refused.
     let whole = groups.charge(other.index, Resource::Swap, PAGE + 1, PAGE + 1);
     assert_eq!((whole, charge(c, 1)), (0, 0));
     assert_eq!(groups.charge(c.index, Resource::Pool, 0, 0), 0);
@@ -198,7 +198,7 @@ fn threads_charge_and_uncharge_and_are_never_above_a_limit() {
         let got = workers
             .into_iter()
             .map(|worker| worker.join().expect("no panic"));
-        // One who holds all may be stopped for as long as the others run; what there is was taken many times over.
+        // A thread that holds everything may be stopped while the others run, but everything was taken many times over.
         assert!(got.sum::<u64>() > STEPS * PAGE, "hardly anything was taken");
     });
     assert_eq!(groups.is_valid(), Ok(()));

@@ -1,4 +1,4 @@
-//! What holds of groups, as checks.
+//! Checks of what holds for groups.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::{GroupIndex, Groups, Tree};
 const RESOURCES: [Resource; 2] = [Resource::Swap, Resource::Pool];
 
 impl Tree {
-    /// As many numbers as were ever given have a group or are vacant. Cheap.
+    /// Checks that every number ever given has a group or is vacant. Cheap.
     pub(super) fn is_valid(&self) -> Result<(), String> {
         let (in_use, vacant) = (self.numbers.len(), self.vacant.len());
         if in_use + vacant == self.made {
@@ -23,8 +23,8 @@ impl Tree {
 }
 
 impl Groups {
-    /// Each group is in the one that its name says, has a number of its own, and is charged for at least what those in
-    /// it are. While nobody is being charged.
+    /// Checks that each group is inside the one that its name says, has a number of its own, and is charged at least
+    /// what those inside it are charged. Needs that nobody is being charged meanwhile.
     pub(crate) fn is_valid(&self) -> Result<(), String> {
         let tree = self.tree.lock();
         tree.is_valid()?;
@@ -34,7 +34,7 @@ impl Groups {
         if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(format!("a number is given twice: {numbers:?}"));
         }
-        // What is charged to those inside each group, by its number.
+        // What is charged to the groups inside each group, by its number.
         let mut inside: HashMap<u16, [u64; 2]> = HashMap::new();
         for group in tree.numbers.values().filter_map(|&index| self.get(index)) {
             let sums = inside.entry(group.parent().raw()).or_default();

@@ -1,22 +1,22 @@
 //! The label of a swap area: bytes that are mostly text.
 //!
-//! Kept as they lie in the header, so that a label in any character set comes back as it was. `Display` shows what
-//! a terminal can take.
+//! The bytes are kept as they are in the header, so a label in any character set comes back unchanged. `Display` shows
+//! what a terminal can take.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Bytes of the label's place in a header.
+/// Bytes of the label's field in a header.
 pub(super) const FIELD_BYTES: usize = 16;
-/// Longest label that is written. util-linux keeps a zero behind it, and cuts what is longer.
+/// Longest label that is written. util-linux keeps a zero behind the label and cuts longer ones.
 pub const LABEL_BYTES_MAX: usize = FIELD_BYTES - 1;
 
 /// The label of a swap area, at least one byte and no zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// Filled up with zeros.
+    /// Padded with zeros.
     field: [u8; FIELD_BYTES],
 }
 
@@ -43,7 +43,7 @@ impl Label {
     /// A label of these bytes.
     ///
     /// # Errors
-    /// Empty, longer than 15 bytes, or with a zero byte in it.
+    /// [`LabelError`] if it is empty, longer than 15 bytes, or contains a zero byte.
     pub fn new(bytes: &[u8]) -> Result<Label, LabelError> {
         if bytes.is_empty() {
             return Err(LabelError::Empty);
@@ -60,28 +60,28 @@ impl Label {
         Ok(Label { field })
     }
 
-    /// The label in a header's field, which may fill it to the last byte; `None` when there is none.
+    /// The label in a header's field, which may fill the field to the last byte. `None` when there is none.
     pub(super) fn from_field(field: &[u8; FIELD_BYTES]) -> Option<Label> {
         let mut label = Label { field: *field };
         let bytes = label.as_bytes().len();
-        // What may lie behind the zero is not part of it.
+        // Bytes behind the zero are not part of the label.
         label.field[bytes..].fill(0);
         (bytes > 0).then_some(label)
     }
 
-    /// What lies in the header.
+    /// The field as in the header.
     pub(super) fn field(&self) -> [u8; FIELD_BYTES] {
         self.field
     }
 
-    /// The label itself; not always UTF-8.
+    /// The bytes of the label, not always UTF-8.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         let end = self.field.iter().position(|byte| *byte == 0);
         &self.field[..end.unwrap_or(FIELD_BYTES)]
     }
 
-    /// The label as text, where it is UTF-8.
+    /// The label as text, if it is UTF-8.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         str::from_utf8(self.as_bytes()).ok()
@@ -96,7 +96,7 @@ impl FromStr for Label {
     }
 }
 
-/// Control characters and bytes that are no text are escaped, and so are backslashes: two labels never look the same.
+/// Escapes control characters, bytes that are not text, and backslashes. So two different labels never look the same.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.as_bytes().utf8_chunks() {

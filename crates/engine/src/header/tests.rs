@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A header written field by field, right or wrong.
+/// A header written field by field. It may be wrong.
 #[derive(Debug, Clone)]
 struct Raw {
     version: u32,
@@ -19,7 +19,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Right, with the pages 0 to `last_page`.
+    /// A correct header, with pages 0 to `last_page`.
     fn new(last_page: u32) -> Raw {
         Raw {
             version: 1,
@@ -166,7 +166,7 @@ fn what_is_no_area_is_told_apart() {
             decode(&head, device(1 << 20)),
             Err(HeaderError::OtherPageSize { page_bytes })
         );
-        // One page is not enough to tell.
+        // One page is not enough to recognise it.
         assert_eq!(
             decode(&head[..4096], device(1 << 20)),
             Err(HeaderError::NotSwap)
@@ -238,7 +238,7 @@ fn pages_beyond_the_format_are_dropped_and_reported() {
     assert_eq!((header.pages, header.dropped_pages), (PAGES_MAX, 1));
     let header = decode_raw(&Raw::new(last - 1), device(PAGES_MAX)).unwrap();
     assert_eq!((header.pages, header.dropped_pages), (PAGES_MAX, 0));
-    // A bad page among the dropped ones takes nothing from the others.
+    // A bad page among the dropped ones does not count against the others.
     let raw = Raw::with_bad(last, &[last, last - 1]);
     let header = decode_raw(&raw, device(PAGES_MAX)).unwrap();
     assert_eq!(header.bad_pages, [last - 1]);
@@ -367,7 +367,7 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     }
 }
 
-/// Numbers of the last page: any, small ones and the largest.
+/// Numbers of the last page: any number, with small ones and the largest more often.
 fn last_pages() -> impl Strategy<Value = u32> {
     prop_oneof![
         1..=u32::MAX,
@@ -378,7 +378,7 @@ fn last_pages() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// Any right header of a device.
+/// Any correct header of a device.
 fn right_headers() -> impl Strategy<Value = Raw> {
     last_pages().prop_flat_map(|last_page| {
         let bad = proptest::collection::btree_set(

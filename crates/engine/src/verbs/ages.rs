@@ -8,13 +8,14 @@ use crate::words::shadow::Shadow;
 use crate::words::slot::Kind;
 
 impl Engine {
-    /// What the entry keeps of its page's age; `None` if it is free or nothing was known.
+    /// What the entry keeps of its page's age. `None` if the entry is free or its age is unknown.
     #[must_use]
     pub fn shadow(&self, entry: Entry) -> Option<Shadow> {
         let (cluster, slot) = self.locate(entry)?;
         let shadow = match cluster.word(slot).kind() {
             Kind::Shadow(shadow) => shadow,
-            // Between the look at the word and at the frame the frame may have gone to another slot: look with a hold.
+            // The frame may go to another slot between our look at the word and our look at the frame. So hold the
+            // frame and look again.
             Kind::Cached(_) => match self.lookup(entry) {
                 Lookup::Cached(frame) => self.frames.shadow(frame.index()),
                 _ => match cluster.word(slot).kind() {
@@ -27,7 +28,7 @@ impl Engine {
         (shadow != Shadow::ABSENT).then_some(shadow)
     }
 
-    /// Gives an entry another shadow: its page was in memory again and has left once more, unchanged. Takes the
+    /// Gives an entry another shadow, when its page came back to memory and has left it again, unchanged. Takes the
     /// cluster's lock.
     pub fn set_shadow(&self, entry: Entry, shadow: Shadow) {
         let Some((mut cluster, slot)) = self.lock(entry) else {
@@ -41,14 +42,14 @@ impl Engine {
         }
     }
 
-    /// Begins a generation: pages that are stored in the pool, or read in it, from here on are younger than all that
-    /// were before. To be called as the pool is filled, some times for each time that its content is exchanged: ages
-    /// are told apart as finely as this is called often.
+    /// Begins a generation. Pages stored or read in the pool from here on are younger than all that were before. Call
+    /// this as the pool fills, several times for each time that its content is exchanged. The more often it is called,
+    /// the more finely ages are told apart.
     pub fn begin_generation(&self) {
         self.aging.begin(|| self.areas_to_age());
     }
 
-    /// The word for bytes that were just stored.
+    /// The backing word for bytes that were just stored.
     #[inline]
     pub(crate) fn backing_of(&self, stored: Stored) -> Backing {
         Backing::of(stored).touched(self.aging.youngest())

@@ -1,22 +1,23 @@
 //! Charging groups for what their pages take up: slots of physical areas, and bytes in the pool.
 //!
-//! Nothing else in the engine changes a group's charges, and these are all the moments at which it happens:
+//! Nothing else in the engine changes a group's charges, and they change only at these moments:
 //!
 //! - *before* a page gets a slot (`admit_to_areas`) or a place in the pool (`store_charged`). What is not charged is
-//!   never taken, so at no moment is there more than the limits allow. Where the limits have room for some pages of a
-//!   batch but not for all, these go. What got no place after all is uncharged;
-//! - *after* slot or bytes were freed (`lose_all`, [`Uncharges`]), for the same reason. The kernel charges after it has
-//!   allocated, and frees the slot if that fails: then a group has more slots than it may for a moment.
+//!   never taken, so a group never has more than its limits allow. If the limits have room for only some pages of a
+//!   batch, these go. If a page gets no place after all, its charge is taken back;
+//! - *after* a slot or bytes were freed (`lose_all`, [`Uncharges`]), for the same reason. The kernel allocates first,
+//!   then charges, and frees the slot if that fails. So there a group may for a moment have more slots than it may.
 //!
-//! A directly mapped slot is the exception: it is charged right after it was taken (`charge_direct`), because the slot
-//! is what keeps its group from being removed, and given back if that is refused, as the kernel does. It stays charged
-//! as long as its entry lives, wherever the page's bytes are; what is written to it costs nothing more.
+//! A directly mapped slot is the exception. It is charged right after it was taken (`charge_direct`), and given back if
+//! the charge is refused, as in the kernel. This is because the slot keeps its group from being removed. The slot stays
+//! charged as long as its entry lives, wherever the page's bytes are. Writing to it costs nothing more.
 //!
-//! A page that goes from one slot to another, because its area is swapped off, is not charged again: its charge goes
-//! with it, so that a group at its limit can be moved. Between slot and pool it is charged in the new place first.
+//! When an area is swapped off or demoted from, a page goes from one slot to another and is not charged again. Its
+//! charge goes with it, so even a group at its limit can be moved. Between slot and pool the new place is charged
+//! first.
 //!
-//! Charges of neighbouring pages of one group are made together, and taken back together: one atomic operation for each
-//! group that they are in. Locks: none.
+//! Charges of neighbouring pages of one group are made and taken back together, with one atomic operation for each
+//! group around the page. Locks: none.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -28,12 +29,13 @@ use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 use crate::zpool::Handle;
 
-/// What a slot in an area costs.
+/// What a slot in an area costs, in bytes.
 const SLOT_BYTES: u64 = PAGE_BYTES as u64;
 
 impl Engine {
-    /// Charges a group for slots of as many of `pages` pages as may go to areas, and returns how many. Those that may
-    /// not are counted. All are like `first`: virtual, or directly mapped and charged for since they were swapped out.
+    /// Charges a group for the slots of `pages` pages, or of as many as may go to areas. Returns how many may, and
+    /// counts the others as refused. All pages are like `first`: virtual, or directly mapped and so charged since they
+    /// were swapped out.
     pub(crate) fn admit_to_areas(&self, first: Entry, group: GroupIndex, pages: usize) -> usize {
         if !self.groups.writes_back(group) {
             self.groups.count_writeback_refused(group, pages);
@@ -46,7 +48,7 @@ impl Engine {
         let charged = self
             .groups
             .charge(group, Resource::Swap, wanted, SLOT_BYTES);
-        // Not more than was asked for.
+        // No more than was asked for.
         let admitted = usize::try_from(charged / SLOT_BYTES).unwrap_or(pages);
         if admitted < pages {
             self.groups.count_swap_fails(group, pages - admitted);
@@ -54,7 +56,7 @@ impl Engine {
         admitted
     }
 
-    /// Charges a group for a directly mapped slot, which is taken. False if the group may not have it.
+    /// Charges a group for a directly mapped slot that was just taken. False if the group may not have the slot.
     pub(crate) fn charge_direct(&self, group: GroupIndex) -> bool {
         let charged = self
             .groups
@@ -66,18 +68,18 @@ impl Engine {
         may
     }
 
-    /// A directly mapped slot was freed.
+    /// Takes back the charge for a directly mapped slot that was freed.
     pub(crate) fn uncharge_direct(&self, group: GroupIndex) {
         Uncharges::new(&self.groups).slot(group);
     }
 
-    /// Takes back what `admit_to_areas` has charged for a page that found no slot.
+    /// Takes back what `admit_to_areas` charged for a page that got no slot.
     pub(crate) fn admitted_in_vain(&self, group: GroupIndex, uncharges: &mut Uncharges<'_>) {
         self.groups.count_swap_fails(group, 1);
         uncharges.slot(group);
     }
 
-    /// Puts a payload into the pool, if the group may have it there and there is room.
+    /// Puts a payload into the pool if the group's limits allow it and there is room.
     pub(crate) fn store_charged(
         &self,
         group: GroupIndex,
@@ -94,7 +96,8 @@ impl Engine {
         })
     }
 
-    /// Frees the bytes behind an entry that was freed just now, and uncharges for them and for the entry's own slot.
+    /// Frees the bytes behind an entry that was just freed. Takes back the charges for them and for the entry's own
+    /// slot.
     pub(crate) fn lose_all(
         &self,
         entry: Entry,
@@ -111,8 +114,8 @@ impl Engine {
         }
     }
 
-    /// Frees bytes of an entry's page that nothing names any longer, and of which the group was charged. A directly
-    /// mapped slot is not freed for them: it goes with its entry.
+    /// Frees bytes of an entry's page that nothing names any more, and takes back the group's charge for them. A
+    /// directly mapped slot is not freed here: it goes with its entry.
     pub(crate) fn lose_among(
         &self,
         entry: Entry,
@@ -133,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// Of two places of a page that was moved, or was not, frees the one that is not its home. A charge for a slot goes
-    /// with the page from area to area.
+    /// Frees one of two places of a page, after a move that worked or failed: the one that is not its home. If both are
+    /// slots of areas, the charge stays with the page.
     pub(crate) fn lose_one_of_two(
         &self,
         entry: Entry,
@@ -149,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// The group of an entry that we have pinned: so it stays what it is.
+    /// The group of an entry. The caller has the entry pinned, so the group does not change.
     pub(crate) fn group_of(&self, entry: Entry) -> GroupIndex {
         let locked = self.lock(entry);
         locked.map_or(GroupIndex::ROOT, |(cluster, slot)| {
@@ -167,8 +170,8 @@ pub(crate) enum PoolRefusal {
     Limited,
 }
 
-/// Charges to be taken back: neighbours of one group together, at the latest when this is dropped. What was charged for
-/// has been freed.
+/// Charges to be taken back, after what was charged was freed. Those of neighbours in one group are taken back
+/// together. All are taken back by the time this is dropped.
 #[derive(Debug)]
 pub(crate) struct Uncharges<'a> {
     groups: &'a Groups,
@@ -187,20 +190,21 @@ impl<'a> Uncharges<'a> {
         }
     }
 
-    /// A slot of an area.
+    /// Adds a slot of an area.
     pub(crate) fn slot(&mut self, group: GroupIndex) {
         self.turn_to(group);
         self.swap_bytes += SLOT_BYTES;
     }
 
-    /// The slot that the page of `entry` was admitted to and did not get; one that is its own stays charged.
+    /// Adds the slot that the page of `entry` was admitted to and did not get. A directly mapped page's own slot stays
+    /// charged.
     pub(crate) fn slot_for(&mut self, entry: Entry, group: GroupIndex) {
         if !entry.is_direct() {
             self.slot(group);
         }
     }
 
-    /// A payload in the pool.
+    /// Adds a payload in the pool.
     fn payload(&mut self, group: GroupIndex, bytes: usize) {
         self.turn_to(group);
         self.pool_bytes += bytes as u64;

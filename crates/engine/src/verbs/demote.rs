@@ -1,13 +1,13 @@
-//! Demotion: when an area is nearly full, the pages in it that have been left alone for longest go to areas of lower
-//! priority, so that what leaves memory next finds room in the faster one.
+//! Demotion. When an area is nearly full, the pages in it that have been left alone for longest go to areas of lower
+//! priority. So pages that leave memory next find room in the faster area.
 //!
-//! Which pages go is said by a hand (`area/cold.rs`), where they go by the order of areas (`areas/tiers.rs`). They are
-//! fetched (`fetch.rs`), get neighbouring slots below, are written there in rows, and change places by one
-//! compare-exchange each (`exchange.rs`), as in a swapoff. No page table is touched, a page can be read all the time,
-//! and whatever fails leaves it where it was. No lock is held while areas are read and written.
+//! A hand says which pages go (`area/cold.rs`), and the order of areas says where to (`areas/tiers.rs`). The pages are
+//! fetched (`fetch.rs`), get neighbouring slots below, and are written there in rows. Each changes its place by one
+//! compare-exchange (`exchange.rs`), as in a swapoff. No page table is touched, and a page can be read all the time.
+//! Whatever fails leaves the page where it was. No lock is held while areas are read and written.
 //!
-//! There is no promotion of its own: a page that is touched comes back to memory, and when it leaves again it goes to
-//! the highest tier that has room, unless whoever manages memory has kept its slot.
+//! There is no separate promotion. A page that is touched comes back to memory. When it leaves again it goes to the
+//! highest tier that has room, unless whoever manages memory has kept its slot.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -25,15 +25,15 @@ use crate::words::backing::{Backing, Stored};
 use crate::words::entry::Entry;
 use crate::words::slot::Word;
 
-/// Pages that are moved together: a request of 256 KiB. Few under the model checkers, where each is a page of a stack.
+/// Pages that are moved together: a request of 256 KiB. Few under the model checkers, where each page is on a stack.
 const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
 
 /// What [`Engine::demote`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demotion {
-    /// Pages that lie in an area of lower priority now.
+    /// Pages that were moved to an area of lower priority.
     pub pages: usize,
-    /// Pages that others were at: they stay.
+    /// Pages that stay because others were using them.
     pub held: usize,
     /// Pages that stay because their area could not be read.
     pub unreadable: usize,
@@ -50,24 +50,25 @@ impl Demotion {
 }
 
 impl Engine {
-    /// Whether there is an area less than one in `part` of whose slots is free while one of lower priority has room:
-    /// then [`Engine::demote`] has something to do. Takes the lock of the order of areas.
+    /// Whether some area has less than one in `part` of its slots free while an area of lower priority has room. Then
+    /// [`Engine::demote`] has something to do. Takes the lock of the order of areas.
     #[must_use]
     pub fn is_tier_crowded(&self, part: u64) -> bool {
         !self.areas.crowded(part).is_empty()
     }
 
-    /// Whether the entry's page lies in an area below another, of higher priority. A hint, as [`Engine::is_physical`].
+    /// Whether the entry's page lies in an area that is not of the highest priority. A hint, like
+    /// [`Engine::is_physical`].
     #[must_use]
     pub fn lies_low(&self, entry: Entry) -> bool {
         let physical = self.physical_of(entry);
         physical.is_some_and(|physical| self.areas.is_lower(physical.area()))
     }
 
-    /// Moves up to `budget_pages` pages from areas less than one in `part` of whose slots is free to areas of lower
-    /// priority, those first that have been left alone for longest. Ends early when areas have as much room again,
-    /// nothing below has any, or one cannot be written. `cpu` is a hint where to take slots from. Blocks while areas
-    /// are read and written.
+    /// Moves up to `budget_pages` pages to areas of lower priority, from areas with less than one in `part` of their
+    /// slots free. Those left alone for longest go first. Ends early when the areas have enough room again, when
+    /// nothing below has room, or when an area cannot be written. `cpu` is a hint where to take slots. Blocks while
+    /// areas are read and written.
     pub fn demote(
         &self,
         cpu: usize,
@@ -90,7 +91,7 @@ impl Engine {
                 buffer.resize_with(most.max(buffer.len()), Page::zeroed);
                 self.move_down(cpu, from, &cold, &mut buffer, &mut done);
             }
-            // A cluster that waits to be discarded is given out only when no area has room.
+            // A cluster that waits to be discarded is otherwise given out only when no area has room.
             from.discard_emptied();
         }
         scratch.unpacked = buffer;
@@ -120,7 +121,7 @@ impl Engine {
         });
         let mut placed: Vec<&mut Leaving<&Page>> = leaving.iter_mut().take(slots.len()).collect();
         self.write_runs(&slots, &mut placed);
-        // Charged as they are, one slot for another.
+        // The charge does not change: it goes from one slot to the other.
         let mut uncharges = Uncharges::new(&self.groups);
         for (slot, page) in old.into_iter().zip(&leaving) {
             let was = Backing::of(Stored::Physical(slot));

@@ -12,7 +12,7 @@ use crate::zpool::testing::Content;
 
 const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
 
-/// Two whole clusters and a third one that never empties, for its bad slot.
+/// An area of two whole clusters and a third that never empties, because it has a bad slot.
 fn areas(discard: Discard) -> (Engine, Probe) {
     let (engine, _) = engine_with_areas(4, 0, &[]);
     let probe = Probe::new(3 * CLUSTER);
@@ -25,7 +25,7 @@ fn areas(discard: Discard) -> (Engine, Probe) {
     (engine, probe)
 }
 
-/// As many slots as are given out without a discard.
+/// Takes as many slots as are given out without a discard.
 fn fill(engine: &Engine) -> Vec<Entry> {
     std::iter::from_fn(|| slot(&engine.areas, 0, 1)).collect()
 }

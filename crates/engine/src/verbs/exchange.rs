@@ -1,10 +1,10 @@
-//! Giving a page that is stored another home: the last step of swapping an area off and of writing back.
+//! Giving a stored page another home: the last step of writing back, of demotion, and of swapping an area off.
 //!
-//! Whoever moves a page has what is behind its slot pinned, has copied it, and now says where it is instead. One
-//! compare-exchange of the backing word decides. It is done under the lock of the slot's cluster, which keeps puts
-//! away, and only while nobody else has the bytes pinned; so afterwards the old ones are the mover's alone. If the last
-//! reference was put meanwhile, or the page was read where that matters, the word says so, the new home is freed, and
-//! letting go of the pin does the rest. Every way out of a move leads through [`Engine::settle`].
+//! Whoever moves a page has pinned and copied what is behind its slot, and now says where the page is instead. One
+//! compare-exchange of the backing word decides. It happens under the lock of the slot's cluster, which keeps puts
+//! away, and succeeds only while nobody else has the bytes pinned. So afterwards the old bytes belong to the mover
+//! alone. If the last reference was put meanwhile, or if the page was read and that matters, the word says so. Then the
+//! new home is freed, and unpinning does the rest. Every move ends in [`Engine::settle`].
 
 use std::ops::Deref;
 
@@ -18,25 +18,25 @@ use crate::words::backing::{Backing, Stored};
 use crate::words::backing_word::place_fits;
 use crate::words::entry::Entry;
 
-/// How often a page that others are reading is tried before it is left where it is: they are at it for one request of a
-/// device, and there is enough else to do.
+/// How often to try a page that others are reading before leaving it where it is. They need it for one request of a
+/// device, and other pages are waiting.
 const EXCHANGE_TRIES_MAX: usize = 8;
 
 /// What became of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// It has its new home, and the old place is free.
+    /// The page has its new home, and the old place is free.
     Moved,
-    /// Others are or were at it, or its last reference was put.
+    /// Others use or used the page, or its last reference was put.
     Held,
-    /// An area failed to take it.
+    /// An area failed to take the page.
     Refused,
     NoRoom,
 }
 
 impl Engine {
-    /// Makes the new home of a page known, whose bytes we have pinned at `old`, or lets go of the page where it is.
-    /// What it has given up is free afterwards, and no longer charged once `uncharges` is dropped.
+    /// Makes a page's new home known, or lets go of the page where it is. The caller has its bytes pinned at `old`.
+    /// What the page has given up is free afterwards, and no longer charged once `uncharges` is dropped.
     pub(crate) fn settle<P>(
         &self,
         old: Backing,
@@ -75,8 +75,9 @@ impl Engine {
         }
     }
 
-    /// Exchanges what is behind an entry, and what we have pinned, for its new home: `None` is the zero flag. False if
-    /// the word is another than `old` but for pins, or others read the bytes all the time; then nothing has changed.
+    /// Exchanges what is behind an entry, and what the caller has pinned, for its new home. `None` is the zero flag.
+    /// False if the word differs from `old` in more than pins, or if others keep reading the bytes. Then nothing has
+    /// changed.
     fn exchange(&self, entry: Entry, old: Backing, home: Option<Stored>) -> bool {
         debug_assert!(home.is_none_or(|home| place_fits(entry, home)));
         let after = home.map_or(Backing::NONE, |stored| self.backing_of(stored));

@@ -1,6 +1,6 @@
-//! Tests at the far end of areas, 8 PiB less 2 MiB from their beginning, and of areas used here and there.
+//! Tests at the far end of areas, 8 PiB less 2 MiB from their start, and of sparsely used areas.
 //!
-//! The first cluster that a test takes is placed there; what lies before it was never used, and must cost nothing.
+//! The first cluster that a test takes is placed at the end. What lies before it was never used, and must cost nothing.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use crate::zpool::testing::Content;
 const LAST_CLUSTER: u32 = CLUSTERS_MAX - 1;
 const LAST_SLOT: u64 = SLOTS_MAX - 1;
 
-/// Storage as long as an area can be, of which only the pages that were written take memory.
+/// Storage as long as an area can be. Only pages that were written take memory.
 #[derive(Debug, Default)]
 struct Vast(Mutex<HashMap<u64, Page>>);
 
@@ -70,7 +70,8 @@ fn engine(cpus: usize, frames: usize, pool_limit_bytes: u64) -> (Engine, Arc<Hea
     (engine, pages)
 }
 
-/// An engine whose virtual area goes on with cluster `next`, and whose physical area, as long as can be, with the last.
+/// An engine whose next virtual cluster is `next`. Its physical area is as long as can be, and goes on with its last
+/// cluster.
 fn at_the_end(next: u32, pool_limit_bytes: u64) -> (Engine, AreaId) {
     let (engine, _) = engine(1, SLOTS_PER_CLUSTER + 1, pool_limit_bytes);
     place_next(&engine.virtual_area, next);
@@ -91,7 +92,7 @@ fn physical(engine: &Engine, id: AreaId) -> &Physical {
     engine.areas.get(id).expect("in use")
 }
 
-/// Where a page is to go, and what is in it.
+/// Where a page is to go, which also decides its content.
 #[derive(Debug, Clone, Copy)]
 enum Home {
     Frame,
@@ -102,7 +103,7 @@ enum Home {
 const HOMES: [Home; 3] = [Home::Frame, Home::Pool, Home::Area];
 
 impl Home {
-    /// Homes by turns, such that the page in a cluster's last slot has this one.
+    /// The homes in turn, such that the page in a cluster's last slot gets this one.
     fn of_slot(self, slot: usize) -> Home {
         HOMES[(self as usize + HOMES.len() * SLOTS_PER_CLUSTER - (SLOTS_PER_CLUSTER - 1 - slot))
             % HOMES.len()]
@@ -203,10 +204,10 @@ fn the_last_slot_serves_as_any_other_and_there_is_none_behind_it() {
 fn the_last_cluster_is_found_again_when_slots_of_it_are_free() {
     let (engine, _) = at_the_end(LAST_CLUSTER, 1 << 24);
     for _ in 0..2 {
-        // As a new one, and then from the list of free clusters.
+        // First in a new cluster, then in one from the list of free clusters.
         let entries = fill(&engine, |_| Home::Pool);
         assert_full(&engine);
-        // From the list of those with few free slots, and of those with many.
+        // From the list of clusters with few free slots, and of those with many.
         for count in [1, NONFULL_FREE_MIN] {
             let (freed, kept) = entries.split_at(count);
             for &entry in freed {
@@ -259,7 +260,7 @@ fn the_last_slots_of_both_kinds_of_area_name_each_other() {
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn a_physical_area_has_no_slot_behind_its_last() {
     let (engine, _) = at_the_end(LAST_CLUSTER - 1, 0);
-    // One more page than it has slots left.
+    // One more page than there are slots left.
     let all = 0..=SLOTS_PER_CLUSTER as u64;
     let entries: Vec<Entry> = all
         .map(|seed| out(&engine, Content::Random, seed))
@@ -310,7 +311,7 @@ fn an_area_of_which_the_last_cluster_is_used_is_swapped_off_and_discarded() {
     assert_eq!(engine.areas()[0].pages_discarded, SLOTS_PER_CLUSTER as u64);
 }
 
-/// Clusters of the sparse area, which are as far from each other as an eighth of the whole is long: 1 PiB together.
+/// Clusters of the sparse area. An eighth of the whole area, 1 PiB, is divided evenly between them.
 const SPARSE_CLUSTERS: usize = if SLOTS_PER_CLUSTER == 512 { 64 } else { 4 };
 const SPARSE_STEP: usize = CLUSTERS_MAX as usize / 8 / SPARSE_CLUSTERS;
 
@@ -336,11 +337,11 @@ fn an_area_used_here_and_there_costs_what_is_used() {
         .collect();
     let stats = engine.stats();
     assert_eq!(stats.clusters, SPARSE_CLUSTERS as u64);
-    // Two tables for each, and nothing else from the page source.
+    // Each has two tables, and nothing else came from the page source.
     let tables = SPARSE_CLUSTERS * 2 * TABLE_PAGES;
     assert_eq!(pages.pages_out() - idle_pages, tables);
-    // Beside them the records, with those of as many neighbours as share a leaf, and the way there: far less than the
-    // 32 GiB of records for a PiB.
+    // Besides the tables there are the records, those of neighbours in the same leaf, and the tree above them. That is
+    // far less than the 32 GiB of records for a PiB.
     let each = (stats.table_bytes - idle.table_bytes) / SPARSE_CLUSTERS as u64;
     assert!(each <= 56 << 10, "{each} bytes a cluster");
     for &entry in &entries {

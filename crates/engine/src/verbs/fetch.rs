@@ -1,11 +1,11 @@
-//! Pages that are to leave an area while programs go on: pinned where they lie, and read.
+//! Fetching pages that are to leave an area while programs run: they are pinned in place and read.
 //!
-//! A slot's word says which virtual slot it stands behind, and that is only a hint: its writer may not have said so to
-//! the virtual slot yet, or the page has just gone and the slot is about to be freed. It is the virtual slot's backing
-//! word that decides. If it does not name this very slot, nothing is touched: somebody is about to finish. If it does,
-//! one compare-exchange pins it, as a swap-in would: the slot stays behind this virtual slot until we let go
-//! ([`Engine::settle`]). Programs read the page meanwhile; if they put it, freeing is left to the last who has it
-//! pinned. Neighbours are read at once. A page that cannot be read stays where it is.
+//! A physical slot's word says which virtual slot it stands behind, but only as a hint. The writer of the slot may not
+//! have told the virtual slot yet, or the page has just gone and the slot is about to be freed. The virtual slot's
+//! backing word decides. If it does not name this physical slot, nothing is touched, because somebody is about to
+//! finish. If it does, one compare-exchange pins it, as in a swap-in. The physical slot then stays behind this virtual
+//! slot until we let go ([`Engine::settle`]). Programs may read the page meanwhile. If they put it, the last thread
+//! that has it pinned frees it. Neighbours are read together. A page that cannot be read stays where it is.
 
 use super::leaving::Leaving;
 use super::runs::Wanted;
@@ -18,27 +18,28 @@ use crate::words::slot::Word;
 /// What was fetched, and what was not.
 #[derive(Default)]
 pub(crate) struct Fetched<'p> {
-    /// The pages, pinned.
+    /// The fetched pages, pinned.
     pub(crate) leaving: Vec<Leaving<&'p Page>>,
-    /// The slot of each.
+    /// The slot of each page.
     pub(crate) slots: Vec<Entry>,
-    /// Slots that somebody else is at.
+    /// How many slots somebody else is using.
     pub(crate) held: usize,
-    /// Slots that are directly mapped: their pages cannot be moved behind the back of page tables.
+    /// How many slots are directly mapped. Page tables name them, so their pages cannot be moved here.
     pub(crate) direct: usize,
-    /// Slots that cannot be read, or of whose page nobody knows whose it is.
+    /// How many slots cannot be read, or hold a page of an unknown owner.
     pub(crate) unreadable: usize,
 }
 
 impl Engine {
-    /// Pins and reads the pages in these slots of one area, which have these words; no more of them than `pages`.
+    /// Pins and reads the pages in these slots of one area, given with their words. There are no more slots than
+    /// `pages`.
     pub(crate) fn fetch<'p>(&self, slots: &[(Entry, Word)], pages: &'p mut [Page]) -> Fetched<'p> {
         debug_assert!(slots.len() <= pages.len());
         let mut fetched = Fetched::default();
         let mut pinned = Vec::with_capacity(slots.len());
         for (&(physical, word), page) in slots.iter().zip(pages) {
             let Some(entry) = word.owner() else {
-                // If it is neither, it is damaged: nobody knows whose page it is.
+                // A word that is neither is damaged: nobody knows whose page it is.
                 let is_direct = word.is_used();
                 fetched.direct += usize::from(is_direct);
                 fetched.unreadable += usize::from(!is_direct);

@@ -1,8 +1,8 @@
-//! Finding pages that leave a place another one: the zero flag, the pool, or slots of areas.
+//! Finding another home for pages that leave their place: the zero flag, the pool, or slots of areas.
 //!
-//! Pages that go to an area get a run of neighbouring slots there, and one request writes them all. Where no run is
-//! long enough, several shorter ones take them; those that happen to be neighbours are written with one request as
-//! well. A page gets no place that its group may not have (`charge.rs`); then it stays where it was.
+//! Pages that go to an area get a run of neighbouring slots there, and one request writes them all. If no run is long
+//! enough, they get several shorter ones. Runs that happen to be neighbours are also written with one request. A page
+//! gets no place that its group may not have (`charge.rs`); then it stays where it was.
 
 use std::ops::Deref;
 
@@ -18,7 +18,7 @@ use crate::words::entry::Entry;
 use crate::words::slot::Word;
 
 impl Engine {
-    /// Tries the zero flag and the pool. A page that does not compress is kept for an area, if it may go to one.
+    /// Tries the zero flag and the pool. A page that does not compress is kept for an area if its group may use areas.
     pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, scratch: &mut Scratch)
     where
         P: Deref<Target = Page>,
@@ -27,7 +27,7 @@ impl Engine {
         leaving.to = if page.is_zero() {
             Destination::Zero
         } else if self.pool.is_off() {
-            // Nothing would take what was compressed.
+            // Nothing would take the compressed bytes.
             Destination::NOWHERE
         } else {
             match self.codec.compress(page, scratch) {
@@ -58,8 +58,8 @@ impl Engine {
         }
     }
 
-    /// Gives the pages that have no place yet slots in the areas, and writes each row of neighbours at once. What gets
-    /// no slot there and was not offered to the pool goes to the pool as it is.
+    /// Gives slots of the areas to the pages that have no place yet, and writes each row of neighbours at once. A page
+    /// that gets no slot there, and was not offered to the pool before, goes to the pool uncompressed.
     pub(crate) fn write_to_areas<P>(&self, cpu: usize, leaving: &mut [Leaving<P>], coming: Coming)
     where
         P: Deref<Target = Page>,
@@ -84,7 +84,8 @@ impl Engine {
         }
     }
 
-    /// Writes pages that may have slots in areas, all virtual or all directly mapped, as many as get one.
+    /// Writes pages that may have slots in areas, or as many of them as get one. All are virtual or all are directly
+    /// mapped.
     fn write_admitted<P>(&self, cpu: usize, admitted: &mut [&mut Leaving<P>], coming: Coming)
     where
         P: Deref<Target = Page>,
@@ -101,8 +102,8 @@ impl Engine {
         }
     }
 
-    /// The homeless among `leaving` that may have slots in areas, and are charged for them. The limits are those of
-    /// each group in turn, neighbours of one group at once.
+    /// The pages without a home that may have slots in areas. Charges them for the slots. The limits of each group
+    /// apply in turn, and neighbours of one group are charged together.
     fn admit<'a, P>(
         &self,
         leaving: &'a mut [Leaving<P>],
@@ -130,8 +131,8 @@ impl Engine {
         admitted
     }
 
-    /// Slots in the areas for the pages of the first of `entries`, for all of them if there is room. A directly mapped
-    /// page has its own; the entries are all of them such, or none.
+    /// Slots in the areas for the first of `entries`, for all if there is room. A directly mapped page has its own
+    /// slot. The entries are all directly mapped, or none is.
     pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
         let entries: Vec<Entry> = entries.collect();
         if entries.first().is_some_and(|first| first.is_direct()) {
@@ -141,7 +142,7 @@ impl Engine {
         slots_from(entries.into_iter(), |words| self.areas.allocate(cpu, words))
     }
 
-    /// Writes pages to `slots`, one each, and each row of neighbours at once.
+    /// Writes one page to each of `slots`, and each row of neighbours at once.
     pub(crate) fn write_runs<P>(&self, slots: &[Entry], mut pages: &mut [&mut Leaving<P>])
     where
         P: Deref<Target = Page>,
@@ -153,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// Writes pages to the neighbouring slots of `run`, which are given back if that fails; those that page tables name
-    /// stay their pages'.
+    /// Writes pages to the neighbouring slots of `run`. If that fails the slots are given back, except those that page
+    /// tables name.
     fn write_run<P>(&self, run: &[Entry], pages: &mut [&mut Leaving<P>])
     where
         P: Deref<Target = Page>,
@@ -178,12 +179,12 @@ impl Engine {
     }
 }
 
-/// Slots for the pages of the first of `entries`, in runs that `allocate` takes for these words until it has none.
+/// Slots for the pages of the first of `entries`. Calls `allocate` for runs until it has none.
 pub(crate) fn slots_from(
     entries: impl Iterator<Item = Entry>,
     mut allocate: impl FnMut(&[Word]) -> Option<(Entry, usize)>,
 ) -> Vec<Entry> {
-    // No entry's offset is too wide for a word; were one, its page would stay where it is.
+    // No entry's offset is too wide for a word. If one were, its page would stay where it is.
     let words: Vec<Word> = entries
         .map(Entry::offset)
         .map_while(Word::pointer)
@@ -195,7 +196,7 @@ pub(crate) fn slots_from(
     slots
 }
 
-/// Virtual both, or directly mapped both.
+/// Whether both are virtual, or both directly mapped.
 pub(crate) fn are_alike(a: Entry, b: Entry) -> bool {
     a.is_direct() == b.is_direct()
 }

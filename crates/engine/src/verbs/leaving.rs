@@ -5,7 +5,7 @@ use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 
-/// What [`Engine::write_out`](crate::Engine::write_out) made of a page.
+/// Where [`Engine::write_out`](crate::Engine::write_out) put a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// All zeros: kept as a flag.
@@ -15,15 +15,15 @@ pub enum Written {
         /// Length of the payload.
         bytes: usize,
     },
-    /// Did not compress; kept in the pool as it is.
+    /// Did not compress, so the pool keeps it raw.
     Raw,
     /// In a physical area.
     Physical,
-    /// The last reference went away meanwhile: everything is freed.
+    /// The last reference was put meanwhile, and everything is freed.
     Freed,
 }
 
-/// A page on its way to another place: out of its frame, out of an area that is swapped off, or out of the pool.
+/// A page on its way to another place: out of its frame, the pool, or an area.
 pub(crate) struct Leaving<P> {
     pub(crate) entry: Entry,
     pub(crate) group: GroupIndex,
@@ -41,7 +41,7 @@ impl<P> Leaving<P> {
         }
     }
 
-    /// Did an area fail to take it?
+    /// Whether an area failed to take the page.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.to, Destination::Refused(_))
     }
@@ -50,14 +50,14 @@ impl<P> Leaving<P> {
 /// Where a page goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Destination {
-    /// Nowhere: it is all zeros.
+    /// Nowhere: the page is all zeros.
     Zero,
     Stored(Stored, Written),
-    /// None yet: the pool did not take it.
+    /// Undecided: the pool did not take the page.
     None {
-        /// It did not compress, and the pool was not asked.
+        /// The page did not compress, and the pool was not asked.
         is_raw: bool,
-        /// Something had room and its group's limits did not.
+        /// There was room, but the limits of the page's group did not allow it.
         is_limited: bool,
     },
     /// An area failed to take it.
@@ -70,7 +70,7 @@ impl Destination {
         is_limited: false,
     };
 
-    /// The same; if it is none, `limited` may be why.
+    /// The same destination. If there is none, a group's limit may be the reason if `limited`.
     pub(super) fn or_limited(self, limited: bool) -> Destination {
         match self {
             Destination::None { is_raw, is_limited } => Destination::None {
@@ -82,11 +82,11 @@ impl Destination {
     }
 }
 
-/// What pages that go to areas come out of.
+/// Where pages that go to areas come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coming {
-    /// Frames or the pool: their groups are charged for the slots.
+    /// Frames or the pool. Their groups are charged for the slots.
     FromMemory,
-    /// Another area: their groups are charged already.
+    /// Another area. Their groups are already charged.
     FromArea,
 }

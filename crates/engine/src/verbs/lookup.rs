@@ -1,7 +1,7 @@
 //! Finding out where an entry's content is.
 //!
-//! A frame is held by a reference. It is taken first and the slot looked at again, so that the content of another entry
-//! is never returned.
+//! A reference holds a frame in place. It is taken first, and then the slot's word is read again. So the content of
+//! another entry is never returned.
 
 use crate::cluster::Cluster;
 use crate::engine::Engine;
@@ -15,16 +15,16 @@ use crate::words::slot::Kind;
 pub enum Lookup<'a> {
     /// The entry is free.
     Gone,
-    /// The content is in this frame, held in place as long as the reference lives.
+    /// The content is in this frame, which stays in place as long as the reference lives.
     Cached(FrameRef<'a>),
     /// The page is all zeros.
     Zero,
-    /// The content is in the pool or in a physical area (or was, a moment ago): swap it in.
+    /// The content is in the pool or in a physical area, or was a moment ago. Swap it in.
     Stored,
 }
 
 impl Engine {
-    /// Finds out where an entry's content is, and holds the frame if it is in one. Takes no lock.
+    /// Finds out where an entry's content is. If it is in a frame, holds the frame. Takes no lock.
     #[inline]
     pub fn lookup(&self, entry: Entry) -> Lookup<'_> {
         if entry.is_direct() {
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    /// Apart, so that looking up a virtual slot stays short.
+    /// A function of its own, so that looking up a virtual slot stays short.
     #[cold]
     #[inline(never)]
     fn lookup_direct(&self, entry: Entry) -> Lookup<'_> {
@@ -61,33 +61,34 @@ impl Engine {
                 };
             };
             let frame = self.frames.try_get(index);
-            // The frame was perhaps reused between the two steps. While we hold it, it cannot be; so if the word names
-            // it now, its content is this slot's.
+            // The frame may have been reused between the two steps. While we hold it that cannot happen. So if the word
+            // names the frame now, the frame has this slot's content.
             let again = cluster.word(slot);
             match frame {
                 Some(frame) if again.frame() == Some(index) && again.count_field() > 0 => {
                     return Lookup::Cached(frame);
                 }
-                // Freed already, and the word says so in a moment: the owner changes it before it drops the frame.
+                // The frame is already freed, and the word will say so in a moment: the owner changes the word before
+                // it drops the frame.
                 _ => word = again,
             }
         }
     }
 
-    /// Whether the entry's content lies in a physical area just now, so that bringing it back may block. A hint: by the
-    /// time of the call it may lie elsewhere. Takes no lock.
+    /// Whether the entry's content is only in a physical area right now, so that bringing it back may block. A hint: at
+    /// the time of that call the content may be elsewhere. Takes no lock.
     #[inline]
     #[must_use]
     pub fn is_physical(&self, entry: Entry) -> bool {
         self.physical_of(entry).is_some()
     }
 
-    /// The physical slot that the entry's content lies in alone; a hint.
+    /// The physical slot, if the entry's content is only there. A hint.
     #[inline]
     pub(crate) fn physical_of(&self, entry: Entry) -> Option<Entry> {
         let (cluster, slot) = self.locate(entry)?;
         let Kind::Shadow(_) = cluster.word(slot).kind() else {
-            // One that was read ahead is in a frame as well.
+            // A page that was read ahead is also in a frame.
             return None;
         };
         match cluster.backing(slot)?.peek().stored() {

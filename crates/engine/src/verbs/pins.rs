@@ -1,7 +1,7 @@
-//! Holding stored bytes in place while they are read: by a pin in the backing word.
+//! Holding stored bytes in place while they are read, by a pin in the backing word.
 //!
-//! The compare-exchange that takes a pin also decides that the bytes are still this entry's. Pins are few, so nobody
-//! waits for one while he holds another. The last reader of a slot that was put meanwhile frees it.
+//! The compare-exchange that takes a pin also decides that the bytes are still this entry's. There are few pins, so no
+//! thread waits for one while it holds another. If a slot is put meanwhile, its last reader frees it.
 
 use super::charge::Uncharges;
 use crate::cluster::Cluster;
@@ -11,12 +11,12 @@ use crate::words::backing_word::{BackingWord, Pin};
 use crate::words::entry::Entry;
 
 impl Engine {
-    /// Pins a slot's stored bytes to read them: in the pool they are young from now on.
+    /// Pins a slot's stored bytes for reading. Bytes in the pool become young.
     pub(crate) fn pin(&self, cluster: &Cluster, slot: usize) -> Pin {
         self.pin_if(cluster, slot, |_| true)
     }
 
-    /// Pins what is behind `entry` if it is this physical slot.
+    /// Pins what is behind `entry` if that is this physical slot.
     pub(crate) fn pin_behind(&self, physical: Entry, entry: Entry) -> Pin {
         let is_ours = |stored| stored == Stored::Physical(physical);
         self.locate(entry).map_or(Pin::Nothing, |(cluster, slot)| {
@@ -24,13 +24,13 @@ impl Engine {
         })
     }
 
-    /// As `pin`, of what is `wanted`; anything else is as nothing.
+    /// Like `pin`, but only for what is `wanted`. Anything else counts as nothing stored.
     fn pin_if(&self, cluster: &Cluster, slot: usize, wanted: impl Fn(Stored) -> bool) -> Pin {
         let word = cluster.backing(slot);
         word.map_or(Pin::Nothing, |word| word.pin(self.aging.youngest(), wanted))
     }
 
-    /// Undoes `pin`; frees the slot if its last reference was put meanwhile and we are the last reader.
+    /// Undoes `pin`. Frees the slot if its last reference was put meanwhile and we are its last reader.
     pub(crate) fn unpin(&self, entry: Entry, cluster: &Cluster, slot: usize) {
         if !cluster.backing(slot).is_some_and(BackingWord::unpin) {
             return;

@@ -1,8 +1,8 @@
-//! References are taken away; with the last one everything behind an entry is freed.
+//! Putting references. With the last one everything behind an entry is freed.
 //!
-//! At once, or by the thread that is just writing the page out or reading it, which finds that nobody wants it any
-//! longer. Many references are taken away in a row (a range is unmapped, a process ends), and what groups are charged
-//! for their pages is taken back for neighbours together.
+//! It is freed at once, or by the thread that is just writing the page out or reading it, when that thread finds that
+//! nobody wants the page any more. Many references are often put in a row (a range is unmapped, a process ends). Then
+//! the charges of neighbouring pages are taken back together.
 
 use super::charge::Uncharges;
 use crate::cluster::{ClusterGuard, Left};
@@ -12,22 +12,22 @@ use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 use crate::words::shadow::Shadow;
 
-/// References that are being taken away. What was behind the last ones is free at once; groups are uncharged at the
-/// latest when this is dropped.
+/// Puts many references. What was behind a last reference is free at once. Groups are uncharged by the time this is
+/// dropped.
 #[derive(Debug)]
 pub struct Puts<'a> {
     engine: &'a Engine,
     uncharges: Uncharges<'a>,
 }
 
-/// What the page of a slot that is free was charged for, and the bytes that are still to be freed.
+/// The charge for the page of a freed slot, and the bytes that are still to be freed.
 struct Charged {
     group: GroupIndex,
     stored: Option<Stored>,
 }
 
 impl Engine {
-    /// Takes a reference away. An entry that is free is left alone.
+    /// Takes a reference away. Does nothing to a free entry.
     pub fn put(&self, entry: Entry) {
         if let Some(Charged { group, stored }) = self.put_slot(entry) {
             let mut uncharges = Uncharges::new(&self.groups);
@@ -44,7 +44,7 @@ impl Engine {
         }
     }
 
-    /// Takes a reference away. With the last one slot and frame are free, and what is left is returned.
+    /// Takes a reference away. If it was the last, frees slot and frame and returns what is left.
     #[inline]
     fn put_slot(&self, entry: Entry) -> Option<Charged> {
         let (mut cluster, slot) = self.lock(entry)?;
@@ -54,20 +54,20 @@ impl Engine {
         self.free(cluster, entry, slot)
     }
 
-    /// Frees a slot whose count is 0, unless somebody is at its content and will.
+    /// Frees a slot whose count is 0, unless another thread is using its content and will free it.
     #[inline]
     fn free(&self, mut cluster: ClusterGuard<'_>, entry: Entry, slot: usize) -> Option<Charged> {
         let word = cluster.word(slot);
         let frame = word.frame();
         if frame.is_some_and(|index| self.frames.is_claimed(index)) {
-            // The writer finds count 0 when it gives the claim back, which it does under this lock.
+            // The writer finds count 0 when it gives its claim back, which it does under this lock.
             return None;
         }
         let group = cluster.state.groups.of(slot);
         let left = cluster.take_backing(slot);
         match left {
             Left::ToReaders if frame.is_some() => {
-                // They free the slot; a clean copy of its content is ours to free.
+                // The readers free the slot. We free the frame, which holds a clean copy.
                 cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
             }
             Left::ToReaders => {}
@@ -78,7 +78,7 @@ impl Engine {
             self.frames.release(index);
         }
         match left {
-            // Most slots that are freed with their page in memory have cost their group nothing.
+            // Most slots freed while their page is in memory have cost their group nothing.
             Left::Here(stored) if stored.is_some() || entry.is_direct() => {
                 Some(Charged { group, stored })
             }
@@ -88,7 +88,7 @@ impl Engine {
 }
 
 impl Puts<'_> {
-    /// As [`Engine::put`].
+    /// Like [`Engine::put`].
     pub fn put(&mut self, entry: Entry) {
         let engine = self.engine;
         if let Some(Charged { group, stored }) = engine.put_slot(entry) {

@@ -1,15 +1,15 @@
 //! Reading ahead: what lies around a page in its area comes along into the swap cache.
 //!
-//! Pages that left together lie together, and are often wanted together. So the request that fetches one page can fetch
-//! its neighbours in the area too, into free frames. Such a page is in its frame *and* in its slot: the frame is a
-//! clean copy, found by the next swap-in without a request, and given up without a write. The kernel calls this cluster
-//! readahead (swap_state.c). How far to reach is for the caller to say; [`SwapIn::ReadAhead`] tells it that a page was
-//! worth it.
+//! Pages that left together lie together, and are often wanted together. So the request that fetches one page can also
+//! fetch its neighbours in the area, into free frames. Such a page is in its frame *and* in its slot. The frame is a
+//! clean copy: the next swap-in finds it without a request, and it is given up without a write. The kernel calls this
+//! cluster readahead (swap_state.c). The caller decides how far to reach; [`SwapIn::ReadAhead`] tells it that a page
+//! was worth it.
 //!
-//! Clean frames are the first to go: the oldest when there are as many as there may be, and whenever a frame is wanted
-//! and none is free. One that is put, with the last reference of its page, goes with it.
+//! Clean frames are the first to go. The oldest goes when there are as many as there may be, and whenever a frame is
+//! wanted and none is free. When the last reference of a page is put, its clean frame goes with it.
 //!
-//! Locks: the queue's is innermost. Neighbours are pinned while they are read, and never waited for.
+//! Locks: the queue's is innermost. Neighbours are pinned while they are read, but never waited for.
 
 use super::runs::{self, Wanted};
 use super::swap_in::{Begun, SwapIn, SwapInError};
@@ -23,10 +23,10 @@ use crate::words::backing_word::Pin;
 use crate::words::entry::Entry;
 use crate::words::slot::Kind;
 
-/// Slots that one request reaches over at the most.
+/// The most slots that one request spans.
 pub const READ_AROUND_MAX: usize = 64;
 
-/// A page that is read along.
+/// A page that is read along with the wanted one.
 struct Neighbour<'a> {
     entry: Entry,
     physical: Entry,
@@ -34,13 +34,14 @@ struct Neighbour<'a> {
 }
 
 impl Engine {
-    /// As [`Engine::swap_in`]. If the page lies in an area whose storage makes one wait, the pages around it there, in
-    /// the aligned block of `window` slots, are read with the same request into the swap cache, as far as there are
-    /// free frames and no slot in between holds anything else. Returns also how many pages came along. `window` is at
-    /// most [`READ_AROUND_MAX`]; with 1 it is the page alone. Takes no lock while it reads; blocks while it does.
+    /// Like [`Engine::swap_in`], but also reads ahead. If the page lies in an area with slow storage, the same request
+    /// reads the pages around it into the swap cache. It takes those in the aligned block of `window` slots, as far as
+    /// there are free frames and no slot in between holds anything else. Also returns how many pages came along.
+    /// `window` is at most [`READ_AROUND_MAX`]; with 1 only the page itself is read. Holds no lock while it reads, and
+    /// blocks meanwhile.
     ///
     /// # Errors
-    /// [`SwapInError`] of the page itself. What cannot be read around it is left where it is.
+    /// [`SwapInError`] of the page itself. A neighbour that cannot be read stays where it is.
     pub fn swap_in_around(
         &self,
         entry: Entry,
@@ -64,8 +65,8 @@ impl Engine {
         }
     }
 
-    /// Pins what lies right around `physical` in its block, on either side up to the first slot that holds no page or
-    /// one that is in a frame.
+    /// Pins the neighbours of `physical` in its block. On either side it stops at the first slot that holds no page, or
+    /// a page that is also in a frame.
     fn pin_around(&self, physical: Entry, window: usize) -> Vec<Neighbour<'_>> {
         let window = window.clamp(1, READ_AROUND_MAX) as u64;
         if window == 1 || self.areas.is_quick(physical.area()) {
@@ -96,8 +97,8 @@ impl Engine {
         }
     }
 
-    /// Reads the page that is wanted, and its neighbours with the same request. Returns how it went for it and for each
-    /// of them.
+    /// Reads the wanted page, and its neighbours with the same request. Returns the results for the page and for each
+    /// neighbour.
     fn read_with(
         &self,
         entry: Entry,
@@ -118,7 +119,8 @@ impl Engine {
         (read.pop().unwrap_or(Ok(())), read)
     }
 
-    /// Puts a neighbour that was read into the swap cache and lets go of its slot. Returns 1, or 0 if that cannot be.
+    /// Puts a neighbour that was read into the swap cache, and unpins its slot. Returns 1, or 0 if that is not
+    /// possible.
     fn keep(&self, one: Neighbour<'_>, read: Result<(), StorageError>) -> usize {
         let is_kept = read.is_ok() && self.add_to_cache(one.entry, one.frame);
         self.unpin_entry(one.entry);
@@ -128,7 +130,8 @@ impl Engine {
         usize::from(is_kept)
     }
 
-    /// Publishes a clean copy of a page that is stored. Not if it is cached by now, or its last reference was put.
+    /// Publishes a clean copy of a stored page. Does nothing if the page is already cached or its last reference was
+    /// put.
     fn add_to_cache(&self, entry: Entry, mut frame: FrameMut<'_>) -> bool {
         let Some((mut cluster, slot)) = self.lock(entry) else {
             return false;
@@ -147,13 +150,13 @@ impl Engine {
         true
     }
 
-    /// An exclusive free frame to fill; `None` when all are in use: write some out. Pages that were read ahead give
-    /// theirs up.
+    /// An exclusive free frame to fill. If all are in use, takes the frame of a page that was read ahead. `None` if
+    /// there is none: then write pages out first.
     pub fn frame(&self) -> Option<FrameMut<'_>> {
         self.frames.pop().or_else(|| self.frame_of_clean())
     }
 
-    /// A frame from the pages that were read ahead, the oldest first.
+    /// Takes a frame from the pages that were read ahead, the oldest first.
     #[cold]
     fn frame_of_clean(&self) -> Option<FrameMut<'_>> {
         while let Some(oldest) = self.clean.oldest() {
@@ -166,7 +169,7 @@ impl Engine {
         None
     }
 
-    /// Takes a page out of the swap cache whose bytes are also behind its slot.
+    /// Takes a page out of the swap cache if its bytes are also stored behind its slot.
     fn drop_clean(&self, entry: Entry) -> bool {
         let Some((mut cluster, slot)) = self.lock(entry) else {
             return false;
@@ -191,10 +194,10 @@ mod tests {
     use crate::testing::{BROKEN, Probe, assert_holds, engine_with_areas, out, slot_of};
     use crate::zpool::testing::{Content, page_bytes};
 
-    /// Frames of the engine, so that four pages can be read ahead.
+    /// Frames of the engine. A part of them, four, may hold pages that were read ahead.
     const FRAMES: usize = 16;
 
-    /// Pages with the seeds 0, 1, ... in the slots 1, 2, ... of an area, slot 0 being bad.
+    /// Pages with the seeds 0, 1, ... in the slots 1, 2, ... of an area. Slot 0 is bad.
     fn stored(pages: u64) -> (Engine, Vec<Entry>, Probe) {
         let (engine, mut probes) = engine_with_areas(FRAMES, 0, &[64]);
         let entries: Vec<Entry> = (0..pages)
@@ -207,7 +210,7 @@ mod tests {
         (engine, entries, probes.remove(0))
     }
 
-    /// Swaps in the page of this seed, and returns where it was and how many came along.
+    /// Swaps in the page of this seed. Returns where it was and how many pages came along.
     fn around(engine: &Engine, entry: Entry, window: usize, seed: u64) -> (SwapIn, usize) {
         let mut page = Page([0xee; PAGE_BYTES]);
         let mut scratch = engine.scratch();
@@ -219,7 +222,7 @@ mod tests {
         read.expect("readable")
     }
 
-    /// The pages of the aligned block of four slots in which the page at `at` lies, itself left out.
+    /// The other pages in the aligned block of four slots around the page at `at`.
     fn block_of_four(engine: &Engine, entries: &[Entry], at: usize) -> Vec<usize> {
         let block = slot_of(engine, entries[at]) / 4;
         let others = (0..entries.len()).filter(|&other| other != at);

@@ -1,7 +1,8 @@
-//! Reading pages from physical areas: neighbours in one request, runs of them at the same time; and if one fails its
-//! pages one at a time, so that a bad place costs only the page that is in it.
+//! Reading pages from physical areas: neighbours with one request, and several runs of them at the same time. If a run
+//! fails its pages are read one at a time, so that a bad place costs only the page that is in it.
 //!
-//! Who wants pages has pinned what is behind their virtual slots, so that the slots stay theirs while they are read.
+//! Callers have pinned what is behind the virtual slots of their pages, so the physical slots stay theirs during the
+//! read.
 
 use crate::base::pages::Page;
 use crate::base::storage::{ReadRun, StorageError};
@@ -10,14 +11,14 @@ use crate::words::entry::Entry;
 
 /// A page to be read.
 pub(crate) struct Wanted<'a> {
-    /// Its place among those that the caller asked for.
+    /// The page's place among those that the caller asked for.
     pub(crate) at: usize,
-    /// The virtual slot, which is pinned.
+    /// The entry whose backing is pinned.
     pub(crate) entry: Entry,
     /// Where the bytes are.
     pub(crate) physical: Entry,
     pub(crate) page: &'a mut Page,
-    /// How it went.
+    /// The result.
     pub(crate) read: Result<(), StorageError>,
 }
 
@@ -33,18 +34,18 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Whether `b` is the slot behind `a`. Areas do not reach up to one another.
+/// Whether `b` is the slot behind `a`. The slots of different areas are never neighbours.
 pub(crate) fn are_neighbours(a: Entry, b: Entry) -> bool {
     a.raw() + 1 == b.raw()
 }
 
-/// Puts neighbours next to each other.
+/// Sorts pages so that neighbours are next to each other.
 pub(crate) fn sort(wanted: &mut [Wanted<'_>]) {
     wanted.sort_unstable_by_key(|one| one.physical);
 }
 
 impl Engine {
-    /// Reads all. Neighbours stand next to each other.
+    /// Reads all pages. Neighbours must be next to each other.
     pub(crate) fn read_runs(&self, wanted: &mut [Wanted<'_>]) {
         let areas = |a: &Wanted<'_>, b: &Wanted<'_>| a.physical.area() == b.physical.area();
         for of_area in wanted.chunk_by_mut(areas) {
@@ -62,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Reads what is wanted of one area, and says how it went for each run.
+    /// Reads the pages wanted from one area. Returns the result for each run.
     fn read_area(&self, wanted: &mut [Wanted<'_>]) -> Vec<Result<(), StorageError>> {
         let Some(area) = wanted.first().map(|one| one.physical.area()) else {
             return Vec::new();
@@ -85,7 +86,7 @@ impl Engine {
     }
 }
 
-/// Rows of neighbours, none of them empty.
+/// Rows of neighbours. None is empty.
 fn runs_of<'w, 'a>(wanted: &'w mut [Wanted<'a>]) -> impl Iterator<Item = &'w mut [Wanted<'a>]> {
     wanted.chunk_by_mut(|a, b| are_neighbours(a.physical, b.physical))
 }
@@ -100,7 +101,7 @@ mod tests {
 
     type Outcome = Result<SwapIn, SwapInError>;
 
-    /// Swaps all in at once; the pages must be those of the seeds where the outcome is good.
+    /// Swaps all in at once. Where the outcome is good, the pages must be those of the seeds.
     fn swap_in_all(engine: &Engine, entries: &[Entry], seeds: &[u64]) -> Vec<Outcome> {
         let mut pages = vec![Page([0xee; PAGE_BYTES]); entries.len()];
         let mut outcomes = vec![None; entries.len()];

@@ -1,7 +1,7 @@
 //! Copying an entry's content back, without a lock.
 //!
-//! A frame is held by a reference (`lookup.rs`), stored bytes by a pin (`pins.rs`); either way content of another entry
-//! is never returned.
+//! A reference holds a frame in place (`lookup.rs`), and a pin holds stored bytes (`pins.rs`). So the content of
+//! another entry is never returned.
 
 use super::lookup::Lookup;
 use super::runs::{self, Wanted};
@@ -22,9 +22,9 @@ use crate::zpool::Handle;
 pub enum SwapIn {
     /// The page is all zeros.
     Zero,
-    /// In the frame it was swapped out in.
+    /// In the frame from which it was swapped out.
     Cached,
-    /// In the frame it was read ahead into, and this is the first time that somebody asks for it.
+    /// In the frame into which it was read ahead. Nobody has asked for it before.
     ReadAhead,
     /// In the pool.
     Compressed,
@@ -65,14 +65,14 @@ pub enum SwapInError {
 pub(crate) enum Begun {
     /// The content is copied.
     Done(SwapIn),
-    /// It is to be read from this physical slot, and pinned.
+    /// The content is in this physical slot, which is now pinned and must be read.
     Pinned(Entry),
-    /// As [`Pin::Crowded`].
+    /// Like [`Pin::Crowded`].
     Crowded,
 }
 
 impl Engine {
-    /// Copies the entry's content to `dst`. The count stays. Takes no lock; blocks while an area is read.
+    /// Copies the entry's content to `dst`. Keeps the count. Takes no lock; blocks while an area is read.
     ///
     /// # Errors
     /// [`SwapInError`]; `dst` may have been written to.
@@ -96,8 +96,8 @@ impl Engine {
         }
     }
 
-    /// Copies the content of each entry to the page at the same place in `pages`, as [`Engine::swap_in`] does; what
-    /// lies in neighbouring slots of an area is read with one request. `done` hears how it went for each, by its place,
+    /// Copies the content of each entry to the page at the same place in `pages`, as [`Engine::swap_in`] does. Content
+    /// in neighbouring slots of an area is read with one request. `done` gets the result for each entry, by its place,
     /// in any order.
     pub fn swap_in_all(
         &self,
@@ -112,7 +112,7 @@ impl Engine {
             let begun = loop {
                 match self.begin(entry, page, scratch) {
                     Ok(Begun::Crowded) => {
-                        // Those who crowd it may wait for what we have pinned, or be we ourselves.
+                        // The readers that crowd it may be waiting for what we have pinned, or be ourselves.
                         self.read_pinned(&mut pinned, &mut done);
                         yield_now();
                     }
@@ -131,7 +131,7 @@ impl Engine {
         self.read_pinned(&mut pinned, &mut done);
     }
 
-    /// Reads and unpins all that was gathered.
+    /// Reads and unpins all gathered pages.
     fn read_pinned(
         &self,
         pinned: &mut Vec<Wanted<'_>>,
@@ -144,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Copies the content if that needs no area; else pins it there.
+    /// Copies the content if that needs no area. Otherwise pins it there.
     pub(crate) fn begin(
         &self,
         entry: Entry,
@@ -180,7 +180,7 @@ impl Engine {
                 }
                 Pin::Taken(Stored::Physical(physical)) => return Ok(Begun::Pinned(physical)),
                 Pin::Crowded => return Ok(Begun::Crowded),
-                // Between the looks at the two words the slot was perhaps freed and taken again: then look again.
+                // The slot may have been freed and taken again between our looks at the two words. Then look again.
                 Pin::Nothing if self.is_lost(cluster, slot) => {
                     return Err(SwapInError::Corrupt {
                         raw: entry.raw(),
@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Whether a used slot has neither frame nor zero flag nor backing, which no operation leaves behind.
+    /// Whether a used slot has no frame, no zero flag and no backing. No operation leaves such a slot.
     #[cold]
     fn is_lost(&self, cluster: &Cluster, slot: usize) -> bool {
         cluster.lock().is_some_and(|cluster| {

@@ -1,21 +1,21 @@
-//! Taking a physical area out of use while programs go on: every page in it is given another home.
+//! Taking a physical area out of use while programs run: every page in it gets another home.
 //!
-//! 1. *Close.* No slot of the area is given out from here on (`area/close.rs`). It keeps its place in the order of
-//!    areas, where it is passed over, so that it is back where it was if the rest fails.
-//! 2. *Fetch* (`fetch.rs`). The slots in use are gone through, again and again until there are none. Pages are pinned
-//!    where they lie, and read. What somebody else is at is left to the next pass, which sees what became of it.
-//! 3. *New home.* As for a page that is written out: zero flag, pool, a slot of another area.
+//! 1. *Close.* From here on no slot of the area is given out (`area/close.rs`). The area keeps its place in the order
+//!    of areas, where it is passed over. So if the rest fails, it is back where it was.
+//! 2. *Fetch* (`fetch.rs`). Passes over the used slots are repeated until there are none. Pages are pinned in place and
+//!    read. What somebody else is using is left to the next pass, which sees what became of it.
+//! 3. *New home.* As for a page that is written out: zero flag, pool, or a slot of another area.
 //! 4. *Exchange* (`exchange.rs`). One compare-exchange turns "in the old slot, pinned by us alone" into "in the new
-//!    place". It fails while others read from the old slot; they are waited for, a little. Then the old slot is ours
-//!    alone and is freed.
-//! 5. *Retire.* When a pass finds no slot in use and no discard under way, there is none and will be none, and nobody
-//!    else is at the storage. So it is closed, and the area's number is free.
+//!    place". It fails while others read from the old slot; we wait for them, a little. Then only we have the old slot,
+//!    and free it.
+//! 5. *Retire.* When a pass finds no used slot and no discard under way, there will be none later, and nobody else uses
+//!    the storage. So the storage is closed, and the area's number is free.
 //!
-//! A *directly mapped* page cannot be moved like that: page tables name the slot itself. Whoever keeps them is asked to
-//! bring such pages back into memory and put their entries, after each pass that has found some (`BringBack`). That is
-//! the kernel's `try_to_unuse`, a walk of every page table there is; virtual slots need none.
+//! A *directly mapped* page cannot be moved like that, because page tables name the slot itself. After each pass that
+//! has found such pages, whoever keeps the page tables is asked to bring them back into memory and put their entries
+//! (`BringBack`). That is the kernel's `try_to_unuse`, a walk of every page table. Virtual slots need none.
 //!
-//! Pins are taken in batches, but never waited for: waiting with pins held could go in a circle.
+//! Pins are taken in batches but never waited for: threads that wait while they hold pins could wait for each other.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -33,15 +33,15 @@ use crate::words::backing::{Backing, Stored};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::slot::Word;
 
-/// Pages that are read and moved at a time: large enough a request for a disk, and little memory at a time when there
-/// may be none. One under the model checkers, where each is a page of a stack.
+/// Pages that are read and moved at a time. That is a large enough request for a disk, and little memory when memory
+/// may be short. One under the model checkers, where each page is on a stack.
 const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 32 };
 
 /// How many pages other areas may refuse before there counts as being no room. An area that refused is passed over
-/// until a page has left it, so more than a few mean that one does so again and again.
+/// until a page has left it. So many refusals mean that an area refuses again and again.
 const REFUSALS_MAX: usize = 1024;
 
-/// The CPU with which moved pages share their clusters: as good as any.
+/// The CPU whose clusters moved pages share. Any would do.
 const CPU: usize = 0;
 
 /// Why an area is still in use.
@@ -50,7 +50,7 @@ pub enum SwapOffError {
     /// There is no such area.
     #[error("no such area is in use: it was swapped off before, or never on")]
     NotInUse,
-    /// Somebody else is at it.
+    /// Somebody else is swapping it off.
     #[error("this area is being swapped off already: let that finish")]
     UnderWay,
     /// Nothing else takes its pages.
@@ -62,7 +62,7 @@ pub enum SwapOffError {
         /// Pages that are still in it.
         pages: u64,
     },
-    /// Some pages cannot be read, all others were moved.
+    /// Some pages cannot be read; all others were moved.
     #[error(
         "{pages} pages of the area cannot be read, all others were moved: check the device, or end the programs that \
          they belong to, and repeat"
@@ -79,7 +79,7 @@ pub enum SwapOffError {
         /// Pages that are still in it.
         pages: u64,
     },
-    /// The caller wanted no more.
+    /// The caller gave up.
     #[error("cancelled with {pages} pages left in the area")]
     Cancelled {
         /// Pages that are still in it.
@@ -87,7 +87,7 @@ pub enum SwapOffError {
     },
 }
 
-/// What whoever keeps the page tables answers when asked to bring directly mapped pages back.
+/// Answer to a request to bring directly mapped pages back, by whoever keeps the page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BringBack {
     /// Those that could be brought back are back, or somebody is at them.
@@ -95,17 +95,17 @@ pub enum BringBack {
         /// Pages that cannot be read, of all that were found.
         unreadable: u64,
     },
-    /// There is no memory for them, and will be none.
+    /// There is no memory for the pages, and there will be none.
     NoRoom,
-    /// Nobody does that here.
+    /// Nobody brings pages back here.
     Nobody,
 }
 
 impl Engine {
-    /// As [`Engine::swap_off_mapped`], of an area without directly mapped slots.
+    /// Like [`Engine::swap_off_mapped`], for an area without directly mapped slots.
     ///
     /// # Errors
-    /// As there, and [`SwapOffError::Mapped`] if it has some.
+    /// As there, and [`SwapOffError::Mapped`] if the area has such slots.
     pub fn swap_off(
         &self,
         id: AreaId,
@@ -115,11 +115,11 @@ impl Engine {
         self.swap_off_mapped(id, scratch, cancel, &mut || BringBack::Nobody)
     }
 
-    /// Takes a physical area out of use: moves every page in it to the pool or another area and closes its storage.
-    /// Everything else goes on meanwhile. `cancel` is asked again and again whether to give up; it may take its time to
-    /// answer and so sets the pace. `bring_back` is called again and again as long as slots of the area are directly
-    /// mapped: it is to swap in all pages whose entries are of the area, put the entries, and not come back too soon if
-    /// it could do nothing. Blocks while areas are read and written, and while other threads are at pages of the area.
+    /// Takes a physical area out of use: moves every page in it to the pool or another area, and closes its storage.
+    /// Everything else goes on meanwhile. `cancel` is asked again and again whether to give up. It may take its time to
+    /// answer, and so sets the pace. `bring_back` is called repeatedly as long as slots of the area are directly
+    /// mapped. It must swap in all pages with entries in the area and put the entries, and must not return too soon if
+    /// it could do nothing. Blocks while areas are read and written, and while other threads use pages of the area.
     ///
     /// # Errors
     /// [`SwapOffError`]; the area is in use as before, without the pages that were moved.
@@ -152,11 +152,12 @@ impl Engine {
     }
 }
 
-/// What one pass found. Every slot in use is counted once.
+/// What one pass found. Each used slot is counted once.
 #[derive(Debug, Default)]
 struct Pass {
     moved: u64,
-    /// Somebody else is at them: they will be free, or can be moved, by one of the next passes. A discard counts too.
+    /// Slots that somebody else is using. One of the next passes finds them free or can move them. A discard counts
+    /// too.
     waiting: u64,
     unreadable: u64,
     /// Directly mapped.
@@ -175,10 +176,10 @@ struct Emptying<'a> {
 }
 
 impl Emptying<'_> {
-    /// Goes through the area until it is empty. There is no limit to the passes: each slot that one leaves is held by a
-    /// thread that will let go of it.
+    /// Goes through the area until it is empty. The number of passes has no limit: each slot that a pass leaves is held
+    /// by a thread that will let go of it.
     fn run(&mut self) -> Result<(), SwapOffError> {
-        // Of the directly mapped pages, those that could not be brought back the last time.
+        // How many directly mapped pages could not be brought back the last time.
         let mut lost = 0;
         loop {
             let pass = self.pass()?;
@@ -199,7 +200,7 @@ impl Emptying<'_> {
         }
     }
 
-    /// Has directly mapped pages brought back, and returns how many of them cannot be read.
+    /// Has directly mapped pages brought back. Returns how many of them cannot be read.
     fn bring_back(&mut self) -> Result<u64, SwapOffError> {
         let brought_back = (self.bring_back)();
         let pages = self.pages_left();
@@ -211,7 +212,7 @@ impl Emptying<'_> {
     }
 
     fn pass(&mut self) -> Result<Pass, SwapOffError> {
-        // A discard that has begun, after the area was emptied, must not meet what its storage is used for next.
+        // A discard may have begun after the area was emptied. It must not hit what the storage is used for next.
         let mut pass = Pass {
             waiting: u64::from(self.area.area.is_discarding()),
             ..Pass::default()

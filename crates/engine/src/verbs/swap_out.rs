@@ -1,10 +1,10 @@
-//! First half of a swap-out: a page that is about to leave gets its slot, and is found in its frame from then on.
+//! First half of a swap-out: a page that is about to leave gets its slot. From then on it is found in its frame.
 //!
-//! The slot is one of the virtual area, which has as many as there is memory for their tables, or is *directly mapped*:
-//! a slot of a physical area that page tables name themselves. Then there is no virtual slot before it, and no tables
-//! of one; but a slot is taken and charged to the page's group though the page may be zeros or fit the pool, a full
-//! area refuses pages, and an area that is to go has to be looked for in every page table (`swap_off.rs`). From here on
-//! the two are the same: `cluster/transition.rs` says what can become of either.
+//! The slot is in the virtual area, which has as many slots as there is memory for their tables. Or it is *directly
+//! mapped*: a slot of a physical area that page tables name themselves. A directly mapped page needs no virtual slot
+//! and no tables of one. But its slot is taken and charged to the page's group even if the page is all zeros or fits
+//! the pool. A full area refuses pages. And an area that is to go must be searched for in every page table
+//! (`swap_off.rs`). From here on the two kinds are the same: `cluster/transition.rs` says what can become of either.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -29,16 +29,16 @@ pub enum Mapping {
     Direct,
 }
 
-/// A free frame that has its slot: fill it, then publish it. Until then nobody else has either, and both are free again
-/// when it is dropped. So a page that would find no slot need not be moved out at all.
+/// A free frame that already has its slot. Fill it, then publish it. Until then nobody else has the frame or the slot,
+/// and dropping this frees both. So a page that would find no slot need not be moved out at all.
 #[derive(Debug)]
 pub struct Placed<'a> {
-    // Given back first: its word names the frame.
+    // Dropped first, because its word names the frame.
     slot: TakenSlot<'a>,
     frame: FrameMut<'a>,
 }
 
-/// A slot whose page has not come yet; given back when it is dropped.
+/// A slot whose page has not come yet. Dropping this gives the slot back.
 #[derive(Debug)]
 struct TakenSlot<'a> {
     engine: &'a Engine,
@@ -47,11 +47,11 @@ struct TakenSlot<'a> {
 
 impl Engine {
     /// First half of a swap-out: takes a virtual slot whose cached content is `frame`, with count 1. From here on the
-    /// entry can be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take it from. The page is
-    /// of `group` until its last reference is put; that alone charges the group nothing.
+    /// entry can be looked up, swapped in, shared and put. `cpu` is a hint which cluster to take the slot from. The
+    /// page belongs to `group` until its last reference is put. That alone charges the group nothing.
     ///
     /// # Errors
-    /// The frame comes back with [`AllocError`] if there is no slot, or no such group.
+    /// Returns the frame with [`AllocError`] if there is no slot, or no such group.
     pub fn swap_out<'a>(
         &'a self,
         cpu: usize,
@@ -70,12 +70,12 @@ impl Engine {
         }
     }
 
-    /// The same in two steps: gives a frame its slot before it is filled. The count is 0 until it is published, so that
-    /// whoever still has the name of a page that was there before finds none. A directly mapped slot is charged to the
-    /// group from here on, and is the only one in which the page can lie.
+    /// The same in two steps: gives a frame its slot before it is filled. The count is 0 until the page is published.
+    /// So whoever still has the name of a page that was there before finds none. A directly mapped slot is charged to
+    /// the group from here on, and is the only slot in which the page can lie.
     ///
     /// # Errors
-    /// The frame comes back with [`AllocError`] if there is no slot, the group may not have one, or there is no such
+    /// Returns the frame with [`AllocError`] if there is no slot, if the group may not have one, or if there is no such
     /// group.
     pub fn place<'a>(
         &'a self,
@@ -120,12 +120,13 @@ impl Engine {
         (id != GroupId::ROOT).then_some(OfGroup { groups, id })
     }
 
-    /// Takes a slot of a physical area and charges it to the group, which cannot go once the slot is its.
+    /// Takes a slot of a physical area and charges the group for it. The group cannot be removed once the slot is its
+    /// own.
     fn take_direct(&self, cpu: usize, word: Word, group: GroupId) -> Result<Entry, AllocError> {
         let taken = self.areas.allocate_mapped(cpu, word, self.of_group(group));
         let Some(entry) = taken else {
             self.virtual_area.count_rejected();
-            // What was looked at under each cluster's lock, once more to tell why.
+            // This was checked under each cluster's lock. Check again to find the reason.
             self.groups
                 .index_for_slot(group)
                 .ok_or(AllocError::NoGroup)?;
@@ -138,7 +139,7 @@ impl Engine {
         Err(AllocError::Limited)
     }
 
-    /// Frees a slot that was taken for a page that did not come, and says whose it was.
+    /// Frees a slot that was taken for a page that did not come. Returns the slot's group.
     fn give_slot_back(&self, entry: Entry) -> GroupIndex {
         let Some((mut cluster, slot)) = self.lock(entry) else {
             return GroupIndex::ROOT;
@@ -150,19 +151,19 @@ impl Engine {
 }
 
 impl Placed<'_> {
-    /// The page's address, for a system call to fill it: as [`FrameMut::as_mut_ptr`].
+    /// The page's address, so that a system call can fill it. Like [`FrameMut::as_mut_ptr`].
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.frame.as_mut_ptr()
     }
 
-    /// The slot's name, which leads to nothing before the page is published.
+    /// The slot's name. It leads to nothing before the page is published.
     #[must_use]
     pub fn entry(&self) -> Entry {
         self.slot.entry
     }
 
-    /// The frame is filled: from here on it is the content of its entry, which the caller has the only reference to.
+    /// Publishes the filled frame as the content of its entry. The caller has the entry's only reference.
     #[must_use]
     pub fn publish(self, shadow: Shadow) -> Entry {
         let Placed { slot, mut frame } = self;

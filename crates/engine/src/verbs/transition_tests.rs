@@ -1,5 +1,5 @@
-//! Each step of the table, and its failure half-way, of virtual and of directly mapped slots alike. What other threads
-//! do meanwhile is in the tests of races.
+//! Each step of the table, and its failure half-way, for virtual and for directly mapped slots. The tests of races have
+//! what other threads do meanwhile.
 
 mod moving;
 
@@ -28,9 +28,9 @@ use crate::zpool::testing::Content;
 const MAPPINGS: [Mapping; 2] = [Mapping::Virtual, Mapping::Direct];
 const FRAMES: usize = 16;
 const POOL_BYTES: u64 = 1 << 22;
-/// Slots of an area, the first of which is bad.
+/// Slots of an area. The first is bad.
 const SLOTS: u64 = 24;
-/// Pages that a group may have in areas, if nothing else is said.
+/// How many pages a group may have in areas, unless a test says otherwise.
 const MANY: u64 = 100;
 
 /// The states of the table.
@@ -45,7 +45,7 @@ enum State {
     Going,
 }
 
-/// An engine with one area, whose pages are mapped so and of a group.
+/// An engine with one area. Its pages have this mapping and are of a group.
 struct Bench {
     engine: Engine,
     probe: Probe,
@@ -101,7 +101,7 @@ impl Bench {
         self.engine.write_back(0, pages, &mut self.engine.scratch())
     }
 
-    /// A page of text in this state, with its seed as content; neighbours of one in an area are there, too.
+    /// A page of text in this state, with content of this seed. If it is in an area, its neighbours are, too.
     fn in_state(&self, state: State, seed: u64) -> Entry {
         let entry = match state {
             State::Zero => self.out_zeros(),
@@ -144,7 +144,7 @@ impl Bench {
             (Kind::Shadow(_), Some(Stored::Pool(_))) => State::Pool,
             (Kind::Shadow(_), Some(Stored::Physical(_))) => State::Area,
             (Kind::Cached(_), Some(_)) => State::Ahead,
-            // The slot of a page that was directly mapped is another's now.
+            // The slot of a directly mapped page now belongs to another page.
             (Kind::Pointer { .. }, None) => State::Free,
             lost => panic!("no state: {lost:?}"),
         }
@@ -156,7 +156,8 @@ impl Bench {
         }
     }
 
-    /// Slots that the group is charged for: of directly mapped pages all of them, else those `behind` virtual ones.
+    /// Checks how many slots the group is charged for: those of all `pages` if they are directly mapped, else those
+    /// `behind` virtual slots.
     fn assert_slots_charged(&self, pages: u64, behind: u64) {
         let slots = if self.is_direct() { pages } else { behind };
         assert_eq!(
@@ -168,7 +169,7 @@ impl Bench {
         assert_eq!(self.engine.stats().physical, slots);
     }
 
-    /// Nothing is left, and nothing charged.
+    /// Checks that nothing is left and nothing is charged.
     fn assert_empty(&self) {
         let stats = self.engine.stats();
         assert_eq!((stats.slots_used, stats.physical, stats.direct), (0, 0, 0));
@@ -217,7 +218,7 @@ fn a_page_that_does_not_come_leaves_its_slot_and_frame_free() {
         let placed = placed.map_err(|(_, error)| error).expect("a slot");
         bench.assert_slots_charged(1, 0);
         assert!(bench.engine.remove_group(bench.group).is_err());
-        // Whoever still has the name of a page that was there before.
+        // Somebody may still have the name of a page that was there before.
         let entry = placed.entry();
         assert_eq!(bench.write(&[entry]), [Err(WriteOutError::NotCached)]);
         assert_eq!(read(&bench.engine, entry).unwrap_err(), SwapInError::Gone);
@@ -309,7 +310,7 @@ fn cached_becomes_pool() {
     });
 }
 
-/// The pool takes some of a batch, and the areas what it does not.
+/// The pool takes some pages of a batch, and the areas take the rest.
 #[test]
 fn a_pool_that_is_full_at_a_page_of_a_batch_leaves_the_rest_to_areas() {
     for_both(|mapping| {
@@ -367,7 +368,7 @@ fn cached_becomes_area() {
     });
 }
 
-/// Every other slot is another page's, so that each page is a request of its own.
+/// Pages of which every other one is put, so that each remaining page needs a request of its own.
 fn scattered(bench: &Bench, pages: u64) -> Vec<Entry> {
     let all: Vec<Entry> = (0..2 * pages)
         .map(|seed| bench.out(Content::Text, seed))

@@ -1,4 +1,4 @@
-//! What holds of a whole engine while nobody else is at it, as a check.
+//! A check of what holds for a whole engine while nobody else uses it.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::words::backing_word::place_fits;
 use crate::words::entry::Entry;
 use crate::words::slot::Kind;
 
-/// What the slots that page tables name lead to, each of which has one slot.
+/// What the slots that page tables name lead to. Each of these has only one slot.
 #[derive(Debug, Default)]
 struct Named {
     frames: HashSet<u32>,
@@ -17,9 +17,9 @@ struct Named {
 }
 
 impl Engine {
-    /// Whether all that the engine keeps agrees with itself: counters with what they count, lists with what is on them,
-    /// and every slot with the frame, the payload or the slot of an area that it names. For tests: goes through
-    /// everything, and nobody else may use the engine meanwhile. Frames, slots and pages on their way count as leaks.
+    /// Whether everything that the engine keeps agrees with itself: counters with what they count, lists with what is
+    /// on them, and every slot with the frame, payload or physical slot that it names. For tests. Goes through
+    /// everything, and nobody else may use the engine meanwhile. Frames, slots and pages in transit count as leaks.
     ///
     /// # Errors
     /// What does not agree.
@@ -58,7 +58,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes what a used slot names, which no other slot may, and which must lead back.
+    /// Notes what a used slot names. No other slot may name it, and it must lead back.
     fn note_named(&self, entry: Entry, named: &mut Named) -> Result<(), String> {
         let (cluster, slot) = self.locate(entry).ok_or("no such cluster")?;
         let word = cluster.word(slot);

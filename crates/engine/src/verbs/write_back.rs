@@ -1,17 +1,17 @@
-//! Writing back: the coldest pages of the pool go to areas, so that it has room for warmer ones.
+//! Writing back: the coldest pages of the pool go to areas, so that the pool has room for warmer ones.
 //!
-//! 1. *Pick* (`area/aging.rs`). A hand finds the pages that have been left alone for longest, and pins each by a
-//!    compare-exchange of its backing word. The word as it was is kept: it names the bytes and says when they were last
-//!    read, and is compared again at the end. Nothing of the pool is looked at that is not pinned.
-//! 2. *Slots.* The pages get neighbouring slots of the areas as pages that are written out do. Those that get none stay
-//!    where they are: a full area costs no decompression.
-//! 3. *Unpack and write.* Rows of neighbours are written with one request each.
+//! 1. *Pick* (`area/aging.rs`). A hand finds the pages that have been left alone for longest. It pins each by a
+//!    compare-exchange of the backing word. The word as it was is kept: it names the bytes and says when they were last
+//!    read. It is compared again at the end. Only pinned bytes of the pool are read.
+//! 2. *Slots.* The pages get neighbouring slots of the areas, as pages that are written out do. Pages that get none
+//!    stay where they are, so a full area costs no decompression.
+//! 3. *Unpack and write.* Each row of neighbours is written with one request.
 //! 4. *Exchange* (`exchange.rs`). If the backing word is what it was, it names the slot from now on, and the bytes in
 //!    the pool are freed. A page that was read or put meanwhile keeps what it has, and the slot is freed instead.
 //!
-//! No page table is touched, and a page can be read all the time. Whatever fails, it is in the pool as before; bytes
-//! that turn out to be damaged are marked, so that they are not tried again and again. No lock is held while pages are
-//! unpacked or written.
+//! No page table is touched, and a page can be read all the time. Whatever fails, the page is in the pool as before.
+//! Bytes that turn out to be damaged are marked, so that they are not tried again and again. No lock is held while
+//! pages are unpacked or written.
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -28,16 +28,16 @@ use crate::groups::{GroupId, GroupIndex};
 use crate::words::backing::{Backing, Stored};
 use crate::words::entry::Entry;
 
-/// Pages that are picked and written together: a request of 256 KiB costs a device little more than one of a page. Few
-/// under the model checkers, where each is a page of a stack.
+/// Pages that are picked and written together. A request of 256 KiB costs a device little more than one page. Few under
+/// the model checkers, where each page is on a stack.
 const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
 
 /// What [`Engine::write_back`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteBack {
-    /// Pages that lie in an area now and no longer in the pool.
+    /// Pages that were moved from the pool to an area.
     pub pages: usize,
-    /// Pages that were read or put meanwhile: not so cold. A read one stays in the pool.
+    /// Pages that were read or put meanwhile, so not that cold. A page that was read stays in the pool.
     pub warm: usize,
     /// Pages that stay because an area could not be written.
     pub refused: usize,
@@ -45,8 +45,7 @@ pub struct WriteBack {
     pub damaged: usize,
     /// Pages that stay because of the limits of their groups.
     pub limited: usize,
-    /// Pages that stay because no area had room for them. As long as that is so there is nothing to be gained by
-    /// calling again.
+    /// Pages that stay because no area had room for them. Until areas have room, calling again gains nothing.
     pub homeless: usize,
 }
 
@@ -57,16 +56,16 @@ impl WriteBack {
 }
 
 impl Engine {
-    /// Moves up to `budget_pages` pages from the pool to areas, those first that were stored or read the longest ago.
-    /// Ends early when no area has room, one cannot be written, or nothing is left in the pool. `cpu` is a hint where
-    /// in an area to take slots from. May be called by several threads at once, which then share the work. Blocks
-    /// while an area is written.
+    /// Moves up to `budget_pages` pages from the pool to areas. Those stored or read the longest ago go first. Ends
+    /// early when no area has room, when an area cannot be written, or when nothing is left in the pool. `cpu` is a
+    /// hint where in an area to take slots. Several threads may call this at once and then share the work. Blocks while
+    /// an area is written.
     pub fn write_back(&self, cpu: usize, budget_pages: usize, scratch: &mut Scratch) -> WriteBack {
         self.write_back_of(GroupId::ROOT, cpu, budget_pages, scratch)
     }
 
-    /// The same of the pages of one group alone; all pages are the root's. Looks at each cluster's table of groups
-    /// under its lock.
+    /// Like `write_back`, for the pages of one group; the root stands for all pages. Looks at each cluster's table of
+    /// groups under the cluster's lock.
     pub fn write_back_of(
         &self,
         group: GroupId,
@@ -137,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Those that may have slots in areas, and are charged for them, with their groups. Lets go of the others.
+    /// The pages that may have slots in areas, with their groups, which are charged for the slots. Unpins the others.
     fn admit_cold<'c>(&self, cold: &'c [Cold]) -> Vec<(&'c Cold, GroupIndex)> {
         let grouped: Vec<(&Cold, GroupIndex)> = cold
             .iter()
@@ -155,7 +154,7 @@ impl Engine {
         admitted
     }
 
-    /// Lets go of a page whose bytes are damaged and marks it. Whoever touches it hears of it.
+    /// Unpins a page whose bytes are damaged, and marks it. Whoever touches the page gets the error.
     fn leave_damaged(&self, entry: Entry) {
         let located = self.locate(entry);
         if let Some(word) = located.and_then(|(cluster, slot)| cluster.backing(slot)) {

@@ -1,10 +1,11 @@
 //! Second half of a swap-out: from the frame to the zero flag, the pool, or a physical area.
 //!
-//! The frame's claim is held from start to end, so there is one writer; the cluster's lock only at both ends, not while
-//! the page is compressed or written. A put that reaches count 0 in between leaves the slot to the writer, who looks at
-//! the count when it gives the claim back. Readers are not held up: they find the frame until the word says otherwise.
+//! The frame's claim is held from start to end, so there is only one writer. The cluster's lock is held only at both
+//! ends, not while the page is compressed or written. A put that reaches count 0 in between leaves the slot to the
+//! writer, who looks at the count when it gives the claim back. Readers are not delayed: they find the frame until the
+//! word says otherwise.
 //!
-//! Pages are written out several at a time; `homes.rs` finds them places.
+//! Several pages are written out at a time. `homes.rs` finds places for them.
 
 use super::charge::Uncharges;
 use super::leaving::{Coming, Destination, Leaving, Written};
@@ -15,7 +16,7 @@ use crate::frames::FrameRef;
 use crate::words::backing_word::place_fits;
 use crate::words::entry::Entry;
 
-/// Why a page was not written out. Nothing is lost in any case.
+/// Why a page was not written out. Nothing is lost in any of these cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WriteOutError {
     /// The pool is at its limit, and no area has room. The page stays in its frame.
@@ -24,7 +25,7 @@ pub enum WriteOutError {
          an area or free entries, and repeat"
     )]
     Full,
-    /// There may be room, but not for the page's group. The page stays in its frame.
+    /// There may be room, but the limits of the page's group do not allow it. The page stays in its frame.
     #[error(
         "a limit of the page's group, or of one that it is in, leaves no room for it: the page stays in its frame; \
          raise the limit or free entries of the group, and repeat"
@@ -38,7 +39,7 @@ pub enum WriteOutError {
     /// Another thread is writing the entry out.
     #[error("another thread is writing this entry out: let it finish")]
     Busy,
-    /// The entry has no frame whose content is nowhere else: it is free or was written out before.
+    /// The entry has no frame that is the only place of its content: it is free, or was written out before.
     #[error(
         "the entry is not waiting to be written out, expected one that was swapped out: nothing is to be done"
     )]
@@ -46,7 +47,7 @@ pub enum WriteOutError {
 }
 
 impl Engine {
-    /// Second half, of one page: as [`Engine::write_out_all`].
+    /// Writes one page out, as [`Engine::write_out_all`] does.
     ///
     /// # Errors
     /// [`WriteOutError`]; the content is where it was.
@@ -56,10 +57,10 @@ impl Engine {
         outcome
     }
 
-    /// Second half: finds the content of each page a place (zero flag, pool or area) and takes its frame out of
-    /// the cache. The words keep count, zero flag and shadow. If the last reference of one goes away meanwhile,
-    /// everything behind it is freed. `done` hears how it went for each. `cpu` is a hint where in an area to take slots
-    /// from. Blocks while an area is written.
+    /// Second half of a swap-out: finds a place for each page's content (zero flag, pool or area) and takes its frame
+    /// out of the cache. The words keep count, zero flag and shadow. If the last reference of a page goes away
+    /// meanwhile, everything behind it is freed. `done` gets the result for each entry. `cpu` is a hint where in an
+    /// area to take slots. Blocks while an area is written.
     pub fn write_out_all(
         &self,
         cpu: usize,
@@ -81,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Claims the entry's frame: from here until `finish` a put leaves the slot to us.
+    /// Claims the entry's frame. From here until `finish` a put leaves the slot to us.
     pub(crate) fn claim(&self, entry: Entry) -> Result<Leaving<FrameRef<'_>>, WriteOutError> {
         let (cluster, slot) = self.lock(entry).ok_or(WriteOutError::NotCached)?;
         if cluster.is_clean(slot) {
@@ -90,10 +91,11 @@ impl Engine {
         let word = cluster.word(slot);
         let index = word.frame().ok_or(WriteOutError::NotCached)?;
         if word.count_field() == 0 {
-            // Put while another thread writes it out, or not published yet.
+            // The page was put while another thread writes it out, or is not published yet.
             return Err(WriteOutError::NotCached);
         }
-        // The word names the frame and we hold the cluster, so the cache's reference is there to add ours to.
+        // The word names the frame and we hold the cluster's lock. So the cache holds a reference, and we can take
+        // another.
         let frame = self.frames.try_get(index).ok_or(WriteOutError::NotCached)?;
         if !self.frames.try_claim(index) {
             return Err(WriteOutError::Busy);
@@ -108,11 +110,11 @@ impl Engine {
         };
         let index = page.page.index();
         let word = cluster.word(slot);
-        // While we hold the claim nobody else takes the frame away from the slot.
+        // While we hold the claim nobody else takes the frame from the slot.
         debug_assert_eq!(word.frame(), Some(index));
         self.frames.unclaim(index);
         if word.count_field() == 0 {
-            // The last reference was put meanwhile and left the slot to us.
+            // The last reference was put meanwhile, and the put left the slot to us.
             self.release_slot(&mut cluster, page.entry);
             drop(cluster);
             self.frames.release(index);
@@ -137,7 +139,7 @@ impl Engine {
             }
             Destination::Stored(stored, written) => {
                 debug_assert!(place_fits(page.entry, stored));
-                // The backing first: whoever sees the word without a frame finds it.
+                // Backing first: whoever sees the word without a frame finds the bytes.
                 cluster.store_backing(slot, self.backing_of(stored));
                 cluster.set_word(slot, word);
                 written

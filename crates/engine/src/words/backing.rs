@@ -1,5 +1,5 @@
-//! The backing table's word: where the bytes of a slot are that page tables name and that is neither cached nor zero.
-//! What it can become, and who changes it: `backing_word.rs` and `cluster/transition.rs`.
+//! The backing word: where the bytes of a slot are, for a slot that page tables name and that is neither cached nor
+//! zero. The steps that change it, and who takes them: `backing_word.rs` and `cluster/transition.rs`.
 //!
 //! ```text
 //!          63 62    59 58        51 50 49                              3 2     0
@@ -12,14 +12,15 @@
 //!         +--+--------+---------------------------------------------------+-------+
 //! ```
 //!
-//! *generation* says when the page was stored or last read, coarsely and modulo 256: what has been left alone for long
-//! is written back to an area (`verbs/write_back.rs`). *D* says that the bytes were found damaged when that was tried:
-//! they stay, for whoever touches them to hear of it. Both lie where a handle has no bits, so that age costs nothing.
+//! *generation* says coarsely, modulo 256, when the page was stored or last read. Pages left alone for long are written
+//! back to an area (`verbs/write_back.rs`). *D* says that writing back found the bytes damaged. Damaged bytes stay, so
+//! that whoever touches the page gets the error. Both fields use bits that a handle leaves free, so they cost no
+//! memory.
 //!
-//! Zero and cached are said by the slot word and stored nowhere else. A cached page that was read ahead is stored, too.
-//! *pins* are readers that are at the stored bytes right now: they took no lock, so a put that reaches count 0 sees
-//! them here, sets *A* (abandoned) and leaves the freeing to the last of them. Pinning is a compare-exchange on this
-//! word, freeing too, so the two cannot both succeed.
+//! "Zero" and "cached" are said by the slot word and stored nowhere else. A cached page that was read ahead also has a
+//! backing. *pins* counts the readers that are using the stored bytes right now. Readers take no lock, so a put that
+//! reaches count 0 finds them here. It then sets *A* (abandoned), and the last reader frees the bytes. Pinning and
+//! freeing are both a compare-exchange on this word, so they cannot both succeed.
 
 use super::entry::Entry;
 use crate::zpool::Handle;
@@ -30,7 +31,7 @@ const TAG_NONE: u64 = 0;
 const TAG_COMPRESSED: u64 = 1;
 const TAG_PHYSICAL: u64 = 2;
 
-/// Width of what the tag says the meaning of: an entry, or a pool handle and what is known of its page.
+/// Width of the name: an entry, or a pool handle and what is known of its page. The tag says which.
 const NAME_BITS: u32 = 56;
 const NAME_MASK: u64 = ((1 << NAME_BITS) - 1) << TAG_BITS;
 const HANDLE_MASK: u64 = ((1 << Handle::BITS) - 1) << TAG_BITS;
@@ -46,8 +47,8 @@ const ABANDONED_FLAG: u64 = 1 << ABANDONED_SHIFT;
 
 /// What one reader adds to the word.
 pub const ONE_PIN: u64 = 1 << PINS_SHIFT;
-/// How many threads can read one slot's bytes at the same moment; one more waits. Readers of one page are as many as
-/// processes that share it and fault on it in the same microsecond.
+/// How many threads can read one slot's bytes at the same moment. A further reader waits. There are as many readers as
+/// processes that share the page and fault on it in the same microsecond.
 pub const PINS_MAX: u64 = (1 << PINS_BITS) - 1;
 
 const _: () = assert!(ABANDONED_SHIFT + 1 == u64::BITS);
@@ -65,15 +66,15 @@ pub enum Stored {
     Physical(Entry),
 }
 
-/// One virtual slot's backing word.
+/// One slot's backing word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backing(u64);
 
 impl Backing {
-    /// Nothing behind the slot: it is free, cached or zero.
+    /// Nothing is stored behind the slot: it is free, cached or zero.
     pub const NONE: Backing = Backing(TAG_NONE);
 
-    /// A word as loaded; any value is accepted and judged by [`Backing::stored`].
+    /// A word as loaded. Any value is accepted; [`Backing::stored`] judges it.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Backing {
         Backing(raw)
@@ -85,14 +86,14 @@ impl Backing {
         self.0
     }
 
-    /// The bytes are at `stored`; in the pool, since generation 0.
+    /// The backing word for bytes at `stored`. For the pool, its generation is 0.
     #[must_use]
     pub fn of(stored: Stored) -> Backing {
         let (name, tag) = match stored {
             Stored::Pool(handle) => (handle.raw(), TAG_COMPRESSED),
             Stored::Physical(entry) => (entry.raw(), TAG_PHYSICAL),
         };
-        // By the handle's and the entry's own promise.
+        // The handle and the entry promise this.
         debug_assert!(name >> NAME_BITS == 0);
         Backing(((name << TAG_BITS) & NAME_MASK) | tag)
     }
@@ -113,8 +114,7 @@ impl Backing {
         self.0 & TAG_MASK == TAG_COMPRESSED
     }
 
-    /// The same word, of a page that was stored or read in `generation`. No change where the bytes are not in the
-    /// pool.
+    /// The same word for a page that was stored or read in `generation`. Unchanged if the bytes are not in the pool.
     #[must_use]
     pub const fn touched(self, generation: u8) -> Backing {
         if !self.is_compressed() {
@@ -123,7 +123,7 @@ impl Backing {
         Backing((self.0 & !GENERATION_MASK) | (generation as u64) << GENERATION_SHIFT)
     }
 
-    /// The generation in which a page in the pool was stored or last read. Nothing of meaning elsewhere.
+    /// The generation in which a page in the pool was stored or last read. Meaningless for other words.
     #[must_use]
     pub const fn generation(self) -> u8 {
         ((self.0 & GENERATION_MASK) >> GENERATION_SHIFT) as u8
@@ -135,34 +135,34 @@ impl Backing {
         self.is_compressed() && self.0 & DAMAGED_FLAG != 0
     }
 
-    /// What is set in the word of a page in the pool whose bytes are damaged.
+    /// The bit that marks a page in the pool as damaged.
     pub(crate) const DAMAGED: u64 = DAMAGED_FLAG;
 
-    /// How many readers are at the bytes.
+    /// How many readers are using the bytes.
     #[must_use]
     pub const fn pins(self) -> u64 {
         (self.0 & PINS_MASK) >> PINS_SHIFT
     }
 
-    /// True once the slot's count is 0 and the last reader is to free it.
+    /// True once the slot's count is 0 and the last reader must free it.
     #[must_use]
     pub const fn is_abandoned(self) -> bool {
         self.0 & ABANDONED_FLAG != 0
     }
 
-    /// The same word, the slot's count being 0.
+    /// The same word after the slot's count became 0.
     #[must_use]
     pub const fn abandoned(self) -> Backing {
         Backing(self.0 | ABANDONED_FLAG)
     }
 
-    /// The same word without readers.
+    /// The same word without pins.
     #[must_use]
     pub const fn unpinned(self) -> Backing {
         Backing(self.0 & !PINS_MASK)
     }
 
-    /// The same word with one reader more, of fewer than [`PINS_MAX`].
+    /// The same word with one more pin. There must be fewer than [`PINS_MAX`].
     #[must_use]
     pub const fn pinned(self) -> Backing {
         Backing(self.0 + ONE_PIN)
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(damaged.touched(3).generation(), 3);
             assert!(damaged.touched(3).abandoned().is_damaged());
         }
-        // An entry has all its bits to itself.
+        // In an entry's word all bits belong to the entry.
         let last = Entry::from_raw(Entry::of(AreaId::VIRTUAL, CLUSTERS_MAX - 1, 0).raw());
         let physical = Backing::of(Stored::Physical(last.expect("an entry")));
         assert_eq!(physical.touched(9), physical);

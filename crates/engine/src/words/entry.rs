@@ -9,11 +9,11 @@ const AREA_BITS: u32 = 8;
 const OFFSET_MASK: u64 = (1 << AREA_SHIFT) - 1;
 
 const _: () = assert!(AREA_SHIFT + AREA_BITS == Entry::BITS);
-// The offset of the last slot fits. Computed in u64: a cluster number times its slots does not fit u32.
+// The offset of the last slot fits. Computed in u64, because a cluster number times its slots does not fit u32.
 const _: () = assert!(SLOTS_MAX <= OFFSET_MASK);
 const _: () = assert!(AREA_BITS == u8::BITS);
 
-/// The number of an area. 0 is none, so that no entry is 0.
+/// The number of an area. 0 means none, so no entry is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AreaId(NonZeroU8);
 
@@ -21,22 +21,22 @@ impl AreaId {
     /// The virtual area, where every page goes first.
     pub const VIRTUAL: AreaId = AreaId(NonZeroU8::MIN);
 
-    /// The `index`-th physical area; `None` when there are no numbers left.
+    /// The `index`-th physical area. `None` if no number is left for it.
     pub(crate) fn physical(index: usize) -> Option<AreaId> {
         let number = u8::try_from(index.checked_add(FIRST_PHYSICAL)?).ok()?;
         NonZeroU8::new(number).map(AreaId)
     }
 
-    /// Which physical area it is; `None` for the virtual one.
+    /// The index of a physical area. `None` for the virtual one.
     pub(crate) fn physical_index(self) -> Option<usize> {
         usize::from(self.0.get()).checked_sub(FIRST_PHYSICAL)
     }
 }
 
-/// Number of the first physical area, behind the virtual one.
+/// Number of the first physical area. The virtual area has the number before it.
 const FIRST_PHYSICAL: usize = 2;
 
-/// The name of a slot. Never 0 and below 2^56, so that a pager can keep 8 bits of its own beside it.
+/// The name of a slot. Never 0 and below 2^56, so a pager can keep 8 bits of its own beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Entry(NonZeroU64);
 
@@ -50,8 +50,8 @@ impl Entry {
         self.0.get()
     }
 
-    /// The entry that [`Entry::raw`] gave; `None` for a number that names no area's slot. That the slot is in use is
-    /// checked by each operation.
+    /// The entry from a number that [`Entry::raw`] gave. `None` for a number that names no area's slot. Each operation
+    /// checks for itself that the slot is in use.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Option<Entry> {
         if raw >> AREA_SHIFT == 0 || raw >> Entry::BITS != 0 || raw & OFFSET_MASK >= SLOTS_MAX {
@@ -69,7 +69,7 @@ impl Entry {
         Entry(NON_ZERO.saturating_add(((area.0.get() as u64) << AREA_SHIFT) + offset - 1))
     }
 
-    /// The entry of the slot at `offset` of `area`; `None` if no area has as many slots.
+    /// The entry of the slot at `offset` of `area`. `None` if no area has that many slots.
     pub(crate) const fn at(area: AreaId, offset: u64) -> Option<Entry> {
         if offset > OFFSET_MASK {
             return None;
@@ -83,7 +83,7 @@ impl Entry {
         Entry::of(self.area(), cluster, slot + slots)
     }
 
-    /// Is it a slot of a physical area, named by a page table without a virtual one before it?
+    /// Whether this is a slot of a physical area that page tables name, without a virtual slot in between.
     #[inline]
     #[must_use]
     pub const fn is_direct(self) -> bool {

@@ -1,16 +1,16 @@
 //! Orders: how many neighbouring slots are taken at once, as a power of two.
 //!
-//! A run of an order starts at a multiple of its length and so never leaves its cluster. Pages that go to storage
-//! together get a run, so that one request writes them; each slot of a run is freed by itself.
+//! A run of an order starts at a multiple of its length, so it never leaves its cluster. Pages that go to storage
+//! together get a run, so that one request writes them. Each slot of a run is freed by itself.
 
 use super::geometry::SLOTS_PER_CLUSTER;
 
-/// log2 of the length of a run: 0 to 9, of which the last is a whole cluster.
+/// log2 of the length of a run: 0 to 9. Order 9 is a whole cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order(u32);
 
-/// The part of a run that may stay free behind its pages, 1 in so many. A run cut off like this is one request where
-/// the runs that fit would be several; what stays free of it is taken slot by slot when nothing else is left.
+/// The part of a run that may stay free behind its pages, as 1 in this number. Such a run needs one request where
+/// several shorter runs would need several. Its free slots are taken one by one when nothing else is left.
 const TAIL_PART_MAX: usize = 4;
 
 const LARGEST: u32 = {
@@ -24,7 +24,7 @@ impl Order {
     /// How many orders there are.
     pub(crate) const COUNT: usize = LARGEST as usize + 1;
 
-    /// The order with this number; one that is too large is taken for the largest.
+    /// The order with this number. A number that is too large gives the largest order.
     #[inline]
     pub(crate) const fn from_raw(raw: u32) -> Order {
         Order(if raw < LARGEST { raw } else { LARGEST })
@@ -36,26 +36,26 @@ impl Order {
         self.0
     }
 
-    /// Its number as an index.
+    /// The number as an index.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Slots of a run.
+    /// Number of slots in a run.
     #[inline]
     pub(crate) const fn slots(self) -> usize {
         1 << self.0
     }
 
-    /// Is it a single slot's?
+    /// Whether this is the order of single slots.
     #[inline]
     pub(crate) const fn is_slot(self) -> bool {
         self.0 == 0
     }
 
-    /// The order in which to look for slots for so many pages: that of the longest run which they fill, or of one that
-    /// takes them all and has little left. `None` for no pages.
+    /// The order to use when looking for slots for so many pages. It is the longest run that the pages fill, or the
+    /// next longer run if it takes them all and little of it stays free. `None` for no pages.
     pub(crate) fn for_pages(pages: usize) -> Option<Order> {
         let filled = Order::from_raw(pages.checked_ilog2()?);
         let covering = Order::from_raw(filled.raw() + 1);
@@ -64,17 +64,17 @@ impl Order {
         Some(if has_short_tail { covering } else { filled })
     }
 
-    /// All orders, the smallest first.
+    /// All orders, smallest first.
     pub(crate) fn all() -> impl DoubleEndedIterator<Item = Order> {
         (0..=LARGEST).map(Order)
     }
 
-    /// All orders but that of single slots, the smallest first.
+    /// All orders except that of single slots, smallest first.
     pub(crate) fn runs() -> impl DoubleEndedIterator<Item = Order> {
         (1..=LARGEST).map(Order)
     }
 
-    /// This order and all below it, the largest first.
+    /// This order and all smaller ones, largest first.
     pub(crate) fn and_below(self) -> impl Iterator<Item = Order> {
         (0..=self.0).rev().map(Order)
     }

@@ -1,6 +1,6 @@
 //! What a slot word keeps of the age of a page that left memory.
 
-/// The age of an evicted page, as its pager wants to remember it: opaque to the engine.
+/// The age of an evicted page, as the pager wants to remember it. The engine does not interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Shadow(u64);
 
@@ -18,7 +18,7 @@ impl Shadow {
         Shadow(value & Self::MAX)
     }
 
-    /// The value it was made from, cut to [`Shadow::BITS`] bits.
+    /// The value that the shadow was made from, cut to [`Shadow::BITS`] bits.
     #[must_use]
     pub const fn value(self) -> u64 {
         self.0

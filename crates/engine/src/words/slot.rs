@@ -15,11 +15,12 @@
 //!         +----------------------------------------------------------+-----+
 //! ```
 //!
-//! *count* is how many page-table references the slot has: 0..=14 as it stands, 15 = look in the cluster's extend
-//! table. *Z* says that the page is all zeros and stored nowhere. *R* says that the page was read since a hand that
-//! looks for cold ones came by (`area/cold.rs`); whoever has the page pinned may set it without the lock. A used slot
-//! is never null: a slot without a known age has shadow value 0 and the mark. Conversions between shadow and cached
-//! keep count and Z. All else is written under the cluster's lock and read without.
+//! *count* is how many page-table references the slot has. 0..=14 is the count itself; 15 says that the count is in the
+//! cluster's extend table. *Z* says that the page is all zeros and stored nowhere. *R* says that the page was read
+//! since the hand that looks for cold pages last came by (`area/cold.rs`). Whoever has the page pinned may set *R*
+//! without the lock. A used slot is never null: without a known age it has shadow value 0 and the shadow mark. Going
+//! from shadow to cached or back keeps count and Z. All other writes are made under the cluster's lock, and reads need
+//! no lock.
 
 use super::entry::{AreaId, Entry};
 use super::geometry::SLOTS_MAX;
@@ -32,7 +33,7 @@ const ZERO_SHIFT: u32 = 59;
 const ZERO_FLAG: u64 = 1 << ZERO_SHIFT;
 const FLAGS_MASK: u64 = COUNT_MASK | ZERO_FLAG;
 
-// The lowest set bit decides, so no word is of two kinds.
+// The lowest set bit decides, so no word has two kinds.
 const SHADOW_MARK: u64 = 0b1;
 const SHADOW_MARK_BITS: u32 = 1;
 const CACHED_MARK: u64 = 0b10;
@@ -48,12 +49,12 @@ const READ_FLAG: u64 = 1 << READ_SHIFT;
 
 /// The count field's value that says "look in the extend table".
 pub const COUNT_OVERFLOW: u8 = (1 << COUNT_BITS) - 1;
-/// The largest count that a word holds itself.
+/// The largest count that the word itself holds.
 pub const COUNT_INLINE_MAX: u8 = COUNT_OVERFLOW - 1;
 /// The largest slot offset that a pointer word holds.
 pub const POINTER_MAX: u64 = (1 << POINTER_BITS) - 1;
 
-// Every width of the drawing above: fields touch and do not overlap.
+// Every width in the drawing above: fields touch and do not overlap.
 const _: () = assert!(COUNT_SHIFT + COUNT_BITS == u64::BITS);
 const _: () = assert!(ZERO_SHIFT + 1 == COUNT_SHIFT);
 const _: () = assert!(SHADOW_MARK_BITS + Shadow::BITS == ZERO_SHIFT);
@@ -61,14 +62,14 @@ const _: () = assert!(CACHED_MARK_BITS + FRAME_BITS <= ZERO_SHIFT);
 const _: () = assert!(FRAME_BITS == u32::BITS);
 const _: () = assert!(POINTER_MARK_BITS + POINTER_BITS == READ_SHIFT);
 const _: () = assert!(FRAME_MASK & FLAGS_MASK == 0 && FRAME_MASK & CACHED_MARK == 0);
-// A pointer names every slot of an area.
+// A pointer can name every slot of an area.
 const _: () = assert!(SLOTS_MAX - 1 <= POINTER_MAX);
 
 /// One slot's word. See the drawing at the top of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word(u64);
 
-/// What a [`Word`] says, taken apart.
+/// The meaning of a [`Word`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Free.
@@ -82,16 +83,16 @@ pub enum Kind {
         /// Offset of the virtual slot.
         offset: u64,
     },
-    /// Not to be used.
+    /// Must not be used.
     Bad,
-    /// No word that the engine writes: memory was damaged.
+    /// Not a word that the engine writes: memory was damaged.
     Invalid,
 }
 
 impl Word {
     /// A free slot.
     pub const NULL: Word = Word(0);
-    /// A slot that is never to be used.
+    /// A slot that must never be used.
     pub const BAD: Word = Word(u64::MAX << POINTER_MARK_BITS);
 
     /// The word as stored.
@@ -100,7 +101,7 @@ impl Word {
         self.0
     }
 
-    /// A word as loaded; any value is accepted and judged by [`Word::kind`].
+    /// A word as loaded. Any value is accepted; [`Word::kind`] judges it.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Word {
         Word(raw)
@@ -118,7 +119,7 @@ impl Word {
         Word(((frame as u64) << CACHED_MARK_BITS) | CACHED_MARK)
     }
 
-    /// A physical slot that backs the virtual slot at `offset`; `None` if the offset is too wide.
+    /// A physical slot that backs the virtual slot at `offset`. `None` if the offset is too wide.
     #[must_use]
     pub const fn pointer(offset: u64) -> Option<Word> {
         if offset > POINTER_MAX {
@@ -127,19 +128,19 @@ impl Word {
         Some(Word((offset << POINTER_MARK_BITS) | POINTER_MARK))
     }
 
-    /// The same slot with its content in `frame`: count and zero flag stay.
+    /// The same slot with its content in `frame`. Keeps count and zero flag.
     #[must_use]
     pub const fn into_cached(self, frame: u32) -> Word {
         Word((self.0 & FLAGS_MASK) | Word::cached(frame).0)
     }
 
-    /// The same slot without a frame: count and zero flag stay.
+    /// The same slot without a frame. Keeps count and zero flag.
     #[must_use]
     pub const fn into_shadow(self, shadow: Shadow) -> Word {
         Word((self.0 & FLAGS_MASK) | Word::shadow(shadow).0)
     }
 
-    /// What the word says.
+    /// The word's meaning.
     #[must_use]
     #[inline]
     pub const fn kind(self) -> Kind {
@@ -167,14 +168,14 @@ impl Word {
         }
     }
 
-    /// True for the kinds that carry count and zero flag and are in use: shadow and cached.
+    /// True for words in use that carry count and zero flag: shadow and cached.
     #[must_use]
     #[inline]
     pub const fn is_used(self) -> bool {
         self.0 & (SHADOW_MARK | CACHED_MARK) != 0
     }
 
-    /// The virtual slot that this physical one stands behind, if it does.
+    /// The virtual slot behind which this physical slot stands, if there is one.
     #[must_use]
     pub fn owner(self) -> Option<Entry> {
         match self.kind() {
@@ -183,22 +184,22 @@ impl Word {
         }
     }
 
-    /// What is set in the word of a physical slot whose page was read.
+    /// The bit that marks a physical slot whose page was read.
     pub(crate) const READ: u64 = READ_FLAG;
 
-    /// A pointer word, marked: its page was read.
+    /// The same pointer word with the mark that its page was read.
     #[must_use]
     pub const fn with_read_mark(self) -> Word {
         Word(self.0 | READ_FLAG)
     }
 
-    /// True for a physical slot whose page was read since a hand came by.
+    /// True for a physical slot whose page was read since a hand last came by.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(self.kind(), Kind::Pointer { .. }) && self.0 & READ_FLAG != 0
     }
 
-    /// The frame that holds the content, if one does.
+    /// The frame that holds the content, if there is one.
     #[must_use]
     #[inline]
     pub const fn frame(self) -> Option<u32> {
@@ -208,7 +209,8 @@ impl Word {
         }
     }
 
-    /// The count field: 0..=14 is the count, [`COUNT_OVERFLOW`] means the extend table has it. 0 for words without one.
+    /// The count field. 0..=14 is the count; [`COUNT_OVERFLOW`] says that the extend table has it. 0 for words without
+    /// a count.
     #[must_use]
     #[inline]
     pub const fn count_field(self) -> u8 {
@@ -218,7 +220,8 @@ impl Word {
         (self.0 >> COUNT_SHIFT) as u8
     }
 
-    /// The same word with another count field; values above [`COUNT_OVERFLOW`] are held at it. Only for used words.
+    /// The same word with another count field. Values above [`COUNT_OVERFLOW`] become [`COUNT_OVERFLOW`]. Only for used
+    /// words.
     #[must_use]
     #[inline]
     pub const fn with_count_field(self, count: u8) -> Word {

@@ -1,7 +1,7 @@
-//! The checksum that finds a payload that something has written over.
+//! The checksum that finds a payload that something has overwritten.
 //!
-//! It never leaves the process, so it need not be the same on every machine, only fast. With the processor's CRC
-//! instruction a payload of 1400 bytes takes 60 ns; the portable CRC takes 90.
+//! It never leaves the process, so it need not be the same on every machine, only fast. For a payload of 1400 bytes the
+//! processor's CRC instruction takes 60 ns, and the portable CRC 90 ns.
 
 use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
@@ -9,20 +9,20 @@ use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 #[inline]
 pub(super) fn checksum(payload: &[u8]) -> u32 {
     if is_x86_feature_detected!("sse4.2") {
-        // SAFETY: The processor has SSE 4.2.
+        // SAFETY: The processor has SSE 4.2, as just checked. Calling a function with a target feature is unsafe.
         unsafe { crc32c_of_thirds(payload) }
     } else {
         crc32fast::hash(payload)
     }
 }
 
-/// CRC-32C of the payload's three thirds, and of those three together.
+/// CRC-32C of each third of the payload, and of the three results together.
 ///
-/// The instruction takes three cycles but one can start in each, hence three at a time. A third that was changed in up
-/// to 32 adjacent bits always has another CRC, and so has the whole.
+/// The instruction takes three cycles but one can start in each, so three run at a time. If up to 32 adjacent bits of a
+/// third change, the CRC of the third changes, and so does the result.
 #[target_feature(enable = "sse4.2")]
 fn crc32c_of_thirds(payload: &[u8]) -> u32 {
-    // Different for each, so that thirds that change places are noticed.
+    // A different start for each, so that swapped thirds are noticed.
     let (mut first, mut second, mut third) = (0x9e37_79b9, 0x7f4a_7c15, 0x85eb_ca6b);
     let (words, tail) = payload.as_chunks::<8>();
     let (firsts, rest) = words.split_at(words.len() / 3);
@@ -36,7 +36,7 @@ fn crc32c_of_thirds(payload: &[u8]) -> u32 {
     for word in rest {
         first = _mm_crc32_u64(first, u64::from_le_bytes(*word));
     }
-    // The results of the instruction have 32 bits.
+    // The instruction's results have 32 bits.
     let mut whole = (_mm_crc32_u64(first, second << 32 | third) & 0xffff_ffff) as u32;
     for &byte in tail {
         whole = _mm_crc32_u8(whole, byte);

@@ -1,8 +1,11 @@
-//! An array that grows by chunks and never moves or frees an element before it is dropped itself.
+//! An array that grows by chunks. It never moves or frees an element before the array itself is dropped.
 //!
-//! Lookup takes no lock: a directory of fixed length holds a pointer per chunk, published once. Elements are made of
-//! atomics, begin as all zeros, and are used again after they were given up, so that a reader with an outdated index
-//! reads an old or a new value but never freed memory.
+//! Lookup takes no lock. A directory of fixed length holds one pointer per chunk, published once. Elements are made of
+//! atomics, start as all zeros, and are reused. So a reader with an outdated index reads an old or a new value, but
+//! never freed memory.
+//!
+//! Unsafe is needed here because chunks and directory come zeroed from the allocator, so that unused parts are never
+//! touched and take no memory, and because readers without a lock follow the published pointers.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -43,7 +46,7 @@ impl<T: Zeroable, const CHUNK: usize> Chunks<T, CHUNK> {
         }
     }
 
-    /// The element at `index`, if its chunk exists.
+    /// The element at `index`. `None` if its chunk does not exist.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
         let index = index as usize;
@@ -51,12 +54,12 @@ impl<T: Zeroable, const CHUNK: usize> Chunks<T, CHUNK> {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: A published chunk has CHUNK initialised elements and lives as long as `self`; the remainder is
-        // below CHUNK.
+        // SAFETY: A published chunk has CHUNK initialised elements and lives as long as `self`. The remainder is below
+        // CHUNK.
         Some(unsafe { &*chunk.add(index % CHUNK) })
     }
 
-    /// Makes sure that the element at `index` exists. False if it lies beyond the directory or memory is out.
+    /// Makes sure that the element at `index` exists. False if it is beyond the directory or there is no memory.
     pub(super) fn ensure(&self, index: u32) -> bool {
         let Some(slot) = self.directory.get(index as usize / CHUNK) else {
             return false;
@@ -79,13 +82,13 @@ impl<T: Zeroable, const CHUNK: usize> Chunks<T, CHUNK> {
         true
     }
 
-    /// Bytes of the chunks made so far. The directory is not counted: untouched parts of it take no memory.
+    /// Bytes of the chunks made so far. Does not count the directory, whose untouched parts take no memory.
     pub(super) fn bytes(&self) -> usize {
         self.made.load(Ordering::Relaxed) * Self::LAYOUT.size()
     }
 }
 
-/// `len` null pointers straight from the allocator's zeros, so that unused parts are never touched.
+/// Makes `len` null pointers. They are zeros from the allocator, so unused parts are never touched.
 fn zeroed_directory<T>(len: usize) -> Box<[AtomicPtr<T>]> {
     let Ok(layout) = Layout::array::<AtomicPtr<T>>(len) else {
         return Box::new([]);
@@ -98,7 +101,7 @@ fn zeroed_directory<T>(len: usize) -> Box<[AtomicPtr<T>]> {
     if first.is_null() {
         handle_alloc_error(layout);
     }
-    // SAFETY: `len` elements from the global allocator with the layout that Box uses; zeros are null pointers.
+    // SAFETY: The global allocator gave `len` elements with the layout that Box uses, and zeros are null pointers.
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, len)) }
 }
 
@@ -107,7 +110,7 @@ impl<T: Zeroable, const CHUNK: usize> Drop for Chunks<T, CHUNK> {
         for slot in &mut self.directory {
             let chunk = *slot.get_mut();
             if !chunk.is_null() {
-                // SAFETY: The chunk came from `alloc_zeroed` with this layout, and nobody can reach it any longer.
+                // SAFETY: The chunk came from `alloc_zeroed` with this layout, and nobody can reach it any more.
                 unsafe { dealloc(chunk.cast(), Self::LAYOUT) };
             }
         }

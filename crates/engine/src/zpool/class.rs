@@ -1,7 +1,11 @@
-//! One size class at work: which of its objects are taken, by which row, and where there is room.
+//! One size class at work: which objects are taken, by which row, and which spans have room.
 //!
-//! Everything here runs under the class lock. Bytes of payloads are not touched under it: an object that was taken is
-//! the taker's alone until its row is published.
+//! [`ClassState`] and the row numbers of objects are used only under the class lock. Payloads and checksums are written
+//! without it before the row is published, and read without it while the object is pinned. Only compaction copies them
+//! under the lock. A taken object belongs to the thread that took it until its row is published.
+//!
+//! Unsafe is needed here because objects lie in raw pages at computed offsets, and others read them while the class
+//! goes on working in the same span.
 
 use super::fullness::FullnessLists;
 use super::rows::RowCache;
@@ -20,7 +24,7 @@ pub(super) struct ClassState {
     pub payload_bytes: usize,
 }
 
-/// An object that was taken.
+/// A taken object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Object {
     pub span: SpanId,
@@ -28,7 +32,7 @@ pub(super) struct Object {
 }
 
 impl ClassState {
-    /// Takes an object of the fullest span with room, for the row at `index`. None if no span has room.
+    /// Takes an object from the fullest span with room, for the row at `index`. `None` if no span has room.
     pub(super) fn take(
         &mut self,
         class: SizeClass,
@@ -39,7 +43,7 @@ impl ClassState {
         self.take_from(id, class, spans, index)
     }
 
-    /// The same from a given span with room.
+    /// Like `take`, from a given span with room.
     pub(super) fn take_from(
         &mut self,
         id: SpanId,
@@ -51,7 +55,7 @@ impl ClassState {
         let object = span.take_object()?;
         self.lists.update(id, span, spans, class.objects);
         self.live += 1;
-        // Under the lock, so that compaction finds the right row for every taken object.
+        // Done under the lock, so that compaction finds the right row for every taken object.
         set_row(span, object, class, index);
         debug_assert_eq!(self.are_counters_valid(class), Ok(()));
         Some(Object { span: id, object })
@@ -64,8 +68,8 @@ impl ClassState {
         self.spans += 1;
     }
 
-    /// Gives an object back. True if its span is empty now and was taken off the lists: the caller removes it from the
-    /// table and frees its pages, without the lock.
+    /// Gives an object back. True if its span is now empty and was taken off the lists. The caller then removes the
+    /// span from the table and frees its pages, without the lock.
     #[must_use]
     pub(super) fn give(&mut self, taken: Object, class: SizeClass, spans: &SpanTable) -> bool {
         let Some(span) = spans.get(taken.span) else {
@@ -88,7 +92,7 @@ impl ClassState {
         self.lists.fullest().is_some()
     }
 
-    /// Objects that could be stored without a new span.
+    /// Number of objects that could be stored without a new span.
     pub(super) fn room(&self, class: SizeClass) -> usize {
         self.spans * usize::from(class.objects) - self.live
     }
@@ -99,7 +103,7 @@ impl ClassState {
     }
 }
 
-/// First byte of an object: its header. `span` must be one of `class`.
+/// First byte of an object, which is its header. `span` must be of class `class`.
 #[inline]
 fn header(span: &Span, object: u8, class: SizeClass) -> *mut u32 {
     let offset = usize::from(object) * usize::from(class.stride_bytes);
@@ -114,10 +118,10 @@ pub(super) fn payload_start(span: &Span, object: u8, class: SizeClass) -> *mut u
         .wrapping_add(HEADER_BYTES)
 }
 
-/// The row that a taken object belongs to.
+/// The row to which a taken object belongs.
 pub(super) fn row_of(span: &Span, object: u8, class: SizeClass) -> u32 {
-    // SAFETY: A span's pages hold `class.objects` strides of memory, strides are multiples of 16 and the base is page
-    // aligned; the row is written and read only under the class lock, which the caller holds.
+    // SAFETY: A span's pages hold `class.objects` strides of memory, strides are multiples of 16, and the base is page
+    // aligned. The row is read and written only under the class lock, which the caller holds.
     unsafe { header(span, object, class).read() }
 }
 
@@ -129,14 +133,14 @@ fn set_row(span: &Span, object: u8, class: SizeClass, index: u32) {
 /// Checksum of an object's payload. The caller has the object pinned or locked.
 #[inline]
 pub(super) fn checksum_of(span: &Span, object: u8, class: SizeClass) -> u32 {
-    // SAFETY: The second half of the header, inside the object and aligned as in `row_of`. It was written before the
-    // row was published, and nobody writes it while the object is pinned or locked.
+    // SAFETY: This is the second half of the header: inside the object, and aligned as in `row_of`. It was written
+    // before the row was published. Nobody writes it while the object is pinned or locked.
     unsafe { header(span, object, class).add(1).read() }
 }
 
-/// Sets the checksum of an object that the caller has taken and not published yet.
+/// Sets the checksum of an object that the caller has taken and not yet published.
 #[inline]
 pub(super) fn set_checksum(span: &Span, object: u8, class: SizeClass, checksum: u32) {
-    // SAFETY: As in `checksum_of`; until it is published the object is the caller's alone.
+    // SAFETY: As in `checksum_of`. Until it is published, only the caller has the object.
     unsafe { header(span, object, class).add(1).write(checksum) };
 }

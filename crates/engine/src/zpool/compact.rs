@@ -1,7 +1,7 @@
-//! Compaction: empties the emptiest spans into the fullest and gives their pages back.
+//! Compaction: moves the objects of the emptiest spans into the fullest, and gives the emptied pages back.
 //!
-//! Works on one span at a time under its class's lock, at most 32 KiB of copying, and lets the lock go in between.
-//! Objects with readers, and objects that are just being stored or freed, are passed over, never waited for.
+//! It works on one span at a time under the lock of the class, which means at most 32 KiB of copying, and releases the
+//! lock in between. Objects that have readers, or that are being stored or freed, are skipped, never waited for.
 
 use std::sync::atomic::Ordering;
 
@@ -11,19 +11,19 @@ use super::row::Location;
 use super::sizes::{CLASSES, SizeClass};
 use super::span::{Span, SpanId};
 
-/// What became of an attempt to empty a span.
+/// Result of trying to empty a span.
 enum Emptied {
-    /// It is off the lists; its pages are to be freed.
+    /// The span is off the lists; its pages are still to be freed.
     Freed(SpanId),
     /// Some objects could not be moved.
     Stuck,
-    /// The class has no span's worth of room.
+    /// The class has less free room than a whole span.
     Dense,
 }
 
 impl Pool {
-    /// Moves objects together until `budget_pages` pages were given back or nothing is left to gain; returns the pages
-    /// given back, which may exceed the budget by one span less a page.
+    /// Moves objects together until `budget_pages` pages were given back or nothing more can be gained. Returns the
+    /// number of pages given back, which may exceed the budget by one span less a page.
     ///
     /// Locks: one class lock at a time, for one span at a time.
     pub fn compact(&self, budget_pages: usize) -> usize {
@@ -60,11 +60,12 @@ impl Pool {
             }
             next = u16::from(object) + 1;
         }
-        // Empty at once if the last objects left while the lock was open; never so under it.
+        // The span is empty at once if its last objects left while the lock was released. Under the lock it is never
+        // empty.
         Emptied::Stuck
     }
 
-    /// Moves one object to the fullest other span with room. True if that emptied its span.
+    /// Moves one object to the fullest other span with room. True if its old span is now empty.
     fn move_object(
         &self,
         from: SpanId,
@@ -89,8 +90,9 @@ impl Pool {
             row.publish(old);
             return false;
         };
-        // SAFETY: Both objects belong to `class` and so have room for the payload; they are different, and locking the
-        // row and taking the object made both this thread's alone.
+        // SAFETY: Both objects are of `class`, so both have room for the payload, and they are different objects.
+        // Locking the row and taking the object gave both to this thread alone. Raw pointers, because others read in
+        // the same spans.
         unsafe {
             payload_start(target, taken.object, class).copy_from_nonoverlapping(
                 payload_start(span, object, class),

@@ -1,11 +1,11 @@
-//! Fullness groups: the spans of a class that have room, by how full they are.
+//! Fullness groups: the spans of a class that have room, sorted by how full they are.
 //!
-//! Lists are linked through the spans themselves. Full spans are on no list. The caller holds the class lock.
+//! The lists are linked through the spans themselves. Full spans are on no list. The caller holds the class lock.
 
 use super::span::{Span, SpanId, SpanTable};
 
-/// Groups of spans with room. 16 tell spans of up to 16 objects apart exactly, and those hold most payloads; one bit
-/// per group fits a u16.
+/// Number of groups of spans with room. 16 groups tell spans of up to 16 objects apart exactly, and those spans hold
+/// most payloads. One bit per group fits a u16.
 const GROUPS: u8 = 16;
 
 /// Group number of a span without room.
@@ -15,7 +15,7 @@ const FULL: u8 = GROUPS;
 #[derive(Debug, Default)]
 pub(super) struct FullnessLists {
     heads: [Option<SpanId>; GROUPS as usize],
-    /// Bit per group: its list is not empty.
+    /// One bit per group: its list is not empty.
     occupied: u16,
 }
 
@@ -50,8 +50,8 @@ impl FullnessLists {
         self.heads.get(group as usize).copied().flatten()
     }
 
-    /// The spans on the lists, each with the number of its list and the span before it there; of one list not more than
-    /// `most` and one.
+    /// The spans on the lists, each with the number of its list and the span before it. At most `most` + 1 spans of one
+    /// list.
     pub(super) fn walk(
         &self,
         spans: &SpanTable,
@@ -71,7 +71,7 @@ impl FullnessLists {
         group_of(span.live(), objects)
     }
 
-    /// Puts a new span, which is on no list, where it belongs.
+    /// Puts a new span, which is on no list, on the right list.
     pub(super) fn insert(&mut self, id: SpanId, span: &Span, spans: &SpanTable, objects: u16) {
         let group = group_of(span.live(), objects);
         span.set_group(group);
@@ -83,7 +83,7 @@ impl FullnessLists {
         self.unlink(id, span, spans, span.group());
     }
 
-    /// Puts a span where it belongs after its number of live objects has changed.
+    /// Moves a span to the right list after its number of live objects has changed.
     pub(super) fn update(&mut self, id: SpanId, span: &Span, spans: &SpanTable, objects: u16) {
         let (old, new) = (span.group(), group_of(span.live(), objects));
         if old != new {

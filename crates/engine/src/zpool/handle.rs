@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU64;
 
-/// Name of a payload in a [`Pool`](super::Pool). Stays the same when compaction moves the object.
+/// Name of a payload in a [`Pool`](super::Pool). Compaction moves the object but keeps its name.
 ///
-/// Below 2^[`Handle::BITS`], so that a table word can hold it beside a tag and what is known of the page.
+/// Below 2^[`Handle::BITS`], so a table word has room beside it for a tag and for what is known of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handle(NonZeroU64);
 
@@ -21,9 +21,9 @@ impl Handle {
         self.0.get()
     }
 
-    /// The handle that `raw` stands for, if it can stand for one.
+    /// The handle that `raw` stands for. `None` if it cannot stand for one.
     ///
-    /// That the pool holds such a payload is not checked here but where the handle is used.
+    /// Whether the pool holds such a payload is checked where the handle is used.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Option<Handle> {
         match NonZeroU64::new(raw) {
@@ -36,7 +36,7 @@ impl Handle {
         Handle(NonZeroU64::MIN.saturating_add(index as u64))
     }
 
-    /// Number of the row; None for a number beyond any table.
+    /// Number of the row. `None` for a number beyond any table.
     pub(super) fn index(self) -> Option<u32> {
         u32::try_from(self.0.get() - 1).ok()
     }

@@ -1,4 +1,4 @@
-//! The pool itself: what it consists of, its limit and its figures. `store` and `read` do the work.
+//! The pool: its parts, its limit and its figures. `store` and `read` do the work.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use super::whole::WholePages;
 use crate::base::lock_order::must_hold_nothing;
 use crate::base::pages::{PAGE_BYTES, PageSource};
 
-/// The payload was not stored: the pool is at its limit, the page source has no memory, or the payload is longer than
-/// a page. Nothing has changed.
+/// The payload was not stored. The pool is at its limit, the page source has no memory, or the payload is longer than a
+/// page. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no room for {payload_bytes} bytes in the compressed pool ({span_bytes} bytes used, limit {limit_bytes}): \
@@ -32,7 +32,7 @@ pub struct PoolFull {
     pub limit_bytes: u64,
 }
 
-/// Figures of a pool. Each is exact; together they are only if nobody is storing or freeing.
+/// Figures of a pool. Each is exact. Together they are exact only if nobody stores or frees meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Payloads stored.
@@ -51,7 +51,7 @@ pub struct PoolStats {
     pub compacted_pages: u64,
     /// Stores refused with [`PoolFull`].
     pub rejected: u64,
-    /// Frees of handles that named nothing: a fault of the caller.
+    /// Frees of handles that named nothing, which is a fault of the caller.
     pub stale_frees: u64,
     /// Reads that found a wrong checksum.
     pub damaged: u64,
@@ -64,7 +64,7 @@ pub struct PoolFill {
     pub limit_bytes: u64,
     /// Memory of all spans and whole pages, in bytes: what the limit bounds.
     pub span_bytes: u64,
-    /// The same without what compaction could give back at best.
+    /// The same without the bytes that compaction could give back at best.
     pub needed_bytes: u64,
     /// Payloads stored.
     pub objects: u64,
@@ -78,7 +78,7 @@ pub(super) struct Counters {
     pub damaged: AtomicU64,
 }
 
-/// A pool of payloads of up to a page each. See the module for what may run beside what.
+/// A pool of payloads of up to a page each. The module says what may run at the same time.
 pub struct Pool {
     pub(super) classes: [CachePadded<Mutex<ClassState>>; CLASS_COUNT],
     pub(super) rows: RowTable,
@@ -87,7 +87,7 @@ pub struct Pool {
     pub(super) counters: Counters,
     pub(super) pages: Arc<dyn PageSource>,
     pub(super) limit_bytes: AtomicU64,
-    /// Changes with every span; by itself in its cache line.
+    /// Changes with every span, so it has a cache line of its own.
     pub(super) span_bytes: CachePadded<AtomicU64>,
     pub(super) checksums: bool,
 }
@@ -101,7 +101,8 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// An empty pool that takes span memory from `pages`, up to `limit_bytes`, and checks payloads when they are read.
+    /// An empty pool that takes up to `limit_bytes` of span memory from `pages`, and verifies payloads when they are
+    /// read.
     #[must_use]
     pub fn new(pages: Arc<dyn PageSource>, limit_bytes: u64) -> Pool {
         Pool {
@@ -117,29 +118,29 @@ impl Pool {
         }
     }
 
-    /// The same, still empty pool with checksums on or off.
+    /// The same pool, still empty, with checksums on or off.
     #[must_use]
     pub fn with_checksums(mut self, on: bool) -> Pool {
         self.checksums = on;
         self
     }
 
-    /// Sets the limit of span memory in bytes. What is stored stays, also above the limit; only new spans are refused.
+    /// Sets the limit of span memory in bytes. Stored payloads stay, even above the limit; only new spans are refused.
     pub fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// May it take nothing at all?
+    /// Whether the limit permits nothing at all.
     pub fn is_off(&self) -> bool {
         self.limit_bytes.load(Ordering::Relaxed) == 0
     }
 
-    /// Stores a copy of `payload`, at most a page.
+    /// Stores a copy of `payload`, which is at most a page.
     ///
-    /// Locks: the class's, for bookkeeping only. May call the page source.
+    /// Locks: the class's, only for bookkeeping. May call the page source.
     ///
     /// # Errors
-    /// [`PoolFull`] if a span would be needed beyond the limit or there is no memory for it.
+    /// [`PoolFull`] if this needs a span beyond the limit, or there is no memory for it.
     pub fn store(&self, payload: &[u8]) -> Result<Handle, PoolFull> {
         self.try_store(payload).ok_or_else(|| {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
@@ -151,10 +152,10 @@ impl Pool {
         })
     }
 
-    /// Frees a payload, and its span's pages if it was the last there. While it is being read, the last reader does.
-    /// Returns its length in bytes; 0 if there was none of this name.
+    /// Frees a payload. Frees its span's pages too if it was the last there. If the payload is being read, its last
+    /// reader does this. Returns the payload's length in bytes, or 0 if the handle named none.
     ///
-    /// Locks: the class's, for bookkeeping only. May call the page source.
+    /// Locks: the class's, only for bookkeeping. May call the page source.
     pub fn free(&self, handle: Handle) -> usize {
         let retired = self.row(handle).map(|(index, row)| (index, row.retire()));
         let location = match retired {
@@ -171,7 +172,7 @@ impl Pool {
         usize::from(location.payload_bytes)
     }
 
-    /// Current figures. Takes every class lock, one after the other.
+    /// Current figures. Takes each class lock, one after the other.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let (whole_pages, whole_bytes) = {
@@ -199,7 +200,7 @@ impl Pool {
         stats
     }
 
-    /// How full it is. Takes every class lock, one after the other.
+    /// How full the pool is. Takes each class lock, one after the other.
     pub fn fill(&self) -> PoolFill {
         let span_bytes = self.span_bytes.load(Ordering::Relaxed);
         let (mut spare_pages, mut objects) = (0, self.whole.lock().live);
@@ -216,7 +217,7 @@ impl Pool {
         }
     }
 
-    /// The row that a handle names, and its number, live or not.
+    /// The row that a handle names, live or not, and its number.
     #[inline]
     pub(super) fn row(&self, handle: Handle) -> Option<(u32, &Row)> {
         let index = handle.index()?;
@@ -224,7 +225,7 @@ impl Pool {
     }
 }
 
-/// A class's state, also after a panic of another holder: no code that can panic runs between changes that belong
+/// Locks a class's state, even if another holder has panicked. No code that can panic runs between changes that belong
 /// together.
 #[inline]
 pub(super) fn lock(state: &Mutex<ClassState>) -> MutexGuard<'_, ClassState> {
@@ -242,7 +243,7 @@ impl Drop for Pool {
         } = self;
         let spans = spans.drain();
         for (run, count) in whole.drain().map(|run| (run, 1)).chain(spans) {
-            // SAFETY: The run came from `alloc(count)`; nobody else has the pool any longer.
+            // SAFETY: The run came from `alloc(count)`, and nobody else has the pool any more.
             unsafe { pages.free(run, count) };
         }
     }

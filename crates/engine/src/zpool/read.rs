@@ -1,4 +1,4 @@
-//! Reading payloads where they lie.
+//! Reading payloads in place.
 
 use super::checksum::checksum;
 use super::class::{checksum_of, payload_start};
@@ -9,24 +9,24 @@ use super::sizes::{CLASSES, class_of};
 
 use std::sync::atomic::Ordering;
 
-/// A payload could not be read. Its page is lost; the caller must not put zeros in its place.
+/// Why a payload could not be read. Its page is lost; the caller must not use zeros instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The bytes are not those that were stored.
+    /// The bytes are not the ones that were stored.
     #[error(
         "stored payload {} has checksum {found:#010x} instead of {stored:#010x}: pool memory was overwritten, \
          its page is lost",
         handle.raw()
     )]
     Damaged {
-        /// The payload.
+        /// The payload's name.
         handle: Handle,
         /// Checksum when it was stored.
         stored: u32,
         /// Checksum now.
         found: u32,
     },
-    /// The pool holds no payload of this name: it was freed, or never stored here.
+    /// The pool holds no payload of this name: it was freed, or was never stored here.
     #[error("the pool holds no payload {}: it was freed already, or the handle is another pool's", handle.raw())]
     NotStored {
         /// The name that was asked for.
@@ -34,7 +34,7 @@ pub enum ReadError {
     },
 }
 
-/// An object that stays where it is until this is dropped.
+/// An object that is neither moved nor freed until this is dropped.
 struct Pinned<'p> {
     pool: &'p Pool,
     index: u32,
@@ -43,7 +43,7 @@ struct Pinned<'p> {
 }
 
 impl Pinned<'_> {
-    /// The payload and its checksum. None only if the row leads nowhere, which no live row does.
+    /// The payload and its checksum. `None` only if the row leads nowhere, which no live row does.
     #[inline]
     fn payload(&self) -> Option<(&[u8], u32)> {
         let location = self.location;
@@ -62,8 +62,8 @@ impl Pinned<'_> {
                 (page.base(), page.checksum())
             }
         };
-        // SAFETY: The place is that of a live object, so `start` leads `payload_bytes` initialised bytes of its span or
-        // page. The pin keeps it from being moved and freed, so nobody writes there for as long as `self` lives.
+        // SAFETY: The location is that of a live object, so `payload_bytes` initialised bytes of its span or page start
+        // at `start`. The pin keeps the object from being moved or freed, so nobody writes there while `self` lives.
         let bytes = unsafe { std::slice::from_raw_parts(start, payload_bytes) };
         Some((bytes, checksum))
     }
@@ -78,14 +78,14 @@ impl Drop for Pinned<'_> {
 }
 
 impl Pool {
-    /// Calls `read` with the payload where it lies.
+    /// Calls `read` with the payload in place.
     ///
-    /// Takes no lock: the payload can be neither moved nor reused while `read` runs, and a `free` meanwhile takes
-    /// effect when it returns. Waits only for a compaction that is just copying this payload. Any number of threads
-    /// read at once (255 of them the same payload).
+    /// Takes no lock. The payload is neither moved nor reused while `read` runs, and a `free` in that time takes effect
+    /// when `read` returns. Waits only for a compaction that is just copying this payload. Any number of threads may
+    /// read at once, but at most 255 the same payload.
     ///
     /// # Errors
-    /// [`ReadError`] if the payload is not there or not what was stored; `read` is not called then.
+    /// [`ReadError`] if the payload is missing or damaged. `read` is not called then.
     pub fn with<R>(&self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Result<R, ReadError> {
         let pinned = self.pin(handle).ok_or(ReadError::NotStored { handle })?;
         let (payload, stored) = pinned.payload().ok_or(ReadError::NotStored { handle })?;

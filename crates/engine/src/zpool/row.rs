@@ -12,9 +12,9 @@
 //! ```
 //!
 //! LIVE: readers may count themselves in. BUSY: compaction is copying the object; everyone else waits, for at most one
-//! copy. DEAD: freed while readers were in; no further reader gets in, and the last one to leave frees the object.
-//! Whoever brings a word from LIVE to anything else does so by compare-and-exchange; a word without LIVE, or with
-//! BUSY, is written only by the thread that made it so.
+//! copy. DEAD: the object was freed while it had readers; no further reader gets in, and the last one to leave frees
+//! the object. A thread takes a word out of LIVE only by compare-and-exchange. A word without LIVE or with BUSY is
+//! written only by the thread that made it so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +44,7 @@ const _: () = assert!(PAGE_BYTES < 1 << LENGTH_BITS);
 const _: () = assert!(SPAN_OBJECTS_MAX <= 1 << OBJECT_BITS);
 const _: () = assert!(SPAN_SHIFT == 32);
 
-/// Where an object lies, and how long its payload is.
+/// The place of an object, and the length of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Location {
     pub span: SpanId,
@@ -53,7 +53,7 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// Does it have a page of its own?
+    /// Whether the payload has a page of its own.
     pub(super) fn is_whole(self) -> bool {
         class_of(usize::from(self.payload_bytes)).is_none()
     }
@@ -76,12 +76,12 @@ impl Location {
     }
 }
 
-/// What became of an attempt to free an object.
+/// Result of trying to free an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Retired {
-    /// The caller alone knows the object now and gives its memory back.
+    /// Only the caller knows the object now, and must give its memory back.
     Now(Location),
-    /// Readers are in; the last one to leave gets the place, too, from [`Row::unpin`].
+    /// The object has readers. The last one to leave also gets the location, from [`Row::unpin`].
     ByLastReader(Location),
     /// There is no object here.
     NotLive,
@@ -96,12 +96,12 @@ pub(super) struct Row {
 // SAFETY: Zero is valid for the atomic, which is not dropped.
 unsafe impl Zeroable for Row {}
 
-/// The pool's whole bookkeeping per object outside spans.
+/// All the bookkeeping that the pool has per object outside spans.
 const _: () = assert!(size_of::<Row>() == 8);
 
 impl Row {
-    /// Counts the caller in as a reader; the object neither moves nor goes until [`Row::unpin`].
-    /// None if there is no live object.
+    /// Counts the caller in as a reader. The object is neither moved nor freed until [`Row::unpin`]. `None` if there is
+    /// no live object.
     #[inline]
     pub(super) fn pin(&self) -> Option<Location> {
         let backoff = Backoff::new();
@@ -115,7 +115,7 @@ impl Row {
                 word = self.word.load(Ordering::Relaxed);
                 continue;
             }
-            // Acquire: pairs with `publish`, so that the object's bytes are seen.
+            // Acquire pairs with `publish`, so that the object's bytes are visible.
             match self.word.compare_exchange_weak(
                 word,
                 word + READER,
@@ -128,15 +128,15 @@ impl Row {
         }
     }
 
-    /// Ends a [`Row::pin`]. If the object was freed meanwhile and this was its last reader, returns the place, and
+    /// Ends a [`Row::pin`]. If the object was freed meanwhile and this was its last reader, returns its location, and
     /// the caller must give it back.
     #[inline]
     pub(super) fn unpin(&self) -> Option<Location> {
-        // Release: the reads are over before anyone overwrites the object. Acquire: the last reader frees it and must
-        // see that of all others.
+        // Release: the reads end before anyone overwrites the object. Acquire: the last reader frees the object, and
+        // must see that all other reads have ended.
         let before = self.word.fetch_sub(READER, Ordering::AcqRel);
         if before & DEAD != 0 && before & READERS_MASK == READER {
-            // No one gets in past DEAD, so the word is this thread's alone.
+            // DEAD lets no further reader in, so only this thread has the word.
             self.word.store(0, Ordering::Relaxed);
             return Location::of_word(before);
         }
@@ -173,40 +173,41 @@ impl Row {
         }
     }
 
-    /// Takes the object for moving it; never waits. None if it has readers, is being stored or freed.
-    /// Ended by [`Row::publish`], with the old place or the new one.
+    /// Takes the object to move it. Never waits. `None` if it has readers, or is being stored or freed.
+    /// [`Row::publish`] with the old or the new location ends this.
     pub(super) fn try_lock(&self) -> Option<Location> {
         let word = self.word.load(Ordering::Relaxed);
         if word & (LIVE | DEAD | BUSY | READERS_MASK) != LIVE {
             return None;
         }
-        // Acquire: the bytes that were stored are seen, and the reads of former readers are over.
+        // Acquire: the stored bytes are visible, and the reads of former readers have ended.
         self.word
             .compare_exchange(word, word | BUSY, Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .and_then(Location::of_word)
     }
 
-    /// Makes the object at `place` readable. The caller holds the row: it was taken off the free rows or locked.
+    /// Makes the object at `location` readable. The caller owns the row: it took the row from the free ones, or locked
+    /// it.
     #[inline]
     pub(super) fn publish(&self, location: Location) {
-        // Release: bytes and checksum come before the word that leads to them.
+        // Release: payload and checksum are in place before the word that leads to them.
         self.word
             .store(location.to_word() | LIVE, Ordering::Release);
     }
 
-    /// Where the object lies, if the row has one that nobody frees. A look without a pin.
+    /// The object's location, if the row has an object that nobody is freeing. Looks without a pin.
     pub(super) fn location(&self) -> Option<Location> {
         let word = self.word.load(Ordering::Relaxed);
         (word & (LIVE | DEAD) == LIVE).then(|| Location::of_word(word))?
     }
 
-    /// Link of the free list, for a row that is not live.
+    /// The link of the free list, in a row that is not live.
     pub(super) fn next_free(&self) -> u32 {
         (self.word.load(Ordering::Relaxed) >> SPAN_SHIFT) as u32
     }
 
-    /// Sets the link of the free list; the row must not be live.
+    /// Sets the link of the free list. The row must not be live.
     pub(super) fn set_next_free(&self, next: u32) {
         self.word
             .store(u64::from(next) << SPAN_SHIFT, Ordering::Relaxed);
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(row.pin(), Some(to));
     }
 
-    /// While compaction copies an object, readers and freers wait and then get the new place, never the old one.
+    /// While compaction copies an object, readers and freers wait. Then they get the new location, never the old one.
     #[test]
     fn whoever_comes_during_a_move_waits_for_the_new_place() {
         let (from, to) = (location(1, 2, 3), location(4, 5, 3));
@@ -299,7 +300,7 @@ mod tests {
                 passed.fetch_add(1, Ordering::Relaxed);
                 retired
             });
-            // Long enough for both to start; a test that is too short passes, it never fails.
+            // Long enough for both to start. If it is too short the test passes; it never fails for that.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let early = passed.load(Ordering::Relaxed);
             read.publish(to);

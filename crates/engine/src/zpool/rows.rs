@@ -1,7 +1,7 @@
-//! The table of rows, and which of them are free.
+//! The table of rows, and which rows are free.
 //!
-//! Free rows are linked through their own words. Each class keeps a few at hand under its own lock ([`RowCache`]) and
-//! trades with the table in batches, so that the table's lock is taken once in [`BATCH`] stores.
+//! Free rows are linked through their own words. Each class keeps a few free rows under its own lock ([`RowCache`]) and
+//! trades with the table in batches. So the table's lock is taken only once in [`BATCH`] stores.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,11 +11,12 @@ use super::row::{Location, Row};
 /// Rows per chunk: 64 KiB.
 const CHUNK_ROWS: usize = if cfg!(miri) { 64 } else { 8192 };
 
-/// Chunks at most: 2^29 rows, 700 GiB of 1400-byte payloads. The directory is 512 KiB, touched as far as it is used.
+/// The most chunks: 2^29 rows, 700 GiB of 1400-byte payloads. The directory is 512 KiB, touched only as far as it is
+/// used.
 const CHUNKS_MAX: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 
-/// Rows that move between a class and the table at once: enough to make the table's lock rare, few enough that
-/// those left with idle classes do not count.
+/// Rows that move between a class and the table at once. Enough to take the table's lock rarely, and few enough that
+/// the rows left with idle classes do not matter.
 const BATCH: u32 = if cfg!(miri) { 2 } else { 32 };
 
 /// End of a list of free rows. Row numbers stay below it.
@@ -30,11 +31,11 @@ pub(super) struct RowTable {
 
 struct FreeRows {
     head: u32,
-    /// Rows from here on were never used.
+    /// Rows from this one on were never used.
     fresh: u32,
 }
 
-/// Free rows that one class has at hand.
+/// Free rows that one class keeps.
 #[derive(Debug)]
 pub(super) struct RowCache {
     head: u32,
@@ -66,7 +67,7 @@ impl RowTable {
         self.rows.get(index)
     }
 
-    /// The rows that have an object, by their numbers.
+    /// The rows that have an object, by number.
     pub(super) fn live(&self) -> impl Iterator<Item = (u32, Location)> {
         let end = self
             .free
@@ -80,7 +81,7 @@ impl RowTable {
         self.rows.bytes()
     }
 
-    /// A free row. None when the table cannot grow.
+    /// A free row. `None` when the table cannot grow.
     pub(super) fn take(&self, cache: &mut RowCache) -> Option<(u32, &Row)> {
         if cache.head == END {
             self.refill(cache);
@@ -103,7 +104,7 @@ impl RowTable {
         }
     }
 
-    /// Fills an empty cache with up to [`BATCH`] rows: used ones first, they are warm and their chunks exist.
+    /// Fills an empty cache with up to [`BATCH`] rows. Prefers used rows, which are warm and whose chunks exist.
     #[cold]
     fn refill(&self, cache: &mut RowCache) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);

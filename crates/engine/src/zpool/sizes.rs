@@ -1,37 +1,37 @@
-//! Size classes: which stride an object of a given length gets, and how many pages a span of that stride has.
+//! Size classes: the stride for an object of a given length, and the number of pages in a span of that stride.
 //!
-//! Strides are multiples of [`STEP_BYTES`]. For each the number of pages, up to [`SPAN_PAGES_MAX`], is the one that
-//! leaves the smallest part of a span unused; strides that end up with the same pages and objects are one class, the
-//! largest of them. All of it is computed at compile time.
+//! Strides are multiples of [`STEP_BYTES`]. For each stride the number of pages, up to [`SPAN_PAGES_MAX`], is the one
+//! that wastes the smallest part of a span. Strides with the same pages and objects are merged into one class, with the
+//! largest of the strides. All of this is computed at compile time.
 
 use crate::base::pages::PAGE_BYTES;
 
-/// Strides are multiples of this: the mean loss by rounding up is half of it, 0.6 % of a 1400-byte payload.
+/// Strides are multiples of this. Rounding up loses half of it on average: 0.6 % of a 1400-byte payload.
 const STEP_BYTES: usize = 16;
 
-/// Pages of the largest span. 8 keeps the unused tail near 1 % for mid-sized strides; more gains little and makes the
-/// last object of a span keep more pages alive.
+/// Pages of the largest span. 8 keeps the unused tail near 1 % for mid-sized strides. More pages would gain little, and
+/// the last object of a span would keep more pages alive.
 pub(super) const SPAN_PAGES_MAX: usize = 8;
 
-/// Among numbers of pages that waste the same part, the largest up to this one: fewer spans need fewer rows of the span
-/// table (64 bytes each; two objects of 2 KiB would share one), but every class has a span that is not full.
+/// Of the page numbers that waste the same part, the largest up to this one is used. Fewer spans need fewer rows of the
+/// span table (64 bytes each; two objects of 2 KiB would share one). But every class has a span that is not full.
 const SPAN_PAGES_TIE_MAX: usize = 4;
 
-/// Most objects of a span: what four words of its bitmap can say.
+/// The most objects in a span: four words of its bitmap.
 pub(super) const SPAN_OBJECTS_MAX: usize = 256;
 
-/// Bytes before each payload: the number of its row and its checksum.
+/// Bytes before each payload: its row's number and its checksum.
 pub(super) const HEADER_BYTES: usize = 8;
 
 /// Longest payload that shares its span with others. From the next stride on fewer than nine objects fit into eight
-/// pages, so that a page of its own is as dense and needs no header.
+/// pages, so a page of its own is as dense and needs no header.
 pub const PACKED_BYTES_MAX: usize = STRIDE_PACKED_MAX - HEADER_BYTES;
 
 const STRIDE_MIN: usize = 32;
 const STRIDE_PACKED_MAX: usize = SPAN_PAGES_MAX * PAGE_BYTES / (SPAN_PAGES_MAX + 1) / 16 * 16;
 const STRIDES: usize = STRIDE_PACKED_MAX / STEP_BYTES + 1;
 
-/// What objects of one class have in common.
+/// What the objects of one class have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SizeClass {
     /// Bytes from one object to the next.
@@ -42,7 +42,7 @@ pub(super) struct SizeClass {
     pub objects: u16,
 }
 
-/// Pages and objects of the span that wastes the smallest part of itself on `stride`.
+/// Pages and objects of the span that wastes its smallest part on `stride`.
 const fn best_span(stride: usize) -> (usize, usize) {
     let mut best_pages = 0;
     let mut best_waste = PAGE_BYTES;
@@ -128,7 +128,7 @@ pub(super) static CLASSES: [SizeClass; CLASS_COUNT] = {
 
 static CLASS_OF_STRIDE: [u8; STRIDES] = LAYOUT.class_of_stride;
 
-/// The class of a payload of `payload_bytes`; None if it gets a page of its own.
+/// The class for a payload of `payload_bytes`. `None` if the payload gets a page of its own.
 #[inline]
 pub(super) fn class_of(payload_bytes: usize) -> Option<usize> {
     let step = (payload_bytes + HEADER_BYTES).div_ceil(STEP_BYTES);

@@ -1,8 +1,8 @@
 //! Spans: runs of 1 to 8 contiguous pages that hold the objects of one class.
 //!
-//! What is known of a span lies in a table of its own, not in its pages. `base` is read without a lock by
-//! whoever has an object of the span pinned. Everything else is read and written under the lock
-//! of the class that owns the span; it is atomic so that it can be shared, and every access is relaxed.
+//! What is known of a span is in a separate table, not in its pages. Whoever has an object of the span pinned reads
+//! `base` without a lock. All else is read and written under the lock of the class that owns the span. It is atomic
+//! only so that it can be shared, and every access is relaxed.
 
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
@@ -15,12 +15,12 @@ use super::sizes::{SPAN_OBJECTS_MAX, SizeClass};
 /// Spans per chunk: 64 KiB.
 const CHUNK_SPANS: usize = if cfg!(miri) { 16 } else { 1024 };
 
-/// Chunks at most: 2^28 spans, 1 TiB even if each had only one page.
+/// The most chunks: 2^28 spans, 1 TiB even if each span had only one page.
 const CHUNKS_MAX: usize = if cfg!(miri) { 64 } else { 1 << 18 };
 
 const BITMAP_WORDS: usize = SPAN_OBJECTS_MAX / 64;
 
-/// Number of a span in the table, from 1 on.
+/// Number of a span in the table, from 1 up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpanId(NonZeroU32);
 
@@ -45,13 +45,13 @@ impl SpanId {
     }
 }
 
-/// One cache line of facts about a span.
+/// What is known of a span: one cache line.
 #[derive(Debug, Default)]
 pub(super) struct Span {
     base: AtomicPtr<u8>,
     /// Bit per object: taken. Bits beyond the last object are set.
     taken: [AtomicU64; BITMAP_WORDS],
-    /// Neighbours in the list of the span's fullness group; `next` also links free spans.
+    /// Neighbours in the list of the span's fullness group. `next` also links free spans.
     prev: AtomicU32,
     next: AtomicU32,
     live: AtomicU16,
@@ -64,7 +64,7 @@ unsafe impl Zeroable for Span {}
 const _: () = assert!(size_of::<Span>() <= 64);
 
 impl Span {
-    /// First byte of the span's pages; null while the span is free.
+    /// First byte of the span's pages. Null while the span is free.
     #[inline]
     pub(super) fn base(&self) -> *mut u8 {
         self.base.load(Ordering::Relaxed)
@@ -104,7 +104,7 @@ impl Span {
             .store(next.map_or(0, SpanId::raw), Ordering::Relaxed);
     }
 
-    /// Takes the first object that is not taken.
+    /// Takes the first free object.
     pub(super) fn take_object(&self) -> Option<u8> {
         for (at, word) in (0_u32..).zip(&self.taken) {
             let bits = word.load(Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Span {
         self.live.store(self.live() - 1, Ordering::Relaxed);
     }
 
-    /// The first taken object from `from` on, of a span of `objects`.
+    /// The first taken object from `from` on, in a span of `objects`.
     pub(super) fn taken_from(&self, from: u16, objects: u16) -> Option<u8> {
         (from..objects)
             .filter_map(|object| u8::try_from(object).ok())
@@ -140,7 +140,7 @@ impl Span {
             })
     }
 
-    /// Objects that are taken, of `objects`.
+    /// Number of taken objects, of `objects`.
     pub(super) fn taken(&self, objects: u16) -> u16 {
         let mut from = 0;
         let taken = std::iter::from_fn(|| {
@@ -175,7 +175,7 @@ pub(super) struct SpanTable {
 
 struct FreeSpans {
     head: Option<SpanId>,
-    /// Numbers from here on were never used.
+    /// Spans from this number on were never used.
     fresh: SpanId,
 }
 
@@ -199,7 +199,7 @@ impl SpanTable {
         self.spans.bytes()
     }
 
-    /// Enters the pages at `base` as an empty span of `class`. None when the table cannot grow.
+    /// Enters the pages at `base` as an empty span of `class`. `None` when the table cannot grow.
     pub(super) fn add(&self, base: NonNull<u8>, class: SizeClass) -> Option<SpanId> {
         let id = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,7 +219,7 @@ impl SpanTable {
         Some(id)
     }
 
-    /// Takes out the pages of every span that is left, with their number.
+    /// Takes out the pages of every remaining span, with their number.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (NonNull<u8>, usize)> + '_ {
         let end = self
             .free
@@ -234,7 +234,7 @@ impl SpanTable {
         })
     }
 
-    /// Forgets an empty span that is on no list; returns its pages.
+    /// Removes an empty span, which is on no list, from the table. Returns its pages.
     pub(super) fn remove(&self, id: SpanId) -> Option<NonNull<u8>> {
         let span = self.get(id)?;
         let base = span.base.swap(ptr::null_mut(), Ordering::Relaxed);

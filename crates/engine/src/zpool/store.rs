@@ -1,7 +1,10 @@
 //! Storing payloads and giving their memory back.
 //!
-//! Bookkeeping is done under the lock of the class (or of the whole pages); payloads are copied outside it, and page
-//! sources, which may be slow, are called outside it.
+//! Bookkeeping is done under the lock of the class (or of the whole pages). Payloads are copied without that lock. Page
+//! sources, which may be slow, are also called without it.
+//!
+//! Unsafe is needed here because payloads are copied to raw pages that others read elsewhere, and because pages go back
+//! to a `PageSource`, whose `free` is unsafe.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -16,7 +19,7 @@ use super::span::SpanId;
 use crate::base::pages::PAGE_BYTES;
 
 impl Pool {
-    /// `store` without the error's figures. None when there is no room.
+    /// `store` without the error's figures. `None` when there is no room.
     #[inline]
     pub(super) fn try_store(&self, payload: &[u8]) -> Option<Handle> {
         if payload.len() > PAGE_BYTES {
@@ -46,8 +49,9 @@ impl Pool {
         let (class, state) = (CLASSES[class], &self.classes[class]);
         let (index, row, taken) = self.take(class, state, payload.len())?;
         let span = self.spans.get(taken.span)?;
-        // SAFETY: The object was taken for this call alone and its stride has room for header and payload. Compaction
-        // leaves it alone because its row is not live yet. `payload` cannot lie in it: nobody else knows it.
+        // SAFETY: The object was taken for this call alone, and its stride has room for header and payload. Its row is
+        // not live yet, so compaction leaves it alone. `payload` cannot overlap it, because nobody else knows the
+        // object.
         unsafe {
             payload_start(span, taken.object, class)
                 .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
@@ -80,13 +84,13 @@ impl Pool {
             self.rows.give(&mut state.rows, index);
         }
         drop(state);
-        // SAFETY: The page came from `alloc(1)` and no table knows it.
+        // SAFETY: The page came from `alloc(1)`, and no table knows it.
         unsafe { self.pages.free(run, 1) };
         self.unreserve(1);
         None
     }
 
-    /// A free row and an object for it, from a new span if need be.
+    /// Takes a free row and an object for it. Makes a new span if there is no room.
     fn take<'p>(
         &'p self,
         class: SizeClass,
@@ -103,7 +107,7 @@ impl Pool {
                 state_now = lock(state);
                 if let Some(id) = added {
                     state_now.add_span(id, class, &self.spans);
-                    // From this one, even if another has room by now: an empty span would stay on the lists.
+                    // From this span, even if another has room by now. Otherwise an empty span would stay on the lists.
                     taken = state_now.take_from(id, class, &self.spans, index);
                 } else if !state_now.has_room() {
                     self.rows.give(&mut state_now.rows, index);
@@ -117,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// A new span of `class`, within the limit, that no list holds yet.
+    /// Makes a new span of `class`, within the limit. It is on no list yet.
     #[cold]
     fn new_span(&self, class: SizeClass) -> Option<SpanId> {
         let pages = usize::from(class.pages);
@@ -126,7 +130,7 @@ impl Pool {
         let id = run.and_then(|run| self.spans.add(run, class));
         if id.is_none() {
             if let Some(run) = run {
-                // SAFETY: The run came from `alloc(pages)` just now and no table knows it.
+                // SAFETY: The run came from `alloc(pages)` just now, and no table knows it.
                 unsafe { self.pages.free(run, pages) };
             }
             self.unreserve(pages);
@@ -134,18 +138,18 @@ impl Pool {
         id
     }
 
-    /// Gives the pages of an empty span back. It is on no list.
+    /// Gives the pages of an empty span back. The span is on no list.
     pub(super) fn free_span(&self, id: SpanId, class: SizeClass) {
         let pages = usize::from(class.pages);
         if let Some(run) = self.spans.remove(id) {
-            // SAFETY: The run came from `alloc` with the class's page count; the span had no objects and is on no list,
-            // so nobody can reach its pages, and `remove` gave the run to this caller alone.
+            // SAFETY: The run came from `alloc` with the class's number of pages. The span had no objects and is on no
+            // list, so nobody can reach its pages, and `remove` gave the run to this caller alone.
             unsafe { self.pages.free(run, pages) };
         }
         self.unreserve(pages);
     }
 
-    /// Gives the memory of a retired object and its row back.
+    /// Gives back the memory of a retired object, and its row.
     pub(super) fn give_back(&self, index: u32, location: Location) {
         let payload_bytes = usize::from(location.payload_bytes);
         let Some(class) = class_of(payload_bytes) else {
@@ -159,7 +163,7 @@ impl Pool {
             object: location.object,
         };
         let emptied = state.give(taken, class, &self.spans);
-        // Only now may the row serve another object: as long as the object counts as taken, its row is this one.
+        // Only now may the row serve another object. As long as the object counts as taken, it names this row.
         self.rows.give(&mut state.rows, index);
         drop(state);
         if emptied {
@@ -173,7 +177,7 @@ impl Pool {
         self.rows.give(&mut state.rows, index);
         drop(state);
         if let Some(run) = run {
-            // SAFETY: The page came from `alloc(1)`; its row was retired without readers, and `remove` gave the page
+            // SAFETY: The page came from `alloc(1)`. Its row was retired and has no readers, and `remove` gave the page
             // to this caller alone.
             unsafe { self.pages.free(run, 1) };
         }

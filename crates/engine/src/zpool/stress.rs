@@ -1,4 +1,4 @@
-//! Threads that store, read, free and compact. Content follows from seeds and is compared byte for byte.
+//! Threads that store, read, free and compact. Content depends on seeds and is compared byte for byte.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use super::*;
 
 /// Threads that store, read and free.
 const WORKERS: u64 = if cfg!(miri) { 2 } else { 4 };
-/// Steps of each: a second or two together without optimisation.
+/// Steps of each thread: a second or two in all, without optimisation.
 const STEPS: usize = if cfg!(miri) { 40 } else { 6_000 };
-/// From one compaction by a thread to its next.
+/// Steps between two compactions by a thread.
 const COMPACT_STEPS: usize = 16;
-/// Payloads that each keeps.
+/// Payloads that each thread keeps.
 const KEPT_MAX: usize = if cfg!(miri) { 12 } else { 300 };
 
-/// Less than one worker wants to keep, so that the limit is met however the threads are scheduled.
+/// Less than one worker wants to keep, so that the limit is reached however the threads are scheduled.
 const LIMIT_BYTES: u64 = if cfg!(miri) { 160 << 10 } else { 384 << 10 };
 /// Refused stores after which a worker frees half of its payloads.
 const REJECTED_MAX: u32 = 16;
@@ -28,7 +28,7 @@ fn length(random: u64) -> usize {
     length - usize::try_from(random >> 32 & 7).expect("small")
 }
 
-/// Stores, reads back and frees, in bursts, so that spans become ragged, and compacts now and then beside the others.
+/// Stores, reads back and frees in bursts, so that spans become ragged. Compacts now and then while other threads run.
 fn work(pool: &Pool, worker: u64, moved: &AtomicUsize) {
     let mut random = seeded(worker);
     let mut kept: VecDeque<(Handle, u64, usize)> = VecDeque::new();
@@ -105,12 +105,12 @@ fn bug_36_threads_store_read_and_free_beside_compaction() {
     }
 }
 
-/// Readers of the same payloads while these are moved and at last freed under them.
+/// Readers share payloads while these are moved, and in the end freed.
 #[test]
 fn readers_share_payloads_that_move_and_go() {
     const COUNT: u64 = if cfg!(miri) { 50 } else { 400 };
     const ROUNDS: u64 = if cfg!(miri) { 1 } else { 8 };
-    /// Payloads from one compaction to the next; the interpreter is slow at it.
+    /// Payloads between two compactions. Miri is slow at compaction.
     const STEP: usize = if cfg!(miri) { 8 } else { 2 };
     let (pool, pages) = pool(u64::MAX);
     for round in 0..ROUNDS {

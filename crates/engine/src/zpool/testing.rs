@@ -10,15 +10,15 @@ const BYTES: usize = 4096;
 pub enum Content {
     /// Objects of an interpreter: reference counts, type pointers, pointers to neighbours, small numbers, short names.
     Heap,
-    /// Words of a small vocabulary.
+    /// Words from a small vocabulary.
     Text,
-    /// Nothing to compress.
+    /// Incompressible.
     Random,
-    /// A few words in zeros.
+    /// A few words among zeros.
     Sparse,
 }
 
-/// A sequence of numbers that depends on `seed` alone.
+/// A sequence of numbers that depends only on `seed`.
 pub fn seeded(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
     move || {
@@ -59,7 +59,7 @@ fn text(random: &mut impl FnMut() -> u64) -> impl Iterator<Item = u8> {
     ];
     let mut bytes = Vec::with_capacity(BYTES + 32);
     while bytes.len() < BYTES {
-        // Small numbers of words are common, larger ones rare, as in a language.
+        // Small word numbers are common and large ones rare, as in a language.
         let word = random() % 2000 * (random() % 2000) / 4000;
         let mut part = seeded(word);
         for _ in 0..=part() % 3 {

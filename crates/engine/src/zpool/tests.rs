@@ -1,4 +1,4 @@
-//! Tests of the pool as a whole, single-threaded. Threads are in `stress`.
+//! Single-threaded tests of the pool as a whole. `stress` has the tests with threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) fn pool(limit_bytes: u64) -> (Pool, Arc<HeapPages>) {
     (Pool::new(pages.clone(), limit_bytes), pages)
 }
 
-/// A payload of `bytes` bytes, every one of which follows from `seed`.
+/// A payload of `bytes` bytes, all derived from `seed`.
 pub(super) fn payload(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = seeded(seed);
     let mut payload = Vec::with_capacity(bytes + 8);
@@ -125,7 +125,7 @@ fn the_limit_refuses_new_spans_and_nothing_is_lost() {
     );
     assert!((pages.pages_out() * PAGE_BYTES) as u64 <= LIMIT_BYTES);
     assert!(pool.store(&[1; PAGE_BYTES]).is_err() || error.span_bytes < LIMIT_BYTES);
-    // A payload for a span that has room still goes in: a freed one makes room for the next.
+    // A payload for a span with room still goes in: a freed one makes room for the next.
     pool.free(stored.swap_remove(0).0);
     let again = pool.store(&payload(0, 1000));
     stored.push((again.expect("room of the freed one"), 0));
@@ -141,7 +141,7 @@ fn the_limit_refuses_new_spans_and_nothing_is_lost() {
 #[test]
 fn a_source_without_memory_refuses_and_leaves_no_trace() {
     struct NoPages;
-    // SAFETY: Hands out nothing.
+    // SAFETY: It hands out nothing, so the contract holds.
     unsafe impl PageSource for NoPages {
         fn alloc(&self, _pages: usize) -> Option<std::ptr::NonNull<u8>> {
             None
@@ -184,7 +184,7 @@ fn compaction_moves_objects_and_returns_pages() {
         0,
         "a full pool has nothing to gain"
     );
-    // Three of four go, scattered: no span becomes empty by itself.
+    // Three of four go, scattered, so that no span becomes empty by itself.
     stored.retain(|&(handle, seed)| {
         if seed % 4 != 0 {
             pool.free(handle);
@@ -255,7 +255,7 @@ fn a_panic_of_the_reader_ends_the_reading() {
     assert_eq!(pages.pages_out(), 0);
 }
 
-/// Changes a bit of what is stored, as a wild write would.
+/// Flips a bit of a stored payload, as a wild write would.
 pub(crate) fn damage(pool: &Pool, handle: Handle, at: usize) {
     let (_, row) = pool.row(handle).expect("stored");
     let location = row.pin().expect("live");
@@ -266,7 +266,8 @@ pub(crate) fn damage(pool: &Pool, handle: Handle, at: usize) {
         }
         None => pool.whole.get(location.span).expect("live").base(),
     };
-    // SAFETY: Inside the payload of a live object that no other thread uses.
+    // SAFETY: `at` is inside the payload of a live object that no other thread uses. Safe code cannot damage stored
+    // bytes.
     unsafe { *start.add(at) ^= 4 };
     assert_eq!(row.unpin(), None);
 }
@@ -289,8 +290,8 @@ fn damage_is_found_when_checksums_are_on() {
     }
 }
 
-/// Pages of several kinds as lz4 leaves them, 128 MiB together. Each class has a span that is not full yet; smaller
-/// pools lose more to those.
+/// Pages of several kinds as lz4 compresses them, 128 MiB in all. Each class has a span that is not full yet, and
+/// smaller pools lose more to these.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes of content")]
 fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
@@ -312,7 +313,7 @@ fn a_full_pool_uses_at_most_three_percent_more_than_its_payloads() {
     samples.push(page_bytes(Content::Random, 1).to_vec());
     while pool.stats().payload_bytes < PAYLOAD_BYTES {
         for _ in 0..100 {
-            // Lengths vary around those of the samples, so that every class is met.
+            // Lengths vary around those of the samples, so that every class is used.
             let sample = &samples[usize::try_from(random()).expect("64 bits") % samples.len()];
             let cut = usize::try_from(random() % 400)
                 .expect("small")
@@ -340,7 +341,7 @@ enum Op {
 fn ops() -> impl Strategy<Value = Op> {
     let bytes = prop_oneof![
         6 => 1_usize..=PACKED_BYTES_MAX,
-        // Few classes, so that spans fill up, become ragged and get compacted.
+        // Few classes, so that spans fill up, become ragged and are compacted.
         8 => prop_oneof![Just(40_usize), Just(1400), Just(2700), 1390..1410_usize],
         1 => Just(PAGE_BYTES),
         1 => PACKED_BYTES_MAX - 1..=PAGE_BYTES,
@@ -354,7 +355,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The pool beside a map that does the same naively.
+/// The pool, beside a map that does the same in a naive way.
 struct Model {
     pool: Pool,
     pages: Arc<HeapPages>,

@@ -1,4 +1,4 @@
-//! What holds of a pool while nobody else is at it, as checks.
+//! Checks of what holds for a pool while nobody else uses it.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::sizes::{CLASS_COUNT, CLASSES, SizeClass, class_of};
 use super::span::SpanTable;
 use crate::base::pages::PAGE_BYTES;
 
-/// Objects and their payloads.
+/// A number of objects, and the bytes of their payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
     objects: usize,
@@ -19,7 +19,7 @@ struct Sum {
 }
 
 impl ClassState {
-    /// As many objects as there are spans for. Cheap.
+    /// Checks that the spans have room for all objects. Cheap.
     pub(super) fn are_counters_valid(&self, class: SizeClass) -> Result<(), String> {
         let capacity = self.spans * usize::from(class.objects);
         if self.live <= capacity {
@@ -29,7 +29,7 @@ impl ClassState {
         }
     }
 
-    /// Every list leads to its end and back, over spans that are as full as the list says.
+    /// Checks that every list leads to its end and back, over spans as full as the list says.
     fn are_lists_valid(&self, class: SizeClass, spans: &SpanTable) -> Result<(), String> {
         let mut listed = 0;
         for (id, group, before) in self.lists.walk(spans, self.spans) {
@@ -52,7 +52,8 @@ impl ClassState {
 }
 
 impl Pool {
-    /// Counters and lists say what the rows say, and every row leads to an object that leads back. Goes through all.
+    /// Checks that counters and lists agree with the rows, and that every row leads to an object that leads back. Goes
+    /// through everything.
     pub(crate) fn is_valid(&self) -> Result<(), String> {
         let (mut packed, mut whole) = ([Sum::default(); CLASS_COUNT], Sum::default());
         let mut spans = HashSet::new();
@@ -68,7 +69,7 @@ impl Pool {
                 let Some(span) = span.filter(|span| !span.base().is_null()) else {
                     return wrong("there is no such span");
                 };
-                // Under the lock that guards what is in the span.
+                // Under the lock that guards the content of the span.
                 let _class = lock(&self.classes[class]);
                 if row_of(span, location.object, CLASSES[class]) != index {
                     return wrong("the object is of another row");
@@ -127,13 +128,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Does the handle name a payload?
+    /// Whether the handle names a payload.
     pub(crate) fn holds(&self, handle: Handle) -> bool {
         self.row(handle)
             .is_some_and(|(_, row)| row.location().is_some())
     }
 
-    /// Payloads stored.
+    /// Number of payloads stored.
     pub(crate) fn payloads(&self) -> usize {
         self.rows.live().count()
     }

@@ -1,8 +1,8 @@
-//! Payloads that get a page of their own: raw pages, and the few that compress hardly at all.
+//! Payloads that get a page of their own: raw pages, and the few that hardly compress.
 //!
-//! Such a page has no header and no neighbours, so it needs neither class nor lists, and compaction has nothing to gain
-//! from it. One row of 16 bytes says where it is. `base` and `checksum` are set before the row is published and are
-//! read by whoever has it pinned; the rest is guarded by the one lock here.
+//! Such a page has no header and no neighbours, so it needs no class and no lists, and compaction has nothing to gain
+//! from it. One row of 16 bytes says where the page is. `base` and `checksum` are set before the row is published, and
+//! whoever has it pinned reads them. The rest is guarded by the one lock here.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::base::lock_order::must_hold_nothing;
 /// Pages per chunk: 64 KiB of rows.
 const CHUNK_PAGES: usize = if cfg!(miri) { 16 } else { 4096 };
 
-/// Chunks at most: 2^28 pages, 1 TiB.
+/// The most chunks: 2^28 pages, 1 TiB.
 const CHUNKS_MAX: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 
 /// Where a page is.
@@ -33,7 +33,7 @@ unsafe impl Zeroable for WholePage {}
 const _: () = assert!(size_of::<WholePage>() == 16);
 
 impl WholePage {
-    /// First byte of the page; null while the row is free.
+    /// First byte of the page. Null while the row is free.
     pub(super) fn base(&self) -> *mut u8 {
         self.base.load(Ordering::Relaxed)
     }
@@ -47,7 +47,7 @@ impl WholePage {
     }
 }
 
-/// All pages of their own.
+/// All pages that hold one payload each.
 pub(super) struct WholePages {
     table: Chunks<WholePage, CHUNK_PAGES>,
     state: Mutex<WholeState>,
@@ -61,7 +61,7 @@ pub(super) struct WholeState {
     pub live: usize,
     pub payload_bytes: usize,
     free: Option<SpanId>,
-    /// Numbers from here on were never used.
+    /// Numbers from this one on were never used.
     fresh: SpanId,
 }
 
@@ -94,7 +94,7 @@ impl WholePages {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the page at `base`. None when the table cannot grow.
+    /// Enters the page at `base`. `None` when the table cannot grow.
     pub(super) fn add(
         &self,
         state: &mut WholeState,
@@ -118,7 +118,7 @@ impl WholePages {
         Some(id)
     }
 
-    /// Forgets a page that no row names any longer, and returns it.
+    /// Removes a page that no row names any more, and returns it.
     pub(super) fn remove(
         &self,
         state: &mut WholeState,
@@ -135,7 +135,7 @@ impl WholePages {
         Some(base)
     }
 
-    /// Takes out every page that is left.
+    /// Takes out every remaining page.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = NonNull<u8>> + '_ {
         let end = self.lock().fresh.raw();
         (1..end).filter_map(SpanId::from_raw).filter_map(|id| {

@@ -1,4 +1,4 @@
-//! On the way back: what a reader finds while slots, frames and flags change hands.
+//! On the way back: what a reader finds while slots, frames and flags change owners.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use vswap_engine::{
 
 use crate::support::{assert_empty, engine, engine_with_area, fill, out, read, seed_of};
 
-/// The mistake: the stored bytes are given up when they have been read, and the page that they were read into is then
-/// thrown away. Reading takes nothing away, wherever the page is, and neither does a read that fails.
+/// The mistake: the stored bytes are given up once they were read, and then the page into which they were read is
+/// thrown away. Here reading takes nothing away, wherever the page is, and neither does a read that fails.
 #[test]
 fn bug_07_a_page_can_be_read_until_its_last_reference_is_put() {
     let (engine, probe) = engine_with_area(3, 4, &[]);
@@ -39,8 +39,8 @@ fn bug_07_a_page_can_be_read_until_its_last_reference_is_put() {
     assert_empty(&engine);
 }
 
-/// The mistake: a reader without a lock finds an entry whose parts (content, age) are set after it was published. The
-/// readers here are told of no entry: they try all names there are.
+/// The mistake: a reader without a lock finds an entry whose parts (content, age) are set only after it was published.
+/// The readers here are told of no entry: they try all possible names.
 #[test]
 fn bug_13_what_a_name_leads_to_is_there_before_the_name() {
     const NAMES: u64 = 2 * SLOTS_PER_CLUSTER as u64;
@@ -71,7 +71,7 @@ fn bug_13_what_a_name_leads_to_is_there_before_the_name() {
     assert_empty(&engine);
 }
 
-/// A page that is found is whole, and if it stays for a moment its age is its own.
+/// A page that is found is whole. If it stays for a moment, its age is its own.
 fn probe(engine: &Engine, name: Entry) {
     let Ok((_, seed)) = read(engine, name) else {
         return;
@@ -82,7 +82,8 @@ fn probe(engine: &Engine, name: Entry) {
     }
 }
 
-/// The mistake: a slot is freed while its page is in the cache and somebody holds it. The frame stays with the reader.
+/// The mistake: a slot is freed while its page is in the cache and somebody holds it. Here the frame stays with the
+/// reader.
 #[test]
 fn bug_23_a_held_frame_outlives_its_slot() {
     let engine = engine(1, 1 << 20);
@@ -101,8 +102,9 @@ fn bug_23_a_held_frame_outlives_its_slot() {
     assert_empty(&engine);
 }
 
-/// The mistake: a slot that is pinned for a moment is neither free nor cached, those who meet it wait in a loop, and
-/// allocation passes it over for good. Here the last reference goes while the slot is read; it is free right after.
+/// The mistake: a slot that is pinned for a moment is neither free nor cached, whoever meets it waits in a loop, and
+/// allocation never gives it out again. Here the last reference goes while the slot is read, and the slot is free right
+/// after.
 #[test]
 fn bug_26_a_slot_that_was_pinned_is_given_out_again() {
     const SLOTS: u64 = 6;
@@ -139,7 +141,7 @@ fn bug_26_a_slot_that_was_pinned_is_given_out_again() {
     assert_empty(&engine);
 }
 
-/// The mistake: a slot keeps the mark "all zeros" of its former page, and the new one reads as zeros.
+/// The mistake: a slot keeps the mark "all zeros" of its former page, and the new page reads as zeros.
 #[test]
 fn bug_29_no_mark_of_zeros_is_left_from_the_page_before() {
     let engine = engine(1, 1 << 20);
@@ -150,7 +152,7 @@ fn bug_29_no_mark_of_zeros_is_left_from_the_page_before() {
         assert_eq!(engine.stats().zero, 1);
         engine.put(zero);
         let mut reused = out(&engine, round);
-        // The next free slot is another one; go round to the one that held zeros.
+        // The next free slot is another one. Go round until the one that held zeros is next.
         for _ in 0..SLOTS_PER_CLUSTER {
             if reused == zero {
                 break;

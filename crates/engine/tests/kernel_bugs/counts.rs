@@ -18,7 +18,7 @@ struct Scarce {
     is_refused: AtomicBool,
 }
 
-// SAFETY: All runs come from the heap source.
+// SAFETY: All runs come from the heap source. Unsafe because the trait is.
 unsafe impl PageSource for Scarce {
     fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
         match self.is_refused.load(Ordering::Relaxed) {
@@ -28,12 +28,12 @@ unsafe impl PageSource for Scarce {
     }
 
     unsafe fn free(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: By the caller's contract, passed on.
+        // SAFETY: The caller's contract is passed on.
         unsafe { self.heap.free(run, pages) };
     }
 }
 
-/// Pages of zeros that take no frame, one in each of `clusters` clusters at both its ends.
+/// Pages of zeros without frames, at both ends of each of `clusters` clusters.
 fn spread(engine: &Engine, clusters: usize) -> (Vec<Entry>, Vec<Entry>) {
     let all: Vec<Entry> = (0..clusters * SLOTS_PER_CLUSTER)
         .map(|_| {
@@ -52,10 +52,10 @@ fn spread(engine: &Engine, clusters: usize) -> (Vec<Entry>, Vec<Entry>) {
 
 const THREADS: usize = if cfg!(miri) { 2 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 2 } else { 300 };
-/// More than a word counts itself.
+/// More references than a word itself counts.
 const TIMES: u32 = 17;
 
-/// Each thread takes references to all entries and gives them back, over and over.
+/// Each thread takes references to all entries and gives them back, again and again.
 fn share(engine: &Engine, entries: &[Entry]) {
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -74,7 +74,7 @@ fn share(engine: &Engine, entries: &[Entry]) {
     });
 }
 
-/// The mistake: large counts of several clusters in one place, of which each cluster's lock guards its own slots only.
+/// The mistake: large counts of several clusters are in one place, where each cluster's lock guards only its own slots.
 #[test]
 fn bug_04_large_counts_of_neighbouring_clusters_do_not_disturb_each_other() {
     let engine = engine(1, 1 << 20);
@@ -100,8 +100,8 @@ fn bug_22_no_table_of_large_counts_is_left_behind() {
     assert_empty(&engine);
 }
 
-/// The mistake: free slots, pages or bytes counted off before they were really taken, and not counted back when
-/// taking failed.
+/// The mistake: free slots, pages or bytes are subtracted before they are really taken, and not added back when taking
+/// fails.
 #[test]
 fn bug_21_what_fails_is_not_counted() {
     let pages = Arc::new(Scarce::default());
@@ -130,7 +130,7 @@ fn bug_21_what_fails_is_not_counted() {
     assert_empty(&engine);
 }
 
-/// The mistake: the lock is given up to make a table, which fails, and what was known before is used after. Here
+/// The mistake: the lock is released to make a table, which fails, and what was known before is used afterwards. Here
 /// threads take and free slots while memory for tables comes and goes.
 #[test]
 fn bug_18_a_table_that_cannot_be_made_changes_nothing() {
@@ -154,7 +154,7 @@ fn bug_18_a_table_that_cannot_be_made_changes_nothing() {
     assert_empty(&engine);
 }
 
-/// Takes a cluster's worth of slots, as far as there is memory for them, looks at each, and frees them.
+/// Takes a cluster's worth of slots, as far as there is memory for them, checks each, and frees them.
 fn fill_and_empty(engine: &Engine, thread: u64, rounds: usize) {
     for round in 0..rounds as u64 {
         let mut held = Vec::new();

@@ -8,8 +8,8 @@ use vswap_engine::{
 
 use crate::support::{area, assert_empty, engine, engine_with_area, out, out_of, read};
 
-/// The mistake: a slot is freed and given to another page while its old page is being written, and the old bytes end
-/// up in the new page's place. The last put leaves slot and frame to the writer.
+/// The mistake: a slot is freed and given to another page while its old page is being written, and the old bytes
+/// replace the new page's. Here the last put leaves slot and frame to the writer.
 #[test]
 fn bug_05_a_slot_that_is_written_out_is_not_given_to_another_page() {
     let (engine, probe) = engine_with_area(2, 4, &[]);
@@ -21,7 +21,7 @@ fn bug_05_a_slot_that_is_written_out_is_not_given_to_another_page() {
         let other = out(&inside, 2);
         assert_ne!(other, entry, "the writer is still at it");
         assert!(inside.frame().is_none(), "and reads its frame");
-        // A second writer and a second area slot in the middle of the first.
+        // A second writer takes a second area slot in the middle of the first write.
         assert_eq!(
             inside.write_out(other, &mut inside.scratch()),
             Ok(Written::Physical)
@@ -38,7 +38,7 @@ fn bug_05_a_slot_that_is_written_out_is_not_given_to_another_page() {
     assert_empty(&engine);
 }
 
-/// The entry in use next to a freed one, in the same cluster.
+/// The used entry next to a freed one, in the same cluster.
 fn the_only_one(engine: &vswap_engine::Engine, freed: Entry) -> Entry {
     (1..SLOTS_PER_CLUSTER as u64)
         .filter_map(|step| Entry::from_raw(freed.raw() + step))
@@ -46,7 +46,7 @@ fn the_only_one(engine: &vswap_engine::Engine, freed: Entry) -> Entry {
         .expect("one is in use")
 }
 
-/// The mistake: one of the ways out of writing forgets to let go, and the page can never be written or freed again.
+/// The mistake: one of the ways out of writing forgets to release the page, and it can never be written or freed again.
 #[test]
 fn bug_08_every_way_out_of_a_write_lets_go() {
     let (engine, probe) = engine_with_area(1, 2, &[]);
@@ -75,8 +75,8 @@ fn bug_08_every_way_out_of_a_write_lets_go() {
     assert_empty(&engine);
 }
 
-/// The mistake: of several pages that are stored together one fails, and what was taken for it and those behind it
-/// (slots, bytes, entries) stays taken.
+/// The mistake: one of several pages stored together fails, and what was taken for it and those behind it (slots,
+/// bytes, entries) stays taken.
 #[test]
 fn bug_09_a_store_that_fails_midway_leaves_nothing_behind() {
     // The bad slot makes two requests of six pages: slots 0 to 2, and 4 to 6.
@@ -97,7 +97,7 @@ fn bug_09_a_store_that_fails_midway_leaves_nothing_behind() {
     for (seed, &entry) in (1..).zip(&entries) {
         assert_eq!(read(&engine, entry).map(|(_, seed)| seed), Ok(seed));
     }
-    // What failed finds room for all three: no slot was lost.
+    // There is room for all three pages that failed, so no slot was lost.
     probe.ends_at(u64::MAX);
     engine.put(entries[0]);
     let mut written = 0;
@@ -109,7 +109,7 @@ fn bug_09_a_store_that_fails_midway_leaves_nothing_behind() {
     assert_empty(&engine);
 }
 
-/// The mistake: a page is stored, its slot gets a newer page whose storing fails, and the older bytes are still found
+/// The mistake: a page is stored, its slot gets a newer page whose storing fails, and the old bytes are still found
 /// under that name.
 #[test]
 fn bug_10_a_failed_store_does_not_bring_older_content_back() {
@@ -118,7 +118,7 @@ fn bug_10_a_failed_store_does_not_bring_older_content_back() {
     let old = out(&engine, 1);
     engine.write_out(old, &mut scratch).expect("room");
     engine.put(old);
-    // Round the cluster until the slot's turn comes again.
+    // Go round the cluster until the slot is next again.
     let mut tries = 0;
     let new = loop {
         let entry = out(&engine, 2);
@@ -142,8 +142,8 @@ fn bug_10_a_failed_store_does_not_bring_older_content_back() {
     assert_empty(&engine);
 }
 
-/// The mistake: a slot of the area is taken, the step after it fails, and the slot stays taken; or, where there is no
-/// slot to be had, the search for one goes on and on.
+/// The mistake: a slot of the area is taken, the next step fails, and the slot stays taken. Or if there is no slot, the
+/// search for one never ends.
 #[test]
 fn bug_34_a_slot_that_was_not_used_is_given_back_and_none_is_an_answer() {
     let (engine, probe) = engine_with_area(3, 2, &[]);
@@ -154,7 +154,7 @@ fn bug_34_a_slot_that_was_not_used_is_given_back_and_none_is_an_answer() {
     assert!(matches!(refused, Err(WriteOutError::Unwritable(_))));
     assert_eq!(engine.stats().physical, 0);
     probe.broken(false);
-    // An area that failed is asked again once a page has left it; it holds none, so a new engine stands for that.
+    // A failed area is asked again once a page has left it. It holds none, so a new engine is used instead.
     entries.into_iter().for_each(|entry| engine.put(entry));
     assert_empty(&engine);
 
@@ -176,8 +176,8 @@ fn bug_34_a_slot_that_was_not_used_is_given_back_and_none_is_an_answer() {
     assert_empty(&engine);
 }
 
-/// The mistake: slots that are given up together are all taken off the charge of the first one's group. Each is taken
-/// off its own, whether pages go with their area, are put, or failed to be written.
+/// The mistake: slots given up together are all uncharged from the group of the first. Here each is uncharged from its
+/// own group, whether pages go with their area, are put, or could not be written.
 #[test]
 fn bug_33_slots_given_up_together_are_uncharged_from_their_own_groups() {
     let (engine, probe) = engine_with_area(8, 16, &[]);
@@ -204,7 +204,7 @@ fn bug_33_slots_given_up_together_are_uncharged_from_their_own_groups() {
     probe.ends_at(0);
     write(false);
     pages([0, 0]);
-    // An area that failed is asked again once a page has left it, so another one takes them.
+    // A failed area is asked again once a page has left it, so another one takes the pages.
     engine.swap_on(area(16, &[]).0).expect("a good area");
     write(true);
     pages([2, 3]);

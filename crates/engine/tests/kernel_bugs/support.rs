@@ -10,7 +10,7 @@ use vswap_engine::{
     SwapInError,
 };
 
-/// Content of a seed: zeros for 0, else a page that packs and begins with its seed.
+/// Content of a seed: zeros for 0, else a page that compresses and starts with its seed.
 pub fn fill(page: &mut Page, seed: u64) {
     page.0.fill(0);
     let mut state = seed;
@@ -20,7 +20,7 @@ pub fn fill(page: &mut Page, seed: u64) {
     }
 }
 
-/// The seed of a page, which must be of one piece.
+/// The seed of a page. Checks that the whole page is of that seed.
 pub fn seed_of(page: &Page) -> u64 {
     let seed = u64::from_le_bytes(page.0[..8].try_into().expect("eight bytes"));
     let mut expected = Box::new(Page([0; PAGE_BYTES]));
@@ -48,7 +48,7 @@ pub fn engine_from(
     Arc::new(Engine::new(&config, pages).expect("memory"))
 }
 
-/// An engine without a pool, and an area of `slots` slots of which `bad` are bad.
+/// An engine without a pool, with an area of `slots` slots. Those in `bad` are bad.
 pub fn engine_with_area(frames: usize, slots: u64, bad: &[u64]) -> (Arc<Engine>, Probe) {
     let engine = engine(frames, 0);
     let (area, probe) = area(slots, bad);
@@ -89,7 +89,7 @@ pub fn read(engine: &Engine, entry: Entry) -> Result<(SwapIn, u64), SwapInError>
     Ok((from, seed_of(&page)))
 }
 
-/// Nothing is in use any more.
+/// Checks that nothing is in use any more.
 pub fn assert_empty(engine: &Engine) {
     let stats = engine.stats();
     assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
@@ -99,8 +99,8 @@ pub fn assert_empty(engine: &Engine) {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// Storage in memory that can be broken, and into whose next request a test can put something: it comes at the moment
-/// at which no lock is held and the page is on its way.
+/// Storage in memory that can be broken. A test can put a hook into its next request: it runs when no lock is held and
+/// the page is on its way.
 #[derive(Clone)]
 pub struct Probe(Arc<Inner>);
 

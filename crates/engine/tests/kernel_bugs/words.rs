@@ -1,4 +1,4 @@
-//! Words, names and numbers: fields that run into each other, and claims of a header.
+//! Words, names and numbers: fields that overlap, and claims of a header.
 
 use vswap_engine::header::{HEAD_BYTES, HeaderError, Kind, Medium, decode};
 use vswap_engine::table::{COUNT_INLINE_MAX, COUNT_OVERFLOW, Kind as WordKind, POINTER_MAX, Word};
@@ -9,7 +9,7 @@ use vswap_engine::{
 
 use crate::support::{assert_empty, engine, engine_with_area, out, read};
 
-/// The mistake: a flag kept in a bit that a number grows into. The largest numbers leave every flag as it was.
+/// The mistake: a flag is in a bit that a number grows into. Here the largest numbers leave every flag as it was.
 #[test]
 fn bug_17_flags_stand_beside_the_largest_numbers() {
     let shadow = Shadow::truncated(u64::MAX);
@@ -26,7 +26,7 @@ fn bug_17_flags_stand_beside_the_largest_numbers() {
     }
 }
 
-/// The mistake: a count of so few bits that it cannot say none, some, and "look elsewhere".
+/// The mistake: a count has so few bits that it cannot say none, some, and "look elsewhere".
 #[test]
 fn bug_30_a_count_has_room_beside_the_widest_frame() {
     const { assert!(COUNT_INLINE_MAX >= 1 && COUNT_OVERFLOW > COUNT_INLINE_MAX) };
@@ -51,7 +51,7 @@ fn bug_31_nothing_is_shifted_out_of_a_word() {
     }
 }
 
-/// The mistake: a slot's offset computed in 32 bits, so that a far slot is a near one.
+/// The mistake: a slot's offset is computed in 32 bits, so that a far slot becomes a near one.
 #[test]
 fn bug_38_offsets_are_not_cut_to_32_bits() {
     let engine = engine(1, 1 << 20);
@@ -63,7 +63,7 @@ fn bug_38_offsets_are_not_cut_to_32_bits() {
         engine.put(far);
         seen += 1;
     }
-    // All there are; none in builds with small clusters.
+    // All that there are. Builds with small clusters have none.
     assert_eq!(seen, SLOTS_MAX.saturating_sub(1) >> 32);
     assert_eq!(read(&engine, near).expect("still there").1, 1);
     engine.put(near);
@@ -85,8 +85,8 @@ fn header(last: u32, bad: &[u32]) -> Vec<u8> {
     head
 }
 
-/// The mistake: bad pages checked against the length that the header claims, and used with the length that is left;
-/// or a search for a free slot that goes on for ever where all that is left is bad.
+/// The mistake: bad pages are checked against the length that the header claims, but used with the length that is left.
+/// Or a search for a free slot never ends where only bad ones are left.
 #[test]
 fn bug_20_bad_pages_are_checked_against_the_final_size() {
     let device = |pages: u64| Medium {
@@ -115,7 +115,7 @@ fn bug_20_bad_pages_are_checked_against_the_final_size() {
     };
     let refused = engine(1, 0).swap_on(area(8, &[8])).expect_err("beyond");
     assert_eq!(refused, SwapOnError::BadBeyondEnd { slot: 8 });
-    // One slot in the first cluster can be used, and none in the last, which is cut off in the middle.
+    // Only one slot of the first cluster can be used, and none of the last, which is cut off in the middle.
     let slots = 2 * SLOTS_PER_CLUSTER as u64 - 1;
     let bad: Vec<u64> = (0..slots).filter(|&slot| slot != 2).collect();
     let (engine, _) = engine_with_area(2, slots, &bad);
@@ -129,8 +129,8 @@ fn bug_20_bad_pages_are_checked_against_the_final_size() {
     assert_eq!(engine.stats().physical, 1);
 }
 
-/// The mistake: a line of log for each bad entry or bad page, of which there can be millions. The engine returns
-/// errors and says nothing itself.
+/// The mistake: a line of log for each bad entry or bad page, of which there can be millions. The engine returns errors
+/// and prints nothing itself.
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
 fn bug_39_the_engine_prints_nothing() {

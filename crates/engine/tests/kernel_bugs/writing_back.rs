@@ -8,7 +8,7 @@ use crate::support::{Probe, assert_empty, engine_with_area, out, read};
 
 const POOL_BYTES: u64 = 1 << 20;
 
-/// Pages of seeds 1 and up that lie in the pool, an area of `slots` slots behind it.
+/// Pages of seeds 1 and up in the pool, with an area of `slots` slots behind it.
 fn in_the_pool(pages: u64, slots: u64, bad: &[u64]) -> (Arc<Engine>, Probe, Vec<Entry>) {
     let (engine, probe) = engine_with_area(4, slots, bad);
     engine.set_pool_limit(POOL_BYTES);
@@ -27,8 +27,8 @@ fn write_back(engine: &Engine, pages: usize) -> WriteBack {
     engine.write_back(0, pages, &mut engine.scratch())
 }
 
-/// The mistake: between the choice of a page and its writing the slot is freed and taken by another page, whose bytes
-/// are replaced by those of the first.
+/// The mistake: after a page was chosen and before it is written, the slot is freed and taken by another page, whose
+/// bytes are replaced by those of the first.
 #[test]
 fn bug_05_a_slot_that_is_written_back_is_not_given_to_another_page() {
     let (engine, probe, entries) = in_the_pool(1, 4, &[]);
@@ -50,7 +50,7 @@ fn bug_05_a_slot_that_is_written_back_is_not_given_to_another_page() {
     assert_empty(&engine);
 }
 
-/// The mistake: the pool's entry of the oldest page is used after it was freed by somebody else, or is freed twice.
+/// The mistake: the pool's entry of the oldest page is used after somebody else freed it, or is freed twice.
 #[test]
 fn bug_06_a_page_that_is_put_while_it_is_written_back_is_freed_once() {
     let (engine, probe, entries) = in_the_pool(3, 8, &[]);
@@ -70,7 +70,8 @@ fn bug_06_a_page_that_is_put_while_it_is_written_back_is_freed_once() {
     assert_empty(&engine);
 }
 
-/// The mistake: one of the ways out of writing back forgets to let go, and the page can never be moved or freed again.
+/// The mistake: one of the ways out of writing back forgets to release the page, and it can never be moved or freed
+/// again.
 #[test]
 fn bug_08_every_way_out_of_writing_back_lets_go() {
     let (engine, probe, entries) = in_the_pool(2, 8, &[]);
@@ -80,7 +81,7 @@ fn bug_08_every_way_out_of_writing_back_lets_go() {
         }
         assert_eq!(engine.stats().physical, 0, "no slot is kept");
     };
-    // Read meanwhile: it is warm.
+    // The page was read meanwhile, so it is warm.
     let (engine_too, both) = (Arc::clone(&engine), entries.clone());
     probe.on_write(move || {
         for (&entry, seed) in both.iter().zip(1..) {
@@ -99,11 +100,11 @@ fn bug_08_every_way_out_of_writing_back_lets_go() {
     assert_empty(&engine);
 }
 
-/// The mistake: of several pages that are written together one fails, and slots of it and those behind it stay taken,
-/// or their bytes in the pool are gone.
+/// The mistake: one of several pages written together fails. The slots of it and those behind it stay taken, or their
+/// bytes in the pool are gone.
 #[test]
 fn bug_09_writing_back_that_fails_midway_leaves_nothing_behind() {
-    // The bad slot makes two requests of six pages, one of which is behind slot 3.
+    // The bad slot divides six pages into two requests. The second starts behind slot 3.
     let (engine, probe, entries) = in_the_pool(6, 8, &[3]);
     probe.ends_at(4);
     let done = write_back(&engine, 6);
@@ -129,7 +130,7 @@ fn bug_11_a_hand_that_finds_nothing_comes_to_an_end() {
     assert_eq!(write_back(&engine, usize::MAX), WriteBack::default());
     let cached = out(&engine, 1);
     let one = stored(&engine, 2);
-    // While the one page there is is on its way, nothing else is to be had.
+    // While the only page is on its way, nothing else can be had.
     let engine_too = Arc::clone(&engine);
     probe.on_write(move || {
         assert_eq!(write_back(&engine_too, usize::MAX), WriteBack::default());
@@ -141,7 +142,7 @@ fn bug_11_a_hand_that_finds_nothing_comes_to_an_end() {
     assert_empty(&engine);
 }
 
-/// The mistake: where no slot is to be had the shrinker tries on and on, or slots that it took stay taken.
+/// The mistake: where there is no slot the shrinker tries on and on, or slots that it took stay taken.
 #[test]
 fn bug_34_writing_back_without_slots_is_an_answer() {
     let (engine, _, entries) = in_the_pool(4, 2, &[]);

@@ -1,4 +1,4 @@
-//! What the model's pages are filled with.
+//! The content of the model's pages.
 
 use proptest::prelude::*;
 use vswap_engine::{PAGE_BYTES, Page};
@@ -7,9 +7,9 @@ use vswap_engine::{PAGE_BYTES, Page};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Zero,
-    /// Packs well: one byte over and over, with a few others.
+    /// Compresses well: one byte repeated, with a few others.
     Dense(u8),
-    /// Does not pack.
+    /// Does not compress.
     Random(u64),
 }
 

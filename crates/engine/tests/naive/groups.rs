@@ -1,12 +1,12 @@
-//! The model's groups: what each must be charged for is added up from all its pages, after each operation.
+//! The model's groups. After each operation, what each must be charged is added up from all its pages.
 
 use vswap_engine::{
     AllocError, Engine, GroupError, GroupId, GroupLimits, GroupName, PAGE_BYTES, WriteOutError,
 };
 
-/// Names, each behind those that it is in.
+/// Names, each after those of the groups around it.
 const NAMES: [&str; 4] = ["a", "a/b", "a/b/c", "d"];
-/// What a page of no group, the root's, has.
+/// Bytes of a page.
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// What pages take up.
@@ -16,7 +16,7 @@ pub struct Charges {
     pub pool_bytes: u64,
 }
 
-/// A group that is there now, or was once.
+/// A group that exists now, or did once.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     id: GroupId,
@@ -25,7 +25,7 @@ struct Known {
     charged: Charges,
 }
 
-/// All of them; the root has no place here.
+/// All groups except the root.
 #[derive(Debug)]
 pub struct Groups([Known; NAMES.len()]);
 
@@ -33,7 +33,7 @@ fn name(at: usize) -> GroupName {
     NAMES[at].parse().expect("a good name")
 }
 
-/// Where the group that `at` is in has its place, and so on outwards, from `at` on.
+/// The index of the group itself, then of the group around it, and so on outwards.
 fn path(at: usize) -> impl Iterator<Item = usize> {
     let outer = |at: &usize| {
         let (parent, _) = NAMES[*at].rsplit_once('/')?;
@@ -55,19 +55,19 @@ impl Groups {
         }))
     }
 
-    /// A group of which a page may be: the root for 0 and for numbers that are too large.
+    /// A group for a page. 0 and numbers that are too large give the root.
     pub fn choose(&self, number: usize) -> (Option<usize>, GroupId) {
         let at = number.checked_sub(1).filter(|at| *at < NAMES.len());
         (at, at.map_or(GroupId::ROOT, |at| self.0[at].id))
     }
 
-    /// A swap-out for a group was refused.
+    /// Checks why a swap-out for a group was refused.
     pub fn expect_refused(&self, at: Option<usize>, error: AllocError) {
         assert_eq!(error, AllocError::NoGroup);
         assert!(at.is_some_and(|at| !self.0[at].is_alive), "{error}");
     }
 
-    /// A swap-out for a group was refused because of a limit on slots.
+    /// Checks that a swap-out for a group was refused because of a limit on slots.
     pub fn expect_no_slot(&self, at: Option<usize>) {
         let meets_limit = |at: usize| {
             let Known {
@@ -78,7 +78,7 @@ impl Groups {
         assert!(at.is_some_and(|at| path(at).any(meets_limit)), "{self:?}");
     }
 
-    /// Limits a group, or makes it again.
+    /// Limits a group. If it was removed, makes it again.
     pub fn limit(&mut self, engine: &Engine, at: usize, limits: GroupLimits) {
         let at = at % NAMES.len();
         if self.0[at].is_alive {
@@ -96,7 +96,7 @@ impl Groups {
         self.0[at].limits = limits;
     }
 
-    /// Removes a group, of which so many pages are.
+    /// Removes a group that has this many pages.
     pub fn remove(&mut self, engine: &Engine, at: usize, pages: impl Fn(usize) -> u64) {
         let at = at % NAMES.len();
         let has_groups = (0..NAMES.len())
@@ -113,7 +113,7 @@ impl Groups {
         }
     }
 
-    /// A page was refused because of a limit. Written alone it met the limits as they are now.
+    /// Checks that a page was refused because of a limit. A page written alone met the limits as they are now.
     pub fn expect_limited(&self, at: Option<usize>, payload_bytes: u64, is_alone: bool) {
         let meets_limit = |at: usize| {
             let Known {
@@ -131,13 +131,13 @@ impl Groups {
         assert!(is_limited, "{}: {self:?}", WriteOutError::Limited);
     }
 
-    /// Has the group limits, or one that it is in?
+    /// Whether the group or one around it has limits.
     pub fn is_limited(&self, at: Option<usize>) -> bool {
         let is_limited = |at: usize| self.0[at].limits != GroupLimits::default();
         at.is_some_and(|at| path(at).any(is_limited))
     }
 
-    /// May a page of the group go to an area?
+    /// Whether a page of the group may go to an area.
     pub fn writes_back(&self, at: Option<usize>) -> bool {
         at.is_none_or(|at| path(at).all(|at| self.0[at].limits.writeback))
     }
@@ -165,7 +165,7 @@ impl Groups {
                 pool_bytes: figures.pool_bytes,
             };
             assert_eq!(charged, expected, "{}", figures.name);
-            // A limit that is made smaller leaves what there is.
+            // A limit that is made smaller leaves what is already there.
             let (before, limits) = (known.charged, known.limits);
             assert!(charged.swap_bytes <= limits.swap_max_bytes.max(before.swap_bytes));
             assert!(charged.pool_bytes <= limits.pool_max_bytes.max(before.pool_bytes));

@@ -1,4 +1,4 @@
-//! What is done to the model and to the engine.
+//! Operations on the model and the engine.
 
 use proptest::prelude::*;
 use vswap_engine::{GroupLimits, PAGE_BYTES};
@@ -6,7 +6,7 @@ use vswap_engine::{GroupLimits, PAGE_BYTES};
 use super::FRAMES;
 use super::content::{Content, content};
 
-/// One step; the indexes choose among the entries that are alive.
+/// One step. The indexes choose among the entries that are alive.
 #[derive(Debug, Clone)]
 pub enum Operation {
     SwapOut {
@@ -70,7 +70,7 @@ pub enum Operation {
     Mend,
 }
 
-/// Limits of a few pages, and none.
+/// Limits of a few pages, or none.
 pub fn limits(swap_pages: u64, pool_bytes: u64, writeback: bool) -> GroupLimits {
     let some = |limit: u64| {
         if limit == 0 {

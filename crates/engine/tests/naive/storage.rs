@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vswap_engine::{Page, RamStorage, Storage, StorageError};
 
-/// Storage of all areas, which breaks after some more requests and is mended.
+/// Storage for all areas. It breaks after some more requests and is then repaired.
 #[derive(Debug)]
 pub struct Fragile {
     ram: RamStorage,

@@ -1,14 +1,14 @@
-//! A cluster that is emptied, given back and used again under the hands of several threads that are in it.
+//! A cluster that is emptied, given back and used again while several threads are working in it.
 
 use super::{assert_empty, engine, out, read, spawn, written};
 use vswap_engine::{Engine, Entry, Scratch, WriteOutError};
 
-/// Two threads fault a page each of one cluster in and give up its last reference, which empties the cluster; another
-/// takes slots and frames for pages of its own, and writes some out; one more writes out what is there, and comes with
-/// an entry that is gone perhaps.
+/// Two threads swap in a page each of one cluster and put its last reference, which empties the cluster. Another thread
+/// takes slots and frames for pages of its own, and writes some out. One more thread writes out what is there, and may
+/// come with an entry that is gone.
 pub fn faults_against_clusters_that_go_and_come() {
     let engine = engine(10);
-    // A full cluster of four, of which two pages stay, and one slot in the next, which is the current one from then on.
+    // A full cluster of four, of which two pages stay. One slot in the next, which is the current one from then on.
     let (stored, cached) = (written(&engine, 1), out(&engine, 2));
     let rest = [3, 4].map(|byte| out(&engine, byte));
     let kept = out(&engine, 5);
@@ -30,7 +30,7 @@ pub fn faults_against_clusters_that_go_and_come() {
     });
     // 9 or 10 went where 1 was, if we are late enough.
     assert!(matches!(read(&engine, stored), None | Some(1 | 9 | 10)));
-    // Of what is still there, another page gets the frame while it is read.
+    // If a page is still there, another page gets its frame while it is read.
     [stored, cached]
         .into_iter()
         .for_each(|entry| write_out(&engine, entry));
@@ -41,12 +41,12 @@ pub fn faults_against_clusters_that_go_and_come() {
         assert_eq!(read(&engine, entry), Some(byte));
         engine.put(entry);
     }
-    // What is empty is nobody's but the CPU's.
+    // Only the CPU's current cluster may be left.
     assert!(engine.stats().clusters <= 1);
     assert_empty(&engine);
 }
 
-/// Writes an entry out that another thread may write out as well, or that may be gone.
+/// Writes an entry out that another thread may also write out, or that may be gone.
 fn write_out(engine: &Engine, entry: Entry) {
     let result = engine.write_out(entry, &mut Scratch::new());
     let is_good = matches!(

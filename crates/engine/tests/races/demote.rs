@@ -6,11 +6,11 @@ use vswap_engine::{Engine, Entry, PRIORITY_DEFAULT, Scratch};
 use super::swap_off;
 use super::{Shared, assert_empty, engine_with_pool, read, spawn, swap_on, written};
 
-/// An engine with a page, made of 1, in an area that has no room for another, and one of lower priority that has.
+/// An engine with a page, made of 1, in an area without room for another, and an area of lower priority with room.
 fn page_in_the_higher() -> (Shared, Entry) {
     let engine = engine_with_pool(1, 0);
     swap_on(&engine, 1, PRIORITY_DEFAULT + 1);
-    // With another slot, for who comes meanwhile, loom does not get through.
+    // loom does not get through with another slot for whoever comes meanwhile.
     let slots = if cfg!(loom) { 1 } else { 2 };
     swap_on(&engine, slots, PRIORITY_DEFAULT);
     let entry = written(&engine, 1);
@@ -34,7 +34,7 @@ pub fn demotion_against_swap_in() {
     assert_empty(&engine);
 }
 
-/// The last reference of a page is put while it goes down, and its slot taken by another page.
+/// The last reference of a page is put while the page goes down, and another page takes its slot.
 #[cfg(shuttle)]
 pub fn demotion_against_put() {
     let (engine, entry) = page_in_the_higher();

@@ -1,5 +1,5 @@
-//! Races of pages whose slots page tables name directly: a slot of an area that is freed and taken again is another
-//! page's place and name at once.
+//! Races of directly mapped pages. When such a slot is freed and taken again, another page gets both the place and the
+//! name.
 
 use vswap_engine::{
     Engine, Entry, GroupId, GroupLimits, Mapping, PRIORITY_DEFAULT, Scratch, Shadow, WriteOutError,
@@ -22,7 +22,7 @@ fn write(engine: &Engine, entry: Entry) {
         .expect("it has its slot");
 }
 
-/// An engine with a cold page of 1 in the pool, which has the only slot of an area.
+/// An engine with a cold page of 1 in the pool. The page has the only slot of an area.
 fn cold_in_the_pool() -> (Shared, Entry) {
     let engine = engine(1);
     swap_on(&engine, 1, PRIORITY_DEFAULT);
@@ -45,7 +45,7 @@ fn write_back(engine: &Engine) -> usize {
     engine.write_back(0, 1, &mut Scratch::new()).pages
 }
 
-/// The last reference is put while the page goes from the pool to its slot, which is freed once.
+/// The last reference is put while the page goes from the pool to its slot. The slot is freed once.
 pub fn direct_put_against_write_back() {
     let (engine, entry) = cold_in_the_pool();
     let writer = spawn(&engine, write_back);
@@ -86,7 +86,8 @@ pub fn direct_swap_in_against_put_and_reuse() {
     assert_empty(&engine);
 }
 
-/// Whoever still has the name of a page that is gone writes it out, while its slot waits for another page to come.
+/// Somebody who still has the name of a page that is gone writes it out, while its slot waits for another page's
+/// content.
 pub fn a_stale_name_against_a_slot_that_is_filled() {
     let engine = engine_with_area(1, 1);
     let entry = out(&engine, GroupId::ROOT, 1);

@@ -10,7 +10,7 @@ use super::{
     spawn, swap_off,
 };
 
-/// Makes a group that may have so many pages in areas.
+/// Makes a group that may have this many pages in areas.
 fn group(engine: &Engine, name: &str, swap_max_pages: usize) -> GroupId {
     let limits = GroupLimits {
         swap_max_bytes: (swap_max_pages * PAGE_BYTES) as u64,
@@ -20,7 +20,7 @@ fn group(engine: &Engine, name: &str, swap_max_pages: usize) -> GroupId {
     engine.add_group(&name, limits).expect("a new group")
 }
 
-/// What is charged to each group, in pages of areas and bytes of the pool; none is above its limit.
+/// What is charged to each group: pages in areas and bytes in the pool. Checks that none is above its limit.
 fn charges(engine: &Engine) -> Vec<(u64, u64)> {
     let figures = engine.groups();
     let charged = figures.iter().map(|group| {
@@ -31,7 +31,7 @@ fn charges(engine: &Engine) -> Vec<(u64, u64)> {
     charged.collect()
 }
 
-/// Writes a page out and looks at the limits; false if they were in the way.
+/// Writes a page out and checks the limits. False if they were in the way.
 fn write_within_limits(engine: &Engine, entry: Entry) -> bool {
     let result = engine.write_out(entry, &mut Scratch::new());
     charges(engine);
@@ -42,7 +42,7 @@ fn write_within_limits(engine: &Engine, entry: Entry) -> bool {
     }
 }
 
-/// Two pages of a group are written out when it may have one more in areas: exactly one goes.
+/// Two pages of a group are written out when it may have only one more in areas. Exactly one goes.
 pub fn two_writers_at_a_groups_limit() {
     let engine = engine_with_area(2, 2);
     let id = group(&engine, "a", 1);
@@ -59,7 +59,7 @@ pub fn two_writers_at_a_groups_limit() {
     assert_empty(&engine);
 }
 
-/// The same of two groups, where the limit is that of the one around them.
+/// The same for two groups, with the limit on the group around them.
 pub fn two_groups_at_the_limit_of_the_one_they_are_in() {
     let engine = engine_with_area(2, 2);
     group(&engine, "a", 1);
@@ -80,7 +80,7 @@ pub fn two_groups_at_the_limit_of_the_one_they_are_in() {
     assert_empty(&engine);
 }
 
-/// A page of a group at its limit is written out while another one of its pages is put, which makes room.
+/// A page of a group at its limit is written out while another of its pages is put, which makes room.
 pub fn write_out_at_a_groups_limit_against_put() {
     let engine = engine_with_area(2, 2);
     let id = group(&engine, "a", 1);
@@ -89,7 +89,7 @@ pub fn write_out_at_a_groups_limit_against_put() {
     let put = spawn(&engine, move |engine| engine.put(entries[0]));
     let early = write_within_limits(&engine, entries[1]);
     put.join().expect("no panic");
-    // What was uncharged is there now at the latest.
+    // By now at the latest, what was uncharged is available.
     assert!(early || write_within_limits(&engine, entries[1]));
     assert_eq!(charges(&engine), [(1, 0)]);
     assert_eq!(read(&engine, entries[1]), Some(2));
@@ -98,7 +98,7 @@ pub fn write_out_at_a_groups_limit_against_put() {
     assert_empty(&engine);
 }
 
-/// A group is removed while a page becomes its own: one of the two is refused.
+/// A group is removed while a page is added to it. One of the two is refused.
 pub fn removing_a_group_against_swap_out() {
     let engine = engine(1);
     let id = group(&engine, "a", 1);
@@ -116,7 +116,7 @@ pub fn removing_a_group_against_swap_out() {
     assert_empty(&engine);
 }
 
-/// A group is removed and its number given to another one while its last page is put.
+/// A group is removed and its number given to another while its last page is put.
 pub fn removing_a_group_against_put() {
     let engine = engine(1);
     let id = group(&engine, "a", 1);
@@ -134,7 +134,7 @@ pub fn removing_a_group_against_put() {
     assert_empty(&engine);
 }
 
-/// A page of a group is put while it is moved from an area to the pool: what it was charged for is taken back once.
+/// A page of a group is put while it is moved from an area to the pool. Its charge is taken back once.
 pub fn swap_off_of_a_groups_page_against_put() {
     let engine = engine_with_area(1, 1);
     let id = group(&engine, "a", 1);

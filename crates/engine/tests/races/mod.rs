@@ -1,8 +1,8 @@
-//! The races that the engine must win, each as one small scenario. Loom runs each under every interleaving (within its
-//! preemption bound), shuttle under many random ones.
+//! The races that the engine must win, each as a small scenario. Loom runs each with every interleaving (within its
+//! preemption bound), and shuttle with many random ones.
 //!
-//! Clusters have 4 slots here. Pages are filled with one byte, and what a reader gets must be the byte of the entry it
-//! asked for in every place, or nothing. Each scenario ends with everything put and nothing left behind.
+//! Clusters have 4 slots here. Pages are filled with one byte. A reader must get the byte of the entry that it asked
+//! for in every place, or nothing. Each scenario ends with everything put and nothing left behind.
 
 #[cfg(shuttle)]
 mod clusters;
@@ -31,8 +31,9 @@ use vswap_engine::{
     StorageError, SwapInError, WriteOutError, Written,
 };
 
-/// A test of each race that loom does not get through, for shuttle alone. They have too many interleavings; in the
-/// second loom sees a deadlock, because it blocks a thread that is about to *try* a lock when another takes that.
+/// A test of each race that loom does not get through, for shuttle alone. These races have too many interleavings. In
+/// the second, loom also sees a deadlock, because it blocks a thread that is about to *try* a lock when another takes
+/// that lock.
 #[cfg(shuttle)]
 macro_rules! each_large_race {
     ($run:ident) => {
@@ -49,7 +50,7 @@ macro_rules! each_large_race {
     };
 }
 
-/// A test of each race, which gives it to the function named.
+/// A test for each race, which passes the race to the named function.
 macro_rules! each_race {
     ($run:ident) => {
         each_race!($run:
@@ -119,7 +120,7 @@ fn engine_with_pool(frames: usize, pool_limit_bytes: u64) -> Shared {
     let config = Config {
         frames,
         cpus: 1,
-        // Stored pages are raw: what is modelled is the engine, not a codec.
+        // Stored pages are raw: the engine is modelled, not a codec.
         codec: Codec::None,
         pool_limit_bytes,
         checksums: false,
@@ -146,7 +147,7 @@ fn swap_on(engine: &Engine, slots: usize, priority: i16) {
     engine.swap_on(area).expect("a good area");
 }
 
-/// Storage that is worth being read ahead.
+/// Storage that is slow enough for reading ahead.
 #[derive(Debug)]
 struct Waited(RamStorage);
 
@@ -178,7 +179,8 @@ fn written(engine: &Engine, byte: u8) -> Entry {
     entry
 }
 
-/// The byte that fills the entry's page, or `None` if the entry is gone. Panics if the page is not of one piece.
+/// The byte that fills the entry's page, or `None` if the entry is gone. Panics if the page is not filled with one
+/// byte.
 fn read(engine: &Engine, entry: Entry) -> Option<u8> {
     let mut page = Box::new(Page([0xee; PAGE_BYTES]));
     match engine.swap_in(entry, &mut page, &mut Scratch::new()) {
@@ -207,11 +209,11 @@ fn spawn<R: Send + 'static>(
     spawn_deep(move || work(&engine))
 }
 
-/// A thread whose stack has room for an engine under construction and a page or two.
+/// Starts a thread whose stack has room for an engine under construction and a page or two.
 pub fn spawn_deep<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> thread::JoinHandle<R> {
-    /// In words under loom, in bytes under shuttle: plenty in either.
+    /// In words under loom, in bytes under shuttle. Enough in either.
     const STACK_SIZE: usize = 0x4_0000;
     thread::Builder::new()
         .stack_size(STACK_SIZE)
@@ -219,7 +221,7 @@ pub fn spawn_deep<R: Send + 'static>(
         .expect("a thread")
 }
 
-/// A reader has the frame's index in hand while the frame is freed and takes another page.
+/// A reader has read the frame's index when the frame is freed and reused for another page.
 pub fn bug_01_lookup_against_free_and_reuse_of_the_frame() {
     let engine = engine(1);
     let entry = out(&engine, 1);
@@ -248,7 +250,7 @@ pub fn bug_01_lookup_against_free_and_reuse_of_the_frame() {
 /// A reader is on its way into a cluster that is emptied, given back and used again.
 pub fn bug_32_lookup_against_a_cluster_that_goes_and_comes() {
     let engine = engine(6);
-    // A full cluster of four and one slot in the next, which is the CPU's current one from then on.
+    // A full cluster of four, and one slot in the next, which is the CPU's current one from then on.
     let entries: Vec<Entry> = (1..=5).map(|byte| out(&engine, byte)).collect();
     for &entry in &entries[1..4] {
         engine.put(entry);
@@ -280,7 +282,7 @@ pub fn allocation_against_free() {
     });
     let fresh = [out(&engine, 5), out(&engine, 6)];
     free.join().expect("no panic");
-    // Enough to take what was freed: no slot may be lost on a list, none given out twice.
+    // Enough to take what was freed. No slot may be lost on a list, and none given out twice.
     let more: Vec<Entry> = (7..11).map(|byte| out(&engine, byte)).collect();
     let mut alive: Vec<Entry> = entries[2..]
         .iter()
@@ -299,7 +301,7 @@ pub fn allocation_against_free() {
     assert_empty(&engine);
 }
 
-/// Two threads with one CPU number find its cluster full and both look for another.
+/// Two threads with the same CPU number find its cluster full, and both look for another.
 pub fn two_allocations_find_the_cluster_full() {
     let engine = engine(6);
     let entries: Vec<Entry> = (1..=4).map(|byte| out(&engine, byte)).collect();
@@ -311,7 +313,7 @@ pub fn two_allocations_find_the_cluster_full() {
         (read(&engine, other), read(&engine, mine)),
         (Some(5), Some(6))
     );
-    // One new cluster for both: none may be left that no CPU knows of.
+    // Both use one new cluster. No cluster may be left that no CPU knows of.
     assert_eq!(engine.stats().clusters, 2);
     for entry in entries.into_iter().chain([mine, other]) {
         engine.put(entry);
@@ -356,7 +358,7 @@ pub fn dup_against_put_at_the_overflow() {
 fn write_out_against_put_of(engine: &Shared, byte: u8) {
     let entry = out(engine, byte);
     let put = spawn(engine, move |engine| engine.put(entry));
-    // Written before the put, freed by us, or gone already: all are right as long as nothing stays.
+    // Written before the put, freed by us, or already gone: each is right if nothing stays.
     let result = engine.write_out(entry, &mut Scratch::new());
     assert!(
         matches!(result, Ok(_) | Err(WriteOutError::NotCached)),
@@ -441,7 +443,7 @@ pub fn swap_in_of_stored_against_put() {
     assert_empty(&engine);
 }
 
-/// Two readers and the last put: whoever leaves last frees, once.
+/// Two readers and the last put. Whoever leaves last frees the page, once.
 pub fn two_swap_ins_of_stored_against_put() {
     let engine = engine(1);
     let entry = written(&engine, 1);
@@ -453,7 +455,7 @@ pub fn two_swap_ins_of_stored_against_put() {
     assert_empty(&engine);
 }
 
-/// All three at once: read, write out, put.
+/// Read, write out and put, all at once.
 pub fn swap_in_against_write_out_and_put() {
     let engine = engine(1);
     let entry = out(&engine, 1);
@@ -469,8 +471,8 @@ pub fn swap_in_against_write_out_and_put() {
     assert_empty(&engine);
 }
 
-/// Frames are taken and given back by two threads, in an order that brings a frame back to the top of the stack with
-/// another one under it: none may be lost or given out twice.
+/// Two threads take and give back frames, so that a frame comes back to the top of the stack with another under it. No
+/// frame may be lost or given out twice.
 pub fn frames_are_taken_and_given_back() {
     let engine = engine(3);
     let other = spawn(&engine, move |engine| {
@@ -491,7 +493,7 @@ pub fn frames_are_taken_and_given_back() {
     assert_empty(&engine);
 }
 
-/// Two threads write out to an area whose cluster has room for both, and to its last slots.
+/// Two threads write out to an area whose cluster has room for both, and then to its last slots.
 pub fn two_writers_fill_an_area() {
     let engine = engine_with_area(3, 3);
     let first = written(&engine, 1);
@@ -528,7 +530,7 @@ fn assert_all_written(engine: &Engine, first: u8, entries: impl IntoIterator<Ite
     }
 }
 
-/// A run and a single slot are taken from an area of one cluster: whoever comes second shares the other's.
+/// A run and a single slot are taken from an area of one cluster. Whoever comes second shares the other's cluster.
 pub fn a_batch_and_a_page_take_from_one_cluster() {
     let engine = engine_with_area(4, 4);
     let other = spawn(&engine, |engine| written(engine, 1));
@@ -594,7 +596,7 @@ pub fn swap_in_from_an_area_against_put_and_reuse() {
     let put = spawn(&engine, move |engine| {
         engine.put(entry);
         let other = out(engine, 2);
-        // As long as the reader is in, the slot is not free.
+        // As long as the reader has it pinned, the slot is not free.
         let result = engine.write_out(other, &mut Scratch::new());
         assert!(
             matches!(result, Ok(_) | Err(WriteOutError::Full)),
@@ -612,7 +614,7 @@ pub fn swap_in_from_an_area_against_put_and_reuse() {
     assert_empty(&engine);
 }
 
-/// An engine whose only page lies in an area while the pool has room for it.
+/// An engine whose only page is in an area although the pool now has room for it.
 fn in_an_area(byte: u8) -> (Shared, Entry) {
     let engine = engine_with_area(1, 1);
     let entry = written(&engine, byte);
@@ -620,7 +622,7 @@ fn in_an_area(byte: u8) -> (Shared, Entry) {
     (engine, entry)
 }
 
-/// Swaps the first area off and leaves nothing of it.
+/// Swaps the first area off and checks that nothing of it is left.
 fn swap_off(engine: &Engine) {
     let id = engine.areas()[0].id;
     let result = engine.swap_off(id, &mut Scratch::new(), &|| false);
@@ -655,7 +657,7 @@ pub fn swap_off_against_put() {
     assert_empty(&engine);
 }
 
-/// A page takes a slot of an area that is just being closed: it stays in the area only if it was in time.
+/// A page takes a slot of an area that is just being closed. It stays in the area only if it came in time.
 pub fn bug_02_swap_off_against_write_out() {
     let engine = engine_with_area(1, 1);
     engine.set_pool_limit(1 << 20);
@@ -673,7 +675,7 @@ pub fn bug_02_swap_off_against_write_out() {
     assert_empty(&engine);
 }
 
-/// An area's only cluster, which was emptied, is discarded while a page looks for a slot.
+/// An area's only cluster, emptied before, is discarded while a page looks for a slot.
 pub fn discard_against_write_out() {
     const SLOTS: usize = 4;
     let engine = engine_with_area(SLOTS, SLOTS);
@@ -681,7 +683,7 @@ pub fn discard_against_write_out() {
     entries.into_iter().for_each(|entry| engine.put(entry));
     let entry = out(&engine, 5);
     let discarder = spawn(&engine, |engine| engine.discard(1));
-    // One of us discards the cluster; while the other does, there is no slot.
+    // One of the two threads discards the cluster. While the other does, there is no slot.
     let result = engine.write_out(entry, &mut Scratch::new());
     assert!(
         matches!(result, Ok(Written::Physical) | Err(WriteOutError::Full)),

@@ -1,15 +1,15 @@
-//! Pages that are read into the swap cache along with another, while something else befalls them.
+//! Races of pages that are read into the swap cache along with another page.
 
 use super::*;
 
-/// An engine with two pages side by side in an area, and frames enough to read one of them ahead.
+/// An engine with two neighbouring pages in an area, and enough frames to read one of them ahead.
 fn two_in_an_area() -> (Shared, Entry, Entry) {
     let engine = engine_with_area(4, 2);
     let entries = written_together(&engine, 1..3);
     (engine, entries[0], entries[1])
 }
 
-/// Swaps in the page filled with `byte`, and what lies beside it.
+/// Swaps in the page filled with `byte`, and what is next to it.
 fn read_around(engine: &Engine, entry: Entry, byte: u8) {
     let mut page = Box::new(Page([0xee; PAGE_BYTES]));
     let read = engine.swap_in_around(entry, 2, &mut page, &mut Scratch::new());
@@ -28,7 +28,7 @@ pub fn read_ahead_against_put() {
     assert_empty(&engine);
 }
 
-/// A page is swapped in, and the one beside it read ahead, while another thread does so the other way round.
+/// A page is swapped in and its neighbour read ahead, while another thread does the same the other way round.
 pub fn read_ahead_against_swap_in_of_the_neighbour() {
     let (engine, entry, neighbour) = two_in_an_area();
     let other = spawn(&engine, move |engine| read_around(engine, neighbour, 2));
@@ -38,7 +38,7 @@ pub fn read_ahead_against_swap_in_of_the_neighbour() {
     assert_empty(&engine);
 }
 
-/// A page is read from the frame that it was read ahead into while the frame is taken for another page.
+/// A page is read from the frame into which it was read ahead, while the frame is taken for another page.
 pub fn a_clean_frame_is_wanted_while_it_is_read() {
     let (engine, entry, neighbour) = two_in_an_area();
     read_around(&engine, entry, 1);
@@ -53,7 +53,7 @@ pub fn a_clean_frame_is_wanted_while_it_is_read() {
     assert_empty(&engine);
 }
 
-/// A page is read ahead while its area is swapped off: it is found afterwards, whether in its frame or its new home.
+/// A page is read ahead while its area is swapped off. Afterwards it is found in its frame or its new home.
 #[cfg(shuttle)]
 pub fn bug_14_read_ahead_against_swap_off() {
     let (engine, entry, neighbour) = two_in_an_area();

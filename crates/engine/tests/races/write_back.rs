@@ -10,12 +10,12 @@ use super::{
 #[cfg(shuttle)]
 use super::{assert_all_written, out};
 
-/// An engine whose pages, made of 1, 2 and so on, lie in the pool and are cold, and an area with room for them.
+/// An engine with cold pages in the pool, made of 1, 2 and so on, and an area with room for them.
 fn cold_in_the_pool(pages: u8) -> (Shared, Vec<Entry>) {
     let engine = engine(1);
     let entries = (1..=pages).map(|byte| written(&engine, byte)).collect();
     swap_on(&engine, usize::from(pages), PRIORITY_DEFAULT);
-    // Old enough for the hand to take them when it first comes by.
+    // Old enough for the hand to take them on its first lap.
     engine.begin_generation();
     engine.begin_generation();
     (engine, entries)
@@ -25,7 +25,7 @@ fn write_back(engine: &Engine, pages: usize) -> WriteBack {
     engine.write_back(0, pages, &mut Scratch::new())
 }
 
-/// Nothing is behind the entry in the pool if its page lies in the area, and the other way round.
+/// Checks that each page is either in the pool or in the area, not in both.
 fn assert_in_one_place(engine: &Engine, pages: u64) {
     let stats = engine.stats();
     assert_eq!(stats.physical + stats.raw, pages);
@@ -62,7 +62,7 @@ pub fn write_back_against_dup() {
     let writer = spawn(&engine, |engine| write_back(engine, 1));
     engine.dup(entry).expect("in use");
     engine.put(entry);
-    // Nobody has read it, so it goes.
+    // Nobody has read the page, so it goes.
     assert_eq!(writer.join().expect("no panic").pages, 1);
     assert_eq!((engine.count(entry), read(&engine, entry)), (1, Some(1)));
     assert!(engine.is_physical(entry));
@@ -70,7 +70,7 @@ pub fn write_back_against_dup() {
     assert_empty(&engine);
 }
 
-/// The only area goes while a page is on its way there: the page stays in the pool or comes back to it.
+/// The only area goes while a page is on its way there. The page stays in the pool or comes back to it.
 pub fn write_back_against_swap_off() {
     let (engine, entries) = cold_in_the_pool(1);
     let mover = spawn(&engine, swap_off);
@@ -83,7 +83,7 @@ pub fn write_back_against_swap_off() {
     assert_empty(&engine);
 }
 
-/// Two threads share the work: no page goes twice.
+/// Two threads share the work. No page goes twice.
 #[cfg(shuttle)]
 pub fn two_threads_write_back() {
     let (engine, entries) = cold_in_the_pool(3);
@@ -96,7 +96,7 @@ pub fn two_threads_write_back() {
     assert_empty(&engine);
 }
 
-/// All at once, and the slot of a page that was put is taken by another page.
+/// All at once, and another page takes the slot of a page that was put.
 #[cfg(shuttle)]
 pub fn write_back_against_swap_in_and_put() {
     let (engine, entries) = cold_in_the_pool(2);

@@ -1,8 +1,8 @@
-//! Clusters that are taken into use and emptied, again and again, while threads swap in pages of them.
+//! Clusters are used and emptied again and again, while threads swap in their pages.
 //!
-//! Keepers fill whole clusters with pages, and when all of them have, they let all go: a tide, of which each ebb must
-//! leave no cluster behind but those that CPUs allocate from. Meanwhile other threads bring back pages at random, with
-//! a reference of their own, which may be a page's and a cluster's last, or without one.
+//! Keepers fill whole clusters with pages. When all have done so, they all let go. After each such tide only the
+//! clusters that CPUs allocate from may be left. Meanwhile other threads bring back pages at random. They do so without
+//! a reference, or with one of their own, which may be the last of a page and of a cluster.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ const FAULTERS: usize = 2;
 const CPUS: usize = 2;
 /// A test of a second or two, with clusters of either size.
 const TIDES: u64 = if SLOTS_PER_CLUSTER == 512 { 60 } else { 2000 };
-/// Pages of a keeper at high tide: two clusters and a half.
+/// Pages of a keeper at high tide: two and a half clusters.
 const PLACES: usize = 2 * SLOTS_PER_CLUSTER + SLOTS_PER_CLUSTER / 2;
 /// Pages that wait in frames to be written out.
 const WINDOW: usize = 8;
@@ -51,7 +51,7 @@ fn clusters_go_and_come_while_pages_of_them_are_swapped_in() {
             let full = (KEEPERS * PLACES / SLOTS_PER_CLUSTER) as u64;
             assert!(engine.stats().clusters >= full);
             keepers(places, |_, own| fall(engine, own));
-            // A faulter may just have the last reference to a page.
+            // A faulter may have the last reference to a page at this moment.
             let left = engine.stats().clusters;
             assert!(
                 left <= (CPUS + FAULTERS) as u64,
@@ -74,7 +74,7 @@ fn clusters_go_and_come_while_pages_of_them_are_swapped_in() {
     assert!(stats.clusters <= CPUS as u64);
 }
 
-/// Faulters must not outlive a test that has failed.
+/// Stops the faulters, which must not outlive a failed test.
 struct StopsAtItsEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopsAtItsEnd<'_> {
@@ -83,7 +83,7 @@ impl Drop for StopsAtItsEnd<'_> {
     }
 }
 
-/// Has each keeper work on places of its own.
+/// Lets each keeper work on its own places.
 fn keepers(places: &[Place], work: impl Fn(usize, &[Place]) + Sync) {
     std::thread::scope(|scope| {
         for (thread, own) in places.chunks(PLACES).enumerate() {
@@ -96,7 +96,7 @@ fn keepers(places: &[Place], work: impl Fn(usize, &[Place]) + Sync) {
 /// Fills places with pages of this generation.
 fn rise(engine: &Engine, own: &[Place], cpu: usize, generation: u64) {
     let mut scratch = engine.scratch();
-    // Never 0, and never twice.
+    // Never 0, and never the same twice.
     let seeds = (generation * PLACES as u64 + 1..).step_by(WINDOW);
     for (part, seeds) in own.chunks(WINDOW).zip(seeds) {
         put_in(engine, part, cpu, seeds, &mut scratch);
@@ -180,7 +180,7 @@ impl<'a> Faulter<'a> {
         faults
     }
 
-    /// We have a reference: the page is there until we put it.
+    /// We have a reference, so the page stays until we put it.
     fn shared(&mut self, entry: Entry, seed: u64) -> bool {
         let found = self
             .engine
@@ -191,7 +191,7 @@ impl<'a> Faulter<'a> {
         true
     }
 
-    /// The page may go, and its slot be another's, at any moment.
+    /// At any moment the page may go and another page may take its slot.
     fn unshared(&mut self, entry: Entry, seed: u64, place: &Place) -> bool {
         let found = self
             .engine

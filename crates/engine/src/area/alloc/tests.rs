@@ -1,4 +1,4 @@
-//! Runs of every order and single slots, in areas that fill up, one thread or several.
+//! Runs of every order and single slots, in areas that fill up, with one thread or several.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ fn single(area: &Area, cpu: usize) -> Result<Entry, AllocError> {
     area.allocate(cpu, Order::SLOT, &[used()], None)
 }
 
-/// A whole run.
+/// Takes a whole run.
 fn run(area: &Area, cpu: usize, order: Order) -> Result<Entry, AllocError> {
     area.allocate(cpu, order, &vec![used(); order.slots()], None)
 }
@@ -68,7 +68,7 @@ fn a_run_is_free_again_when_all_its_slots_are() {
             .map(|_| run(&area, 0, order).expect("room"))
             .collect();
         assert!(run(&area, 0, order).is_err());
-        // The end of one run and the beginning of the next are no run.
+        // The end of one run and the start of the next do not make a run.
         if let [first, second, ..] = all[..] {
             let half = order.slots() / 2;
             free_run(&area, first.behind(half), half);
@@ -106,7 +106,7 @@ fn single_slots_are_refused_only_when_none_is_left() {
     for order in Order::all() {
         run(&area, 0, order).expect("room");
     }
-    // What another CPU gets of that is less, and must not be lost.
+    // Another CPU gets fewer of these, but what it gets must not be lost.
     let others = Order::runs().filter_map(|order| run(&area, 1, order).ok());
     assert!(others.count() > 0);
     let capacity = CLUSTER * 12;
@@ -139,7 +139,7 @@ fn stealing_begins_with_the_smallest_runs_and_where_none_is_free() {
         assert_sound(&area);
     }
     assert_eq!(single(&area, 0), Err(AllocError::Full));
-    // A cluster that was stolen from keeps its order: a run that is freed in it is one again.
+    // A cluster that single slots were stolen from keeps its order, so a run freed in it is a run again.
     free_run(&area, with_run[0], 2);
     assert_eq!(run(&area, 0, small), Ok(with_run[0]));
 }
@@ -152,7 +152,7 @@ fn an_empty_cluster_is_there_for_every_order() {
         free_run(&area, first, order.slots());
         assert_eq!(assert_sound(&area), 0);
     }
-    // Single slots are taken from where runs are taken now, rather than from nowhere.
+    // No other cluster is left, so single slots now come from the one that runs are taken from.
     let small = Order::from_raw(1);
     let first = run(&area, 0, small).expect("the only cluster is empty");
     let beside = single(&area, 0).expect("room");
@@ -173,7 +173,7 @@ fn a_cluster_with_bad_slots_serves_no_runs() {
     assert_eq!((taken, assert_sound(&area)), (CLUSTER * 2 - 2, taken));
 }
 
-/// What threads have done to an area, counted before and after each step.
+/// What threads have done to an area. Counted before and after each step.
 #[derive(Default)]
 struct Done {
     taking: AtomicU64,
@@ -186,7 +186,7 @@ fn add(counter: &AtomicU64, slots: usize) {
     counter.fetch_add(slots as u64, Ordering::SeqCst);
 }
 
-/// Takes and frees runs of random orders, which fill the area now and then, and frees all in the end.
+/// Takes and frees runs of random orders, which fills the area now and then. Frees all at the end.
 fn churn(area: &Area, done: &Done, cpu: usize) {
     const STEPS: usize = if cfg!(miri) { 20 } else { 20_000 };
     let mut state = 0x9e37_79b9_7f4a_7c15 + cpu;
@@ -207,7 +207,8 @@ fn churn(area: &Area, done: &Done, cpu: usize) {
                 runs.push((first, slots));
                 continue;
             }
-            // It took nothing: as if it had been freed at once. In this order, so that neither bound is missed.
+            // Nothing was taken, which counts as taken and freed at once. In this order, so that neither bound is
+            // missed.
             add(&done.freeing, slots);
             add(&done.freed, slots);
             add(&done.taken, slots);
@@ -253,7 +254,7 @@ fn counters_are_exact_when_quiet_and_bounded_by_what_was_done_meanwhile() {
                 assert!(read + freeing >= taken, "{read} of {taken} - {freeing}");
             }
         });
-        // Each thread frees what it took; now fill the area to the last slot and compare again.
+        // Each thread has freed what it took. Now fill the area to the last slot and compare again.
         assert_eq!(assert_sound(&area), 0);
         let all: Vec<Entry> = std::iter::from_fn(|| single(&area, 0).ok()).collect();
         assert_eq!(

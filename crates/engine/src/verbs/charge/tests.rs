@@ -1,4 +1,4 @@
-//! What groups are charged for, when, and what happens where that is refused half-way.
+//! What groups are charged for and when, and what happens if a charge is refused half-way.
 
 use super::*;
 use crate::groups::{GroupCharges, GroupEvents, GroupId, GroupLimits};
@@ -43,7 +43,7 @@ fn outcomes(
     written.iter().map(|(_, result)| *result).collect()
 }
 
-/// All pages are what they were, in an area where that was said, else in their frames.
+/// Checks that all pages have their content: in an area if the result says so, else in their frames.
 fn assert_all_hold(engine: &Engine, written: &[(Entry, Result<Written, WriteOutError>)]) {
     for (seed, &(entry, result)) in (0..).zip(written) {
         let from = match result {
@@ -131,7 +131,8 @@ fn references_taken_away_in_a_row_are_uncharged_group_by_group() {
         puts.put(*entry);
         charged.push(ids.map(|id| charges(&engine, id).0));
     }
-    // Of one group until a page of another comes, the last at the end; what was freed is never charged too little.
+    // Charges of one group are taken back when a page of another group comes, and the last ones at the end. A charge is
+    // never too low for what is still taken.
     assert_eq!(charged, [[3, 1], [3, 1], [1, 1], [1, 0], [1, 0]]);
     drop(puts);
     assert_eq!(ids.map(|id| charges(&engine, id)), [(0, 0); 2]);
@@ -154,7 +155,7 @@ fn at_its_limit_a_group_gets_slots_for_the_first_pages_and_the_rest_stays() {
         ..GroupEvents::default()
     };
     assert_eq!(events(&engine, id), expected);
-    // Others are not concerned.
+    // Other groups are not affected.
     let other = written(&engine, &[GroupId::ROOT]);
     assert_eq!(outcomes(&other), [Ok(Written::Physical)]);
     engine.put(batch[0].0);
@@ -227,7 +228,7 @@ fn a_group_that_may_not_write_back_stays_out_of_areas() {
         ..GroupLimits::default()
     };
     set_limits(&engine, outer, limits);
-    // An area would take what does not pack; the pool keeps it as it is.
+    // An area would take a page that does not compress. The pool keeps it raw.
     let random = out_of(&engine, id, Content::Random, 7);
     assert_eq!(outcomes(&write(&engine, &[random])), [Ok(Written::Raw)]);
     assert_holds(&engine, random, Content::Random, 7, SwapIn::Compressed);
@@ -346,7 +347,7 @@ fn pages_that_come_back_to_the_pool_are_charged_there_instead() {
     set_limits(&engine, ids[1], limits);
     engine.set_pool_limit(POOL_BYTES);
     assert_eq!(swap_off(&engine, 0), Ok(()));
-    // The one may not have them in the pool, so its pages went to the other area.
+    // The second group may not use the pool, so its pages went to the other area.
     assert_eq!(charges(&engine, ids[1]), (3, 0));
     let (slots, bytes) = charges(&engine, ids[0]);
     assert_eq!((slots, bytes), (0, engine.stats().payload_bytes));
@@ -404,7 +405,7 @@ fn a_page_that_is_put_while_its_area_goes_is_uncharged_once() {
     }
 }
 
-/// An engine with eight pages in its pool, six of them of a group that may have so many in areas.
+/// An engine with eight pages in its pool. Six are of a group that may have `limit_pages` pages in areas.
 fn in_the_pool(limit_pages: u64) -> (Engine, Probe, GroupId, Vec<Entry>) {
     let (engine, mut probes) = engine(POOL_BYTES, &[32]);
     let (id, root) = (group(&engine, "a", limit_pages), GroupId::ROOT);
@@ -467,7 +468,7 @@ fn what_cannot_be_written_back_is_charged_as_before() {
     let done = engine.write_back(0, entries.len(), &mut engine.scratch());
     assert_eq!((done.pages, done.refused), (0, 8));
     assert_eq!(charges(&engine, id), before);
-    // The area is passed over now, and what finds no slot is not charged either.
+    // The area is passed over now. A page that gets no slot is not charged either.
     let done = engine.write_back(0, entries.len(), &mut engine.scratch());
     assert_eq!((done.pages, done.homeless), (0, 8));
     assert_eq!(charges(&engine, id), before);

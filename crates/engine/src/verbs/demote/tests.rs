@@ -1,5 +1,5 @@
-//! Unit tests of demotion: which pages go where, and what is left when it fails. What others do meanwhile is in the
-//! tests of races.
+//! Unit tests of demotion: which pages go where, and what is left when it fails. The tests of races have what other
+//! threads do meanwhile.
 
 use std::cell::Cell;
 
@@ -21,12 +21,12 @@ const FRAMES: usize = 8;
 /// Clusters of a tier.
 const CLUSTERS: u64 = 8;
 const TIER: u64 = CLUSTERS * CLUSTER;
-/// A tier is crowded when it has less than a cluster's slots free.
+/// A tier is crowded when it has fewer free slots than a cluster has slots.
 const PART: u64 = CLUSTERS;
 const ALL: usize = 1 << 16;
 
-/// An engine without a pool, with tiers of these sizes, the highest first. None has a bad slot, whose cluster would
-/// never be empty.
+/// An engine without a pool, with tiers of these sizes, the highest first. No tier has a bad slot, because a cluster
+/// with a bad slot is never empty.
 fn tiers(sizes: &[u64]) -> (Engine, Vec<Probe>) {
     tiers_of(sizes, &[2, 1, 0])
 }
@@ -47,7 +47,7 @@ fn tiers_of(sizes: &[u64], priorities: &[i16]) -> (Engine, Vec<Probe>) {
     (engine, probes)
 }
 
-/// Pages of these seeds in the highest area that has room.
+/// Pages of these seeds, in the highest area that has room.
 fn written(engine: &Engine, seeds: std::ops::Range<u64>) -> Vec<Entry> {
     written_of(engine, GroupId::ROOT, seeds)
 }
@@ -79,7 +79,7 @@ fn moved(pages: u64) -> Demotion {
     }
 }
 
-/// Pages in each area, by number, which is by priority here.
+/// Pages in each area, by number, which here is also by priority.
 fn used(engine: &Engine) -> Vec<u64> {
     let areas = engine.areas();
     let pages = areas.iter().map(|area| area.used_bytes / PAGE_BYTES as u64);
@@ -92,7 +92,7 @@ fn assert_all_hold(engine: &Engine, entries: &[Entry]) {
     }
 }
 
-/// What is counted is what clusters know.
+/// Checks that the areas' counters agree with the clusters.
 fn assert_counted(engine: &Engine) {
     for area in engine.areas() {
         let physical = engine.areas.get(area.id).expect("in use");
@@ -101,7 +101,7 @@ fn assert_counted(engine: &Engine) {
     }
 }
 
-/// All areas have their pages, and nothing is left behind when those are put.
+/// Checks that all areas have their pages, and that nothing is left when these are put.
 fn assert_all_hold_and_go(engine: &Engine, entries: Vec<Entry>) {
     assert_all_hold(engine, &entries);
     assert_counted(engine);
@@ -290,7 +290,7 @@ fn the_lower_area_can_be_swapped_off_afterwards() {
     let entries = written(&engine, 0..TIER);
     assert_eq!(demote(&engine, ALL), moved(CLUSTER));
     let id = AreaId::physical(1).expect("a number");
-    // Each slot names its page: else this would go round for ever.
+    // If a slot did not name its page, this would go on for ever.
     let looks = Cell::new(0);
     let cancel = || looks.replace(looks.get() + 1) > 1000;
     assert_eq!(engine.swap_off(id, &mut engine.scratch(), &cancel), Ok(()));

@@ -1,4 +1,4 @@
-//! Unit tests of swap-offs. What other threads do meanwhile is done from `cancel`, between two batches.
+//! Unit tests of swap-offs. What other threads would do meanwhile is done from `cancel`, between two batches.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn swap_off(engine: &Engine, index: usize) -> Result<(), SwapOffError> {
     engine.swap_off(id(index), &mut engine.scratch(), &|| false)
 }
 
-/// Pages of these seeds in the area that is next. The pool has no room.
+/// Pages of these seeds, in the area that is next. The pool has no room.
 fn written(engine: &Engine, seeds: std::ops::Range<u64>) -> Vec<Entry> {
     let entries: Vec<Entry> = seeds.map(|seed| out(engine, Content::Text, seed)).collect();
     engine.write_out_all(0, &entries, &mut engine.scratch(), |_, outcome| {
@@ -152,7 +152,7 @@ fn without_room_the_area_is_back_in_its_place() {
     );
     assert!(!probes[0].is_closed() && !engine.areas()[0].closing);
     assert_all_hold(&engine, &entries, SwapIn::Physical);
-    // 22 slots, all of which are given out again.
+    // 22 slots, and all of them are given out again.
     entries.extend(written(&engine, 10..22));
     assert_eq!(used(&engine), [(id(0), 15), (id(1), 7)]);
     assert_all_hold(&engine, &entries, SwapIn::Physical);
@@ -218,7 +218,7 @@ fn it_can_be_cancelled_and_is_refused_a_second_time_meanwhile() {
 #[test]
 fn a_closed_area_gives_out_nothing_and_is_waited_for() {
     let (engine, probes) = engine_with_areas(16, 0, &[24]);
-    // A writer has taken a slot and has not said so to the virtual slot yet.
+    // A writer has taken a slot and not yet told the virtual slot.
     let page = out(&engine, Content::Text, 0);
     let slot = testing::slot(&engine.areas, 0, page.offset()).expect("room");
     let asked = Cell::new(0);
@@ -278,7 +278,7 @@ fn the_word_of_a_slot_is_not_believed() {
     let (engine, _) = engine_with_areas(16, 0, &[24]);
     let entries = written(&engine, 0..2);
     engine.set_pool_limit(POOL_BYTES);
-    // A slot that is about to be freed: its virtual slot is another page's by now.
+    // A slot that is about to be freed: its virtual slot already has another page.
     let stale = testing::slot(&engine.areas, 0, entries[0].offset()).expect("room");
     assert_eq!(engine.pin_behind(stale, entries[0]), Pin::Nothing);
     let asked = Cell::new(0);

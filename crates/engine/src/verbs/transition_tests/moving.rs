@@ -1,4 +1,4 @@
-//! Steps of pages that are stored: to another place, ahead of a read, out of an area that goes, and away.
+//! Steps of stored pages: to another place, ahead of a read, out of an area that goes, and away.
 
 use super::*;
 use crate::cluster::Exchanged;
@@ -24,7 +24,8 @@ fn pool_becomes_area() {
     });
 }
 
-/// Storage that fails at a page, bytes that do not decompress, an area or a group without room: all stay in the pool.
+/// Storage that fails at a page, bytes that do not decompress, an area or group without room: all pages stay in the
+/// pool.
 #[test]
 fn writing_back_that_fails_half_way_leaves_the_page_in_the_pool() {
     for_both(|mapping| {
@@ -77,7 +78,7 @@ fn a_page_that_finds_no_slot_or_no_charge_stays_in_the_pool_unless_it_has_its_ow
     }
 }
 
-/// What is picked is pinned; then it is read, put, or both.
+/// A picked page is pinned. Then it is read, put, or both.
 #[test]
 fn a_page_that_is_read_or_put_while_it_is_written_back_does_not_go() {
     for_both(|mapping| {
@@ -252,7 +253,7 @@ fn an_area_that_goes_moves_virtual_pages_and_has_directly_mapped_ones_brought_ba
             calls += 1;
             let closed = bench.try_out(Content::Text, 8);
             assert_eq!(closed, Err(AllocError::NoSlot), "it is closed");
-            // One page at a time, and the first time none.
+            // Brings back one page at a time, and none the first time.
             if calls > 1
                 && let Some(entry) = entries.pop()
             {
@@ -322,7 +323,7 @@ fn a_number_that_another_area_has_does_not_lead_old_entries_there() {
     assert_eq!(old.area(), AreaId::physical(0).expect("a number"));
 }
 
-/// Tables of physical clusters: backing and groups only where, and while, a slot is directly mapped.
+/// Physical clusters have the tables for backing and groups only while they have directly mapped slots.
 #[test]
 fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
     let (engine, _) = engine_with_areas(FRAMES, 0, &[4 * SLOTS_PER_CLUSTER as u64]);
@@ -355,7 +356,7 @@ fn physical_clusters_have_the_tables_of_mapped_slots_while_they_hold_some() {
     assert_holds(&engine, behind, Content::Text, 1, SwapIn::Physical);
     assert_holds(&engine, direct, Content::Text, 2, SwapIn::Physical);
     engine.put(direct);
-    // The cluster is a CPU's own, which keeps the tables; it is put away when the area is closed.
+    // The cluster is a CPU's current one and so keeps the tables. Closing the area puts the cluster away.
     let cancelled = engine.swap_off(engine.areas()[0].id, &mut engine.scratch(), &|| true);
     assert!(cancelled.is_err() && !has_groups());
     assert_eq!(table_bytes(), before);

@@ -1,5 +1,5 @@
-//! Unit tests of writing back: which pages go, and what is left when it fails. What others do meanwhile is in the tests
-//! of races and of the kernel's bugs.
+//! Unit tests of writing back: which pages go, and what is left when it fails. The tests of races and of the kernel's
+//! bugs have what other threads do meanwhile.
 
 use super::*;
 use crate::base::storage::StorageError;
@@ -41,7 +41,7 @@ fn moved(pages: usize) -> WriteBack {
     }
 }
 
-/// The page of each seed is where it is expected, and a look at it has left it there.
+/// Checks that the page of each seed is in the expected place, and that reading it leaves it there.
 fn assert_all_hold(engine: &Engine, first: u64, entries: &[Entry], expected: SwapIn) {
     for (seed, &entry) in (first..).zip(entries) {
         assert_holds(engine, entry, Content::Text, seed, expected);
@@ -62,7 +62,7 @@ fn the_cold_goes_and_the_hot_stays() {
     let (engine, _) = engine(ROOMY);
     let old = stored_all(&engine, 0..8);
     begin_generations(&engine, 2);
-    // Shared or kept: it is read and stays.
+    // Shared or kept pages are read and stay.
     assert_holds(&engine, old[2], Content::Text, 2, SwapIn::Compressed);
     assert_holds(&engine, old[5], Content::Text, 5, SwapIn::Compressed);
     let young = stored_all(&engine, 8..14);
@@ -88,7 +88,7 @@ fn the_cold_goes_and_the_hot_stays() {
 #[test]
 fn generations_go_one_after_the_other() {
     let (engine, _) = engine(ROOMY);
-    // Every third page of a generation, so that ages do not lie in the order of slots.
+    // Each generation has every third page, so that ages do not follow the order of slots.
     let entries: Vec<Entry> = (0..12)
         .map(|seed| out(&engine, Content::Text, seed))
         .collect();
@@ -135,7 +135,7 @@ fn what_was_oldest_and_is_gone_hides_nothing() {
     begin_generations(&engine, 2);
     store(0).expect("room");
     begin_generations(&engine, 3);
-    // The hand has passed over the page before as the oldest but one, and goes on behind this one.
+    // The hand has passed over the page before as the second oldest, and goes on behind this page.
     assert_eq!(write_back(&engine, 1), moved(1));
     assert_eq!(seeds_in_area(&engine, &entries), [1]);
     engine.put(entries[0]);
@@ -150,7 +150,7 @@ fn numbers_of_generations_are_used_again() {
     let (engine, _) = engine(ROOMY);
     for round in 0..4 {
         let old = stored_all(&engine, 0..3);
-        // More than can be told apart: the pages must not be taken for young again.
+        // More generations than can be told apart. The pages must not seem young again.
         begin_generations(&engine, 300);
         let young = stored_all(&engine, 3..6);
         assert_eq!(write_back(&engine, 3), moved(3), "round {round}");
@@ -160,12 +160,12 @@ fn numbers_of_generations_are_used_again() {
     }
 }
 
-/// Storage that fails at every request in turn, in each of its ways: what was written before lies in the area, all
-/// else is in the pool as before, goes when there is a place for it, and nothing is left behind.
+/// Storage fails at every request in turn, in each way that it can. What was written before is in the area. All else is
+/// in the pool as before, and goes when there is room. Nothing is left behind.
 #[test]
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn a_failure_at_any_request_costs_no_page() {
-    // Bad slots part the area into rows of three or less, so that there are several requests.
+    // Bad slots divide the area into rows of at most three, so that there are several requests.
     let bad: Vec<u64> = (0..64).step_by(4).collect();
     for error in [BROKEN, StorageError::Full, StorageError::Short] {
         for requests in 0..5 {
@@ -233,7 +233,7 @@ fn an_area_without_room_costs_no_decompression() {
     assert_all_hold(&engine, 0, &entries[..room], SwapIn::Physical);
     assert_all_hold(&engine, room as u64, &entries[room..6], SwapIn::Compressed);
     assert_holds(&engine, entries[7], Content::Text, 7, SwapIn::Compressed);
-    // A slot is free again. The coldest page, which is damaged, does not keep it.
+    // A slot is free again. The coldest page is damaged and does not take it.
     engine.put(entries[0]);
     begin_generations(&engine, 2);
     assert_eq!(write_back(&engine, 1).damaged, 1);
@@ -264,7 +264,7 @@ fn what_is_damaged_stays_and_is_tried_once() {
     begin_generations(&engine, 4);
     assert_eq!(write_back(&engine, 6), moved(0));
     assert_eq!(engine.stats().damaged, 1, "not looked at again");
-    // Whoever touches it hears of it, now and later.
+    // Whoever touches the page gets the error, now and later.
     for _ in 0..2 {
         let error = read(&engine, entries[3]).unwrap_err();
         assert!(matches!(error, SwapInError::Corrupt { .. }), "{error}");
@@ -278,7 +278,7 @@ fn what_is_damaged_stays_and_is_tried_once() {
     assert_eq!((engine.stats().slots_used, probe.reads() > 0), (0, true));
 }
 
-/// Zeros, pages in frames and pages in areas are nothing for the hand.
+/// The hand ignores zeros, pages in frames and pages in areas.
 #[test]
 fn only_what_is_in_the_pool_is_taken() {
     let (engine, _) = engine(ROOMY);
@@ -308,7 +308,7 @@ fn only_what_is_in_the_pool_is_taken() {
     assert_eq!(engine.stats().physical, 2);
 }
 
-/// What was stored raw for want of a slot leaves the pool when there is one.
+/// A page stored raw for lack of a slot leaves the pool when there is a slot.
 #[test]
 fn a_raw_page_leaves_the_pool_whole() {
     let (engine, _) = engine_with_areas(FRAMES, POOL_BYTES, &[]);

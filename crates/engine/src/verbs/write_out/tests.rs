@@ -1,4 +1,4 @@
-//! Batches that are written out: how many requests, and what becomes of pages that an area refuses.
+//! Writing batches out: how many requests it takes, and what becomes of pages that an area refuses.
 
 use super::*;
 use crate::areas::NewArea;
@@ -54,7 +54,7 @@ fn what_the_full_pool_refuses_goes_to_the_area_with_one_request() {
     assert_eq!((engine.stats().physical, engine.stats().slots_used), (0, 0));
 }
 
-/// Pages in an area, written in batches, with the seeds of their content.
+/// Pages in an area, written in batches, and the seeds of their content.
 struct Batches {
     engine: Engine,
     probe: Probe,
@@ -136,7 +136,7 @@ fn where_only_short_runs_are_left_a_batch_is_written_with_those() {
     }
     (0..runs).step_by(2).for_each(|at| area.put(at));
     assert_eq!(area.write(RUN), 1);
-    // Small clusters have but one run.
+    // Small clusters have only one run.
     if SLOTS_PER_CLUSTER > RUN {
         assert_eq!(area.write(2 * RUN), 2, "no two runs are neighbours");
     }
