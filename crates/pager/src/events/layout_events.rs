@@ -97,7 +97,7 @@ fn decide_all(references: &References, space: &Space, state: &mut State) {
     }
 }
 
-/// Of what the layout holds for registered in a range, keep what is. None if the kernel cannot tell at this moment.
+/// Keep in the layout, of a range, only what is still registered. None if the kernel cannot tell at this moment.
 pub fn keep_registered(
     references: &References,
     space: &Space,

@@ -30,7 +30,7 @@ pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
     is_alone.then_some(status)
 }
 
-/// Check whether the main thread of a process has ended. A server calls this when it has nothing else to do, because
+/// Check whether the main thread of a process has ended. The server calls this when it has nothing else to do, because
 /// the governor may sleep for seconds.
 pub fn look(space: &Arc<Space>) {
     if let Some(process) = space.process.get() {

@@ -63,7 +63,7 @@ fn place_all(space: &Space, state: &mut State) -> Vec<u64> {
 }
 
 /// Called before the space's memory moves out for the first time. The process may have made a ring before its calls
-/// were trapped.
+/// were trapped. The caller does not hold the lock.
 pub fn look_for_rings(space: &Space, process: &Process) {
     if task::has_ring(process.pid) {
         begin(space);

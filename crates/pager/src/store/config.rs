@@ -50,7 +50,7 @@ pub struct Config {
 pub struct RunGroup {
     /// Its name. The groups around it have no limits.
     pub name: GroupName,
-    /// What its pages may take up. No limits here leave unchanged those that another run has set on this group.
+    /// What its pages may take up. If none are given, those that another run has set on this group stay.
     pub limits: GroupLimits,
 }
 
