@@ -34,7 +34,7 @@ const CARRIED_PACE: Duration = Duration::from_micros(100);
 /// How often a page that does not come is tried during a fork. It may have been unmapped.
 const CARRIED_TRIES: u32 = 1000;
 
-/// How long to wait for threads that the pager does not know. Threads of a bare clone are rare, and most are short-lived.
+/// How long to wait for threads that the pager does not know. Threads of a bare clone are rare, and most end soon.
 const UNKNOWN_PATIENCE: Duration = Duration::from_millis(100);
 const UNKNOWN_PACE: Duration = Duration::from_millis(1);
 
