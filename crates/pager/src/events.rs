@@ -1,4 +1,4 @@
-//! What the kernel tells of a space's memory: faults, layout events, forks; and what of it is watched.
+//! What the kernel tells of a space's memory: faults, layout events and forks. And which memory is watched.
 
 pub mod listening;
 pub mod layout_events;

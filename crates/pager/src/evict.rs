@@ -1,8 +1,8 @@
 //! The evictor of a space: one thread that moves pages out.
 //!
-//! It takes windows of pages that its `hand` picks, or that its `kin` propose. One window goes through six steps: pick;
-//! move into staging (under the space lock); copy from staging to frames; publish entries; free staging; queue for
-//! `write_out`. From publishing on a fault on a page of the window is served from its frame.
+//! It takes windows of pages that its `hand` picks or its `kin` propose. A window goes through six steps: pick, move
+//! into staging (with the space closed), copy from staging to frames, publish entries, free staging, queue for
+//! `write_out`. Once a page is published, a fault on it is served from its frame.
 
 pub mod evicting;
 mod carried;
@@ -30,16 +30,16 @@ use crate::space::Space;
 use crate::space::agent::AgentGone;
 use crate::space::process::Process;
 
-/// Pages moved out together: enough that one command to the agent costs little a page, few enough that a fault that
-/// comes in between waits tens of microseconds.
+/// Pages moved out together. They are enough that one command to the agent costs little for each page. They are few
+/// enough that a fault in between waits only tens of microseconds.
 const WINDOW_PAGES: usize = 64;
 /// Longest sleep without a request.
 const IDLE: Duration = Duration::from_secs(1);
-/// Pause when the kernel puts a move off because a layout event is unread, or when no frame is free.
+/// Pause when the kernel refuses a move because a layout event is unread, or when no frame is free.
 const BLOCKED_PACE: Duration = Duration::from_micros(50);
 /// Blocked windows in a row after which the evictor goes back to listening.
 const BLOCKED_MAX: u32 = 200;
-/// Windows in a row of which no page could be moved after which the evictor gives up for now.
+/// After so many windows in a row without a moved page the evictor gives up for now.
 const FRUITLESS_MAX: u32 = 256;
 
 struct Evictor<'a> {
@@ -49,9 +49,9 @@ struct Evictor<'a> {
     process: &'a Process,
     server: FaultServer<'a>,
     hand: Hand<'a>,
-    /// Pages that were busy in the last window and have been made movable: others may share them.
+    /// Pages that were busy in the last window and were made exclusive, because others may share them.
     shared: Vec<u64>,
-    /// Pages that have left and could not be marked yet.
+    /// Pages that have left and have no marker yet.
     unmarked: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ pub fn run(evicting: &Arc<Evicting>, space: &Arc<Space>) {
             break;
         }
         if space.is_confined() {
-            // Kin need not keep what this one cannot follow.
+            // Kin need not keep entries for a space that cannot follow them.
             let engine = &evicting.serving.engine;
             space.mailbox.put_proposals(engine, |_| true);
             evictor.admit_against_the_limit();
@@ -96,7 +96,7 @@ pub fn run(evicting: &Arc<Evicting>, space: &Arc<Space>) {
 }
 
 impl Evictor<'_> {
-    /// Move out about `pages` pages, as many windows as faults wait for, and to the end of the lap if it is not.
+    /// Move out about `pages` pages: more while faults wait for memory, and always to the end of the lap.
     fn move_out(&mut self, pages: u64) {
         let (mut left, mut blocked, mut fruitless) = (pages, 0, 0);
         while !self.space.has_ended() && (left > 0 || !self.hand.wrapped || self.faults_wait()) {
@@ -105,7 +105,7 @@ impl Evictor<'_> {
                 Ok(Window::Moved(moved)) => {
                     left = left.saturating_sub(moved);
                     blocked = 0;
-                    // Pages that cannot be moved (locked, pinned) are met again each lap.
+                    // Pages that cannot be moved (locked, pinned) are met again in each lap.
                     fruitless = if moved == 0 { fruitless + 1 } else { 0 };
                     if fruitless > FRUITLESS_MAX {
                         self.admit_against_the_limit();
@@ -122,7 +122,7 @@ impl Evictor<'_> {
                 }
                 Ok(Window::Blocked) | Err(AgentGone) => return,
             }
-            // Mappings that nobody watches yet grow unasked: they come first.
+            // Mappings that nobody watches yet grow unasked. They come first.
             if self.space.mailbox.is_rescan_wanted() {
                 return;
             }
@@ -133,7 +133,7 @@ impl Evictor<'_> {
         !self.space.lock().deferred.is_empty() && !self.serving.limit.has_headroom()
     }
 
-    /// Give up what kin have moved out, so that the memory behind it becomes free.
+    /// Give up what kin have moved out, so that its memory becomes free.
     fn follow_kin(&mut self) {
         while !self.space.has_ended() {
             let proposals = self.space.mailbox.take_proposals(WINDOW_PAGES);
@@ -147,13 +147,13 @@ impl Evictor<'_> {
         }
     }
 
-    /// Nobody need wait for this evictor while it sleeps.
+    /// Lead no page, so that nobody waits for this evictor while it sleeps.
     fn lead_nothing(&self) {
         self.space.kin.lead(self.space.id, &mut Vec::new());
     }
 
-    /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on:
-    /// each frees its own place in the pool.
+    /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on,
+    /// because each frees its own place in the pool.
     fn serve_deferred(&mut self) {
         let limit = &self.serving.limit;
         let stalled = limit.is_stalled() && limit.may_overdraw();
@@ -163,8 +163,8 @@ impl Evictor<'_> {
         });
     }
 
-    /// Nothing in this space can be moved. If nothing anywhere can, waiting would be for ever: memory that cannot be
-    /// moved (locked, shared, pinned) is beyond the limit's reach.
+    /// Nothing in this space can be moved. If nothing can be moved anywhere, waiting would never end: memory that
+    /// cannot be moved (locked, shared, pinned) is beyond the limit's reach. So serve the faults that wait.
     fn admit_against_the_limit(&mut self) {
         if self.serving.limit.is_stalled() {
             return;
@@ -173,6 +173,6 @@ impl Evictor<'_> {
     }
 }
 
-/// The runs of a window always fit one command.
+/// The runs of a window fit one command.
 const _: () = assert!(WINDOW_PAGES <= vswap_sys::ring::MOVE_RUNS_MAX);
 const _: () = assert!(size_of::<PageRun>() == 16);

@@ -1,9 +1,9 @@
-//! Serving faults: first touches, and writes to pages whose entry was kept. Pages that come back are in `swap_in`.
+//! Serving faults: first touches, and writes to pages whose entry was kept. `swap_in` brings pages back.
 //!
-//! Called with the space lock held by the readers and by the evictor (for faults that waited). Threads whose faults
-//! were served are woken only when the lock has been given back (`release`): the kernel may run a woken thread at once
-//! in place of the one that wakes it, and its next fault would then wait for a lock whose holder does not run. Only the
-//! thread that waits for a lone page of swap is woken before, see `swap_in`.
+//! The readers call this with the space lock held. So does the evictor, for faults that waited. Threads whose faults
+//! were served are woken only after the lock was released (`release`). The kernel may run a woken thread at once in
+//! place of the thread that wakes it. The next fault of the woken thread would then wait for a lock whose holder does
+//! not run. The one exception is the thread that waits for a lone swapped page: it is woken before, see `swap_in`.
 
 pub mod serving;
 pub mod lost;
@@ -26,7 +26,7 @@ use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
 use crate::space::{Space, State, present};
 
-/// Zeros for first touches that write: one stream window.
+/// Zeros for first touches that write: one window of a stream.
 static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
 
 /// What became of a fault.
@@ -34,21 +34,21 @@ static ZEROS: [Page; 64] = [const { Page([0; 4096]) }; 64];
 pub enum Outcome {
     /// Served, or noted where it will be found again.
     Done,
-    /// The kernel wants layout events read first; the caller must serve it again.
+    /// The kernel wants layout events to be read first. The caller must serve the fault again.
     Again,
 }
 
-/// Serves faults of one space, for one thread.
+/// Serves the faults of one space, for one thread.
 pub struct FaultServer<'a> {
     pub(crate) serving: &'a Serving,
     pub(crate) space: &'a Arc<Space>,
     buffers: Option<Buffers>,
-    /// The thread has buffers of its own; others borrow some until they give the lock back.
+    /// The thread has buffers of its own. Others borrow some until they release the lock.
     owns_buffers: bool,
 }
 
 impl<'a> FaultServer<'a> {
-    /// A server that borrows buffers when it needs some.
+    /// A server that borrows buffers when it needs them.
     pub fn new(serving: &'a Serving, space: &'a Arc<Space>) -> FaultServer<'a> {
         FaultServer {
             serving,
@@ -68,7 +68,7 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// The buffers, for another server.
+    /// Take the buffers, for another server.
     pub fn into_buffers(mut self) -> Buffers {
         self.buffers.take().unwrap_or_else(|| {
             self.serving
@@ -83,8 +83,8 @@ impl<'a> FaultServer<'a> {
             .get_or_insert_with(|| serving.spare_buffers.take(&serving.engine, &serving.stats))
     }
 
-    /// Give the lock back, and wake the threads whose faults were served under it. Faults that waited for a claim of
-    /// this server and that nobody has looked at since are handed to the evictor: a reader may not come by again.
+    /// Release the lock, and wake the threads whose faults were served under it. Faults that waited for a claim of this
+    /// server, and that nobody has looked at since, go to the evictor: a reader may not come by again.
     pub fn release(&mut self, mut state: MutexGuard<'_, State>) {
         let ready = state.take_ready();
         if !ready.is_empty() {
@@ -100,7 +100,7 @@ impl<'a> FaultServer<'a> {
             .faults_served
             .fetch_add(served, Ordering::Relaxed);
         for (page, pages) in buffers.served.drain(..) {
-            // An unaligned or unmapped range cannot be: the addresses came from the kernel. A dead space needs no wake.
+            // The range is aligned and mapped, because the addresses came from the kernel. A dead space needs no wake.
             let _ = self.space.uffd.wake(page * PAGE_BYTES, pages * PAGE_BYTES);
         }
         if !self.owns_buffers
@@ -110,7 +110,7 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// Serve one fault. The lock is handed back, possibly after having been released in between.
+    /// Serve one fault. Returns the lock, which may have been released in between.
     pub fn serve<'g>(
         &mut self,
         mut state: MutexGuard<'g, State>,
@@ -147,7 +147,7 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// Serve the faults that wait for memory: the urgent ones, and those that `admit` lets pass.
+    /// Serve the faults that wait for memory: the urgent ones and those that `admit` allows.
     pub fn serve_deferred(&mut self, admit: impl Fn(&State, &Fault) -> bool) {
         let mut state = self.space.lock_thawed();
         for mut fault in std::mem::take(&mut state.deferred) {
@@ -165,8 +165,8 @@ impl<'a> FaultServer<'a> {
         self.release(state);
     }
 
-    /// Have a page that is not out in memory, and without protection: the kernel will write to it where it cannot wait
-    /// for a fault. False while a layout event is in the way.
+    /// Have a page that is not out present and unprotected, because the kernel will write to it when it cannot wait for
+    /// a fault. False if a layout event prevents it.
     pub fn make_writable(&mut self, state: &mut State, page: u64) -> bool {
         if !state.layout.registered.contains(page) {
             return true;
@@ -189,7 +189,7 @@ impl<'a> FaultServer<'a> {
         self.first_touch(state, &fault) != Outcome::Again
     }
 
-    /// Does the limit make this fault wait? Not while eviction itself waits for the faulting thread.
+    /// Does the limit make this fault wait? Not if eviction itself waits for the faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
         if self.serving.limit.has_headroom() || self.space.has_ended() {
             return false;
@@ -229,14 +229,14 @@ impl<'a> FaultServer<'a> {
         (self.space.lock(), Outcome::Again)
     }
 
-    /// The thread shall look again.
+    /// Have the thread look again.
     pub(crate) fn wake(&mut self, fault: &Fault) {
         self.buffers().served.push((fault.page, 1));
     }
 
-    /// A missing page that should be there. The message may be older than the page's return, and the page may even
-    /// have been unmapped since. Else the page has gone and nobody has told: what it should hold now is not known, and
-    /// waking the thread would have it fault for ever.
+    /// A page is missing that should be there. The message may be older than the page's return, or the page was
+    /// unmapped since. Otherwise the page has gone without an event. Then nobody knows what it should hold, and a woken
+    /// thread would fault for ever.
     fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
         if !present::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
@@ -245,7 +245,7 @@ impl<'a> FaultServer<'a> {
         {
             return Outcome::Again;
         } else if self.space.marks.load(Ordering::Acquire) {
-            // Discarded by a ring, see `marks`.
+            // Discarded through an io_uring, see `marks`.
             self.serving
                 .references
                 .put(state.layout.words.set(fault.page, PageWord::PLAIN));
@@ -257,16 +257,16 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// What a page exists as may be nothing but a marker, which UFFDIO_ZEROPAGE and UFFDIO_POISON take for a page: ours
-    /// (see `marks`), or its protection, when another thread discarded a page of zeros before it was protected. The
-    /// thread would fault for ever. Where there is no entry nobody relies on protection; if this fails the thread comes
-    /// by again.
+    /// Remove a marker from a page's place. UFFDIO_ZEROPAGE and UFFDIO_POISON take a marker for a page, so the thread
+    /// would fault for ever. The marker may be ours (see `marks`), or a protection: another thread discarded a zero
+    /// page before it was protected. Nobody relies on protection where there is no entry. If this fails, the thread
+    /// faults again.
     pub(crate) fn lift_marker(&self, page: u64) {
         let address = page * PAGE_BYTES;
         let _ = self.space.uffd.write_unprotect(address, PAGE_BYTES, true);
     }
 
-    /// A write to a page with a kept entry: it is no longer the same.
+    /// A write to a page with a kept entry. The page will differ from the entry.
     fn unprotect(&mut self, state: &mut State, fault: &Fault) -> Outcome {
         let address = fault.page * PAGE_BYTES;
         let answer = self.space.uffd.write_unprotect(address, PAGE_BYTES, true);
@@ -275,7 +275,7 @@ impl<'a> FaultServer<'a> {
         }
         self.wake(fault);
         if answer.is_err() {
-            // Unmapped meanwhile; the UNMAP event follows.
+            // Unmapped meanwhile. The UNMAP event follows.
             return Outcome::Done;
         }
         let words = &mut state.layout.words;
@@ -288,14 +288,14 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// A write to a protected page without an entry: the zero page, in place of which the kernel puts fresh memory, or
+    /// A write to a protected page without an entry. It is the zero page, which the kernel replaces by fresh memory, or
     /// a page whose entry was shed.
     fn first_write(&mut self, state: &mut State, fault: &Fault) -> Outcome {
         let pages = self.plain_window(state, fault);
         let address = fault.page * PAGE_BYTES;
         let uffd = &self.space.uffd;
         let lift = |pages| uffd.write_unprotect(address, pages * PAGE_BYTES, true);
-        // A window may reach over the end of a mapping.
+        // A window may cross the end of a mapping.
         let (answer, pages) = match lift(pages) {
             Err(UffdError::NoEntry { .. } | UffdError::Invalid { .. }) if pages > 1 => (lift(1), 1),
             answer => (answer, pages),
@@ -305,7 +305,7 @@ impl<'a> FaultServer<'a> {
         }
         self.buffers().served.push((fault.page, pages));
         if answer.is_err() {
-            // Unmapped meanwhile; the UNMAP event follows.
+            // Unmapped meanwhile. The UNMAP event follows.
             return Outcome::Done;
         }
         state.first_touches.reached(fault.page, pages);
@@ -315,10 +315,10 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// A page that was never touched, or was discarded: zeros.
+    /// The page was never touched or was discarded: give it zeros.
     fn first_touch(&mut self, state: &mut State, fault: &Fault) -> Outcome {
         let Some(pages) = self.before_guards(fault, self.plain_window(state, fault)) else {
-            // A guard page was made of it after the message was sent: the thread shall meet it.
+            // It became a guard page after the message was sent. The thread shall run into the guard.
             self.wake(fault);
             return Outcome::Done;
         };
@@ -334,7 +334,7 @@ impl<'a> FaultServer<'a> {
         let done = match answer {
             Ok(done) => done,
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-            // Present already, or its mapping is gone: the thread shall look again.
+            // Present already, or its mapping is gone: have the thread look again.
             Err(error) => {
                 if matches!(error, UffdError::Exists { .. }) {
                     self.lift_marker(fault.page);
@@ -354,8 +354,8 @@ impl<'a> FaultServer<'a> {
         if fault.write {
             self.took(done);
         } else {
-            // Fresh memory in place of the zero page has to be asked for. If this fails because an event is unread, the
-            // window grows unasked, which the next sample sees.
+            // Protect the zero pages, so that the write that makes memory of one faults and asks for it. If an unread
+            // event prevents that, the window grows unasked, and the next sample notices it.
             let _ = self
                 .space
                 .uffd
@@ -366,13 +366,13 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// How many of `pages` pages from the fault on lie before the next guard page (MADV_GUARD_INSTALL): UFFDIO_COPY
-    /// would put a page in its place. UFFDIO_ZEROPAGE refuses by itself. None if the fault's own page is one.
+    /// How many of `pages` pages from the fault on lie before the next guard page (MADV_GUARD_INSTALL)? UFFDIO_COPY
+    /// would replace a guard by a page, UFFDIO_ZEROPAGE refuses to. None if the fault's own page is a guard.
     fn before_guards(&self, fault: &Fault, pages: u64) -> Option<u64> {
         if !fault.write {
             return Some(pages);
         }
-        // A child without an agent cannot be asked, and may have inherited some.
+        // A child without an agent cannot be asked, and may have inherited guards.
         if self.space.process.get().is_none() {
             return Some(1);
         }
@@ -387,7 +387,7 @@ impl<'a> FaultServer<'a> {
         self.space.gave(pages.cast_signed());
     }
 
-    /// How many pages from the fault on may be served with it: the stream's window, as far as there is nothing in swap.
+    /// How many pages from the fault on can be served with it: the stream's window, up to the first page in swap.
     fn plain_window(&self, state: &mut State, fault: &Fault) -> u64 {
         let window = state.first_touches.window(fault.page);
         let end = state
@@ -418,8 +418,8 @@ impl std::fmt::Debug for FaultServer<'_> {
     }
 }
 
-/// Fill `pages` pages with `call`, which takes bytes; the pages done. A window may reach over the end of a mapping
-/// into the next, which one call cannot fill: then only the first page.
+/// Fill `pages` pages with `call`, which takes a number of bytes. Returns the pages done. A window may cross the end of
+/// a mapping, and one call cannot fill two mappings. Then only the first page is filled.
 pub(crate) fn fill(
     pages: u64,
     call: impl Fn(u64) -> Result<(), UffdError>,

@@ -1,7 +1,7 @@
-//! What the pager knows of one process's memory: registered ranges, page words, pages under way.
+//! What the pager knows of one process's memory: registered ranges, page words, and pages under way.
 //!
-//! Pure data: every method is one transition under the space lock, so layout events (unmap, remap, remove, fork)
-//! and claims can be tested without a kernel. Numbers are page numbers.
+//! Pure data. Every method is one transition under the space lock. So layout events (unmap, remap, remove, fork) and
+//! claims can be tested without a kernel. Numbers are page numbers.
 
 pub mod pins;
 pub mod words;
@@ -22,16 +22,16 @@ pub use self::claims::{Direction, Ticket};
 /// The state of one space; the space lock protects all of it.
 #[derive(Debug, Default)]
 pub struct Layout {
-    /// Ranges that the kernel reports faults and events of. May lag behind the kernel after a growing mremap;
-    /// a fault from outside is as good, and the next rescan mends it.
+    /// Ranges for which the kernel reports faults and events. The set may lag behind the kernel after a growing mremap.
+    /// A fault outside the set is served all the same, and the next rescan corrects the set.
     pub registered: RangeSet,
     /// A word for each page.
     pub words: PageWords,
-    /// Pages that are never evicted. They are named by addresses that the kernel remembers, so they neither move with
-    /// a mapping nor go with it.
+    /// Pages that are never evicted. They are known by addresses that the kernel remembers. So they neither move with a
+    /// mapping nor go away with it.
     pub pinned: Pins,
-    /// Ranges that are never registered: those that the program watches with a userfaultfd of its own, and those
-    /// that a fork does not hand down with their content (MADV_WIPEONFORK).
+    /// Ranges that are never registered: those that the program watches with its own userfaultfd, and those whose
+    /// content a fork does not hand down (MADV_WIPEONFORK).
     pub foreign: RangeSet,
     claims: Claims,
 }
@@ -45,8 +45,8 @@ impl Layout {
         ticket
     }
 
-    /// End a claim. Returns where the page is now (a remap carries pages on their way out along), or None when a
-    /// layout event has taken the page away meanwhile; the word is then not ours to write.
+    /// End a claim. Returns where the page is now, because a remap carries pages on their way out along. Returns None
+    /// if a layout event has taken the page away meanwhile; the caller must then not write its word.
     pub fn finish(&mut self, ticket: Ticket) -> Option<u64> {
         let page = self.claims.end(ticket)?;
         self.words.set(page, self.words.get(page).with_claim(false));
@@ -58,8 +58,9 @@ impl Layout {
         self.claims.any_out()
     }
 
-    /// A fresh mapping was registered. Whatever words lie there are of a mapping that is gone, but for the marks of a
-    /// discard: the kernel may have watched the mapping before it is known here, and may still be about to discard.
+    /// A fresh mapping was registered. The words in its place belong to a mapping that is gone, so they are dropped.
+    /// The stale marks stay: the kernel may have watched the mapping before the layout knew it, and may still be about
+    /// to discard.
     pub fn register(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         let mut fresh = RangeSet::new();
         fresh.insert(range.clone());
@@ -73,23 +74,22 @@ impl Layout {
         debug_assert!(self.claims.is_valid(&self.words));
     }
 
-    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that: see
-    /// `layout_events`. Memory that is left alone is not registered either and may still be there: it stays known as
-    /// that.
+    /// The kernel has no registered mapping in `range` any more. An UNMAP event alone does not say that, see
+    /// `layout_events`. Foreign memory in `range` stays foreign: it is not registered either and may still be there.
     pub fn unmap(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.forget(range.clone(), put);
         self.registered.remove(range);
         debug_assert!(self.claims.is_valid(&self.words));
     }
 
-    /// A call has just made new memory in `range`: whatever lay there is gone, what was left alone as well.
+    /// A call has just made new memory in `range`. Everything that lay there is gone, foreign memory as well.
     pub fn renew(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.unmap(range.clone(), put);
         self.foreign.remove(range);
     }
 
-    /// REMOVE: the content will be zero. `present` are the pages of `range` that are in memory at this moment: the
-    /// kernel discards them only after the event was read, so they may not be evicted before they were seen missing.
+    /// REMOVE: the content will be zero. `present` are the pages of `range` in memory at this moment. The kernel
+    /// discards them only after the event was read. So they may not be evicted until they were seen missing.
     pub fn remove(
         &mut self,
         range: Range<u64>,
@@ -109,8 +109,8 @@ impl Layout {
     /// REMAP: `pages` pages moved from page `from` to page `to`.
     pub fn remap(&mut self, from: u64, to: u64, pages: u64, put: &mut dyn FnMut(PageWord)) {
         let (source, target) = (from..from + pages, to..to + pages);
-        // The kernel gave the target away, so whatever stood there was unmapped before. Its UNMAP event may come later;
-        // it changes nothing then, because the kernel has a registered mapping in its place.
+        // The kernel gave the target away, so whatever lay there was unmapped before. Its UNMAP event may come later
+        // and then changes nothing, because the kernel has a registered mapping in its place.
         self.registered.remove(target.clone());
         self.forget(target.clone(), put);
         self.claims.carry(&source, to);
@@ -126,7 +126,7 @@ impl Layout {
         debug_assert!(self.claims.is_valid(&self.words));
     }
 
-    /// A range is not to be watched, but for what is watched already.
+    /// A range is not to be watched, except where it is watched already.
     pub fn leave_alone(&mut self, range: Range<u64>) {
         let mut rest = RangeSet::of(range.clone());
         for watched in self.registered.overlaps(range) {
@@ -135,8 +135,9 @@ impl Layout {
         rest.iter().for_each(|part| self.foreign.insert(part));
     }
 
-    /// An mremap has taken `from` to `to`, and no event tells where memory that is left alone is now. One mapping may
-    /// have grown or shrunk; several keep their sizes, and some of them may be left alone. False if not all are.
+    /// An mremap has taken `from` to `to`. No event tells where foreign memory is now. One mapping may have grown or
+    /// shrunk. Several mappings keep their sizes, and some of them may be foreign. Returns false unless all are
+    /// foreign.
     pub fn move_foreign(&mut self, from: Range<u64>, to: Range<u64>, keeps_old: bool) -> bool {
         let alone: Vec<Range<u64>> = self.foreign.overlaps(from.clone()).collect();
         let is_one = alone.first().is_some_and(|first| first.start == from.start);
@@ -156,9 +157,9 @@ impl Layout {
         is_all
     }
 
-    /// The layout of a forked child: every entry is referenced once more. Nothing may be on its way out. `dup`
-    /// returns false when it could not take the reference; that page's content must then not be served, so the
-    /// whole copy fails.
+    /// The layout of a forked child. `dup` counts every entry once more. No page may be on its way out. If `dup`
+    /// returns false it could not take the reference. The child must not be served that page's content, so the whole
+    /// copy fails.
     pub fn fork(&self, dup: &mut dyn FnMut(PageWord) -> bool) -> Option<Layout> {
         debug_assert!(!self.has_pages_going_out());
         let mut child = Layout {
@@ -177,8 +178,8 @@ impl Layout {
         copied.then_some(child)
     }
 
-    /// Give up the entries that are kept behind resident pages and `wanted`. The pages stay write-protected; the next
-    /// write to one lifts that.
+    /// Give up the `wanted` entries that are kept behind resident pages. These pages stay write-protected until the
+    /// next write to them.
     pub fn shed_kept(&mut self, wanted: &dyn Fn(Entry) -> bool, put: &mut dyn FnMut(PageWord)) {
         let is_wanted = |word: PageWord| match word.state() {
             PageState::Kept(entry) => !word.is_claimed() && wanted(entry),
@@ -192,7 +193,7 @@ impl Layout {
         }
     }
 
-    /// Give up every word: the space has ended.
+    /// Give up every word, because the space has ended.
     pub fn clear(&mut self, put: &mut dyn FnMut(PageWord)) {
         let words = std::mem::take(&mut self.words);
         words
@@ -203,7 +204,7 @@ impl Layout {
         self.claims.clear();
     }
 
-    /// The content of `range` is gone already, whatever the words say. The marks of other discards stay: those may
+    /// The content of `range` is gone already, whatever the words say. Stale marks stay, because other discards may
     /// still be under way.
     pub fn discard(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         let words = self.words.iter(range.clone());
@@ -217,7 +218,7 @@ impl Layout {
         }
     }
 
-    /// Does everything fit together? Looks at every word, so it is for tests.
+    /// Is everything consistent? Looks at every word, so it is for tests.
     pub fn is_valid(&self) -> bool {
         let claimed = self.words.iter_all().filter(|(_, word)| word.is_claimed());
         let is_known = |page: u64| self.registered.contains(page);
@@ -232,7 +233,7 @@ impl Layout {
                 .all(|(page, word)| word.entry().is_none() || (is_known(page) && !word.is_stale()))
     }
 
-    /// Drop the words of `range`, with their references and claims.
+    /// Drop the words of `range` with their references and claims.
     fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.claims.forget(&range);
         let words = self.words.take(range).into_iter().map(|(_, word)| word);
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
     use vswap_engine::Entry;
 
-    /// What raw entries of the virtual area begin with.
+    /// Raw entries of the virtual area begin with this.
     const AREA: u64 = 1 << 48;
 
     fn entry(slot: u64) -> Entry {
@@ -412,7 +413,7 @@ mod tests {
     fn memory_that_is_left_alone_stays_so_where_it_moves_and_grows() {
         let mut it = layout(10..12);
         assert!(!it.move_foreign(10..12, 50..54, false));
-        // The call that an UNMAP event told of may have failed.
+        // The call behind an UNMAP event may have failed.
         it.foreign.insert(30..34);
         it.unmap(28..33, &mut |_| {});
         assert_eq!(ranges(&it.foreign), vec![30..34; 1]);
@@ -424,18 +425,18 @@ mod tests {
         assert_eq!(ranges(&it.foreign), vec![60..65; 1]);
         assert!(it.move_foreign(60..65, 80..85, true));
         assert_eq!(ranges(&it.foreign), [60..65, 80..85]);
-        // Several mappings, of which some are left alone.
+        // Several mappings, some of them foreign.
         assert!(!it.move_foreign(58..62, 158..162, false));
         assert!(!it.move_foreign(80..90, 180..190, false));
         assert_eq!(ranges(&it.foreign), [62..65, 160..162, 180..185]);
-        // What is watched is not left alone.
+        // What is watched does not become foreign.
         it.leave_alone(5..15);
         assert_eq!(
             ranges(&it.foreign),
             [5..10, 12..15, 62..65, 160..162, 180..185]
         );
         it.foreign.remove(5..15);
-        // What lay at the target is gone.
+        // Whatever lay at the target is gone.
         it.registered.insert(100..102);
         it.remap(100, 183, 2, &mut |_| {});
         assert_eq!(ranges(&it.foreign), [62..65, 160..162, 180..183]);

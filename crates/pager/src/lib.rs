@@ -1,20 +1,25 @@
 //! Swap for unmodified programs: spaces, faults, eviction, layout events, limits.
 //!
-//! [`Store`] is what runs can share, [`Pager`] is one run on it. Its threads: one that hears agents say hello
-//! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`share_watch`), one a CPU
-//! that compresses (`write_out`), one a filter that takes system calls in and two a space that answer them (`notify`),
-//! one a CPU that reads faults and layout events of all active spaces (`reader`), an evictor for each of them
-//! (`evict`), and with physical areas a few that wait for them (`area_reads`) and one that moves there what is cold in
-//! the pool (`shrink`).
+//! [`Store`] is what runs can share. [`Pager`] is one run on it. Its threads:
 //!
-//! State lies below, verbs above: a floor is given what it needs of a run, from one part of it to the plain structs
-//! `Serving`, `Listening` and `Evicting`. Only the top floor knows all of a run (`life/run.rs`).
+//! - one hears agents say hello (`server`);
+//! - one samples memory (`governor`);
+//! - one measures how much memory is shared (`share_watch`);
+//! - one for each CPU compresses (`write_out`);
+//! - one for each filter takes system calls in, and two for each space answer them (`notify`);
+//! - one for each CPU reads faults and layout events of all active spaces (`reader`);
+//! - one for each active space moves pages out (`evict`);
+//! - with physical areas, a few wait for them (`area_reads`, `write_out`), and one moves there what is cold in the pool
+//!   (`shrink`).
+//!
+//! State lies below, verbs above. A floor is given what it needs of a run: single parts, or the plain structs
+//! `Serving`, `Listening` and `Evicting`. Only the top floor knows a whole run (`life/run.rs`).
 
 // The floors, lowest first: each imports only from those above it in this list.
 
 // Kernel, locks, threads, rules, pages and sets of them.
 mod base;
-// Decisions that need nothing but numbers.
+// Decisions that need numbers only.
 mod policy;
 // What runs can share: areas, groups, memory, settings.
 mod store;
@@ -26,7 +31,7 @@ mod space;
 mod run;
 // Serving faults.
 mod fault;
-// What the kernel tells of a space, and what of it is watched.
+// What the kernel tells of a space, and which of its memory is watched.
 mod events;
 // System calls that stop at the filter.
 mod calls;

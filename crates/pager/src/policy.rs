@@ -1,4 +1,4 @@
-//! Decisions that need nothing but numbers: what comes along with a page, what went too early, whom to believe.
+//! Decisions that need numbers only: what comes along with a page, which pages left too early, whom to believe.
 
 pub mod hello;
 pub mod read_around;

@@ -1,16 +1,19 @@
-//! A simulator of the pager: its own code, with a kernel, a clock and programs that are models.
+//! A simulator of the pager: the pager's own code, with models of the kernel, the clock and programs.
 //!
-//! In unit tests `kernel.rs` leads here instead of to `vswap-sys`, locks and pauses let other actors run, and threads
-//! of the pager are actors. A seed gives a plan (what threads of a program do, `plan.rs`) and a schedule (who runs
-//! when, `actors.rs`). The kernel follows Linux step by step (`memory.rs`, `uffd.rs`, `calls.rs`), and keeps beside
-//! each page table what a program without vswap would read: every read is compared with it. At the end all is read
-//! once more, everybody ends, and no entry may be referred to any more. Content lies in the engine itself.
+//! In unit tests `kernel.rs` leads here instead of to `vswap-sys`. Locks and pauses let other actors run, and threads
+//! of the pager are actors. A seed gives a plan (what the threads of a program do, `plan.rs`) and a schedule (who runs
+//! when, `actors.rs`). The kernel follows Linux step by step (`memory.rs`, `uffd.rs`, `calls.rs`). Beside each page
+//! table it keeps what a program without vswap would read, and compares every read with that. At the end everything is
+//! read once more, and all processes end. No reference to an entry may be left then. The content lies in the real
+//! engine.
 //!
 //! *Reached:* layout, events, regions, moves, mmap and guards as `notify` answers them, faults, swap-in, eviction,
-//! aside, kin, forks, readers, the beginning and the end of spaces. *Not reached:* areas and what reads them, the
-//! governor and faults that wait for memory, brk, MADV_FREE, MADV_WIPEONFORK and other memory that is let go of,
-//! threads that end, exec, stopped processes, the sockets and the seccomp filter, the agent's own code (`agent.rs` is a
-//! copy of its logic), and the order of memory accesses of threads that really run at the same time.
+//! aside, kin, forks, readers, the beginning and the end of spaces.
+//!
+//! *Not reached:* areas and what reads them; the governor, and faults that wait for memory; brk; MADV_FREE,
+//! MADV_WIPEONFORK and other memory that is let go of; threads that end; exec; stopped processes; the sockets and the
+//! seccomp filter; the agent's own code (`agent.rs` is a copy of its logic); and the order of memory accesses of
+//! threads that really run at the same time.
 
 pub mod actors;
 mod agent;
@@ -25,7 +28,7 @@ mod shrink;
 mod tests;
 pub mod uffd;
 
-/// The clock of a simulation; that of the machine for threads that are not simulated.
+/// The clock of a simulation. For threads that are not simulated it is the machine's clock.
 pub mod clock {
     use std::sync::OnceLock;
     use std::time::{Duration, Instant};
@@ -52,7 +55,7 @@ pub mod clock {
     }
 }
 
-/// The pager ends itself: it must not come to that.
+/// The pager ends itself. A simulation that gets here has failed.
 pub fn abort() -> ! {
     actors::fail("the pager has stopped itself")
 }

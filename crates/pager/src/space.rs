@@ -1,10 +1,14 @@
-//! A space: one process's memory as the pager sees it, the user-space twin of the kernel's mm.
+//! A space: the memory of one process as the pager sees it. It is the user-space twin of the kernel's mm.
 //!
-//! The space lock (`Space::lock`) orders what must never overlap (rule P3): reading messages from the userfaultfd, and
-//! moving pages out. It is released while pages are compressed, decompressed or copied between processes, and while
-//! the agent moves them: claims in the layout protect those pages, and the space is *closed*, so that nobody reads
-//! messages meanwhile. A stopped process therefore never holds its lock: whoever needs no message goes on, and whoever
-//! serves other spaces too waits for this one with a bound (`lock_soon`).
+//! Reading messages from the userfaultfd and moving pages out must never overlap (rule P3). The space lock
+//! (`Space::lock`) keeps them apart.
+//!
+//! The lock is released while pages are compressed, decompressed or copied between processes. Claims in the layout
+//! protect those pages meanwhile. The lock is also released while the agent moves pages. Then the space is *closed*:
+//! nobody reads messages.
+//!
+//! So a stopped process never holds its space lock. A thread that needs no message goes on. A thread that serves other
+//! spaces too waits for this one for a bounded time (`lock_soon`).
 
 pub mod agent;
 pub mod call;
@@ -36,14 +40,14 @@ use crate::space::kin::Kin;
 use crate::space::mailbox::Mailbox;
 use crate::space::process::Process;
 
-/// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window), so that filling memory costs
-/// one fault in 64 pages.
+/// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window). So filling memory costs one fault
+/// in 64 pages.
 const FIRST_TOUCH_PAGES: (u64, u64) = (4, 64);
 /// Swap-ins: a lone fault brings one page, a stream up to `WINDOW_PAGES_MAX`.
 const SWAP_IN_PAGES: (u64, u64) = (1, WINDOW_PAGES_MAX);
-/// Most pages one fault swaps in: 16 pages decompress in about 20 us, what the faulting thread can wait.
+/// Most pages that one fault swaps in. 16 pages decompress in about 20 us, which the faulting thread can wait.
 pub const WINDOW_PAGES_MAX: u64 = 16;
-/// The same for what lies in an area: one request, which costs a device little more than a shorter one.
+/// The same for pages in an area. They are one request, which costs a device little more than a shorter one.
 pub const AREA_WINDOW_PAGES_MAX: u64 = 64;
 
 /// What the space lock protects.
@@ -61,34 +65,34 @@ pub struct State {
     pub swap_ins: Streams,
     /// Lone swap-ins from areas.
     pub read_around: ReadAround,
-    /// What UNMAP events have named and nobody could look at yet, see `layout_events::decide`.
+    /// Ranges that UNMAP events have named and that nobody could look at yet, see `layout_events::decide`.
     pub undecided: RangeSet,
-    /// What a call that the agent makes for the program may gain.
+    /// The memory that a call may gain while the agent makes it for the program.
     pub gain: Option<Gain>,
-    /// While true nobody reads messages and nothing starts to move out: a fork is being applied.
+    /// A fork is being applied: nobody reads messages, and no page starts to move out.
     frozen: bool,
-    /// While true the agent is moving pages out, and nobody reads messages.
+    /// The agent is moving pages out: nobody reads messages.
     moving: bool,
-    /// Token of the fork that is under way, 0 without one.
+    /// Token of the fork under way, 0 without one.
     pub open_fork: u64,
 }
 
 /// One process's memory.
 #[derive(Debug)]
 pub struct Space {
-    /// Unique in the run; process ids come back.
+    /// Unique in the run. A process id is not, because the kernel gives it out again.
     pub id: u64,
     /// The userfaultfd of the process's memory.
     pub uffd: Userfaultfd,
     /// The process, unless it is a forked child that has not said hello.
     pub process: OnceLock<Process>,
-    /// Memory is to be registered even if it is not short.
+    /// Register the memory even if memory is not short.
     pub hastened: AtomicBool,
     /// The seccomp filter is installed, in this process or in the one it was forked from.
     pub filtered: AtomicBool,
-    /// Its pages are marked when they leave, see `marks`.
+    /// Pages get a marker when they leave, see `marks`.
     pub marks: AtomicBool,
-    /// Forks between FORK_BEGIN and their end: faults are then served whatever the limit says, because eviction
+    /// Forks between FORK_BEGIN and their end. Meanwhile faults are served whatever the limit says, because eviction
     /// waits for the fork.
     pub forks_open: AtomicU32,
     /// What the evictor is asked for.
@@ -97,31 +101,31 @@ pub struct Space {
     pub rescanned_at: AtomicU64,
     /// Faults served so far.
     pub faults_served: AtomicU64,
-    /// Pages given to the process so far, less those moved out.
+    /// Pages given to the process so far, minus those moved out.
     pub pages_given: AtomicI64,
     /// The process has forked or was forked: pages may be shared.
     pub shares: AtomicBool,
-    /// A fork or an exit has changed how much is shared, and nobody has looked since.
+    /// A fork or an exit has changed how much is shared, and nobody has looked since then.
     pub share_is_old: AtomicBool,
     /// When the agent's connection closed.
     pub hung_up: Mutex<Option<Instant>>,
-    /// The program has confined the agent, so nothing may be moved out any more.
+    /// The program has confined the agent: no page may move out any more.
     pub confined: AtomicBool,
-    /// The filter could not be installed; the user was told.
+    /// The filter could not be installed, and the user was told so.
     pub refused: AtomicBool,
     /// The spaces that came of the same image by forks.
     pub kin: Arc<Kin>,
-    /// To the thread that answers trapped calls, once there was one.
+    /// The way to the thread that answers trapped calls, once there was one.
     pub calls: OnceLock<Sender<Call>>,
     /// The same for calls that wait for the end of a fork.
     pub moves: OnceLock<Sender<Call>>,
     state: Mutex<State>,
-    /// Signalled when pages that were going out have arrived, and when the space is open again.
+    /// Signalled when pages on their way out have arrived, and when the space is open again.
     settled: Condvar,
 }
 
 impl Space {
-    /// A space on `uffd` with the layout it starts with, a member of `kin`.
+    /// A space on `uffd` that starts with `layout` and joins `kin`.
     pub fn new(id: u64, uffd: Userfaultfd, layout: Layout, kin: Arc<Kin>) -> Arc<Space> {
         let state = State {
             layout,
@@ -163,7 +167,7 @@ impl Space {
         space
     }
 
-    /// Take the space lock. In tests it is seen each time whether whoever had it has left everything in order.
+    /// Take the space lock. Tests check each time that the last holder left everything in order.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         let state = self.state.lock();
         debug_assert!(!cfg!(test) || state.is_valid());
@@ -198,8 +202,8 @@ impl Space {
         }
     }
 
-    /// Have the agent move pages out, by `call`. The lock is released meanwhile, since a stopped process answers when
-    /// it goes on; what is moved has to be claimed.
+    /// Run `call`, by which the agent moves pages out, with the space closed. The lock is released meanwhile, because a
+    /// stopped process answers only when it goes on. The pages that move have to be claimed.
     pub fn close_during<'a, R>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -214,7 +218,7 @@ impl Space {
         (state, result)
     }
 
-    /// With the lock held: let everything that is on its way out arrive, and keep more from starting, until `thaw`.
+    /// Close the space until `thaw`, and wait until everything on its way out has arrived.
     pub fn freeze<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.frozen = true;
         while state.layout.has_pages_going_out() && !self.has_ended() {
@@ -239,7 +243,7 @@ impl Space {
         self.mailbox.has_ended()
     }
 
-    /// May the agent no longer be asked for anything?
+    /// Is the agent confined? Then nobody may ask it for anything.
     pub fn is_confined(&self) -> bool {
         self.confined.load(Ordering::Acquire)
     }
@@ -249,30 +253,30 @@ impl Space {
         self.mailbox.is_active()
     }
 
-    /// Resident anonymous memory, pages that several processes share counted whole.
+    /// Resident anonymous memory. Pages that several processes share count in full.
     pub fn resident_bytes(&self) -> u64 {
         self.process.get().map_or(0, Process::anonymous_bytes)
     }
 
-    /// `pages` pages were given to the process, or moved out of it when negative.
+    /// `pages` pages were given to the process. Negative: they were moved out.
     pub fn gave(&self, pages: i64) {
         self.pages_given.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// A fork has just made two of what was one.
+    /// A fork has just split this process in two.
     pub fn begin_sharing(&self) {
         self.shares.store(true, Ordering::Relaxed);
         self.share_is_old.store(true, Ordering::Relaxed);
     }
 
-    /// A process that may have shared pages with this one has ended: what remains is this one's.
+    /// A process that may have shared pages with this one has ended. What it shared may be this one's alone now.
     pub fn share_has_changed(&self) {
         if self.shares.load(Ordering::Relaxed) {
             self.share_is_old.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Is a range one mapping that is registered? Where there is no agent yet, the kernel cannot always tell.
+    /// Is a range one mapping, and registered? Without an agent the kernel cannot always tell.
     pub fn is_registered(&self, start: u64, bytes: u64) -> Registered {
         let asked = self.process.get().map(|process| &process.staging);
         asked.unwrap_or(&self.uffd).is_registered(start, bytes)
@@ -283,8 +287,8 @@ impl Space {
         self.hung_up.lock().is_some()
     }
 
-    /// Has resident memory grown by more than `bytes` since the mappings were looked at? Pages that were moved out
-    /// lower the mark, so that memory that takes their place is noticed.
+    /// Has resident memory grown by more than `bytes` since the last look at the mappings? Pages that move out lower
+    /// the mark, so that memory that takes their place is noticed.
     pub fn grew_beyond(&self, resident_bytes: u64, bytes: u64) -> bool {
         let mark = self
             .rescanned_at
@@ -292,7 +296,7 @@ impl Space {
         resident_bytes > mark + bytes
     }
 
-    /// Do faults wait for memory? Does not wait for the lock: whoever holds it looks after them.
+    /// Do faults wait for memory? Does not wait for the lock, because its holder looks after them.
     pub fn has_deferred(&self) -> bool {
         self.state
             .try_lock()
@@ -311,21 +315,21 @@ impl Space {
 }
 
 impl State {
-    /// May no message be read just now?
+    /// Must nobody read messages just now?
     fn is_closed(&self) -> bool {
         self.frozen || self.moving
     }
 
-    /// Does everything fit together? Looks at every word, so it is for tests.
+    /// Is everything consistent? Looks at every word, so it is for tests.
     pub fn is_valid(&self) -> bool {
-        // Nobody waits for what is read ahead.
+        // Nobody waits for a page that is read ahead.
         let is_waited_for = |fault: &Fault| !fault.ahead;
         self.layout.is_valid()
             && self.undecided.is_valid()
             && self.waiting.iter().chain(&self.deferred).all(is_waited_for)
     }
 
-    /// Faults whose pages nobody carries any more.
+    /// Take the faults whose pages nobody carries any more.
     pub fn take_ready(&mut self) -> Vec<Fault> {
         let words = &self.layout.words;
         self.waiting

@@ -1,4 +1,4 @@
-//! What several runs can share, and what its user says of it: areas, groups, memory, settings.
+//! What several runs can share, and what the user says about it: areas, groups, memory, settings.
 
 pub mod memory;
 pub mod config;

@@ -1,10 +1,10 @@
-//! Mistakes that the kernel's swap has made, each by its number in `docs/kernel-bugs.md`, tried on a space's layout.
+//! Mistakes that the kernel's swap has made, tried on a space's layout. The numbers are those in `docs/kernel-bugs.md`.
 
 use vswap_engine::Entry;
 use vswap_pager::layout::{Direction, Layout};
 use vswap_pager::words::{PageState, PageWord};
 
-/// What raw entries of the virtual area begin with.
+/// Raw entries of the virtual area begin with this.
 const AREA: u64 = 1 << 48;
 
 fn entry(slot: u64) -> Entry {
@@ -20,7 +20,7 @@ fn layout() -> Layout {
     layout
 }
 
-/// The mistake: some references of a process that is copied are taken, one cannot be, and the half-made copy is used.
+/// The mistake: while a process is copied one reference cannot be taken, and the half-made copy is used all the same.
 #[test]
 fn bug_27_a_copy_that_lacks_one_reference_is_none() {
     let parent = layout();
@@ -36,8 +36,8 @@ fn bug_27_a_copy_that_lacks_one_reference_is_none() {
     }
 }
 
-/// The mistake: the entry is given up before the page is in place, so that each further fault reads it once more. Until
-/// the claim has ended the word says both: where the content is, and that somebody is bringing it.
+/// The mistake: the entry is given up before the page is in place, so each further fault reads it once more. Here the
+/// word says both until the claim ends: where the content is, and that somebody is bringing it.
 #[test]
 fn bug_28_an_entry_is_kept_until_its_page_is_in_place() {
     let mut it = layout();
@@ -53,8 +53,8 @@ fn bug_28_an_entry_is_kept_until_its_page_is_in_place() {
     );
 }
 
-/// The mistake: a look-up is tried again with a key that the first try has changed. A page on its way out that a
-/// mapping carries elsewhere is finished where it is now, under the ticket that it began with.
+/// The mistake: a look-up is tried again with a key that the first try has changed. Here a page on its way out, which a
+/// mapping carries elsewhere, is finished in its new place under its first ticket.
 #[test]
 fn bug_15_a_page_under_way_keeps_its_name() {
     let mut it = layout();

@@ -1,8 +1,8 @@
-//! What the pager asks the kernel of a program's memory, and the time.
+//! What the pager asks the kernel about a program's memory, and the time.
 //!
-//! In a build that is a product this is `vswap-sys` by other names and nothing else. In a build of this crate's unit
-//! tests the same names lead to the simulator's address spaces (`simulator.rs`), so that what runs there is the pager
-//! itself, not a copy. Only what differs in the two builds is here.
+//! In a product build these are the modules of `vswap-sys`, nothing else. In this crate's unit tests the same names
+//! lead to the simulator's address spaces (`simulator.rs`). So the tests run the pager itself, not a copy. Only what
+//! differs between the two builds is here.
 
 #[cfg(not(test))]
 pub use vswap_sys::{futex, memory::maps, memory::pagemap, memory::procmap, process, uffd};

@@ -1,11 +1,13 @@
-//! The pager's mutexes: those of `std`, which in debug builds know their row in ARCHITECTURE.md, Lock order.
+//! The pager's mutexes. They are those of `std`, and in debug builds they know their row in ARCHITECTURE.md, Lock
+//! order.
 //!
-//! With debug assertions a thread that waits for a lock of its own row or of a row above one that it holds panics and
-//! names both, whether or not the wait would have ended. Without them there is nothing but the mutex. To try is
-//! allowed against the order, as it waits for nobody. Poison is ignored everywhere: a panic ends the process.
+//! With debug assertions a thread panics if it waits for a lock of the same row as one that it holds, or of a row
+//! above. The panic names both locks, whether or not the wait would have ended. Without debug assertions there is
+//! nothing but the mutex. Trying a lock against the order is allowed, because it waits for nobody. Poison is ignored
+//! everywhere: a panic ends the process.
 //!
-//! A mutex that was made `with_patience` can also be waited for with a bound, which those of `std` cannot: whoever
-//! gives it back then wakes one of those that wait so, on a word of its own.
+//! A thread can wait for a mutex made `with_patience` for a bounded time, which `std` does not offer. Whoever releases
+//! such a mutex wakes one of those waiters, on a separate word.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -15,20 +17,20 @@ use std::time::{Duration, Instant};
 use held::{Mark, Place};
 use vswap_sys::futex;
 
-/// A row of the table, outermost first. Locks of one row are never held together.
+/// A row of the table, outermost first. A thread never holds two locks of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
-    /// Which runs a store has, and their groups; making and removing a group takes locks of the engine.
+    /// Which runs a store has, and their groups. Making and removing a group takes locks of the engine.
     Runs,
     /// The right to give commands to an agent.
     AgentSlot,
     /// A space's layout and waiting faults.
     Space,
-    /// What kin have proposed to a space; entries are counted under it, by the engine.
+    /// What kin have proposed to a space. The engine counts entries under it.
     Proposals,
-    /// The readers of a run; which spaces they listen to is changed under it.
+    /// The readers of a run. The set of spaces that they listen to changes under it.
     Readers,
-    /// The list of histograms; each of them is read under it.
+    /// The list of histograms. Each of them is read under it.
     Histograms,
     /// Everything under which no other lock is taken.
     Innermost,
@@ -42,22 +44,22 @@ pub struct Mutex<T> {
     inner: std::sync::Mutex<T>,
 }
 
-/// Those that wait with a bound.
+/// Those that wait for a bounded time.
 #[derive(Debug)]
 struct Line {
     waiting: AtomicU32,
-    /// Changes each time that one of them is to try.
+    /// Changes each time that one of them shall try.
     turn: AtomicU32,
 }
 
-/// Dropped when the lock has been given back: lets one of those that wait with a bound try.
+/// Dropped after the lock was released: lets one of those that wait for a bounded time try.
 #[derive(Debug)]
 struct CallNext<'a>(Option<&'a Line>);
 
 /// A held mutex.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     guard: std::sync::MutexGuard<'a, T>,
     _place: Place,
     _next: CallNext<'a>,
@@ -68,18 +70,18 @@ pub struct MutexGuard<'a, T> {
 impl Drop for CallNext<'_> {
     fn drop(&mut self) {
         let Some(line) = self.0 else { return };
-        // Pairs with the fence in `lock_for`: either we see who waits, or it sees that the lock is free.
+        // Pairs with the fence in `lock_for`: either we see the waiter, or the waiter sees that the lock is free.
         fence(Ordering::SeqCst);
         if line.waiting.load(Ordering::Relaxed) > 0 {
             line.turn.fetch_add(1, Ordering::Relaxed);
-            // The word is ours, so this cannot fail.
+            // The word is in our own memory, so this cannot fail.
             let _ = futex::wake(&line.turn, 1);
         }
     }
 }
 
 impl<T> Mutex<T> {
-    /// A mutex that is called `name` when it is taken out of order.
+    /// A mutex. Messages about a wrong order call it `name`.
     pub const fn new(row: Row, name: &'static str, value: T) -> Mutex<T> {
         Mutex {
             mark: Mark::new(row, name),
@@ -88,7 +90,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The same, for a mutex that `lock_for` is used on.
+    /// The same, for a mutex that is taken with `lock_for`.
     pub const fn with_patience(row: Row, name: &'static str, value: T) -> Mutex<T> {
         Mutex {
             line: Some(Line {
@@ -120,7 +122,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Wait for the lock, `patience` at most. One that is released by a wait for a signal is noticed only then.
+    /// Wait for the lock, but at most for `patience`. If the holder releases it by waiting for a signal, this is
+    /// noticed only when the time is over.
     pub fn lock_for(&self, patience: Duration) -> Option<MutexGuard<'_, T>> {
         self.mark.must_come_next();
         let Some(line) = &self.line else {
@@ -134,14 +137,14 @@ impl<T> Mutex<T> {
         line.waiting.fetch_add(1, Ordering::Relaxed);
         let guard = loop {
             let seen = line.turn.load(Ordering::Relaxed);
-            // Pairs with the fence of whoever gives the lock back.
+            // Pairs with the fence of whoever releases the lock.
             fence(Ordering::SeqCst);
             let guard = self.try_lock();
             let left = end.saturating_duration_since(Instant::now());
             if guard.is_some() || left.is_zero() {
                 break guard;
             }
-            // Woken, timed out or changed: try again in every case.
+            // Woken, timed out or changed: try again in each case.
             let _ = futex::wait(&line.turn, seen, Some(left));
         };
         line.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -167,7 +170,7 @@ impl<T> MutexGuard<'_, T> {
         self
     }
 
-    /// The same as long as `condition` is true, for `timeout` at most.
+    /// The same while `condition` is true, but at most for `timeout`.
     pub fn wait_timeout_while(
         mut self,
         signal: &Condvar,
@@ -200,7 +203,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// What the calling thread holds.
+/// The locks that the calling thread holds.
 #[cfg(debug_assertions)]
 mod held {
     use std::cell::RefCell;
@@ -215,7 +218,7 @@ mod held {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Mark(Row, &'static str);
 
-    /// A lock among those that its thread holds.
+    /// One of the locks that the thread holds.
     #[derive(Debug)]
     pub struct Place(Mark);
 
@@ -258,7 +261,7 @@ mod held {
     }
 }
 
-/// Nothing is kept, but what the simulator asks for.
+/// Records nothing, except what the simulator asks for.
 #[cfg(not(debug_assertions))]
 mod held {
     use super::Row;
@@ -299,7 +302,7 @@ mod held {
     }
 }
 
-/// Locks of the simulator's threads: to wait for one is to let others run.
+/// Locks of the simulator's threads: whoever waits for one lets others run.
 #[cfg(test)]
 mod simulated {
     use std::time::Duration;
@@ -308,12 +311,12 @@ mod simulated {
     use crate::base::kernel::clock;
     use crate::simulator::actors;
 
-    /// How long waiters for a signal wait before they look again: nobody tells them.
+    /// How long a thread that waits for a signal sleeps before it checks again. Nobody wakes it.
     const LOOK_EVERY: Duration = Duration::from_micros(10);
-    /// Looks of a thread that waits for a lock with a bound.
+    /// How often a thread tries a lock that it waits for with a bound.
     const LOOKS: u32 = 4;
 
-    /// The right to what a mutex protects; given up after the mutex itself.
+    /// Drops after the mutex's guard, and then tells waiters that the lock is free.
     #[derive(Debug)]
     pub struct Turn<'a, T>(pub(super) &'a Mutex<T>);
 
@@ -324,7 +327,7 @@ mod simulated {
     }
 
     impl<T> Mutex<T> {
-        /// The guard, or None on a thread that is not simulated.
+        /// The guard, or None if the thread is not simulated.
         pub(super) fn lock_simulated(&self) -> Option<std::sync::MutexGuard<'_, T>> {
             if !actors::is_one() {
                 return None;
@@ -394,7 +397,7 @@ mod tests {
         let (first, tried) = (slot.try_lock(), slot.try_lock());
         assert!(first.is_some() && tried.is_none());
         drop((held, first));
-        // Whatever order they were given back in, nothing is held now.
+        // In whatever order they were released, nothing is held now.
         assert_eq!(*slot.lock(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! Runs of pages: what one eviction batch names.
+//! Runs of pages, as an eviction window names them.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub fn pages_of(start: u64, bytes: u64) -> Range<u64> {
 pub struct PageRun {
     /// Number of the first page (address / 4096).
     pub first: u64,
-    /// Pages.
+    /// Number of pages.
     pub pages: u64,
 }
 

@@ -12,26 +12,26 @@ pub struct RangeSet {
     ends: BTreeMap<u64, u64>,
 }
 
-/// What two ranges share; none if that is nothing.
+/// The overlap of two ranges, or None if there is none.
 pub fn shared(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
     let shared = a.start.max(b.start)..a.end.min(b.end);
     (!shared.is_empty()).then_some(shared)
 }
 
 impl RangeSet {
-    /// The set of one range.
+    /// A set of one range.
     pub fn of(range: Range<u64>) -> RangeSet {
         let mut set = RangeSet::new();
         set.insert(range);
         set
     }
 
-    /// The set without ranges.
+    /// An empty set.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
 
-    /// Add `range`, merging it with what it touches.
+    /// Add `range`, merged with the ranges that it touches.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -47,7 +47,7 @@ impl RangeSet {
         self.ends.insert(merged.start, merged.end);
     }
 
-    /// Take `range` out and return the parts of it that were in the set.
+    /// Remove `range`. Returns the parts of it that were in the set.
     pub fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let parts: Vec<Range<u64>> = self.overlaps(range.clone()).collect();
         for part in &parts {
@@ -113,7 +113,7 @@ impl RangeSet {
         self.ends.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Pages of `range` that are in the set.
+    /// How many pages of `range` are in the set.
     pub fn covered(&self, range: Range<u64>) -> u64 {
         self.overlaps(range).map(|part| part.end - part.start).sum()
     }

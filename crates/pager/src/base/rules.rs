@@ -1,13 +1,14 @@
-//! The switches that leave rules P1 to P9 out (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
+//! Switches that leave out rules P1 to P9 (ARCHITECTURE.md, Rules of the pager), so that their tests can be tested.
 //!
-//! Without the feature `break-rules`, which no product is built with, every rule holds and the switches cost nothing.
-//! With it the environment variable `VSWAP_BREAK_RULE` names the one that does not; `cargo xtask rules` sets it. Each
-//! switch is asked at one place, where the rule is kept. P7 is the agent's, and so is its switch.
+//! Without the feature `break-rules` every rule holds, and the switches cost nothing. No product is built with the
+//! feature. With it the environment variable `VSWAP_BREAK_RULE` names the one rule that does not hold. `cargo xtask
+//! rules` sets the variable. Each switch is asked in one place, where the rule is kept. P7 is kept by the agent, which
+//! has its own switch.
 
-/// A rule, or the half of one that is kept at a place of its own.
+/// A rule, or the part of a rule that is kept in one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// P1: a page that was named by a discard while present is not moved out.
+    /// P1: a page that a discard has named while it was present does not move out.
     Stale,
     /// P2: mremap is carried out one at a time.
     OneMove,
@@ -19,13 +20,13 @@ pub enum Rule {
     SilentStaging,
     /// P5: events are read while faults wait for memory.
     ReadAlways,
-    /// P6: a fault that the kernel put off is tried again after a pause.
+    /// P6: a fault that the kernel refused is tried again after a pause.
     Pace,
     /// P8: a page that has moved counts as moved, whatever the kernel said.
     MovedUnsaid,
-    /// P9: what an UNMAP event names is gone only if the kernel says so when it is asked.
+    /// P9: what an UNMAP event names is gone only if the kernel, when asked, says so.
     AskAfterUnmap,
-    /// P9: fresh memory has no past, also where it is not decided yet what an UNMAP event has left.
+    /// P9: fresh memory has no past, also while an earlier UNMAP event there is undecided.
     FreshWords,
     /// P9: a page that an undecided UNMAP has named may be missing without an event.
     LateFault,
@@ -65,7 +66,7 @@ fn named() -> Option<Rule> {
         "P9" => Rule::AskAfterUnmap,
         "P9-fresh" => Rule::FreshWords,
         "P9-late" => Rule::LateFault,
-        // The agent's.
+        // The agent keeps P7.
         "P7" => return None,
         _ => {
             eprintln!("vswap: VSWAP_BREAK_RULE names no rule: {name}");

@@ -9,26 +9,27 @@ use vswap_sys::process::cpu;
 
 use crate::base::lock::{Mutex, Row};
 
-/// Stack of a pager thread: the fault path keeps its pages in buffers, not on the stack.
+/// Stack of a pager thread. It is small, because the fault path keeps its pages in buffers, not on the stack.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What runs ahead of the program, where the user may ask for that: the program waits for it, or outgrows its limit.
+/// Nice value of threads that run ahead of the program, if the user may ask for that. The program waits for them, or
+/// outgrows its limit while they are late.
 const HURRY_NICE: i32 = -15;
 
-/// Pause before a thread is asked for again that the kernel did not have.
+/// Pause before asking again for a thread that the kernel did not have.
 const SPAWN_PACE: Duration = Duration::from_millis(10);
 
-/// The user has been told that there are no threads.
+/// The user was told that there are no threads.
 static SHORTAGE_SAID: AtomicBool = AtomicBool::new(false);
 
-/// Keep the calling thread on a CPU. Elsewhere it is slower, not wrong.
+/// Keep the calling thread on a CPU. If that fails the thread is slower, not wrong.
 pub fn stay_on(cpu: usize) {
     if !is_simulated() {
         let _ = cpu::set_affinity(&[cpu]);
     }
 }
 
-/// Is the calling thread one of the simulator's, which has neither CPU nor priority?
+/// Does the calling thread belong to the simulator? Such threads have neither CPU nor priority.
 fn is_simulated() -> bool {
     #[cfg(test)]
     return crate::simulator::actors::is_one();
@@ -41,9 +42,9 @@ pub fn hurry() {
     if is_simulated() {
         return;
     }
-    // A thread that never was in another class has nothing to leave.
+    // Fails only if the thread was never in another class.
     let _ = cpu::set_ordinary();
-    // An ordinary user's threads have to wait their turn.
+    // Fails for an ordinary user, whose threads wait their turn.
     let _ = cpu::set_nice(HURRY_NICE);
 }
 
@@ -55,10 +56,10 @@ pub fn hurry_most() {
     }
 }
 
-/// Start a named thread that nobody joins, and wait until there is one: what it does can be late, but not be left out.
-/// Others may have to wait for the caller meanwhile, for whom there is no thread either.
+/// Start a named thread that nobody joins, and wait until the kernel has a thread for it. Its work can be late, but
+/// must not be left out. Others may wait for the caller meanwhile.
 pub fn spawn_late(name: &str, body: impl FnOnce() + Send + 'static) {
-    // A thread that is not started takes its body with it.
+    // A thread that fails to start takes its body with it, so the body is shared.
     let body = Arc::new(Mutex::new(Row::Innermost, "a thread's body", Some(body)));
     loop {
         let body = Arc::clone(&body);

@@ -1,7 +1,7 @@
-//! Advice that a thread of the program waits with, by madvise or process_madvise.
+//! Advice that the program gives by madvise or process_madvise. The calling thread waits.
 //!
-//! The agent makes the call, so that the answer is the kernel's own; what the layout knows of the range follows what
-//! the kernel has done. On the thread that answers the calls of a space.
+//! The agent makes the call, so the answer is the kernel's own. The layout then follows what the kernel has done. This
+//! runs on the thread that answers the calls of a space.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::space::agent::AgentGone;
 use crate::space::process::Process;
 use crate::space::{Space, State, present};
 
-/// `UIO_MAXIOV`: the kernel refuses more.
+/// `UIO_MAXIOV`: the kernel refuses more vectors.
 const VECTORS_MAX: u64 = 1024;
 /// A descriptor that stands for the calling thread or its process (`PIDFD_SELF_*`).
 const PIDFD_SELF: [i32; 2] = [-10000, -20000];
 
 const ENOMEM: i64 = 12;
 
-/// Which system call it was, as the agent takes it.
+/// The system call, as the agent numbers it.
 #[derive(Debug, Clone, Copy)]
 enum Door {
     Madvise = 0,
     ProcessMadvise = 1,
 }
 
-/// madvise. None when the kernel shall carry out the program's own call.
+/// madvise. None if the kernel shall run the program's own call.
 pub fn madvise(
     serving: &Serving,
     space: &Arc<Space>,
@@ -51,8 +51,8 @@ pub fn madvise(
     )
 }
 
-/// process_madvise. The kernel permits nothing to other processes that would change their content, so only the caller's
-/// own memory is of interest.
+/// process_madvise. The kernel allows no advice that changes the content of another process. So only the caller's own
+/// memory matters.
 pub fn process_madvise(
     serving: &Serving,
     space: &Arc<Space>,
@@ -67,7 +67,7 @@ pub fn process_madvise(
     let Some(ranges) = read_vectors(process, vectors, count) else {
         return Ok(None);
     };
-    // As the kernel does it: one after the other, up to the first that fails.
+    // Like the kernel: one range after the other, up to the first that fails.
     let mut done_bytes = None;
     for range in ranges {
         match advise(serving, space, process, range, advice, Door::ProcessMadvise)? {
@@ -106,9 +106,9 @@ fn advise(
     }
 }
 
-/// The kernel may drop lazily freed pages at any later moment, and no event tells when: so they are dropped at once
-/// where the kernel has agreed to free all that is mapped. Where it has not, it is not known which ones it would drop;
-/// the REMOVE event has marked those that were in memory, and they stay there (rule P1).
+/// MADV_FREE. The kernel may drop lazily freed pages at any later moment, and no event tells when. So they are dropped
+/// at once if the kernel has agreed to free all that is mapped. If it has not, nobody knows which pages it will drop.
+/// The REMOVE event has marked those that were in memory, and they stay there (rule P1).
 fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, AgentGone> {
     let mut slot = process.agent.slot();
     let freed = slot.call(
@@ -122,8 +122,8 @@ fn free(process: &Process, start: u64, bytes: u64, door: Door) -> Result<i64, Ag
     Ok(freed)
 }
 
-/// Vswap lets go of memory that a child finds empty. Only of what the kernel has marked: mappings of which one is let
-/// go and the other is not do not merge, nor move together, so a call that fails must leave them as they are. The slot
+/// MADV_WIPEONFORK. Let go of memory that a child finds empty, but only of what the kernel has marked. If one of two
+/// mappings is let go of, the two neither merge nor move together. So a call that fails must change nothing. The slot
 /// keeps forks away until the memory is back.
 fn wipe_on_fork(
     serving: &Serving,
@@ -142,7 +142,7 @@ fn wipe_on_fork(
     let wiped = if answer == 0 {
         vec![range]
     } else {
-        // It may have stopped half-way.
+        // The call may have stopped half-way.
         regions::wiped_on_fork(process, &range)
     };
     for part in wiped {
@@ -151,8 +151,8 @@ fn wipe_on_fork(
     Ok(answer)
 }
 
-/// Children get the memory again, so vswap may look after it again. It must: natively such memory merges with its
-/// neighbours, and here it merges only with what is watched as they are.
+/// MADV_KEEPONFORK. Children inherit the memory again, so vswap may manage it again. It has to: natively such memory
+/// merges with its neighbours, and here it merges only if it is watched like them.
 fn keep_on_fork(
     serving: &Serving,
     space: &Arc<Space>,
@@ -171,8 +171,8 @@ fn keep_on_fork(
     Ok(answer)
 }
 
-/// Guard pages take the place of what was there, without an event. The space lock is held over the call: a fault that
-/// is served meanwhile would put a page in the place of a guard.
+/// MADV_GUARD_INSTALL. Guards replace pages without an event. The space lock is held over the call: a fault served
+/// meanwhile would replace a guard by a page.
 fn install_guards(
     serving: &Serving,
     space: &Space,
@@ -191,14 +191,15 @@ fn install_guards(
     if installed == 0 {
         state.layout.discard(range, &mut serving.references.puts());
     } else {
-        // It may have stopped half-way.
+        // The call may have stopped half-way.
         discard_under_guards(&serving.references, space, &mut state, range);
     }
     Ok(installed)
 }
 
-/// A ring may have installed the guards, which nobody was told of. Where a page was leaving at that moment it has no
-/// mark either (`marks.rs`). So before they go it is noted where they are, while no page is on its way out.
+/// MADV_GUARD_REMOVE. A ring may have installed the guards without telling anybody. A page that was leaving at that
+/// moment has no marker either (`marks.rs`). So before the guards go, what lies under them is dropped, while no page is
+/// on its way out.
 fn remove_guards(
     references: &References,
     space: &Space,
@@ -217,7 +218,7 @@ fn remove_guards(
     )
 }
 
-/// Drop what the layout has of pages of a range that are guards.
+/// Drop the words of those pages of a range that are guards.
 fn discard_under_guards(
     references: &References,
     space: &Space,
@@ -232,7 +233,7 @@ fn discard_under_guards(
     }
 }
 
-/// The half of an argument that the kernel looks at where it takes an `int`.
+/// The half of an argument that the kernel uses where it takes an `int`.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "that is what the kernel does"
@@ -249,7 +250,7 @@ fn is_own(pid: u32, tid: u32, descriptor: u64) -> bool {
         || named().is_some_and(|named| named == pid || task::process_of(named) == Some(pid))
 }
 
-/// Address and length of each iovec.
+/// Address and length of each iovec, read from the program's memory.
 fn read_vectors(process: &Process, address: u64, count: u64) -> Option<Vec<(u64, u64)>> {
     let mut words = vec![0u64; usize::try_from(count).ok()? * 2];
     process.read_words(address, &mut words).then(|| {

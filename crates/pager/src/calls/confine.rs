@@ -9,26 +9,27 @@ use crate::fault::serving::Serving;
 use crate::space::Space;
 use crate::space::process::Process;
 
-/// Why a process is let go of whose agent may be killed for the next thing it does.
+/// Why such a process is let go of: its agent may be killed for whatever it does next.
 pub const CONFINED: &str = "its agent is confined";
-/// What confines it.
+/// What confines the agent.
 pub const FILTER_OF_ALL: &str =
     "the program has put a seccomp filter of its own on all its threads";
 
-/// The program is about to install a seccomp filter on all its threads, the agent's included, which may then be killed
-/// for what it does: bring everything back, and ask the agent for nothing any more. The program waits meanwhile.
+/// The program is about to install a seccomp filter on all its threads, the agent's included. The agent may then be
+/// killed for what it does. So bring everything back, and ask nothing of the agent any more. The program waits
+/// meanwhile.
 pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process) {
     if space.confined.swap(true, Ordering::AcqRel) {
         return;
     }
-    // No window is under way, and no other begins.
+    // With the slot held no window is under way, and no other begins.
     let slot = process.agent.slot();
     regions::let_go_of_all(serving, space, &slot);
     process.agent.confine();
     refuse(serving.quiet, space, CONFINED, &FILTER_OF_ALL);
 }
 
-/// The process stays unmanaged, and the user is told once. Without the filter, for one, a mremap could lose pages.
+/// The process stays unmanaged, and the user is told once. One reason: without the filter an mremap could lose pages.
 pub fn refuse(quiet: bool, space: &Space, why: &str, error: &dyn Display) -> bool {
     if !space.refused.swap(true, Ordering::Relaxed) && !quiet {
         let pid = space.pid().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! mremap, for a thread of the program that waits with it.
+//! mremap for a thread of the program, which waits.
 //!
-//! The agent makes the call, one at a time (rule P2). On the thread that answers the calls of a space.
+//! The agent makes the call, one at a time (rule P2). This runs on the thread that answers the calls of a space.
 
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ use crate::space::process::Process;
 const MREMAP_FIXED: u64 = remap::FIXED as u64;
 const MREMAP_DONTUNMAP: u64 = remap::DONTUNMAP as u64;
 const EFAULT: i64 = 14;
-/// Where the addresses of a process end (TASK_SIZE).
+/// End of the addresses of a process (TASK_SIZE).
 const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
 
-/// Have the call made. What the mapping has gained is registered before anybody knows that it is there.
+/// Have the agent make the call. Register what the mapping has gained before anybody knows that it is there.
 pub fn mremap(
     references: &References,
     space: &Space,
@@ -50,7 +50,7 @@ pub fn mremap(
         let at = start / PAGE_BYTES;
         at + from.div_ceil(PAGE_BYTES)..at + to.div_ceil(PAGE_BYTES)
     };
-    // What is left alone is left alone where it has moved to, and what it gains. No event tells of it.
+    // Foreign memory stays foreign where it has moved to, and so does what it gains. No event tells of it.
     let (from, to) = (pages(old, 0, old_bytes), pages(place, 0, new_bytes));
     let keeps_old = flags & MREMAP_DONTUNMAP != 0;
     if space
@@ -64,7 +64,7 @@ pub fn mremap(
     if !gained.is_empty() && is_known(space, place) {
         regions::adopt(references, space, gained, &slot);
     }
-    // The old place stays a mapping, an empty one.
+    // With MREMAP_DONTUNMAP the old place stays a mapping, an empty one.
     if keeps_old {
         let state = space.lock_thawed();
         let moved: Vec<Range<u64>> = state.layout.registered.overlaps(to).collect();
@@ -78,8 +78,8 @@ pub fn mremap(
     Ok(result)
 }
 
-/// A move that fails may have moved the first of several mappings. Of what is watched an event tells; what is left
-/// alone for MADV_WIPEONFORK must not be taken for memory to look after where it is now.
+/// A move that failed may have moved the first of several mappings. An event tells where watched memory is now. No
+/// event tells of memory that is left alone for MADV_WIPEONFORK. It must stay alone in its new place.
 fn follow_failed(
     space: &Space,
     process: &Process,
@@ -100,15 +100,16 @@ fn follow_failed(
     }
 }
 
-/// Is the mapping that was moved or grew one that vswap looks after? Other kinds are left alone.
+/// Does vswap manage the mapping that moved or grew? Others are left alone.
 fn is_known(space: &Space, address: u64) -> bool {
     let state = space.lock_thawed();
     state.layout.registered.contains(address / PAGE_BYTES)
 }
 
-/// Since Linux 6.17 one call moves several mappings and the gaps between them, but not those that a userfaultfd
-/// watches: before one of those it stops half-way. So where there is one they are moved one by one. These are the
-/// mappings; None if the kernel answers the call as it would natively.
+/// The mappings that have to be moved one by one. None if the kernel answers the call as it would natively.
+///
+/// Since Linux 6.17 one call moves several mappings and the gaps between them. But it stops half-way, before the first
+/// mapping that a userfaultfd watches.
 fn watched_parts(space: &Space, process: &Process, args: &[u64; 6]) -> Option<Vec<Range<u64>>> {
     let [old, old_bytes, new_bytes, flags, new, _] = *args;
     let only_moves = flags & MREMAP_FIXED != 0 && old_bytes == new_bytes;
@@ -123,7 +124,7 @@ fn watched_parts(space: &Space, process: &Process, args: &[u64; 6]) -> Option<Ve
         return None;
     }
     let parts = process.map.mapped(old, end).ok()?;
-    // The kernel wants a mapping at the start, and more than that one.
+    // The kernel takes its new way only if a mapping begins at the start, and if there is more than that mapping.
     if parts.first()?.start != old || *parts.first()? == (old..end) {
         return None;
     }
@@ -133,7 +134,7 @@ fn watched_parts(space: &Space, process: &Process, args: &[u64; 6]) -> Option<Ve
     is_watched.then_some(parts)
 }
 
-/// Moves mappings one by one, in the kernel's order, up to the first that fails.
+/// Move mappings one by one, in the kernel's order, up to the first that fails.
 fn move_each(
     slot: &mut Slot<'_>,
     parts: &[Range<u64>],

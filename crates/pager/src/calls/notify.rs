@@ -1,17 +1,20 @@
 //! System calls that the seccomp filter hands to the pager instead of running them.
 //!
-//! Which calls those are is at the head of the agent's filter. mremap (`moves`) is carried out by the process's agent,
-//! one at a time, so that the order of REMAP events is the order of the moves (rule P2); and so is advice that discards
-//! (`advice`). Before the program registers memory with a userfaultfd of its own, or has it wiped on fork, vswap lets
-//! go of it. Mappings and the heap's end are made by the agent and registered before the program can fill them. A
-//! thread that ends, and one that is made, waits until what it needs at its end is in memory (`thread_exit`). The
-//! program's thread waits meanwhile; calls of processes without an agent, or with one that the program has confined,
-//! run as they are.
+//! The head of the agent's filter lists these calls. The thread that calls waits meanwhile.
 //!
-//! One thread a filter takes the calls in. Each space has threads of its own that answer them, because the agent of a
-//! stopped process answers when that goes on, and other processes must not wait for it. There are two: calls that move
-//! or discard memory wait for the end of a fork, and the forking thread may wait for a lock of malloc whose holder is
-//! about to map memory. So the other calls must not wait behind those.
+//! - The agent carries out mremap (`moves`), one at a time, so that the order of REMAP events is the order of the moves
+//!   (rule P2). It also carries out advice that discards (`advice`).
+//! - Before the program registers memory with its own userfaultfd, or has memory wiped on fork, vswap lets go of it.
+//! - The agent makes mappings and moves the heap's end. The pager registers the new memory before the program can fill
+//!   it.
+//! - A thread that ends or makes another waits until the memory that the kernel writes to at a thread's end is present
+//!   (`thread_exit`).
+//! - Calls of a process without an agent, or with a confined one, run as they are.
+//!
+//! One thread for each filter takes the calls in. Each space has its own threads that answer them: the agent of a
+//! stopped process answers only when the process goes on, and other processes must not wait for that. There are two
+//! such threads. Calls that move or discard memory wait for the end of a fork. The forking thread may wait for a lock
+//! of malloc, whose holder may be about to map memory. So calls that map must not wait behind calls that move.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -53,24 +56,25 @@ const SECCOMP: i32 = abi::call::SECCOMP.cast_signed();
 const IO_URING_SETUP: i32 = abi::call::IO_URING_SETUP.cast_signed();
 const CLONE3: i32 = abi::call::CLONE3.cast_signed();
 const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
-/// Fill the mapping at once, which would pass the limit by as much. A hint that may be left out.
+/// MAP_POPULATE fills the mapping at once, which would exceed the limit by as much. It is a hint and may be left out.
 const MAP_POPULATE: u64 = 0x8000;
 /// A stack that grows downwards is not one range.
 const MAP_GROWSDOWN: u64 = 0x100;
-/// How often an idle thread that answers calls looks whether its space has ended.
+/// How often an idle answering thread checks whether its space has ended.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Smaller mappings do not wait for their process to be watched.
+/// Smaller mappings do not wait until their process is watched.
 const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
-/// How long a call waits until its process is watched, and how often that is looked at.
+/// How long a call waits until its process is watched, and how often that is checked.
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
 
-/// Has a space's memory registered as soon as possible: the evictor that does so is known further up.
+/// Has a space's memory registered as soon as possible. The evictor that does so is on a higher floor, so this is a
+/// callback.
 pub type Hasten = Arc<dyn Fn(&Arc<Space>) + Send + Sync>;
 
-/// Start a thread that serves the listener of a filter until nobody uses the filter any more. It is started before the
-/// filter is installed, because calls that nobody listens to fail, and ends if no listener is sent.
+/// Start a thread that serves the listener of a filter until nobody uses the filter any more. Start it before the
+/// filter is installed, because calls that nobody listens to fail. The thread ends if no listener is sent.
 ///
 /// # Errors
 /// There is no thread.
@@ -80,7 +84,7 @@ pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Send
     threads::try_spawn("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
         let listener = Arc::new(Listener::from_fd(listener));
-        // A hint, which older kernels do not know.
+        // A hint that older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
         while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {}
     })?;
@@ -119,9 +123,9 @@ fn take_one(
     Ok(())
 }
 
-/// A process that stops all its threads to look at itself, as LeakSanitizer does from a process that shares the memory
-/// with it, leaves out a thread that it may not attach to. Its agent must run on: it is needed to make room for what is
-/// looked at. Debuggers attach to whatever they like.
+/// ptrace: refuse to attach to the process's own agent. LeakSanitizer stops all threads of a process to inspect it,
+/// from a child that shares its memory. It leaves out a thread that it may not attach to. The agent must run on,
+/// because it makes room for the memory that is inspected. Debuggers may attach to whatever they like.
 fn attach(spaces: &Spaces, call: &Notification) -> Answer {
     const EPERM: i32 = 1;
     let target = i32::try_from(call.args[1]).unwrap_or(0);
@@ -137,8 +141,8 @@ fn attach(spaces: &Spaces, call: &Notification) -> Answer {
     Answer::Continue
 }
 
-/// Does a process that is not watched yet map more than there is room for? While memory is short it is about to be
-/// watched; what is populated is filled at once, and nobody can interrupt that.
+/// Does a process that is not watched yet map more than there is room for? While memory is short the process is about
+/// to be watched. A populated mapping is filled at once, and nobody can interrupt that.
 fn maps_too_much(limit: &Limit, call: &Notification) -> bool {
     let [_, bytes, _, flags, ..] = call.args;
     let soon = flags & MAP_POPULATE != 0 || limit.is_short();
@@ -146,7 +150,7 @@ fn maps_too_much(limit: &Limit, call: &Notification) -> bool {
     call.nr == MMAP && large && soon && !limit.has_room(bytes)
 }
 
-/// Have the process watched first, which may still have to say hello. After some time the call runs as it is.
+/// Have the process watched first, though it may not have said hello yet. After a while the call runs as it is.
 fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     let listening = Arc::clone(listening);
     // Without a thread the call is dropped, and so runs as it is.
@@ -172,11 +176,11 @@ fn hand_over(serving: &Arc<Serving>, space: &Arc<Space>, call: Call) {
         ("calls", &space.calls)
     };
     let calls = calls.get_or_init(|| start_answering(serving, space, name));
-    // A space that has ended takes none; the call comes back in the error and is dropped.
+    // A space that has ended takes no calls. The error contains the call, which is dropped.
     let _ = calls.send(call);
 }
 
-/// Does whoever answers the call wait until no fork is under way?
+/// Does the thread that answers this call wait until no fork is under way?
 fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
 }
@@ -207,7 +211,7 @@ fn answer_all(serving: &Serving, space: &Arc<Space>, taken: &Receiver<Call>) {
     }
 }
 
-/// What a trapped call of a process is answered.
+/// The answer to a trapped call of a process.
 pub fn answer(
     serving: &Serving,
     space: &Arc<Space>,
@@ -257,7 +261,7 @@ pub fn answer(
     }
 }
 
-/// A thread ends, or is made.
+/// A thread ends or makes another.
 fn note_thread(serving: &Serving, space: &Arc<Space>, process: &Process, call: &Notification) {
     let args = &call.args;
     match call.nr {
@@ -268,9 +272,9 @@ fn note_thread(serving: &Serving, space: &Arc<Space>, process: &Process, call: &
     }
 }
 
-/// mmap, and in an active space the new memory is registered before anybody touches it. The agent makes the call also
-/// before that: a call that ran by itself while the space became active could leave a mapping unregistered, and the
-/// kernel would never merge it with its neighbours.
+/// mmap. In an active space the new memory is registered before anybody touches it. The agent makes the call in an
+/// inactive space too: a call of the program itself, made while the space becomes active, could leave a mapping
+/// unregistered, and the kernel would never merge that with its neighbours.
 fn map(
     references: &References,
     space: &Space,
@@ -296,7 +300,7 @@ fn map(
     Ok(result)
 }
 
-/// brk, and what the heap gains is registered before anybody touches it.
+/// brk. What the heap gains is registered before anybody touches it.
 fn set_break(
     references: &References,
     space: &Space,
@@ -316,7 +320,7 @@ fn set_break(
     Ok(result)
 }
 
-/// The range that a UFFDIO_REGISTER names: the first two words of its argument.
+/// The range that UFFDIO_REGISTER names, in the first two words of its argument.
 fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
     let mut words = [0; 2];
     process

@@ -1,11 +1,11 @@
 //! Threads that end: what the kernel will write to then is in memory before.
 //!
-//! A thread that calls exit waits in the seccomp filter while its robust mutexes are looked up and their pages brought
-//! back, writable. The pages are pinned until the thread has ended (`pins.rs`). The list is the thread's own: nobody
-//! changes it while the thread waits here, and a list that leads nowhere ends here as it does in the kernel. Words
-//! that are cleared at the end of a thread (CLONE_CHILD_CLEARTID) are pinned from the call on that names them.
+//! A thread that calls exit waits in the seccomp filter. Meanwhile the pages of its robust mutexes are looked up and
+//! brought back, writable. They are pinned until the thread has ended (`pins.rs`). The list belongs to the thread, so
+//! nobody changes it while the thread waits. A list that leads nowhere ends here as it does in the kernel. Words that
+//! the kernel clears at the end of a thread (CLONE_CHILD_CLEARTID) are pinned from the call on that names them.
 //!
-//! Runs on the thread that answers the calls of the space, which holds no lock across reads of the program's memory.
+//! This runs on the thread that answers the calls of the space. It holds no lock while it reads the program's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,18 @@ use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::{Space, State};
 
-/// Entries of a robust list that the kernel walks at most.
+/// Most entries of a robust list that the kernel walks.
 const ROBUST_LIST_MAX: usize = 2048;
-/// The lowest bit of an entry's address tells mutexes with priority inheritance.
+/// Set in the address of an entry whose mutex has priority inheritance.
 const ENTRY_FLAG: u64 = 1;
 /// Bytes of a futex.
 const FUTEX_BYTES: u64 = 4;
-/// Pause while a page that must come back is carried by somebody else.
+/// Pause while somebody else carries a page that must come back.
 const CARRIED_PACE: Duration = Duration::from_micros(100);
-/// So often a page is tried again that does not come while a fork is under way; it may have been unmapped.
+/// How often a page that does not come is tried during a fork. It may have been unmapped.
 const CARRIED_TRIES: u32 = 1000;
 
-/// How long memory is left alone because of threads that are not known. Threads of a bare clone are rare, and most of
-/// them short.
+/// How long to wait for threads that the pager does not know. Threads of a bare clone are rare, and most end soon.
 const UNKNOWN_PATIENCE: Duration = Duration::from_millis(100);
 const UNKNOWN_PACE: Duration = Duration::from_millis(1);
 
@@ -49,7 +48,7 @@ struct Ending<'a> {
     tid: u32,
 }
 
-/// Thread `tid` of process `pid` is about to end. Returns when all that the kernel will touch is in memory.
+/// Thread `tid` of process `pid` is about to end. Returns when all memory that the kernel will touch is present.
 pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
     let mut server = FaultServer::new(serving, space);
     let owed = space.lock().layout.pinned.take_owed();
@@ -69,9 +68,9 @@ pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
 }
 
 impl Ending<'_> {
-    /// Walks the list as the kernel will. None where that ends it early.
+    /// Walk the list as the kernel will. None if the list ends early.
     fn hold_robust_list(&mut self, head: u64) -> Option<()> {
-        // With it comes the word that is cleared, if it is a thread of libc.
+        // In a thread of libc the word that is cleared lies beside the head.
         self.hold_pages(head.saturating_sub(AROUND_BYTES), 2 * AROUND_BYTES);
         self.space.lock().layout.pinned.remove_block(head);
         let [mut entry, offset, pending] = read_words(self.pid, head)?;
@@ -104,17 +103,17 @@ impl Ending<'_> {
     }
 }
 
-/// A thread is made, or names the word that is cleared at its end: the word stays in memory from here on. `arguments`
-/// are those of clone.
+/// A thread makes another by clone, with these `arguments`. The word that is cleared when the new thread ends stays in
+/// memory from now on.
 pub fn note_clone(serving: &Serving, space: &Arc<Space>, arguments: &[u64; 6]) {
     let [flags, _, _, word, ..] = *arguments;
     note_thread(serving, space, flags, word);
 }
 
-/// The same for clone3, whose arguments lie in memory.
+/// The same for clone3, whose arguments are in memory.
 pub fn note_clone3(serving: &Serving, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
     let [address, bytes, ..] = *arguments;
-    // Flags, pidfd, child_tid: what is longer is as long in all versions.
+    // Flags, pidfd, child_tid. These three words are the same in all versions of the structure.
     if bytes >= 3 * size_of::<u64>() as u64
         && let Some([flags, _, word]) = read_words(pid, address)
     {
@@ -122,24 +121,24 @@ pub fn note_clone3(serving: &Serving, space: &Arc<Space>, pid: u32, arguments: &
     }
 }
 
-/// Everything but a thread leaves this memory alone.
+/// Only a thread has its word cleared in this memory.
 fn note_thread(serving: &Serving, space: &Arc<Space>, flags: u64, word: u64) {
     if flags & CLONE_VM != 0 && flags & CLONE_CHILD_CLEARTID != 0 {
         note_word(serving, space, word);
     }
 }
 
-/// The word at `address` is cleared at the end of a thread.
+/// The word at `address` is cleared when a thread ends. Keep it.
 pub fn note_word(serving: &Serving, space: &Arc<Space>, address: u64) {
     space.lock().layout.pinned.add(address);
     let mut server = FaultServer::new(serving, space);
     bring_back(space, &mut server, address / PAGE_BYTES);
 }
 
-/// Keep the heads of the robust lists of all threads of a process. False if a thread has none: it may not have got as
-/// far as to name it.
+/// Keep the heads of the robust lists of all threads of a process. False if a thread has no list, because it may not
+/// have set it yet.
 pub fn note_all(state: &mut State, process: &Process) -> bool {
-    // A process that has gone needs nothing.
+    // A process that is gone needs nothing.
     let threads = procfs::threads(process.pid).unwrap_or_default();
     let mut all = true;
     for tid in threads {
@@ -151,8 +150,8 @@ pub fn note_all(state: &mut State, process: &Process) -> bool {
     all
 }
 
-/// Waits, for a while, until there is no thread that was made by a bare clone before its calls stopped at the filter.
-/// Nobody knows which word is cleared when such a thread ends.
+/// Wait for a while until no thread is left that a bare clone made before the process's calls were trapped. Nobody
+/// knows which word is cleared when such a thread ends.
 pub fn await_unknown_threads(process: &Process) {
     let since = clock::now();
     let is_unknown = |tid: &u32| {
@@ -167,8 +166,8 @@ pub fn await_unknown_threads(process: &Process) {
     }
 }
 
-/// Brings a page back, writable. Waits while others carry it; gives up when the process ends, or when a fork under way
-/// may wait for the caller. Then it is tried again before the next thread ends.
+/// Bring a page back, writable. Waits while others carry it. Gives up when the process ends, or when a fork is under
+/// way that may wait for the caller. In that case the page is tried again before the next thread ends.
 fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
     let Some(process) = space.process.get() else {
         return;
@@ -208,12 +207,12 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
         let is_back = state.layout.words.get(page).entry().is_none();
         server.release(state);
         if !is_back {
-            // Its mapping may be gone, and nobody has decided so yet.
+            // Its mapping may be gone, with that still undecided.
             match process.agent.slot_unless_forking() {
                 Some(slot) => {
                     regions::forget_unregistered(&server.serving.references, space, page, &slot);
                 }
-                // The forking thread may wait behind the caller, and only afterwards is it known what has gone.
+                // The forking thread may wait behind the caller. What is gone is known only after the fork.
                 None if tries > CARRIED_TRIES => return space.lock().layout.pinned.owe(page),
                 None => tries += 1,
             }
@@ -222,7 +221,7 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
     }
 }
 
-/// Words of the program's memory; None where it cannot be read.
+/// Words of the program's memory. None if they cannot be read.
 fn read_words<const WORDS: usize>(pid: u32, address: u64) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
     process::read_words(pid, address, &mut words).then_some(words)

@@ -1,9 +1,9 @@
-//! Forks: a child gets its own space with the same entries, each referenced once more.
+//! Forks: a child gets its own space with the same entries, each counted once more.
 //!
-//! The kernel copies the page table while other threads go on, and tells of it only afterwards. Between FORK_BEGIN
-//! (from the agent's hook in the forking thread) and its end nobody therefore gets the agent's slot to move pages:
-//! none is moved out and no mremap is carried out in between. Memory may be mapped: the C library takes the locks of
-//! malloc on its way to the fork, and whoever holds one may be about to map more.
+//! The kernel copies the page table while other threads go on, and tells of the fork only afterwards. So between
+//! FORK_BEGIN (sent by the agent's hook in the forking thread) and the end of the fork nobody gets the agent's slot to
+//! move pages: no page moves out and no mremap is carried out. Memory may be mapped. The C library takes the locks of
+//! malloc on its way to the fork, and the holder of such a lock may be about to map memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +18,16 @@ use crate::fault::FaultServer;
 use crate::run::limit::Limit;
 use crate::space::{Space, State, marks};
 
-/// How often an open window looks for faults that wait for memory; most forks are over before.
+/// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
-/// A fork waits until one part in this many of the limit is free, but not for longer than so long.
+/// A fork waits until one part in `ROOM_PART` of the limit is free, or until `ROOM_PATIENCE` is over.
 const ROOM_PART: u64 = 64;
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
-/// How often a fork looks whether there are descriptors for it.
+/// How often a waiting fork checks whether there are descriptors for it.
 const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 
-/// The FORK event: make the child's space. It is served at once, before its agent has said hello, because the child
-/// may touch swapped memory on its way there.
+/// The FORK event: make the child's space. The space is served at once, before the child's agent has said hello,
+/// because the child may touch swapped memory on its way there.
 pub fn apply<'g>(
     listening: &Listening,
     space: &'g Arc<Space>,
@@ -64,18 +64,19 @@ pub fn apply<'g>(
     state
 }
 
-/// A thread that is about to fork, at the other end of its connection.
+/// The connection to a thread that is about to fork.
 pub trait Caller: Send + 'static {
     /// Are there descriptors for so many forks at once?
     fn is_room(&self, forks: usize) -> bool;
-    /// It may fork now.
+    /// Tell it that it may fork now.
     fn acknowledge(&self);
-    /// Has it forked, or gone, or does it within `patience`?
+    /// Has it forked or gone, or does it within `patience`?
     fn has_ended(&self, patience: Duration) -> bool;
 }
 
-/// Parent and child copy what they write to, and no fault asks for these pages. So while memory is short a fork waits
-/// for room as a fault does; not for ever, because a process may fork to become smaller.
+/// After a fork parent and child copy the pages that they write to, and no fault asks for that memory. So while memory
+/// is short a fork waits for room, as a fault does. It does not wait for ever, because a process may fork to become
+/// smaller.
 fn wait_for_room(limit: &Limit, caller: &impl Caller) {
     let room = limit.limit_bytes() / ROOM_PART;
     let since = Instant::now();
@@ -86,18 +87,18 @@ fn wait_for_room(limit: &Limit, caller: &impl Caller) {
     {}
 }
 
-/// FORK_BEGIN: hold everything that must not happen during a fork until the connection says that it is over.
+/// FORK_BEGIN: keep back what must not happen during a fork, until the connection says that the fork is over.
 ///
 /// The forking thread takes locks on its way, those of malloc among them, and their holders may wait for a fault. So
-/// faults are served whatever the limit says, also those that had to wait for memory before: the evictor cannot make
-/// any, because it waits for the fork.
+/// faults are served whatever the limit says, also those that already waited for memory. The evictor cannot free memory
+/// meanwhile, because it waits for the fork.
 pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller: impl Caller) {
     let listening = Arc::clone(listening);
     threads::spawn_late(&format!("fork-{}", space.id), move || {
         let Some(forking) = space.process.get() else {
             return;
         };
-        // The thread that is about to fork waits for what its fork takes.
+        // The thread that is about to fork waits here, until there is room for what its fork takes.
         wait_for_room(&listening.serving.limit, &caller);
         let is_room = |forks| caller.is_room(forks);
         while !listening.forks.try_open(token, &space, is_room) {
@@ -112,7 +113,7 @@ pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller:
         caller.acknowledge();
         let mut server = FaultServer::new(&listening.serving, &space);
         server.serve_deferred(|_, _| true);
-        // Whoever was serving them just now may have put some back.
+        // A thread that was serving deferred faults just now may have put some back.
         while !caller.has_ended(WINDOW_PACE) {
             server.serve_deferred(|_, _| true);
         }

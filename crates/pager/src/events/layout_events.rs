@@ -1,18 +1,22 @@
-//! Layout events: what `munmap`, `mremap` and `madvise` have done to a space, as the userfaultfd tells it.
+//! Layout events: what `munmap`, `mremap` and `madvise` did to a space, as the userfaultfd tells it.
 //!
-//! Called with the space lock held, for one event after the other. An event is only a hint of what happened. The kernel
-//! sends UNMAP also for a call that failed and unmapped nothing, because it collects the events before it knows (a
-//! sealed mapping in the range, no memory, a limit); and when UNMAP is read, memory that was mapped afterwards may
-//! already lie there. So an UNMAP takes away only what the kernel, asked now, has no registered mapping for. Nothing
-//! can be registered there in between without the layout knowing of it: fresh mappings and moved ones are entered in
-//! the layout before anybody may touch them (`regions::adopt`, REMAP), which drops the words of what lay there before.
+//! Called with the space lock held, for one event after the other.
 //!
-//! Asking has a side effect: the kernel prepares the mapping for pages, after which it does not merge it with
-//! neighbours any more. So it takes the agent's slot, without which no fresh mapping is about to be registered. While
-//! somebody else has the slot the range stays undecided. Its words are still true if the call failed; if it did not,
-//! the kernel refuses every page that vswap would put there, and moving pages out needs the slot and decides first. A
-//! fork holds the slot: the child gets the words of what its parent unmaps meanwhile, which it may have copied before,
-//! and loses those of what it has not when its agent says hello (`regions::keep_inherited`).
+//! An event is only a hint. The kernel also sends UNMAP for a call that failed and unmapped nothing. It collects the
+//! events before it knows the outcome (a sealed mapping in the range, no memory, a limit). And when UNMAP is read, new
+//! memory may already lie there. So UNMAP takes away only what the kernel, asked now, has no registered mapping for.
+//! Nothing can be registered there in between without the layout knowing. Fresh and moved mappings are entered in the
+//! layout before anybody may touch them (`regions::adopt`, REMAP), and that drops the words of what lay there before.
+//!
+//! Asking has a side effect: the kernel prepares the mapping for pages, and afterwards does not merge it with its
+//! neighbours any more. So whoever asks takes the agent's slot. With the slot held no fresh mapping is about to be
+//! registered. While somebody else has the slot the range stays *undecided*. If the call failed, its words are still
+//! true. If the call succeeded, the kernel refuses every page that vswap would put there. Moving pages out needs the
+//! slot, and decides first.
+//!
+//! A fork holds the slot. The child gets the words of what its parent unmaps meanwhile, because the child may have
+//! copied that memory before. When the child's agent says hello, the words of what the child does not have are dropped
+//! (`regions::keep_inherited`).
 
 use std::ops::Range;
 
@@ -37,7 +41,7 @@ pub fn apply(references: &References, space: &Space, state: &mut State, event: &
         Message::Remove { start, end } => {
             let range = pages(start, end);
             let mut present = present::present_pages(space, range.clone());
-            // What is out may have a marker there.
+            // A page that is out may have a marker there, which looks present.
             let words = &state.layout.words;
             present.retain(|page| !matches!(words.get(*page).state(), PageState::Swapped(_)));
             state.layout.remove(range, present.into_iter(), put);
@@ -52,8 +56,8 @@ pub fn apply(references: &References, space: &Space, state: &mut State, event: &
     }
 }
 
-/// Decide what is undecided, if nobody else has the slot. A space whose agent has not said hello has none, and can only
-/// ask through the userfaultfd that carries the events, which does not answer while one is under way.
+/// Decide what is undecided, if nobody else has the slot. A space whose agent has not said hello has no slot. It can
+/// only ask through the userfaultfd that carries the events, which does not answer while an event is under way.
 pub fn try_decide(references: &References, space: &Space, state: &mut State) {
     if state.undecided == RangeSet::new() {
         return;
@@ -93,7 +97,7 @@ fn decide_all(references: &References, space: &Space, state: &mut State) {
     }
 }
 
-/// Of what the layout takes for registered in a range, keep what is. None when the kernel cannot tell at this moment.
+/// Keep in the layout, of a range, only what is still registered. None if the kernel cannot tell at this moment.
 pub fn keep_registered(
     references: &References,
     space: &Space,
@@ -110,7 +114,7 @@ pub fn keep_registered(
     Some(())
 }
 
-/// What is left of a range without some parts of it.
+/// A range without some parts of it.
 fn without(range: Range<u64>, parts: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut left = RangeSet::new();
     left.insert(range);
@@ -118,10 +122,10 @@ fn without(range: Range<u64>, parts: impl Iterator<Item = Range<u64>>) -> Vec<Ra
     left.iter().collect()
 }
 
-/// Which parts of `ranges` lie in registered mappings now. None when the kernel cannot tell at this moment.
+/// Which parts of `ranges` lie in registered mappings now? None if the kernel cannot tell at this moment.
 ///
-/// Exact also while other threads split and merge mappings: nothing is taken for unregistered by an answer about more
-/// than one page, which a split makes "no", but by answers about single pages.
+/// This is exact also while other threads split and merge mappings. A "no" about more than one page may only mean that
+/// a mapping was split, so it does not count. Only "no" about single pages does.
 pub fn registered_of(space: &Space, ranges: impl Iterator<Item = Range<u64>>) -> Option<RangeSet> {
     let mut found = RangeSet::new();
     let mut open: Vec<Range<u64>> = ranges.filter(|range| !range.is_empty()).collect();
@@ -132,7 +136,7 @@ pub fn registered_of(space: &Space, ranges: impl Iterator<Item = Range<u64>>) ->
             Registered::Yes => found.insert(range),
             Registered::No if range == first => {}
             Registered::No => match mapped_parts(space, &range) {
-                // One mapping, also while it was asked about.
+                // One mapping, also while the question was asked.
                 Some(parts)
                     if parts == [range.clone()]
                         && is_registered(space, &first) == Registered::No
@@ -153,7 +157,8 @@ fn is_registered(space: &Space, pages: &Range<u64>) -> Registered {
     space.is_registered(pages.start * PAGE_BYTES, bytes)
 }
 
-/// The mapped parts of a range, one for each mapping. None for a space without an agent, whose process is not known.
+/// The mapped parts of a range, one for each mapping. None for a space without an agent, because its process is not
+/// known.
 fn mapped_parts(space: &Space, range: &Range<u64>) -> Option<Vec<Range<u64>>> {
     let map = &space.process.get()?.map;
     let parts = map.mapped(range.start * PAGE_BYTES, range.end * PAGE_BYTES);

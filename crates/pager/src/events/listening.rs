@@ -1,4 +1,4 @@
-//! What listening to spaces takes.
+//! The parts of a run that listening to spaces needs.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::run::shares::Shares;
 use crate::run::spaces::Spaces;
 use crate::run::watch::Watch;
 
-/// The parts of a run that following its processes takes.
+/// The parts of a run that following its processes needs.
 #[derive(Debug)]
 pub struct Listening {
-    /// What their faults are served with.
+    /// Serves the faults of the spaces.
     pub serving: Arc<Serving>,
     /// The spaces that have not ended.
     pub spaces: Spaces,
     /// Forked children that have not said hello.
     pub forks: Forks,
-    /// What counts of processes that share pages, and of those without an agent.
+    /// How much memory counts as their own of processes that share pages or have no agent.
     pub shares: Shares,
     /// What the readers listen to.
     pub watch: Watch,

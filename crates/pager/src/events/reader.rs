@@ -1,13 +1,14 @@
-//! Readers: threads that take messages from the userfaultfds of a run and act on them, one a CPU for all spaces.
+//! Readers: threads that take messages from the userfaultfds of a run and act on them. There is one for each CPU, and
+//! each serves all spaces.
 //!
-//! A fault is served best on the CPU of the thread that waits for it, so each reader stays on its CPU, and a message
-//! wakes one of them: the first in the line of those that wait for the space. A reader that finds itself woken for
-//! threads of another CPU steps back in the line. Messages are read one at a time under the space lock (rule P3): a
-//! layout event is applied before anything else happens in the space.
+//! A fault is best served on the CPU of the thread that waits for it. So each reader stays on its CPU, and a message
+//! wakes one reader: the first in the line of those that wait for the space. A reader that is woken for threads of
+//! another CPU steps back in the line. Messages are read one at a time under the space lock (rule P3): a layout event
+//! is applied before anything else happens in the space.
 //!
-//! A reader must not wait for one space while others need it. One whose lock is not to be had soon, because its
-//! mappings are looked at, a fork is applied, or its process is stopped, is *put off*: the reader takes it out of its
-//! own epoll and comes back to it a little later. Who readers are woken for is in `watch.rs`.
+//! A reader must not wait for one space while others need it. A space lock may be taken for long: its mappings are
+//! looked at, a fork is applied, or its process is stopped. Such a space is *put off*: the reader takes it out of its
+//! own epoll and comes back to it a little later. `watch.rs` decides which reader is woken.
 
 use std::io;
 use std::sync::Arc;
@@ -28,19 +29,19 @@ use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
 use crate::space::{Space, State, gain};
 
-/// Pause before a fault is served again that the kernel put off (rule P6: never spin on EAGAIN). About what the
-/// thread that raised the event needs to run.
+/// Pause before serving again a fault that the kernel refused (rule P6: never spin on EAGAIN). It is about as long as
+/// the thread that raised the event needs to run.
 const RETRY_PACE: Duration = Duration::from_micros(50);
 
-/// How long a reader waits for a space before it puts it off: most moves are over by then, and a fault of another
-/// space can wait as long.
+/// How long a reader waits for a space before it puts the space off. Most moves are over by then, and a fault of
+/// another space can wait as long.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// Pause before it looks again at a space that it has put off, at first and at most. A process may be stopped for long.
+/// Pause before the reader looks at such a space again, the first and the longest. A process may be stopped for long.
 const AWAY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
-/// Pause before a fork is looked at again for which there was no descriptor.
+/// Pause before a fork is looked at again that got no descriptor.
 const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 
-/// Faults between two looks at where the faulting thread runs: a look costs as much as a fault or two.
+/// Faults between two checks of where the faulting thread runs. A check costs as much as a fault or two.
 const STEER_FAULTS: u32 = 32;
 
 /// One reader.
@@ -59,7 +60,7 @@ struct Reader<'a> {
 /// A space that the reader comes back to.
 struct PutOff {
     space: Arc<Space>,
-    /// Faults that the kernel put off.
+    /// Faults that the kernel refused.
     faults: Vec<Fault>,
     /// The space is not in the epoll.
     is_away: bool,
@@ -117,7 +118,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Come back to the spaces whose time it is.
+    /// Visit the spaces that are due.
     fn visit_due(&mut self) {
         if self.put_off.is_empty() {
             return;
@@ -135,13 +136,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Read a message of a space and act on it, and serve its faults again that were put off.
+    /// Read a message of a space and act on it. Then serve the space's refused faults again.
     fn visit(&mut self, space: &Arc<Space>, patience: Duration) {
         let mut messages = Messages::new();
         if !rules::holds(Rule::ReadInOrder) {
             let _ = space.uffd.read(&mut messages, 1);
         }
-        // Rule P3: messages are read with the lock at a moment when nothing moves.
+        // Rule P3: messages are read with the lock held, while nothing moves.
         let state = if messages.is_empty() {
             space.lock_soon(patience)
         } else {
@@ -185,14 +186,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The space can be visited: what was put off of it, and messages of it wake this reader again.
+    /// The space can be visited. Return its refused faults, and let its messages wake this reader again.
     fn come_back(&mut self, space: &Arc<Space>) -> Vec<Fault> {
         let at = self.put_off.iter().position(|one| one.space.id == space.id);
         let Some(put_off) = at.map(|at| self.put_off.swap_remove(at)) else {
             return Vec::new();
         };
         if put_off.is_away && self.listening.watch.listen(self.line, space).is_err() {
-            // The kernel has no memory for it just now: go on looking without being woken.
+            // The kernel has no memory for it just now. Go on polling the space.
             self.turn_away(space, None);
         }
         put_off.faults
@@ -211,14 +212,14 @@ impl Reader<'_> {
         put_off.due = due;
     }
 
-    /// Leave the space alone for a while: longer each time, unless it has a `pace` of its own.
+    /// Leave the space alone for a while: for `pace`, or longer each time.
     fn turn_away(&mut self, space: &Arc<Space>, pace: Option<Duration>) {
         self.line.forget(&space.uffd);
         let put_off = self.put_off_of(space);
         put_off.is_away = true;
         put_off.pace = pace.unwrap_or((put_off.pace * 2).clamp(AWAY.0, AWAY.1));
         put_off.due = clock::now() + put_off.pace;
-        // Nobody is going to be served any more.
+        // Nobody in it will be served any more.
         if space.has_ended() {
             self.put_off.retain(|one| one.space.id != space.id);
         }
@@ -239,7 +240,7 @@ impl Reader<'_> {
         &mut self.put_off[at]
     }
 
-    /// Now and then: if the thread that faulted last runs on another CPU, let that one's reader be woken first.
+    /// Now and then: if the last faulting thread runs on another CPU, let the reader of that CPU be woken first.
     fn step_aside(&mut self) {
         if self.faults < STEER_FAULTS {
             return;
@@ -262,19 +263,19 @@ impl Reader<'_> {
     }
 }
 
-/// A reader at one space, whose lock it has.
+/// A reader at one space. It has the space lock.
 struct Visit<'a> {
     listening: &'a Arc<Listening>,
     space: &'a Arc<Space>,
     server: FaultServer<'a>,
-    /// Faults that the kernel put off.
+    /// Faults that the kernel refused.
     again: Vec<Fault>,
     /// The thread whose fault was read last.
     tid: Option<u32>,
 }
 
 impl<'a> Visit<'a> {
-    /// Read one message and act on it. The error says that a fork cannot be heard of: it stays unread.
+    /// Read one message and act on it. The error says that there is no descriptor for a fork event, which stays unread.
     fn read_one(
         &mut self,
         mut state: MutexGuard<'a, State>,
@@ -284,7 +285,7 @@ impl<'a> Visit<'a> {
             match self.space.uffd.read(messages, 1) {
                 Ok(_) => {}
                 Err(error) if error.is_for_want_of_descriptors() => return (state, Err(error)),
-                // A race with the end of the process; its end is noticed elsewhere.
+                // A race with the end of the process. Others notice that end.
                 Err(_) => return (state, Ok(())),
             }
         }

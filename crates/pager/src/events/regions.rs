@@ -1,9 +1,10 @@
 //! Which of a process's mappings are registered.
 //!
-//! Whole private anonymous mappings are, whatever their protection: it may change, and a mapping of which a part is
-//! registered is two mappings to the kernel, which mremap does not move together. Never the main stack, the agent's own
-//! memory, or anything shared or file-backed. Mappings are looked at again when the process grows. A range is entered
-//! in the layout only when the kernel, asked after the call, says that it is registered (rule P3).
+//! Private anonymous mappings are registered whole, whatever their protection. The protection may change. And if a part
+//! were registered, the kernel would have two mappings, which mremap does not move together. The main stack, the
+//! agent's own memory, and shared or file mappings are never registered. The mappings are looked at again when the
+//! process grows. A range is entered in the layout only if the kernel, asked after the call, says that it is registered
+//! (rule P3).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,18 +28,19 @@ use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::{Space, State};
 
-/// Pause while a page that must come back is carried by somebody else.
+/// Pause while somebody else carries a page that must come back.
 const LET_GO_PACE: Duration = Duration::from_micros(100);
 
-/// Passes over the mappings until one finds nothing new: a mapping that changed under the scan may be registered in
-/// part, which cuts it in two, and the next pass makes it whole again.
+/// Most passes over the mappings. A mapping that changes during a pass may be registered in part, which cuts it in two.
+/// The next pass makes it whole again. The passes end when one finds nothing new.
 const PASSES_MAX: u32 = 8;
 
-/// Register every eligible mapping that is not registered yet. The slot keeps mremap and fork out.
+/// Register every eligible mapping that is not registered yet. The slot keeps mremap and fork away.
 ///
-/// The list of mappings is old when it is looked at: other threads unmap and map. So only what the layout does not know
-/// is given to the kernel to watch, and only what the kernel has registered afterwards is entered in the layout. What
-/// the layout knows already and what has changed there, an UNMAP event tells. Being watched unknown costs a fault.
+/// The list of mappings is old when it is used, because other threads unmap and map. So the kernel is asked to watch
+/// only what the layout does not know. And the layout gets only what the kernel has registered afterwards. Where the
+/// layout knows a mapping already, an UNMAP event tells of changes. Memory that is watched but unknown costs a fault,
+/// no more.
 pub fn rescan(references: &References, space: &Space, process: &Process, slot: &Slot<'_>) {
     let mut text = Vec::new();
     for _ in 0..PASSES_MAX {
@@ -52,8 +54,8 @@ pub fn rescan(references: &References, space: &Space, process: &Process, slot: &
             if unknown_parts(&state, process, &mapping).is_empty() {
                 continue;
             }
-            // One mapping is registered as a whole or not at all. To register a part of it would make two of it, which
-            // the kernel may never merge again.
+            // A mapping is registered as a whole or not at all. Registering a part would split it, and the kernel may
+            // never merge the halves again.
             let known =
                 layout_events::keep_registered(references, space, &mut state, mapping.clone());
             if known.is_none() {
@@ -72,8 +74,9 @@ pub fn rescan(references: &References, space: &Space, process: &Process, slot: &
         .store(process.anonymous_bytes(), Ordering::Relaxed);
 }
 
-/// Register memory that a call of the agent has just made for a thread of the program, which still waits. It has no
-/// past, whatever the layout says of its place: what lay there before is gone, also when its UNMAP event comes later.
+/// Register memory that a call of the agent has just made for a thread of the program, which still waits. The memory
+/// has no past, whatever the layout says of its place. What lay there before is gone, also if its UNMAP event comes
+/// later.
 pub fn adopt(references: &References, space: &Space, range: Range<u64>, _slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     state.undecided.remove(range.clone());
@@ -83,13 +86,13 @@ pub fn adopt(references: &References, space: &Space, range: Range<u64>, _slot: &
     enter(references, space, &mut state, range);
 }
 
-/// Have the kernel watch a range, and enter in the layout what it does watch. False when that is nothing.
+/// Have the kernel watch a range, and enter in the layout what it does watch. False if that is nothing.
 fn enter(references: &References, space: &Space, state: &mut State, range: Range<u64>) -> bool {
     if !watch(space, &range) {
         return false;
     }
-    // Rule P3: the call passes over holes, which other threads may fill with memory that nobody watches. Moved out, it
-    // would read as zeros.
+    // Rule P3: the call passes over holes, and other threads may fill these with memory that nobody watches. Such
+    // memory would read as zeros once it was moved out.
     let entered = if is_fresh_registered(space, &range) {
         RangeSet::of(range)
     } else {
@@ -104,9 +107,9 @@ fn enter(references: &References, space: &Space, state: &mut State, range: Range
     entered != RangeSet::new()
 }
 
-/// A list of mappings is old when it is used: where it had memory another thread may have mapped /dev/zero since. The
-/// kernel takes that for anonymous memory and watches it, but never puts a page into it (EFAULT): a thread that touched
-/// it would fault for ever, and what was moved out could not come back. So what is no anonymous mapping is let go of.
+/// Stop watching what is not an anonymous mapping. The list of mappings is old when it is used: another thread may have
+/// mapped /dev/zero in place of memory. The kernel takes that for anonymous memory and watches it, but never puts a
+/// page there (EFAULT). A thread that touches it would fault for ever, and what moved out could not come back.
 fn leave_files_alone(space: &Space, watched: &mut RangeSet) {
     let Some(process) = space.process.get() else {
         return;
@@ -117,18 +120,18 @@ fn leave_files_alone(space: &Space, watched: &mut RangeSet) {
         let files = process.map.not_anonymous(start, end).unwrap_or_default();
         for file in files {
             watched.remove(file.start / PAGE_BYTES..file.end / PAGE_BYTES);
-            // Refused only where nothing is watched any more.
+            // Fails only where nothing is watched any more.
             let _ = space.uffd.unregister(file.start, file.end - file.start);
         }
     }
 }
 
-/// Is all of a range, which was registered just now, one mapping that is? False where that is not certain.
+/// Is a range that was registered just now all one registered mapping? False if that is not certain.
 ///
-/// `layout_events::registered_of` always knows, but the kernel prepares a mapping for pages that it is asked about so.
-/// One that was never touched would then not merge in places where it does natively. To lift protection where there is
-/// none prepares nothing. It passes over holes, so the mappings are looked at before and after: what other threads may
-/// map there meanwhile, without the slot, is memory of a file.
+/// `layout_events::registered_of` always knows, but the kernel prepares each mapping for pages that it is asked about
+/// in this way. A mapping that was never touched would then not merge where it would merge natively. Lifting protection
+/// where there is none prepares nothing, but it passes over holes. So the mappings are looked at before and after. What
+/// other threads can map there meanwhile, without the slot, is file memory.
 fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
     let Some(process) = space.process.get() else {
         return false;
@@ -146,11 +149,11 @@ fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
         && is_whole()
 }
 
-/// A forked child's agent has said hello, and its mappings can be asked for: what it has not inherited (MADV_DONTFORK)
-/// or has unmapped since is not registered there, and must not be moved out.
+/// A forked child's agent has said hello, so its mappings can be asked for. What the child has not inherited
+/// (MADV_DONTFORK) or has unmapped since is not registered there. It must not be moved out.
 pub fn keep_inherited(references: &References, space: &Space) {
     let mut state = space.lock_thawed();
-    // Its agent has no commands yet, and it has no other thread: nothing is about to be registered.
+    // The child's agent has no commands yet and the child has no other thread. So nothing is about to be registered.
     let _ = layout_events::keep_registered(references, space, &mut state, 0..u64::MAX / PAGE_BYTES);
 }
 
@@ -164,7 +167,7 @@ fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, Ma
         .collect())
 }
 
-/// The parts of a mapping that are neither registered, nor the agent's, nor left alone on purpose.
+/// The parts of a mapping that are neither registered, nor the agent's, nor foreign.
 fn unknown_parts(state: &State, process: &Process, mapping: &Range<u64>) -> Vec<Range<u64>> {
     let mut unknown = RangeSet::new();
     unknown.insert(mapping.clone());
@@ -179,27 +182,28 @@ fn unknown_parts(state: &State, process: &Process, mapping: &Range<u64>) -> Vec<
     unknown.iter().collect()
 }
 
-/// Have the kernel report faults of a range. False for someone else's userfaultfd, a kind of mapping that cannot be
-/// watched, or one that has gone: left alone.
+/// Have the kernel report faults of a range. False if another userfaultfd watches it, if such a mapping cannot be
+/// watched, or if it is gone. Such memory is left alone.
 fn watch(space: &Space, range: &Range<u64>) -> bool {
     let (start, bytes) = (
         range.start * PAGE_BYTES,
         (range.end - range.start) * PAGE_BYTES,
     );
-    // SAFETY: the range is another process's memory, whose faults the readers of this space answer.
+    // SAFETY: the range is another process's memory, and the readers of this space answer its faults. `register` is
+    // unsafe because a range in this process could lie under references.
     let done = unsafe { space.uffd.register(start, bytes, mode::MISSING | mode::WP) };
     done.is_ok()
 }
 
-/// Before a space's first scan: what a fork must not hand down is left alone. Later advice is trapped, and waits for
-/// the slot.
+/// Called before a space's first scan: memory that a fork must not hand down is left alone. Later advice is trapped,
+/// and waits for the slot.
 pub fn exclude_wiped_on_fork(space: &Space, process: &Process) {
     let slot = process.agent.slot();
     leave_wiped_alone(space, process, &(0..u64::MAX), &slot);
 }
 
-/// Leave alone what a child finds empty within `range`. What is watched stays so: an io_uring has given the advice, and
-/// nobody was told of it.
+/// Leave alone what a child finds empty within `range`. What is watched stays watched: an io_uring has given the
+/// advice, and nobody was told.
 pub fn leave_wiped_alone(space: &Space, process: &Process, range: &Range<u64>, _slot: &Slot<'_>) {
     let wiped = wiped_on_fork(process, range);
     let mut state = space.lock();
@@ -208,9 +212,9 @@ pub fn leave_wiped_alone(space: &Space, process: &Process, range: &Range<u64>, _
     }
 }
 
-/// MADV_KEEPONFORK has been given for `range`, and may have failed half-way. Look after what a child does not find
-/// empty any more. What the program watches with a userfaultfd of its own stays alone: the kernel does not let two
-/// watch the same memory.
+/// MADV_KEEPONFORK was called for `range` and may have failed half-way. Manage again what a child does not find empty
+/// any more. What the program watches with its own userfaultfd stays foreign, because the kernel does not let two watch
+/// the same memory.
 pub fn take_back_kept(
     references: &References,
     space: &Space,
@@ -239,7 +243,7 @@ pub fn take_back_kept(
     }
 }
 
-/// What a child finds empty within `range`. Reads all of smaps. None of a process that has gone.
+/// What a child finds empty within `range`. Reads all of smaps. Nothing for a process that is gone.
 pub fn wiped_on_fork(process: &Process, range: &Range<u64>) -> Vec<Range<u64>> {
     let mut text = Vec::new();
     let flags = process
@@ -254,19 +258,19 @@ pub fn wiped_on_fork(process: &Process, range: &Range<u64>) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Vswap may not look after [start, start + bytes) any more: bring back what is out, and stop watching. Waits
-/// until that is done; gives up when the process ends.
+/// Vswap may not manage [start, start + bytes) any more. Bring back what is out, and stop watching. Waits until that is
+/// done, or until the process ends.
 pub fn let_go(serving: &Serving, space: &Arc<Space>, start: u64, bytes: u64) {
     let range = pages_of(start, bytes);
     let_go_of(serving, space, range, None);
 }
 
-/// The same while the caller has the slot.
+/// The same, for a caller that has the slot.
 pub fn let_go_with(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: &Slot<'_>) {
     let_go_of(serving, space, range, Some(slot));
 }
 
-/// The same for everything that there is and will be, while the caller has the slot.
+/// The same for all memory that there is and will be, for a caller that has the slot.
 pub fn let_go_of_all(serving: &Serving, space: &Arc<Space>, slot: &Slot<'_>) {
     let_go_with(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
@@ -327,7 +331,7 @@ fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Opt
     }
 }
 
-/// A page could not be brought back. If nobody watches it any more its word is of a mapping that is gone.
+/// A page could not be brought back. If nobody watches it any more, its word belongs to a mapping that is gone.
 pub fn forget_unregistered(references: &References, space: &Space, page: u64, slot: &Slot<'_>) {
     let mut state = space.lock_thawed();
     layout_events::decide(references, space, &mut state, slot);
@@ -337,7 +341,7 @@ pub fn forget_unregistered(references: &References, space: &Space, page: u64, sl
     }
 }
 
-/// Nothing of the range is out or under way: unregister it. False when a layout event is in the way.
+/// No page of the range is out or under way: unregister it. False if a layout event prevents that.
 fn release(
     quiet: bool,
     space: &Space,
@@ -351,7 +355,7 @@ fn release(
     for part in parts {
         let bytes = (part.end - part.start) * PAGE_BYTES;
         if let Err(error) = space.uffd.unregister(part.start * PAGE_BYTES, bytes) {
-            // The program's own call then says EBUSY, which is the truth.
+            // The program's own call then fails with EBUSY, which is the truth.
             if !quiet {
                 eprintln!(
                     "vswap: cannot stop watching memory that the program watches itself: {error}"

@@ -1,38 +1,38 @@
-//! Pages that UFFDIO_MOVE refuses where they are: memory that the program may execute, or may not write.
+//! Pages that UFFDIO_MOVE refuses where they are: memory that the program may execute or may not write.
 //!
-//! UFFDIO_MOVE wants source and target to have one protection, and to be writable. Where a program may both write and
-//! execute, staging takes that protection for one window. What it may not write (read-only, executable, no access) is
-//! *taken aside*: the agent's mremap with MREMAP_DONTUNMAP moves the page table entries to a place of the agent's, in
-//! one step, and leaves the mapping as it was, empty and watched. From there it goes on as ever: UFFDIO_MOVE into
-//! staging, which refuses what is pinned; copy, publish, discard. The program's protection is never touched, no content
-//! is ever in two places, and a write or a read that comes meanwhile finds a hole and waits for the claim.
+//! UFFDIO_MOVE needs source and target to be writable and to have the same protection. For memory that may be written
+//! and executed, staging gets that protection for one window. Memory that may not be written (read-only, executable, no
+//! access) is *taken aside*. The agent calls mremap with MREMAP_DONTUNMAP, which moves the page table entries to a
+//! place of the agent's in one step. The mapping stays, empty and watched. From the agent's place the pages go on as
+//! usual: UFFDIO_MOVE into staging (which refuses pinned pages), copy, publish, discard. The program's protection is
+//! never changed, and no content is ever in two places. A read or write meanwhile finds a hole and waits for the claim.
 //!
-//! **What may happen at the same time.** mremap raises a REMAP event from the range to the agent's place, which no call
-//! of the program can raise: the agent waits in it until it is read. The space lock is held from before the command
-//! until the event has been read, by this thread, and so nobody else reads messages, brings pages in, or registers
-//! memory. Of other threads' calls:
+//! **What may happen at the same time.** The mremap raises a REMAP event from the range to the agent's place. No call
+//! of the program can raise such an event. The agent waits inside mremap until the event is read. This thread takes the
+//! space lock before the command and holds it until it has read the event. So nobody else reads messages, brings pages
+//! in, or registers memory meanwhile. Other threads' calls:
 //!
-//! - A discard (MADV_DONTNEED) whose event was read before: the pages are stale (rule P1), and a range with a stale or
-//!   a claimed page is left alone. One whose event was not read before: it is read after the pages have left, for no
-//!   message is read before they are seen aside; its thread waits until then, so what was taken is what it discards.
-//! - munmap, or a mapping over the range: before the mremap, see below; after it, its event drops the content, if the
-//!   kernel has unmapped it.
-//! - mprotect: cuts the mapping, and the mremap fails; or the protection is another, which does not matter.
-//! - A fork that nobody announced (others wait for the slot): its child has either the pages where they were, and then
-//!   the words as they were are right, or has them aside, and then the words with the entries are. The child's own
-//!   userfaultfd says which: aside is watched in it or not.
-//! - mlock: memory that is locked stays; a lock that comes in between is lost for this one range.
-//! - I/O: memory that is pinned for long is counted by the kernel (VmPin), and then nothing is taken aside. A page that
-//!   is pinned for one request goes when that is over: it is waited for.
+//! - A discard (MADV_DONTNEED) whose event was read before: its pages are stale (rule P1). A range with a stale or
+//!   claimed page is left alone.
+//! - A discard whose event was not read before: the event is read only after the pages were seen aside, and the
+//!   discarding thread waits until then. So what was taken is what it discards.
+//! - munmap, or a mapping over the range, before the mremap: see below. After the mremap: its event drops the content,
+//!   if the kernel has really unmapped it.
+//! - mprotect: it cuts the mapping, and the mremap fails. Or it changes the whole mapping, which does not matter.
+//! - A fork that nobody announced (announced ones wait for the slot): the child has the pages in their old place, and
+//!   then the old words are right. Or it has them aside, and then the words with the new entries are right. The child's
+//!   own userfaultfd tells which, because either it watches the aside range or it does not.
+//! - mlock: locked memory stays. A lock that comes in between is lost for this one range.
+//! - I/O: the kernel counts memory that is pinned for long (VmPin), and then nothing is taken aside. A page pinned for
+//!   a single request is waited for.
 //!
-//! **The range is another mapping by now.** UFFDIO_MOVE finds that out, mremap does not: another thread may have
-//! unmapped the range, and a mapping that is not watched may lie there, although no event was unread a moment before.
-//! Then no REMAP event comes, which is how it is noticed. What was hit cannot be memory of a kind that would be missed
-//! meanwhile: private anonymous mappings wait for the agent's slot before they are made (`notify.rs`), and
-//! of shared memory and files only page table entries are moved, which the next touch makes again. There remain the
-//! modified pages of a private file mapping that was made, and written to, within the microsecond between the agent's
-//! last look and its mremap. They are in the agent's hands, the program may have read the file instead, and so it is
-//! stopped.
+//! **The range is another mapping by now.** UFFDIO_MOVE notices that, mremap does not. Another thread may have unmapped
+//! the range, and an unwatched mapping may lie there, although no event was unread a moment before. Then no REMAP event
+//! comes, and that is how it is noticed. Most memory that may be hit is not missed meanwhile. Private anonymous
+//! mappings wait for the agent's slot before they are made (`notify.rs`). Of shared memory and files only page table
+//! entries are moved, and the next touch makes them again. One case remains: modified pages of a private file mapping
+//! that was made and written to within the microsecond between the agent's last check and its mremap. The agent has
+//! these pages, and the program may have read the file in their place. So the program is stopped.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -59,13 +59,14 @@ use crate::space::{State, marks, present};
 
 /// Most pages of a range.
 const RANGE_PAGES: u64 = ASIDE_PAGES as u64;
-/// How long pages may be pinned that the kernel does not count as pinned for long: as requests of slow storage take.
+/// How long to wait for pages that are pinned but not counted as pinned for long. A request to slow storage takes as
+/// long.
 const PIN_PATIENCE: Duration = Duration::from_secs(60);
 const PIN_PACE: Duration = Duration::from_millis(1);
-/// Looks without a pause while the agent takes pages aside, and the pause afterwards.
+/// Checks without a pause while the agent takes pages aside, and the pause between later ones.
 const LOOKS: u32 = 100;
 const LOOK_PACE: Duration = Duration::from_micros(20);
-/// After so many looks the range is taken for one that was emptied by something that raises no event.
+/// After so many checks without a page, something that raises no event has emptied the range.
 const LOOKS_MAX: u32 = 100_000;
 
 const STAGING_ORDINARY: u64 = 3;
@@ -85,11 +86,11 @@ pub(super) struct Gone {
 /// What happened while the agent took a range aside.
 #[derive(Default)]
 struct Crossing {
-    /// The pages have been seen aside, so messages may be read.
+    /// The pages were seen aside, so messages may be read.
     has_left: bool,
-    /// Our own event was read: it was the mapping that is watched.
+    /// Our own event was read, so the range was the watched mapping.
     was_ours: bool,
-    /// Pages whose content nobody wants any more.
+    /// Pages whose content nobody needs any more.
     dropped: RangeSet,
     faults: Vec<Fault>,
     /// Children that have the pages aside.
@@ -97,7 +98,8 @@ struct Crossing {
 }
 
 impl Crossing {
-    /// The process is gone, and with it what its children miss. They shall wait for ever rather than read zeros.
+    /// The process is gone, and with it the pages that its children miss. Leak the children's userfaultfds, so that the
+    /// children wait for ever rather than read zeros.
     fn abandon(self) -> AgentGone {
         self.children.into_iter().for_each(std::mem::forget);
         AgentGone
@@ -105,7 +107,7 @@ impl Crossing {
 }
 
 impl<'a> Evictor<'a> {
-    /// Move out what MOVE_OUT has refused, and what lies around it in the same mapping.
+    /// Move out the pages that MOVE_OUT has refused, and those around them in the same mapping.
     pub(super) fn take_refused(
         &mut self,
         slot: &mut Slot<'_>,
@@ -139,7 +141,7 @@ impl<'a> Evictor<'a> {
         Ok(gone)
     }
 
-    /// True also where that cannot be seen.
+    /// Does the process have locked or pinned memory? True also if nobody can tell.
     fn process_holds_memory(&self) -> bool {
         let is_free = |tid| (!holds_memory(tid)).then_some(()).ok_or(());
         self.process.by_a_thread(is_free).is_err()
@@ -153,7 +155,7 @@ impl<'a> Evictor<'a> {
         proposals: &mut Proposed<'_>,
         gone: &mut Gone,
     ) -> Result<(), AgentGone> {
-        // A process may be forbidden to have such memory from now on.
+        // The program may have lost the right to make such memory.
         if slot.call(op::STAGING_PROTECT, &[STAGING_EXECUTABLE], &[])? < 0 {
             return Ok(());
         }
@@ -192,7 +194,7 @@ impl<'a> Evictor<'a> {
         self.make_exclusive(slot, &busy)
     }
 
-    /// Take a range aside and move out what was in it.
+    /// Take a range aside and move its pages out.
     fn take_aside(
         &mut self,
         slot: &mut Slot<'_>,
@@ -207,7 +209,7 @@ impl<'a> Evictor<'a> {
             return Ok(());
         }
         let (mut state, is_taken, mut crossing) = self.cross(slot, state, range)?;
-        // What a munmap has named meanwhile: gone, or not (rule P9).
+        // Ranges that munmap has named meanwhile may be gone or not (rule P9).
         layout_events::decide(&self.serving.references, space, &mut state, slot);
         let (moving, clean) = if is_taken && crossing.was_ours {
             self.claim_taken(&mut state, range, &crossing.dropped)
@@ -254,8 +256,8 @@ impl<'a> Evictor<'a> {
         Ok(())
     }
 
-    /// May all that is present of a range leave, and is there a frame for each page? With the space lock held and no
-    /// event unread, nothing comes to it and nothing leaves it but by munmap.
+    /// May all present pages of a range leave, and is there a frame for each? With the space lock held and no event
+    /// unread, no page comes to the range, and only munmap takes one away.
     fn may_go(&mut self, state: &mut State, range: &Range<u64>, frames: usize) -> bool {
         let pages: Vec<u64> = range.clone().collect();
         let is_watched = state.layout.registered.covered(range.clone()) == pages.len() as u64;
@@ -267,11 +269,11 @@ impl<'a> Evictor<'a> {
         let going = self.hand.choose(state, &pages);
         let is_place_empty = present::present_pages(self.space, self.aside(range)).is_empty();
         let fits = !present.is_empty() && going == present && present.len() <= frames;
-        // What else there is in the page table would move along and be lost. Our own marks are made again.
+        // Any other page table entry would move along and be lost. Our own markers are made again.
         fits && is_place_empty && marks::are_all(self.space, state, range.clone())
     }
 
-    /// Have the agent take a range aside, and read messages until it is done. True if it did.
+    /// Have the agent take a range aside, and read messages until the command is complete. True if the range was taken.
     fn cross<'g>(
         &mut self,
         slot: &mut Slot<'_>,
@@ -305,7 +307,7 @@ impl<'a> Evictor<'a> {
         }
     }
 
-    /// Read one message: the pages are aside, and the agent waits for its own event to be read.
+    /// Read one message. The pages are aside, and the agent waits until its own event is read.
     fn read_one<'g>(
         &mut self,
         mut state: MutexGuard<'g, State>,
@@ -364,7 +366,7 @@ impl<'a> Evictor<'a> {
         state
     }
 
-    /// Claim what has arrived aside. Returns the pages to be copied, and how many need no copy.
+    /// Claim the pages that have arrived aside. Returns the pages to copy, and how many need no copy.
     fn claim_taken(
         &self,
         state: &mut State,
@@ -396,7 +398,8 @@ impl<'a> Evictor<'a> {
         (moving, clean)
     }
 
-    /// Have the agent move what was taken on to staging. Returns the pages that it had to copy: they were shared.
+    /// Have the agent move the pages from aside to staging. Returns the pages that it had to copy because they were
+    /// shared.
     fn stage(
         &mut self,
         slot: &mut Slot<'_>,
@@ -429,7 +432,7 @@ impl<'a> Evictor<'a> {
         Ok(shared)
     }
 
-    /// Propose to kin what they share; the number of pages that stay in memory until they follow.
+    /// Propose shared pages to kin. Returns how many stay in memory until kin follow.
     fn propose(&self, published: &[Published], shared: &[u64]) -> u64 {
         let is_shared = |page: &&Published| shared.binary_search(&page.page).is_ok();
         let pages: Vec<_> = published
@@ -443,13 +446,13 @@ impl<'a> Evictor<'a> {
         pages.len() as u64
     }
 
-    /// Where a range is taken to.
+    /// The place that a range is taken to.
     fn aside(&self, range: &Range<u64>) -> Range<u64> {
         let start = self.process.agent.aside() / PAGE_BYTES;
         start..start + (range.end - range.start)
     }
 
-    /// The pages of a range, `RANGE_PAGES` at most, that hold content of their own.
+    /// The pages of a range that hold content of their own, at most `RANGE_PAGES`.
     fn evictable(&self, range: &Range<u64>) -> Vec<u64> {
         let mut regions = [Region::default(); ASIDE_PAGES];
         let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
@@ -463,11 +466,12 @@ impl<'a> Evictor<'a> {
     }
 }
 
-/// The part of a mapping around `page` that is taken together: an aligned one, or what there is, but never all of it.
+/// The part of a mapping around `page` that is taken aside: an aligned one, or what there is, but never the whole
+/// mapping.
 ///
-/// A mapping that MREMAP_DONTUNMAP empties as a whole loses its anon_vma. If it was inherited from a fork, or is later,
-/// the kernel does not merge it with its neighbours any more, and an mremap over what would be one mapping natively
-/// fails. So a mapping of one page stays in memory.
+/// A mapping that MREMAP_DONTUNMAP empties as a whole loses its anon_vma. If the anon_vma was inherited from a fork, or
+/// a fork follows, the kernel no longer merges the mapping with its neighbours. An mremap over what would natively be
+/// one mapping then fails. So a mapping of one page stays in memory.
 fn around(page: u64, mapping: &Range<u64>) -> Option<Range<u64>> {
     let aligned = page - page % RANGE_PAGES;
     let range = aligned.max(mapping.start)..(aligned + RANGE_PAGES).min(mapping.end);

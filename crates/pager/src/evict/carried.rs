@@ -1,4 +1,4 @@
-//! What a window carries: pages on their way out, what became of them, and what kin have proposed.
+//! What a window carries: pages on their way out, how they ended, and what kin have proposed.
 //!
 //! Plain data of the evictor's thread.
 
@@ -11,9 +11,9 @@ use crate::space::mailbox::Proposal;
 
 /// A frame that a page is copied to.
 pub enum Carrier<'a> {
-    /// Its slot, a virtual one, is taken when the page is there: there is always one.
+    /// A frame without a slot yet. Its slot is virtual, and there is always one.
     Frame(FrameMut<'a>),
-    /// It has its slot, one of an area.
+    /// A frame that already has a slot of an area.
     Placed(Placed<'a>),
 }
 
@@ -55,13 +55,13 @@ pub struct Moving {
     pub ticket: Ticket,
     /// Its place in staging.
     pub staged: usize,
-    /// How often in a row it had come back early.
+    /// How often in a row the page had come back early.
     pub heat: Heat,
-    /// It has left a marker in its place, see `marks`.
+    /// The page has left a marker in its place, see `marks`.
     pub marked: bool,
 }
 
-/// A page's content in swap: in a frame of its own, or behind an entry that kin share.
+/// Where the content of a page is now: in a fresh frame, or behind an entry shared with kin.
 pub struct Copied {
     pub entry: Entry,
     pub fresh: bool,
@@ -74,14 +74,14 @@ pub struct Published {
     pub fresh: bool,
 }
 
-/// Proposals that an evictor has taken; what it does not use is given up in the end.
+/// Proposals that an evictor has taken. What it does not use is put when this is dropped.
 pub struct Proposed<'a> {
     engine: &'a Engine,
     proposals: Vec<Proposal>,
 }
 
 impl<'a> Proposed<'a> {
-    /// In ascending order of pages.
+    /// `proposals` ascend by page.
     pub fn new(engine: &'a Engine, proposals: Vec<Proposal>) -> Proposed<'a> {
         Proposed { engine, proposals }
     }
@@ -109,12 +109,12 @@ impl<'a> Proposed<'a> {
         }
     }
 
-    /// Queue what is left again.
+    /// Queue again what is left.
     pub fn give_back(&mut self, space: &Space) {
         space.mailbox.give_back(&mut self.proposals);
     }
 
-    /// The reference held for a page.
+    /// Hand over the reference held for a page.
     pub fn hand_over(&mut self, page: u64) -> Option<Entry> {
         let index = self.proposals.iter().position(|p| p.page == page)?;
         Some(self.proposals.remove(index).entry)
@@ -127,7 +127,7 @@ impl Drop for Proposed<'_> {
     }
 }
 
-/// What `take_pages` took.
+/// The result of `take_pages`.
 pub enum Staged {
     Pages {
         moving: Vec<Moving>,

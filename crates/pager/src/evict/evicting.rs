@@ -1,4 +1,4 @@
-//! What moving pages out takes.
+//! The parts of a run that moving pages out needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::fault::serving::Serving;
 use crate::run::part::Part;
 use crate::run::write_queue::WriteQueue;
 
-/// The parts of a run that moving pages out takes.
+/// The parts of a run that moving pages out needs.
 #[derive(Debug)]
 pub struct Evicting {
-    /// What faults on pages that leave are served with.
+    /// Serves the faults on pages that leave.
     pub serving: Arc<Serving>,
-    /// What forks that come in between are followed with.
+    /// Follows the forks that come in between.
     pub listening: Arc<Listening>,
     /// What the run has of the store.
     pub part: Arc<Part>,
-    /// What is to be compressed.
+    /// Pages that wait to be compressed.
     pub write_queue: WriteQueue,
     /// Which slots page words name.
     pub mapping: Mapping,

@@ -1,4 +1,4 @@
-//! The frames that a window is copied to.
+//! The frames that a window is copied into.
 
 use vswap_engine::{AllocError, FrameMut, Mapping};
 
@@ -7,8 +7,8 @@ use super::{Evictor, WINDOW_PAGES};
 use crate::evict::write_out;
 
 impl<'a> Evictor<'a> {
-    /// Frames for a window, as many as there are; none when the writers are behind, or when no directly mapped page
-    /// would find a slot. What kin propose needs one for as long as it is compared: there are some for that also when
+    /// Frames for a window, as many as there are. None if the writers are behind, or if no directly mapped page would
+    /// find a slot. Comparing a page with a proposal takes a frame too. Some frames are kept for that, also when
     /// nothing can be written out.
     pub(super) fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
         let (evicting, serving) = (self.evicting, self.serving);
@@ -30,7 +30,7 @@ impl<'a> Evictor<'a> {
                         break;
                     }
                 },
-                // The writers are behind: help them.
+                // The writers are behind, so help them.
                 None if write_out::help(evicting) => {
                     most = evicting.part.frames_left(evicting.write_queue.pending());
                 }
@@ -40,7 +40,7 @@ impl<'a> Evictor<'a> {
         frames
     }
 
-    /// A frame for one page. A directly mapped page gets its slot before it is moved: if there is none it stays.
+    /// A frame for one page. A directly mapped page gets its slot before it moves. Without a slot it stays.
     fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
         match self.evicting.mapping {
             Mapping::Virtual => Ok(Carrier::Frame(frame)),
@@ -52,7 +52,8 @@ impl<'a> Evictor<'a> {
         }
     }
 
-    /// No page can leave: the areas have no slot, or the group may not have more. Copies of resident pages have some.
+    /// No page can leave, because the areas have no slot left or the group may not have more. So shed the entries of
+    /// resident pages, which hold slots.
     fn found_no_slot(&self, error: AllocError) {
         let is_limited = error == AllocError::Limited;
         self.serving.limit.note_full(true, is_limited);

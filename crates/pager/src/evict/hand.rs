@@ -1,7 +1,7 @@
-//! The hand of an evictor: which pages go out next.
+//! The hand of an evictor: it decides which pages go out next.
 //!
-//! It sweeps in address order: a page in use faults back just behind the hand and is then safe for a whole lap. Used
-//! with the space lock held, by the evictor's thread only.
+//! It sweeps in address order. A page in use faults back just behind the hand and is then safe for a whole lap. Only
+//! the evictor's thread uses it, with the space lock held.
 
 use std::time::{Duration, Instant};
 
@@ -15,23 +15,23 @@ use crate::run::stats::Stats;
 use crate::space::State;
 use crate::space::process::Process;
 
-/// For how long all threads are looked at again because some seem not to have begun yet.
+/// How long to look at all threads again when some seem not to have started yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where an evictor is in its lap.
 #[derive(Debug)]
 pub struct Hand<'a> {
     process: &'a Process,
-    /// Page from which the next window is looked for.
+    /// The next window is looked for from this page on.
     at: u64,
-    /// The hand has come around since this was last cleared.
+    /// The hand has come around since somebody cleared this.
     pub wrapped: bool,
-    /// First of the pages that were busy at the last try: after a fork they can be made movable, pages pinned for I/O
-    /// cannot.
+    /// First of the pages that were busy at the last try. Pages shared after a fork can be made movable, pages pinned
+    /// for I/O cannot.
     tried_busy: Option<u64>,
-    /// Pages passed over since this was last counted.
+    /// Pages passed over and not yet counted in the figures.
     spared: u64,
-    /// While Some, all threads are looked at before a window; since when.
+    /// Set while all threads have to be looked at before each window: when that began.
     looks: Option<Instant>,
 }
 
@@ -48,8 +48,8 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Up to `most` evictable pages from the hand on, in address order, once around at most. Pages that are spared are
-    /// passed over, one lap less the next time; if they are all there is, they are taken.
+    /// Up to `most` evictable pages from the hand on, in address order, going once around at most. Spared pages are
+    /// passed over and have one lap less afterwards. If there are no others, spared pages are taken.
     pub fn pick(&mut self, stats: &Stats, state: &mut State, most: usize) -> Vec<u64> {
         self.note_pins(state);
         let pages = self.lap(state, most, true);
@@ -93,7 +93,7 @@ impl<'a> Hand<'a> {
         pages
     }
 
-    /// Leave out those of `pages` from `from` on that are spared, for this once.
+    /// Leave out the spared ones of `pages` from index `from` on, for this lap.
     fn spare(&mut self, state: &mut State, pages: &mut Vec<u64>, from: usize) {
         let words = &mut state.layout.words;
         let mut kept = from;
@@ -110,7 +110,7 @@ impl<'a> Hand<'a> {
         pages.truncate(kept);
     }
 
-    /// Those of `pages`, which ascend, that can be evicted.
+    /// Those of `pages` (ascending) that can be evicted.
     pub fn choose(&mut self, state: &mut State, pages: &[u64]) -> Vec<u64> {
         self.note_pins(state);
         let mut chosen = Vec::with_capacity(pages.len());
@@ -131,8 +131,8 @@ impl<'a> Hand<'a> {
         self.at = page;
     }
 
-    /// Busy pages get one second chance a lap: the hand goes back to them when they were made exclusive. False when
-    /// they had theirs.
+    /// Busy pages get one second chance in each lap: the hand goes back to them after they were made exclusive. False
+    /// if they had their chance.
     pub fn retry_busy(&mut self, busy: &[u64]) -> bool {
         let Some(&first) = busy.first() else {
             return false;
@@ -145,7 +145,7 @@ impl<'a> Hand<'a> {
         true
     }
 
-    /// Add evictable pages of [from, end) to `pages`; returns where to go on.
+    /// Add evictable pages of [from, end) to `pages`. Returns where to go on.
     fn scan(&self, state: &State, from: u64, end: u64, most: usize, pages: &mut Vec<u64>) -> u64 {
         let mut regions = [Region::default(); WINDOW_PAGES];
         let query = Query {
@@ -174,7 +174,8 @@ impl<'a> Hand<'a> {
         (scan.walk_end / PAGE_BYTES).max(from + 1)
     }
 
-    /// Threads that end need their pages. Those that there are at first are looked for; of later ones the pager hears.
+    /// Pin the pages that threads need when they end. The pager looks for the first threads itself and is told of later
+    /// ones.
     fn note_pins(&mut self, state: &mut State) {
         state.layout.pinned.forget_ended(task::has_ended);
         if let Some(since) = self.looks

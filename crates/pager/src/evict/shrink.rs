@@ -1,21 +1,21 @@
-//! The shrinker: what is cold in the pool goes to areas in good time, so that what is evicted finds room in the pool.
+//! The shrinker: it moves cold pages from the pool to areas in good time, so that evicted pages find room in the pool.
 //!
-//! It begins before the pool is full and goes on until a tenth of it is free. Every writer looks how full the pool is
-//! before it stores a batch. If it is nearly full, so that the shrinker does not keep up, the writer first writes back
-//! as many cold pages as it is about to store: otherwise what was just evicted would go to an area while older pages
-//! stay in the pool. That costs the same request to the device, and one decompression a page. What finds no room all
-//! the same goes straight to an area, as does what does not compress.
+//! It begins before the pool is full and goes on until a tenth of the pool is free. A writer checks the pool before it
+//! stores a batch. If the pool is nearly full, the shrinker does not keep up. The writer then first writes back as many
+//! cold pages as it is about to store. Otherwise the pages just evicted would go to an area while older ones stay in
+//! the pool. This costs the same request to the device, and one decompression for each page. Pages that still find no
+//! room go straight to an area, as do pages that do not compress.
 //!
-//! As long as there is room for another batch, pages that come back from areas too early slow the shrinker down: each
-//! spares one page. Which they are is told by refault distance (`working_set.rs`): the page would have stayed in a
-//! pool that holds as much again. The same holds where pages compress well, as each that goes frees little. Rules and
-//! hysteresis are those of the kernel's zswap.
+//! While there is room for another batch, pages that come back from areas too early slow the shrinker down: each spares
+//! one page. The refault distance tells which they are (`working_set.rs`): a pool of twice the size would have kept
+//! the page. The shrinker also slows down where pages compress well, because each page that goes frees little. Rules
+//! and hysteresis are those of the kernel's zswap.
 //!
-//! Areas of different priority are tiers: when the clusters of a higher one are nearly all in use, what has been left
-//! alone for longest in it goes down, between the same marks. What comes back too early from a lower one does not keep
-//! its slot there, so that it leaves for a higher tier.
+//! Areas of different priority are tiers. When nearly all clusters of a higher tier are in use, its coldest pages go
+//! down, between the same marks. A page that comes back too early from a lower tier does not keep its slot there, so it
+//! leaves for a higher tier.
 //!
-//! Runs only with areas.
+//! The shrinker runs only with areas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,24 +29,25 @@ use crate::fault::serving::Serving;
 
 /// The shrinker begins when less than one part in this many of the pool's limit is free.
 const LOW_PART: u64 = 20;
-/// It ends when one part in this many is free: the kernel accepts pages again at 90 % of the limit.
+/// It ends when one part in this many is free. The kernel, too, accepts pages again at 90 % of the limit.
 const ACCEPT_PART: u64 = 10;
-/// Writers help when less than one part in this many is free: a batch may need a new span of each size that it has.
+/// Writers help when less than one part in this many is free. A batch may need a new span for each size in it.
 const FULL_PART: u64 = 40;
-/// Pages that the shrinker writes back before it looks again how full the pool is: one request.
+/// Pages that the shrinker writes back before it checks the pool again: one request.
 const BATCH: usize = 64;
-/// Fewer pages than this are not worth a request while there is no hurry.
+/// Fewer pages than this are not worth a request when there is no hurry.
 const WORTH_PAGES: u64 = 8;
-/// Pages that compaction gives back at the most before pages are written back: less than a millisecond of copying.
+/// Most pages that compaction gives back before pages are written back: less than a millisecond of copying.
 const COMPACT_PAGES: usize = 128;
-/// It is done when more than one part in this many of the limit could be given back.
+/// Compaction runs if more than one part in this many of the limit could be given back.
 const COMPACT_PART: u64 = 32;
 /// Pause before areas without room are tried again.
 const NO_ROOM_PACE: Duration = Duration::from_millis(200);
-/// CPU whose clusters of the areas the shrinker shares: as good as any.
+/// The CPU whose clusters of the areas the shrinker shares. Any CPU will do.
 const CPU: usize = 0;
 
-/// A writer is about to store `pages`: has room made for them, or makes it. Blocks while an area is written.
+/// Called before a writer stores `pages` pages. Wakes the shrinker, or makes room itself. Blocks while it writes to an
+/// area.
 pub fn make_room(evicting: &Evicting, pages: usize, scratch: &mut Scratch) {
     if !evicting.serving.areas.any_stays() {
         return;
@@ -67,7 +68,7 @@ pub fn make_room(evicting: &Evicting, pages: usize, scratch: &mut Scratch) {
     }
 }
 
-/// How full the pool is; begins a generation of its pages when it is time.
+/// How full the pool is. Begins a new generation of its pages when it is time.
 fn look(evicting: &Evicting) -> PoolFill {
     let fill = evicting.part.pool_fill(evicting.serving.limit.pool.bytes());
     if evicting
@@ -80,14 +81,14 @@ fn look(evicting: &Evicting) -> PoolFill {
     fill
 }
 
-/// One step towards areas and a pool that have room again. False if there is nothing more to do.
+/// One step towards room in areas and pool. False if there is nothing more to do.
 fn step(evicting: &Evicting, scratch: &mut Scratch) -> bool {
-    // Areas first: what leaves the pool goes to the highest that has room.
+    // Areas first, because what leaves the pool goes to the highest one with room.
     evicting.serving.areas.any_stays()
         && (demote(&evicting.serving, scratch) | empty_pool(evicting, scratch))
 }
 
-/// False if the pool has room, or nothing more can be moved from it.
+/// Move pages out of the pool. False if it has room, or nothing more can be moved.
 fn empty_pool(evicting: &Evicting, scratch: &mut Scratch) -> bool {
     if evicting.serving.shrinker.has_no_room() {
         return false;
@@ -106,7 +107,7 @@ fn empty_pool(evicting: &Evicting, scratch: &mut Scratch) -> bool {
     }
     let pages = usize::try_from(pages).unwrap_or(BATCH).min(BATCH);
     let done = write_back(evicting, pages, scratch);
-    // Pages that are read while they are written are a sign of having come to warm ones.
+    // If pages are read while they are written, the shrinker has reached warm ones.
     done.pages > 0 && done.warm == 0
 }
 
@@ -130,13 +131,13 @@ fn write_back(evicting: &Evicting, pages: usize, scratch: &mut Scratch) -> Write
     let none_may = done.pages == 0 && done.limited > 0;
     if done.homeless > 0 || none_may {
         evicting.serving.shrinker.set_no_room(true);
-        // The thread has to end that.
+        // Only the shrinker's thread ends this state.
         evicting.serving.shrinker.wake();
     }
     done
 }
 
-/// Start the thread, once. Before the first area is used.
+/// Start the thread, once, before the first area is used.
 pub fn start(evicting: &Arc<Evicting>) {
     if !evicting.serving.shrinker.begin() {
         return;
@@ -154,7 +155,7 @@ pub fn start(evicting: &Arc<Evicting>) {
     });
 }
 
-/// Move a batch of pages down from an area that is nearly full. False if there is none, or nothing moves.
+/// Move a batch of pages down from an area that is nearly full. False if there is no such area or nothing moves.
 fn demote(serving: &Serving, scratch: &mut Scratch) -> bool {
     let done = serving.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
     serving.stats.pages_demoted.add(done.pages as u64);
@@ -163,20 +164,20 @@ fn demote(serving: &Serving, scratch: &mut Scratch) -> bool {
     done.pages > 0
 }
 
-/// Give back what is between objects, if that is much: objects that come fill the holes of those that go.
+/// Give back the space between objects if there is much of it. Otherwise new objects fill the holes of old ones.
 fn compact(engine: &Engine, fill: &PoolFill) {
     if fill.span_bytes - fill.needed_bytes > fill.limit_bytes / COMPACT_PART {
         engine.compact(COMPACT_PAGES);
     }
 }
 
-/// Is less than one part in `part` of the limit free while `used_bytes` are used? Never where there is no pool.
+/// Is less than one part in `part` of the limit free when `used_bytes` are used? Never if there is no pool.
 fn is_short(fill: &PoolFill, used_bytes: u64, part: u64) -> bool {
     fill.limit_bytes.saturating_sub(used_bytes) < fill.limit_bytes / part
 }
 
-/// Pages that may be written back while there is no hurry: what the pool holds too much, less one for each page that
-/// came back too early, and the fewer the better they compress.
+/// Pages that may be written back when there is no hurry: what the pool has too much, minus one for each page that came
+/// back too early. The better pages compress, the fewer.
 fn unhurried(fill: &PoolFill, refaults: u64) -> u64 {
     let accepted = fill.limit_bytes - fill.limit_bytes / ACCEPT_PART;
     let excess_bytes = fill.needed_bytes.saturating_sub(accepted);

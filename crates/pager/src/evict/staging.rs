@@ -1,4 +1,4 @@
-//! Staging: where the agent moves a window to, and what is done with it there.
+//! Staging: the place that the agent moves a window to, and what happens to the window there.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ use crate::run::buffers::Buffers;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::{State, marks, present};
 
-/// Tries to empty staging; somebody who looks at the process's memory may hold a page for a moment.
+/// Tries to empty staging. Somebody who inspects the process's memory may hold a page for a moment.
 const EMPTY_TRIES: u32 = 1000;
 
 const EAGAIN: i32 = 11;
@@ -29,7 +29,7 @@ const EINVAL: i32 = 22;
 const PAGE_BYTES_USIZE: usize = vswap_engine::PAGE_BYTES;
 
 impl<'a> Evictor<'a> {
-    /// Have the agent move pages into staging, while the space is closed.
+    /// Have the agent move pages into staging, with the space closed.
     pub(super) fn move_pages(
         &mut self,
         slot: &mut Slot<'_>,
@@ -105,7 +105,7 @@ impl<'a> Evictor<'a> {
         })
     }
 
-    /// A kept page has left: its entry holds the same.
+    /// A kept page has left. Its entry holds the same content.
     pub(super) fn went_out_clean(&self, state: &mut State, page: u64, entry: Entry, marked: bool) {
         let heat = state.layout.words.get(page).heat();
         let word = PageWord::swapped(entry).with_mark(marked);
@@ -115,7 +115,7 @@ impl<'a> Evictor<'a> {
         self.serving.references.kept_went_out();
     }
 
-    /// Mark those of `pages` that are out now, and those that could not be marked before.
+    /// Mark those of `pages` that are out now, and the earlier pages that could not be marked.
     pub(super) fn mark(&mut self, state: &mut State, pages: &[u64]) {
         if self.space.marks.load(Ordering::Acquire) {
             let mut late = std::mem::take(&mut self.unmarked);
@@ -125,9 +125,10 @@ impl<'a> Evictor<'a> {
         }
     }
 
-    /// The outcome of each page's move. Staging was empty, so what lies there has just come, if its own place is empty
-    /// now, whatever was said of it (rule P8): EEXIST as a rule, but EAGAIN or EINVAL where a layout event or mprotect
-    /// came before the agent asked again. The state is locked, so nobody has brought it back meanwhile.
+    /// How the move of each page ended, as an errno. Staging was empty before. So a page that lies there now has moved
+    /// if its own place is empty, whatever the agent reports (rule P8). It usually reports EEXIST. It reports EAGAIN or
+    /// EINVAL if a layout event or mprotect came before it tried again. The state is locked, so nobody has brought the
+    /// page back meanwhile.
     fn what_moved(&self, slot: &Slot<'_>, _state: &State, pages: &[u64]) -> Vec<i32> {
         let errno = |at| match slot.page_errno(at) {
             MOVED_UNMARKED => 0,
@@ -152,8 +153,8 @@ impl<'a> Evictor<'a> {
         errnos
     }
 
-    /// Discard what was copied, through a userfaultfd without events (rule P5). What stayed would be taken for the next
-    /// page that comes to lie there.
+    /// Discard what was copied, through a userfaultfd without events (rule P5). Content left in staging would be taken
+    /// for that of the next page moved there.
     pub(super) fn empty_staging(&self, slot: &mut Slot<'_>) -> Result<(), AgentGone> {
         let staging = self.process.agent.staging;
         if !rules::holds(Rule::SilentStaging) {
@@ -172,7 +173,7 @@ impl<'a> Evictor<'a> {
         Err(AgentGone)
     }
 
-    /// After a fork MOVE refuses pages until their owner has written to them (rule P4).
+    /// Make pages exclusive. After a fork UFFDIO_MOVE refuses a page until its owner has written to it (rule P4).
     pub(super) fn make_exclusive(
         &mut self,
         slot: &mut Slot<'_>,
@@ -182,7 +183,7 @@ impl<'a> Evictor<'a> {
             return Ok(());
         }
         slot.call(op::POPULATE_WRITE, &[], &runs_of(busy.iter().copied()))?;
-        // Each was copied in a fault of the agent's, unless nobody else had it any more.
+        // Each page was copied in a fault of the agent, unless nobody else had the page any more.
         let copied = busy.len() as u64;
         self.space.gave(copied.cast_signed());
         self.space
@@ -191,7 +192,7 @@ impl<'a> Evictor<'a> {
         Ok(())
     }
 
-    /// Copy staged pages into frames and give each a slot, or the entry that kin have proposed for the same content.
+    /// Copy staged pages into frames. Each gets a slot, or the entry that kin have proposed for the same content.
     pub(super) fn copy_to_entries(
         &mut self,
         staging: u64,
@@ -210,11 +211,12 @@ impl<'a> Evictor<'a> {
             })
             .collect();
         let read = self.process.by_a_thread(|tid| {
-            // SAFETY: each local span is a frame that this thread holds exclusively.
+            // SAFETY: each local span is a frame that this thread holds exclusively. The call is unsafe because the
+            // kernel writes through raw pointers.
             unsafe { process::read_memory(tid, &remote, &local) }
         });
         if read != Ok(local.len() * PAGE_BYTES_USIZE) {
-            // Staging cannot be read: either the process has ended, or its pages are lost to it.
+            // Staging cannot be read. The process has ended, or the pages are lost to it.
             if let Some(first) = moving.first() {
                 let why = format!("staging unreadable: {read:?}");
                 lost::fail_closed(self.space, first.page, &why);
@@ -243,7 +245,7 @@ impl<'a> Evictor<'a> {
         stored
     }
 
-    /// The entry proposed for a page, if it holds what the page holds; the reference is then the caller's.
+    /// The entry proposed for a page, if both have the same content. The caller then owns the reference.
     fn same_as_kin(
         &mut self,
         content: &Page,
@@ -251,7 +253,7 @@ impl<'a> Evictor<'a> {
         proposals: &mut Proposed<'_>,
     ) -> Option<Entry> {
         let entry = proposals.find(page)?;
-        // An entry that cannot be read is ignored here: its owner reports the error.
+        // An entry that cannot be read is ignored here. Its owner reports the error.
         let serving = self.serving;
         let is_same = |buffers: &mut Buffers| {
             let (scratch, pages) = buffers.parts(1);

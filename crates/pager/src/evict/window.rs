@@ -15,7 +15,7 @@ use crate::space::process::Process;
 /// How a window went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Window {
-    /// This many pages left the program.
+    /// So many pages left the program.
     Moved(u64),
     /// A whole lap found nothing to move.
     Nothing,
@@ -24,7 +24,7 @@ pub(super) enum Window {
 }
 
 impl<'a> Evictor<'a> {
-    /// One window, all six steps: of `proposals`, or of what the hand picks when there are none.
+    /// One window, all six steps: of `proposals`, or of what the hand picks if there are none.
     pub(super) fn window(&mut self, proposals: Vec<Proposal>) -> Result<Window, AgentGone> {
         let mut proposals = Proposed::new(&self.serving.engine, proposals);
         let picked = proposals.is_empty();
@@ -35,11 +35,11 @@ impl<'a> Evictor<'a> {
             }
             frames => frames,
         };
-        // What is made exclusive has been copied, so it has to leave in the same window.
+        // A page that is made exclusive was copied, so it has to leave in the same window.
         proposals.limit(frames.len(), self.space);
         let process: &'a Process = self.process;
         let mut slot = process.agent.slot();
-        // Set before the slot is taken for what follows from it.
+        // Checked with the slot held. Whoever confines the space sets this first and takes the slot for the rest.
         if self.space.is_confined() {
             proposals.give_back(self.space);
             return Ok(if picked {
@@ -81,7 +81,7 @@ impl<'a> Evictor<'a> {
         if picked {
             self.lead(&mut busy);
             self.make_exclusive(&mut slot, &busy)?;
-            // What the hand goes back for stays known as shared over a window of proposals.
+            // The hand goes back for these. They stay known as shared over a window of proposals.
             self.shared = busy;
         }
         drop(slot);
@@ -99,15 +99,16 @@ impl<'a> Evictor<'a> {
         Ok(Window::Moved(moved))
     }
 
-    /// Proposed pages that are in memory and have no entry yet: those that have one are not shared any more.
+    /// Proposed pages that are in memory and have no entry yet. A page with an entry is not shared any more.
     fn choose(&mut self, state: &mut State, proposals: &Proposed<'_>) -> Vec<u64> {
         let mut pages = self.hand.choose(state, &proposals.pages());
         pages.retain(|page| state.layout.words.get(*page).entry().is_none());
         pages
     }
 
-    /// Of the pages that were busy, those that this evictor goes back for. Kin see to the others, now or as soon as
-    /// this one follows them; asked in this order, since they propose a page before they cease to lead it.
+    /// Keep those of the busy pages that this evictor leads and goes back for. Kin see to the others, now or as soon as
+    /// this evictor follows their proposals. The order of the questions matters: kin propose a page before they cease
+    /// to lead it.
     fn lead(&mut self, busy: &mut Vec<u64>) {
         self.space.kin.lead(self.space.id, busy);
         self.space.mailbox.leave_out(busy);
@@ -116,7 +117,7 @@ impl<'a> Evictor<'a> {
         }
     }
 
-    /// Propose to kin what they may share; the number of pages that stay in memory until they follow.
+    /// Propose to kin the pages that they may share. Returns how many stay in memory until kin follow.
     fn propose_shared(&mut self, published: &[Published]) -> u64 {
         let shared: Vec<(u64, Entry)> = published
             .iter()
@@ -129,7 +130,7 @@ impl<'a> Evictor<'a> {
         shared.len() as u64
     }
 
-    /// Pick a window and have the agent move it into staging, all under the space lock.
+    /// Pick a window and have the agent move it into staging. The space is locked or closed all the time.
     fn take_pages(
         &mut self,
         slot: &mut Slot<'_>,
@@ -148,7 +149,7 @@ impl<'a> Evictor<'a> {
         self.move_pages(slot, state, &pages)
     }
 
-    /// Name the entries in the page words. Returns those that are somebody's.
+    /// Write the entries into the page words. Returns the pages that still exist.
     pub(super) fn publish(&mut self, moving: &[Moving], stored: Vec<Copied>) -> Vec<Published> {
         let mut state = self.space.lock();
         let mut published = Vec::with_capacity(stored.len());
@@ -159,7 +160,7 @@ impl<'a> Evictor<'a> {
                     state.layout.words.set(page, word);
                     published.push(Published { page, entry, fresh });
                 }
-                // A layout event took the page away meanwhile: nobody wants the content.
+                // A layout event has taken the page away meanwhile, so nobody needs the content.
                 None => self.serving.engine.put(entry),
             }
         }

@@ -1,8 +1,8 @@
-//! Writing out: what the evictors have published is compressed by a few threads, one a CPU.
+//! Writing out: a few threads, one for each CPU, compress what the evictors have published.
 //!
-//! An evictor that compressed itself would be the bottleneck of a program that fills memory, while the program's CPU
-//! idles in a fault. Pages that wait here are in frames: faults on them are served at once, and the number of frames
-//! bounds the queue. The queue's lock is innermost.
+//! An evictor that compressed pages itself would slow a program that fills memory, while the program's CPU idles in a
+//! fault. Pages that wait here are in frames. So faults on them are served at once, and the number of frames bounds the
+//! queue. The queue's lock is innermost.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use crate::evict::shrink;
 use crate::fault::serving::Serving;
 use crate::run::buffers::Buffers;
 
-/// Writers beside those of the CPUs where there are areas, so that several requests are under way at once: as many as
-/// a small run has frames for.
+/// Additional writers for areas, so that several requests are under way at once. A small run has frames for no more.
 const AREA_WRITERS: usize = 4;
 /// Pause before a writer tries to store again when the pool is full.
 const FULL_PACE: Duration = Duration::from_millis(1);
 
-/// Write out one batch in the calling thread. False when there was none, or the pool takes no more: then only writers
-/// try again, now and then, since what is refused has been compressed in vain.
+/// Write out one batch in the calling thread. False if there was none or the pool takes no more. A full pool is left to
+/// the writers, which try again now and then, because refused pages have been compressed in vain.
 pub fn help(evicting: &Evicting) -> bool {
     if evicting.serving.limit.is_stalled() {
         return false;
@@ -39,7 +38,7 @@ pub fn help(evicting: &Evicting) -> bool {
         )
 }
 
-/// Write a batch out. What the full pool refuses stays in its frame and goes to the end of the queue.
+/// Write out a batch. What the full pool refuses stays in its frame and goes to the end of the queue.
 fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     let mut refused = Vec::new();
     let mut is_limited = false;
@@ -49,7 +48,7 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
         .engine
         .write_out_all(0, batch, scratch, |entry, outcome| match outcome {
             Ok(written) => count(&evicting.serving, written),
-            // Given up meanwhile.
+            // The entry was given up meanwhile.
             Err(WriteOutError::NotCached) => {}
             Err(error) => {
                 is_limited |= error == WriteOutError::Limited;
@@ -63,7 +62,7 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
         evicting.write_queue.push(&evicting.serving.areas, refused);
     }
     if full && !was_full {
-        // What kin refer to as well would be stored twice when it leaves again.
+        // Entries that kin also refer to are not shed: their pages would be stored twice when they leave again.
         let is_alone = |entry| !evicting.serving.engine.is_shared(entry);
         evicting
             .serving
@@ -80,7 +79,7 @@ fn count(serving: &Serving, written: Written) {
         Written::Zero => return stats.pages_out_zero.add(1),
         Written::Compressed { bytes } => bytes as u64,
         Written::Raw => PAGE_BYTES,
-        // No memory of the run.
+        // These take no memory of the run.
         Written::Physical | Written::Freed => return,
     };
     stats.compressed_pages.add(1);
@@ -88,10 +87,10 @@ fn count(serving: &Serving, written: Written) {
     serving.limit.stored(stored);
 }
 
-/// Start one writer a CPU, as far as there are threads.
+/// Start one writer for each CPU, as far as threads are available.
 ///
 /// # Errors
-/// There is none at all.
+/// There is no thread at all.
 pub fn start(evicting: &Arc<Evicting>, cpus: &[usize]) -> io::Result<()> {
     let start = |cpu| start_one(evicting, &format!("write-{cpu}"));
     let (started, refused): (Vec<_>, Vec<_>) = cpus.iter().map(start).partition(Result::is_ok);
@@ -101,8 +100,8 @@ pub fn start(evicting: &Arc<Evicting>, cpus: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Start writers that wait for areas while those of the CPUs compress, once, as far as there are threads: without them
-/// the others wait. Before the first area is used.
+/// Start the writers for areas, once, before the first area is used. While they wait for areas, the writers of the CPUs
+/// compress. If threads are missing, the writers of the CPUs wait for areas themselves.
 pub fn start_for_areas(evicting: &Arc<Evicting>) {
     if evicting.write_queue.begin_for_areas() {
         for number in 0..AREA_WRITERS {

@@ -1,10 +1,10 @@
-//! Swap-ins that have to wait for an area: a few threads read, so that many reads are under way at once and the
+//! Swap-ins that have to wait for an area. A few threads read them, so that many reads are under way at once and the
 //! readers of faults go on.
 //!
-//! When there is nothing to read, the first of them discards what has become free on the areas.
+//! When there is nothing to read, the first thread discards what has become free on the areas.
 //!
-//! A job is a fault whose pages are claimed: nobody else touches them until it is done. The threads are started with
-//! the first area. The queue's lock is innermost.
+//! A job is a fault with claimed pages. Nobody else touches them until the job is done. The threads start with the
+//! first area. The queue's lock is innermost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::fault::{FaultServer, Outcome};
 use crate::run::area_queue::{Job, Next};
 use crate::run::buffers::Buffers;
 
-/// Threads that read, and so windows that are read at once: a disk gives twice as much with eight requests as with two,
-/// and each thread has buffers of 256 KiB once it has read a long window.
+/// Threads that read, and so the number of windows read at once. A disk gives twice as much with eight requests as with
+/// two. Each thread has buffers of 256 KiB once it has read a long window.
 const THREADS: usize = 8;
 
-/// Pause when the kernel wants layout events read first (rule P6).
+/// Pause when the kernel wants layout events to be read first (rule P6).
 const RETRY_PACE: Duration = Duration::from_micros(50);
 
-/// One thread, when nobody waits for it, tells areas this often what they need not keep: 32 MiB a second at most.
+/// How often one idle thread tells areas what they need not keep: 32 MiB a second at most.
 const DISCARD_EVERY: Duration = Duration::from_millis(500);
 const DISCARD_CLUSTERS: usize = 8;
 
-/// Start the threads, once. Before the first area is used. There has to be one; the others as far as there are any.
+/// Start the threads, once, before the first area is used. The first thread must start, the others may fail to.
 pub fn start(serving: &Arc<Serving>) {
     if !serving.area_queue.begin() {
         return;
@@ -40,7 +40,7 @@ pub fn start(serving: &Arc<Serving>) {
     }
 }
 
-/// Read until the run ends. Discards when there has been nothing to read for `patience`.
+/// Read until the run ends. Discard after `patience` without a read.
 fn run(serving: &Arc<Serving>, patience: Duration) {
     threads::hurry();
     let mut buffers = Buffers::new(&serving.engine, &serving.stats);

@@ -1,4 +1,4 @@
-//! Content that cannot be given back: who gets to hear of it, and who is stopped.
+//! Content that cannot be given back: who is told, and who is stopped.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::run::stats::Stats;
 use crate::space::Space;
 
-/// Lost pages that are named one by one; what comes after them is counted.
+/// Lost pages that are named one by one. The rest are only counted.
 const LOST_NAMED_MAX: u64 = 16;
 
-/// How long a failed call on a process's memory may be waited on to be explained by its end.
+/// A call on a process's memory fails when the process ends. How long to wait for that explanation.
 const ENDING_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The content of a page cannot be given back: stop the process before it can read anything else in its place.
+/// The content of a page cannot be given back. Stop the process before it reads anything else in its place.
 pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
     if is_ending(space) {
         return;
@@ -33,7 +33,7 @@ pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
     }
 }
 
-/// A page could not be read back, and whoever touches it gets SIGBUS.
+/// A page could not be read back. Whoever touches it gets SIGBUS.
 pub fn page_lost(stats: &Stats, space: &Space, page: u64, why: &dyn Display) {
     let before = stats.pages_lost.get();
     stats.pages_lost.add(1);
@@ -66,8 +66,8 @@ pub fn is_mapped(space: &Space, page: u64) -> bool {
     mappings.any(|mapping| mapping.start <= address && address < mapping.end)
 }
 
-/// Is the process exiting or replacing its image? Waits a little: that its agent hung up is heard a moment after a
-/// call on its memory fails for it.
+/// Is the process exiting or replacing its image? Waits a little, because a call on its memory fails a moment before
+/// the pager hears that the agent has hung up.
 fn is_ending(space: &Space) -> bool {
     let since = clock::now();
     while clock::now().duration_since(since) < ENDING_PATIENCE {

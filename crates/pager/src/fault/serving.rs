@@ -1,4 +1,4 @@
-//! What serving faults takes.
+//! The parts of a run that serving faults needs.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::run::shrinker::Shrinker;
 use crate::run::stats::Stats;
 use crate::store::areas::Areas;
 
-/// The parts of a run that bringing pages back takes.
+/// The parts of a run that bringing pages back needs.
 #[derive(Debug)]
 pub struct Serving {
     /// Swap tables, cache, pool: the store's.
     pub engine: Arc<Engine>,
     /// Files and devices behind the pool: the store's.
     pub areas: Arc<Areas>,
-    /// What the run uses, and how much it may still take.
+    /// What the run uses, and how much more it may take.
     pub limit: Limit,
     /// Counters.
     pub stats: Stats,
@@ -28,12 +28,12 @@ pub struct Serving {
     pub references: References,
     /// Which pages went out too early.
     pub working_set: WorkingSet,
-    /// Swap-ins that wait for areas.
+    /// Swap-ins that wait to be read from areas.
     pub area_queue: AreaQueue,
-    /// What is known of pages that come back from areas.
+    /// Figures on pages that come back from areas.
     pub shrinker: Shrinker,
-    /// Buffers for threads that bring pages back now and then.
+    /// Buffers for threads that bring pages back only now and then.
     pub spare_buffers: SpareBuffers,
-    /// Say nothing that is not an error.
+    /// Print nothing but errors.
     pub quiet: bool,
 }

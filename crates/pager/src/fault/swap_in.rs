@@ -1,9 +1,8 @@
-//! Bringing pages back: the page of a fault, and what follows it when the fault continues a stream.
+//! Bringing pages back: the page of a fault, and the pages behind it when the fault continues a stream.
 //!
-//! Called with the space lock held, which is released while entries are read. A claim in the layout keeps each page
-//! meanwhile, and a layout event that arrives in between cancels the claim. What has to be fetched from an area is left
-//! to the threads of `area_reads`, so that no reader of faults waits for a disk. A lone page brings along what lies
-//! around it there (`read_around.rs`).
+//! Called with the space lock held. The lock is released while entries are read. Meanwhile a claim in the layout keeps
+//! each page in place, and a layout event cancels the claim. Pages in an area are left to the threads of `area_reads`,
+//! so that no reader of faults waits for a disk. A lone page there brings its neighbours along (`read_around.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -18,22 +17,22 @@ use crate::space::fault::Fault;
 use crate::space::incoming::{Incoming, claim_swapped, claim_window};
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX, marks};
 
-/// Windows read ahead of a long stream at a time: with the fault's own, requests enough to keep a disk busy.
+/// Windows to read ahead of a long stream. Together with the fault's own these requests keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
 
-/// What came of reading the pages of a window.
+/// The result of reading the pages of a window.
 #[derive(Debug, Default)]
 struct Read {
     /// Pages read, from the first on.
     good: usize,
-    /// Why the one behind them could not be.
+    /// Why the page behind them could not be read.
     error: Option<SwapInError>,
     /// Pages that had been read ahead into the swap cache.
     hits: u64,
 }
 
 impl<'a> FaultServer<'a> {
-    /// Bring a page back, and what follows it when the fault continues a stream.
+    /// Bring a page back, and the pages behind it when the fault continues a stream.
     pub(crate) fn swap_in<'g>(
         &mut self,
         mut state: MutexGuard<'g, State>,
@@ -51,7 +50,8 @@ impl<'a> FaultServer<'a> {
         };
         let window = state.swap_ins.window_up_to(fault.page, most);
         let incoming = claim_window(&mut state, fault.page, entry, window);
-        // Asked once of the first page: it may move while we look, and the window was chosen by the answer.
+        // The first page's answer is taken from above: the page may move meanwhile, and the window was chosen by that
+        // answer.
         if begins_there || incoming.iter().any(|page| self.is_in_area(page.entry)) {
             let around = if begins_there && incoming.len() == 1 {
                 state.read_around.window(fault.page)
@@ -70,13 +70,13 @@ impl<'a> FaultServer<'a> {
         self.fetch(fault, &incoming, 1)
     }
 
-    /// Does the page lie on an area just now?
+    /// Is the page in an area just now?
     fn is_in_area(&self, entry: Entry) -> bool {
         self.serving.areas.any() && self.serving.engine.is_physical(entry)
     }
 
-    /// The fault goes on with a long stream: have its next windows read at the same time, so that the area works while
-    /// the program does, and on several requests.
+    /// The fault continues a long stream. Have its next windows read at the same time, so that the area works while the
+    /// program does, and on several requests.
     fn read_ahead(&self, state: &mut State, fault: &Fault) {
         for number in 1..=WINDOWS_AHEAD {
             let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
@@ -101,8 +101,8 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// Read what was claimed, without the lock, and give it to the process, with it. A lone page comes with the window
-    /// `around` it into the swap cache.
+    /// Read the claimed pages without the lock, then give them to the process with the lock. A lone page brings a
+    /// window of `around` slots into the swap cache.
     pub(crate) fn fetch<'g>(
         &mut self,
         fault: &Fault,
@@ -116,7 +116,7 @@ impl<'a> FaultServer<'a> {
         let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry);
         let space = self.space;
         let mut state = space.lock();
-        // A page that is kept is protected, and the kernel could not write to it when a thread ends.
+        // A kept page is write-protected. The kernel could not write to it when a thread ends.
         let keep = keep
             && !incoming
                 .iter()
@@ -130,11 +130,11 @@ impl<'a> FaultServer<'a> {
             });
             return (state, lost);
         }
-        // What an area does not give is left: whoever touches it hears of it.
+        // A page that the area cannot read stays out. Whoever touches it is told.
         if let Some(error) = read.error
             && !matches!(error, SwapInError::Unreadable { .. })
         {
-            // The entry may have been given up by a layout event meanwhile; then the claim says so.
+            // A layout event may have given the entry up meanwhile. Then the claim is cancelled.
             let failed = &incoming[read.good];
             if state.layout.finish(failed.ticket) == Some(failed.page) {
                 lost::fail_closed(self.space, failed.page, &error);
@@ -144,7 +144,7 @@ impl<'a> FaultServer<'a> {
         (state, outcome)
     }
 
-    /// Read entries into the buffers.
+    /// Read the entries into the buffers.
     fn read_entries(&mut self, incoming: &[Incoming], around: u64) -> Read {
         let serving = self.serving;
         let engine = &serving.engine;
@@ -183,8 +183,8 @@ impl<'a> FaultServer<'a> {
         read
     }
 
-    /// The page of the fault cannot be read. If its area says so, whoever touches it gets SIGBUS and everybody else
-    /// lives; what is damaged in memory stops the process.
+    /// The page of the fault cannot be read. If the area failed, whoever touches the page gets SIGBUS and everybody
+    /// else lives. If the page is damaged in memory, the process is stopped.
     fn lose(
         &mut self,
         state: &mut State,
@@ -192,7 +192,7 @@ impl<'a> FaultServer<'a> {
         lost: &Incoming,
         error: &SwapInError,
     ) -> Outcome {
-        // The entry may have been given up by a layout event meanwhile; then the claim says so.
+        // A layout event may have given the entry up meanwhile. Then the claim is cancelled.
         if state.layout.finish(lost.ticket) != Some(lost.page) {
             return Outcome::Again;
         }
@@ -210,7 +210,7 @@ impl<'a> FaultServer<'a> {
                 self.wake(fault);
             }
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-            // A kernel before 6.6 cannot tell one thread alone.
+            // A kernel before 6.6 cannot poison a page.
             Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
                 lost::fail_closed(self.space, lost.page, error);
             }
@@ -219,7 +219,7 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// With the lock held again: give the first `good` pages to the process and settle their words, which `keep` their
+    /// With the lock held again: give the first `good` pages to the process and set their words, which `keep` their
     /// entries.
     fn install(
         &mut self,
@@ -229,7 +229,7 @@ impl<'a> FaultServer<'a> {
         good: usize,
         keep: bool,
     ) -> Outcome {
-        // Which of them no layout event has taken away.
+        // Which pages no layout event has taken away.
         let ours: Vec<bool> = incoming
             .iter()
             .map(|page| state.layout.finish(page.ticket) == Some(page.page))
@@ -257,7 +257,7 @@ impl<'a> FaultServer<'a> {
                     state.swap_ins.reached(fault.page, end - fault.page);
                     break;
                 }
-                // Nobody waits for what is not the first: whoever touches it faults.
+                // Nobody waits for a page other than the first. Whoever touches it faults.
                 Ok(_) => break,
                 Err(_) if here.start > 0 => break,
                 Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
@@ -271,8 +271,8 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// Give neighbouring pages to the process, whose content lies in the buffers from the one at `first` on; how many
-    /// it took.
+    /// Give a run of neighbouring pages to the process. Their content is in the buffers from `first` on. Returns how
+    /// many pages the process took.
     fn install_run(
         &mut self,
         state: &mut State,
@@ -283,8 +283,8 @@ impl<'a> FaultServer<'a> {
         let Some(start) = run.first().map(|page| page.page) else {
             return Ok(0);
         };
-        // A lone page is announced by the call that brings it, which saves one. Whoever is woken may fault again before
-        // the lock is given back, and waits for that.
+        // The call that brings a lone page also wakes its thread, which saves a call. The thread may fault again before
+        // the lock is released, and then waits for the lock.
         let lone = run.len() == 1;
         let modes =
             if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
@@ -326,12 +326,12 @@ impl<'a> FaultServer<'a> {
         Ok(done)
     }
 
-    /// May the pages that were read keep their entries? Asked of the first, whose content is in the first buffer.
-    /// Without the lock: it may compress.
+    /// May the pages that were read keep their entries? The first page decides. Its content is in the first buffer.
+    /// Called without the lock, because it may compress.
     ///
-    /// A copy that only this page needs stays in an area, but not in the pool: it takes memory there that other pages
-    /// need, and to bring those in again costs more than to compress this one a second time. What kin refer to is there
-    /// in any case; and pages that are alike and have no entry in common would be stored once for each of them.
+    /// A copy that only this page needs may stay in an area but not in the pool. In the pool it takes memory that other
+    /// pages need, and bringing those in again costs more than compressing this one a second time. An entry that kin
+    /// also refer to stays in the pool anyway. Without it, pages that are alike would be stored once for each of them.
     fn may_keep(&mut self, entry: Entry) -> bool {
         if !self.is_in_area(entry) {
             return self.serving.engine.is_shared(entry) && self.serving.references.may_keep();
@@ -344,7 +344,7 @@ impl<'a> FaultServer<'a> {
                 .first()
                 .is_some_and(|page| serving.engine.packs(page, scratch))
         };
-        // Where everything is full, the slot is wanted by a page that is nowhere else.
+        // Where everything is full, a page that is nowhere else needs the slot.
         !serving.limit.is_stalled()
             && serving.references.may_keep()
             && serving
@@ -352,7 +352,7 @@ impl<'a> FaultServer<'a> {
                 .may_keep(&serving.engine, entry, is_early, packs)
     }
 
-    /// Would a page with this shadow, which comes back from an area, have stayed in a larger pool?
+    /// Would a page with this shadow, coming back from an area, have stayed in a larger pool?
     fn is_early(&self, shadow: Shadow) -> bool {
         let serving = self.serving;
         serving
@@ -363,7 +363,7 @@ impl<'a> FaultServer<'a> {
     /// The kernel refused the page.
     fn not_installed(&mut self, state: &mut State, fault: &Fault, error: UffdError) -> Outcome {
         match error {
-            // A page is there that vswap did not put there: what the program sees is the truth.
+            // vswap did not put that page there. What the program sees is the truth.
             UffdError::Exists { .. } => {
                 if let Some(entry) = state.layout.words.set(fault.page, PageWord::PLAIN).entry() {
                     self.serving.engine.put(entry);
@@ -371,10 +371,10 @@ impl<'a> FaultServer<'a> {
                 self.wake(fault);
             }
             UffdError::Gone => {}
-            // An UNMAP event has named the page, and nobody has looked yet whether it is true.
+            // An UNMAP event has named the page, and nobody has checked yet whether it is true.
             _ if state.undecided.contains(fault.page) => return Outcome::Again,
-            // Its mapping has gone and the UNMAP event was read after the fault, or it is about to come. If the
-            // mapping is there but no longer registered, waking the thread would show it zeros.
+            // The mapping is gone: its UNMAP event was read after the fault, or is about to come. But if the mapping is
+            // there and no longer registered, a woken thread would see zeros.
             error => {
                 if lost::is_mapped(self.space, fault.page) {
                     lost::fail_closed(self.space, fault.page, &error);

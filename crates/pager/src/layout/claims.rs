@@ -1,6 +1,6 @@
-//! Claims: pages under way, each carried by one thread until it is done.
+//! Claims: pages under way. One thread carries each of them until it is done.
 //!
-//! The word of a claimed page says so. A layout event takes claims away, or along.
+//! The word of a claimed page has a mark. A layout event takes a claim away, or carries it along.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub enum Direction {
     Out,
 }
 
-/// Names a claim, for as long as the space lives; never reused.
+/// Names one claim for as long as the space lives. It is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -47,7 +47,7 @@ impl Claims {
         ticket
     }
 
-    /// End a claim. Returns where its page is now; None if the claim was taken away.
+    /// End a claim. Returns where its page is now, or None if the claim was taken away.
     pub fn end(&mut self, ticket: Ticket) -> Option<u64> {
         let index = self.list.iter().position(|claim| claim.ticket == ticket)?;
         Some(self.list.swap_remove(index).page)
@@ -59,12 +59,12 @@ impl Claims {
         claims.any(|claim| claim.direction == Direction::Out)
     }
 
-    /// Is there one of `page`?
+    /// Is `page` claimed?
     pub fn contains(&self, page: u64) -> bool {
         self.list.iter().any(|claim| claim.page == page)
     }
 
-    /// The pages.
+    /// The claimed pages.
     pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
         self.list.iter().map(|claim| claim.page)
     }
@@ -74,8 +74,8 @@ impl Claims {
         self.list.retain(|claim| !range.contains(&claim.page));
     }
 
-    /// The pages of a range are now where `to` begins. Those on their way out are carried along; what was on its way in
-    /// is wanted elsewhere now, so its claim is taken away.
+    /// The pages of `range` are now at `to` and behind it. Claims on pages on their way out move along. Claims on pages
+    /// on their way in are dropped, because the pages are wanted elsewhere now.
     pub fn carry(&mut self, range: &Range<u64>, to: u64) {
         self.list
             .retain(|claim| claim.direction == Direction::Out || !range.contains(&claim.page));
@@ -90,7 +90,7 @@ impl Claims {
         self.list.clear();
     }
 
-    /// Has each page one claim at most, and does its word say so?
+    /// Has each page at most one claim, and does its word say so?
     pub fn is_valid(&self, words: &PageWords) -> bool {
         let is_once = |page| self.pages().filter(|other| *other == page).count() == 1;
         self.pages()

@@ -1,14 +1,14 @@
-//! Pages of a space that are never evicted, because the kernel writes to them when a thread ends.
+//! Pages that are never evicted, because the kernel writes to them when a thread ends.
 //!
-//! A thread that ends cannot wait for a fault any more: what is out then stays as it is, and whoever waits for the
-//! thread or for its robust mutexes waits for ever. Three kinds of memory are kept for that:
-//! - the heads of the robust lists of threads that live, because a process may be killed at any moment, and other
-//!   processes may wait for mutexes that it shares with them;
+//! A thread that ends can no longer wait for a fault. If such a page is out, the kernel's write to it is lost. Whoever
+//! waits for the thread or its robust mutexes then waits for ever. Three kinds of memory are kept:
+//! - the heads of the robust lists of living threads: a process may be killed at any moment, and other processes may
+//!   wait for mutexes that it shares with them;
 //! - words that the kernel clears when a thread ends (CLONE_CHILD_CLEARTID), wherever they lie;
-//! - what a thread needs that ends just now (`thread_exit.rs`), until it has ended.
+//! - what a thread needs that is ending just now (`thread_exit.rs`), until it has ended.
 //!
-//! In libc both word and head lie in the control block of the thread, and are let go of with it. A word that lies
-//! elsewhere is kept for good: nobody tells whose it is.
+//! In libc both word and head lie in the control block of the thread, and they are released with it. A word that lies
+//! elsewhere is kept for good, because nobody tells whose it is.
 //!
 //! Plain data, protected by the space lock.
 
@@ -16,22 +16,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::page_run::PAGE_BYTES;
 
-/// How far around a word or a head all is kept that belongs to it: in libc's control block the word lies 16 bytes
-/// before the head, and the head has 24.
+/// How far around a word or a head everything is kept. In libc's control block the word lies 16 bytes before the head,
+/// and the head has 24 bytes.
 pub const AROUND_BYTES: u64 = 64;
-/// Threads that end are asked for whether they have ended, so many for one window of pages.
+/// How many ending threads are checked for one window of pages.
 const ASKED_MAX: usize = 64;
 
-/// The memory that is kept.
+/// The kept memory.
 #[derive(Debug, Default)]
 pub struct Pins {
     /// Addresses of heads and words.
     addresses: BTreeSet<u64>,
-    /// Threads that end, each with its pages.
+    /// Ending threads, each with its pages.
     ending: Vec<(u32, Vec<u64>)>,
     /// How often each page is in `ending`.
     held: BTreeMap<u64, u32>,
-    /// Pages that could not be brought back when they were to be kept.
+    /// Pages that are to be kept but could not be brought back yet.
     owed: BTreeSet<u64>,
 }
 
@@ -45,13 +45,13 @@ impl Pins {
         self.addresses.range(first..end).next().is_some() || self.held.contains_key(&page)
     }
 
-    /// Keep what is around `address`: a word that is cleared at the end of a thread, or the head of a robust list.
+    /// Keep what is around `address`: a word that is cleared when a thread ends, or the head of a robust list.
     pub fn add(&mut self, address: u64) {
         self.addresses.insert(address);
     }
 
-    /// The thread whose robust list is at `head` ends: what it needs from here on is held for it. Its word, if it lies
-    /// in the same control block, may be that of the next thread.
+    /// The thread whose robust list is at `head` ends. What it still needs is held for it separately. Its word, if it
+    /// lies in the same control block, may already belong to the next thread.
     pub fn remove_block(&mut self, head: u64) {
         let around = head.saturating_sub(AROUND_BYTES)..=head;
         let known: Vec<u64> = self.addresses.range(around).copied().collect();
@@ -60,7 +60,7 @@ impl Pins {
         }
     }
 
-    /// Thread `tid` ends and needs `page`.
+    /// Thread `tid` is ending and needs `page`.
     pub fn hold(&mut self, tid: u32, page: u64) {
         let index = self.ending.iter().position(|(known, _)| *known == tid);
         let index = index.unwrap_or_else(|| {
@@ -74,17 +74,17 @@ impl Pins {
         }
     }
 
-    /// A page that is kept, and is not in memory yet.
+    /// `page` is to be kept and is not in memory yet.
     pub fn owe(&mut self, page: u64) {
         self.owed.insert(page);
     }
 
-    /// The pages that are owed, to be tried again.
+    /// Take the owed pages, to try them again.
     pub fn take_owed(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.owed)
     }
 
-    /// Let go of what threads needed that have ended by now.
+    /// Release what threads needed that have ended by now.
     pub fn forget_ended(&mut self, mut has_ended: impl FnMut(u32) -> bool) {
         let asked = self.ending.len().min(ASKED_MAX);
         for (tid, pages) in self.ending.drain(..asked).collect::<Vec<_>>() {
@@ -105,8 +105,8 @@ impl Pins {
         }
     }
 
-    /// What a forked child starts with. It has one thread, whose control block is one of these; which one is not known
-    /// before it says hello.
+    /// What a forked child starts with. The child has one thread, and its control block is among these. Which one is
+    /// not known before the child says hello.
     pub fn of_child(&self) -> Pins {
         Pins {
             addresses: self.addresses.clone(),
@@ -152,7 +152,7 @@ mod tests {
             pins.hold(tid, 7);
             pins.hold(tid, 1000 + u64::from(tid));
         }
-        // All but one have ended; a few windows later that is known.
+        // All but one have ended. A few windows later that is known.
         for _ in 0..8 {
             pins.forget_ended(|tid| tid != 150);
         }

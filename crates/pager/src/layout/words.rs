@@ -1,21 +1,21 @@
 //! The page words of a space: what vswap knows of each page of a process, one `u64` a page.
 //!
-//! This is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
+//! A page word is the user-space twin of the kernel's page table entry. Pure data, guarded by the space lock.
 //!
 //! ```text
 //!   63        62       61     60 59   58..56  55 ..................... 0
 //!  +---------+--------+------+-------+-------+--------------------------+
 //!  | CLAIMED | STALE? | KEPT | heat  | laps  | entry, 0 = none          |
 //!  +---------+--------+------+-------+-------+--------------------------+
-//!   word 0           plain: present, or never touched; the kernel's page table knows
+//!   word 0           plain: present or never touched; the kernel's page table knows which
 //!   entry            swapped: a hole in the page table, the content is behind the entry
 //!   entry + KEPT     resident and write-protected, and the entry still holds the same content
-//!   CLAIMED          somebody carries the page in or out at this moment (see layout::Claim)
-//!   STALE?           named by a REMOVE event while present: its content may still be discarded by the kernel,
-//!                    so it may not be evicted until it was seen missing (rule P1)
-//!   heat             resident, and so often in a row it came back early (see working_set)
-//!   laps             so many sweeps more pass it over; of a swapped page the lowest bit says MARKED: the kernel has a
-//!                    marker in its place (see marks)
+//!   CLAIMED          somebody carries the page in or out at this moment (see layout::claims)
+//!   STALE?           named by a REMOVE event while present: the kernel may still discard its content, so the page
+//!                    may not be evicted until it was seen missing (rule P1)
+//!   heat             resident, and came back early so often in a row (see working_set)
+//!   laps             so many more sweeps pass the page over; in a swapped page the lowest bit is MARKED: the kernel
+//!                    has a marker in its place (see marks)
 //! ```
 
 use std::collections::BTreeMap;
@@ -31,11 +31,11 @@ const STALE: u64 = 1 << 62;
 const KEPT: u64 = 1 << 61;
 const HEAT_SHIFT: u32 = 59;
 const LAPS_SHIFT: u32 = 56;
-/// One lap, all laps, heat and laps.
+/// One lap; all laps; heat and laps.
 const LAP: u64 = 1 << LAPS_SHIFT;
 const LAPS_MASK: u64 = (1 << HEAT_SHIFT) - LAP;
 const AGE_MASK: u64 = KEPT - LAP;
-/// Of swapped pages, which have no age.
+/// Used in swapped pages, which have no age.
 const MARKED: u64 = LAP;
 const ENTRY_BITS: u32 = 56;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
@@ -44,7 +44,7 @@ const _: () = assert!((CLAIMED | STALE | KEPT | AGE_MASK) & ENTRY_MASK == 0);
 const _: () = assert!(HEAT_SHIFT + Heat::BITS == KEPT.trailing_zeros());
 const _: () = assert!((Heat::LAPS_MAX as u64) << LAPS_SHIFT & !LAPS_MASK == 0);
 
-/// Pages whose words are allocated together: one 2 MiB stretch, 4 KiB of words.
+/// Pages whose words are allocated together: a stretch of 2 MiB has 4 KiB of words.
 const CHUNK_PAGES: u64 = 512;
 const CHUNK_WORDS: usize = 512;
 const _: () = assert!(CHUNK_WORDS as u64 == CHUNK_PAGES);
@@ -52,11 +52,11 @@ const _: () = assert!(CHUNK_WORDS as u64 == CHUNK_PAGES);
 /// What a page word says, without its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageState {
-    /// The kernel's page table has all there is.
+    /// The kernel's page table says all there is to know.
     Plain,
     /// Swapped out to the entry.
     Swapped(Entry),
-    /// Resident, write-protected, and the same as the entry's content.
+    /// Resident and write-protected, with the same content as the entry.
     Kept(Entry),
 }
 
@@ -74,7 +74,7 @@ impl PageWord {
         PageWord(entry.raw())
     }
 
-    /// A page that came back for reading and whose entry was kept.
+    /// A page that came back for reading and has kept its entry.
     pub fn kept(entry: Entry) -> PageWord {
         PageWord(PageWord::swapped(entry).0 | KEPT)
     }
@@ -88,12 +88,12 @@ impl PageWord {
         }
     }
 
-    /// The entry that the word holds a reference of, swapped or kept.
+    /// The entry that the word holds a reference to, swapped or kept.
     pub fn entry(self) -> Option<Entry> {
         Entry::from_raw(self.0 & ENTRY_MASK)
     }
 
-    /// The word of a page that is out, with a marker in its place or without.
+    /// The word of a page that is out, with or without a marker in its place.
     pub fn with_mark(self, marked: bool) -> PageWord {
         debug_assert!(matches!(self.state(), PageState::Swapped(_)));
         PageWord(self.0 & !MARKED | if marked { MARKED } else { 0 })
@@ -119,7 +119,7 @@ impl PageWord {
         Heat::from_bits(self.0 >> HEAT_SHIFT)
     }
 
-    /// Does the next sweep pass it over?
+    /// Does the next sweep pass the page over?
     pub fn is_spared(self) -> bool {
         self.0 & LAPS_MASK != 0
     }
@@ -130,12 +130,12 @@ impl PageWord {
         PageWord(self.0 & !AGE_MASK | age)
     }
 
-    /// The same word after a sweep has passed it over, as it does when it is spared.
+    /// The word of a spared page after a sweep has passed it over.
     pub fn swept(self) -> PageWord {
         PageWord(self.0 - LAP)
     }
 
-    /// The word of a kept page when it is written to: plain, and as hot as it was.
+    /// The word of a kept page after a write: plain, and as hot as before.
     pub fn written(self) -> PageWord {
         PageWord(self.0 & AGE_MASK)
     }
@@ -158,12 +158,12 @@ impl PageWord {
 #[derive(Debug, Clone)]
 struct Chunk {
     words: [PageWord; CHUNK_WORDS],
-    /// Words that are not PLAIN; the chunk is dropped at 0.
+    /// Words that are not PLAIN. The chunk is dropped at 0.
     used: u32,
 }
 
-/// All page words of a space, sparse: a stretch without any word other than PLAIN costs nothing. A clone shares its
-/// chunks with the original until one of the two changes a word in them, as page tables would if forks shared them.
+/// All page words of a space, sparse: a stretch with PLAIN words alone costs nothing. A clone shares its chunks with
+/// the original until either changes a word in them, as page tables would if forks shared them.
 #[derive(Debug, Clone, Default)]
 pub struct PageWords {
     chunks: BTreeMap<u64, Arc<Chunk>>,
@@ -177,7 +177,7 @@ impl PageWords {
             .map_or(PageWord::PLAIN, |chunk| chunk.words[slot(page)])
     }
 
-    /// Replace the word of `page`, return what was there.
+    /// Replace the word of `page` and return the old one.
     pub fn set(&mut self, page: u64, word: PageWord) -> PageWord {
         let index = page / CHUNK_PAGES;
         if word == PageWord::PLAIN && !self.chunks.contains_key(&index) {
@@ -231,7 +231,7 @@ impl PageWords {
         taken
     }
 
-    /// Does each chunk know how many of its words are not PLAIN, and is none without any?
+    /// Does each chunk count its words that are not PLAIN correctly, and has each some?
     pub fn is_valid(&self) -> bool {
         let used = |chunk: &Chunk| {
             let words = chunk.words.iter();
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What raw entries of the virtual area begin with.
+    /// Raw entries of the virtual area begin with this.
     const AREA: u64 = 1 << 48;
 
     fn entry(slot: u64) -> Entry {

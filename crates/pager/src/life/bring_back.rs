@@ -1,10 +1,10 @@
-//! Bringing directly mapped pages back from an area that is given up: the walk of all page words that virtual slots
-//! spare a swap-off.
+//! Bringing directly mapped pages back from an area that is given up. This needs a walk of all page words. Virtual
+//! slots spare a swapoff that walk.
 //!
-//! Page tables name the slots, so each page is swapped in as if its process had touched it; if there is no room, the
-//! limit pushes other pages out first, and not to this area, which gives out no slot any more. Copies that are kept
-//! behind resident pages, and what was proposed to kin, are given up. The engine says when nothing is left; until then
-//! it has the words walked again, because forks copy them and others carry pages meanwhile.
+//! Page tables name the slots. So each page is swapped in as if its process had touched it. If there is no room, the
+//! limit first pushes other pages out. None goes to this area, which gives out no slot any more. Entries kept behind
+//! resident pages, and proposals to kin, are given up. The engine knows when nothing is left. Until then it has the
+//! words walked again, because meanwhile forks copy words and others carry pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::space::fault::Fault;
 use crate::space::incoming::{self, Incoming};
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 
-/// Pause when a walk could do nothing, or when there is no room: others are at the pages, or move some out.
+/// Pause when a walk could do nothing or there is no room: others work on the pages, or move some out.
 const PACE: Duration = Duration::from_millis(1);
-/// How long to wait for room: a program that others move pages of makes some in far less.
+/// How long to wait for room. A program whose pages are being moved out makes room in far less time.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Brings pages of one area back, of one run.
+/// Brings the pages of one run back from one area.
 pub struct BringingBack<'a> {
     listening: &'a Listening,
     area: AreaId,
@@ -34,26 +34,26 @@ pub struct BringingBack<'a> {
     buffers: Option<Buffers>,
 }
 
-/// What one walk came to.
+/// The result of one walk.
 #[derive(Default)]
 struct Walk {
     back: u64,
     unreadable: u64,
 }
 
-/// A walk ends early.
+/// Why a walk ends early.
 enum Stop {
     Cancelled,
     NoRoom,
 }
 
-/// Brings back what can be, of all runs.
+/// Bring back what is possible, of all runs.
 pub fn walk(runs: &mut [BringingBack<'_>]) -> BringBack {
     let mut walk = Walk::default();
     for run in runs {
         match run.walk_run(&mut walk) {
             Ok(()) => {}
-            // The engine asks itself.
+            // The engine checks for itself.
             Err(Stop::Cancelled) => return BringBack::Done { unreadable: 0 },
             Err(Stop::NoRoom) => return BringBack::NoRoom,
         }
@@ -93,7 +93,7 @@ impl<'a> BringingBack<'a> {
         space
             .mailbox
             .put_proposals(&self.listening.serving.engine, is_there);
-        // A lock that is held longer than a moment is one that waits for a stopped process.
+        // Whoever holds the lock for longer than a moment waits for a stopped process. Such a space is passed over.
         if let Some(mut state) = space.try_lock() {
             let serving = &self.listening.serving;
             let put = &mut serving.references.puts();
@@ -106,7 +106,7 @@ impl<'a> BringingBack<'a> {
         Ok(())
     }
 
-    /// Brings the next pages of the area back, from page `from` on. Returns where to go on.
+    /// Bring back the next pages in the area, from page `from` on. Returns where to go on.
     fn bring_window(
         &mut self,
         space: &Arc<Space>,
@@ -139,7 +139,7 @@ impl<'a> BringingBack<'a> {
         Ok(Some(page + 1))
     }
 
-    /// Swaps pages in; the first one that has not come.
+    /// Swap pages in. Returns the first one that has not come.
     fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
         let serving = &self.listening.serving;
         let buffers = self.buffers.take();
@@ -147,7 +147,7 @@ impl<'a> BringingBack<'a> {
         let mut server = FaultServer::with(serving, space, buffers);
         let fault = Fault {
             page: incoming[0].page,
-            // Nothing may be kept behind the page.
+            // A write, because no entry may be kept behind the page.
             write: true,
             protected: false,
             urgent: false,
@@ -164,7 +164,7 @@ impl<'a> BringingBack<'a> {
         stays
     }
 
-    /// Did the page stay because it cannot be read? Otherwise others are at it.
+    /// Did the page stay because it cannot be read? Otherwise others work on it.
     fn is_unreadable(&mut self, entry: Entry) -> bool {
         let engine = &self.listening.serving.engine;
         let Some(buffers) = &mut self.buffers else {

@@ -1,4 +1,4 @@
-//! The governor: one thread that samples what the run uses and tells evictors how much to move out.
+//! The governor: one thread that samples what the run uses, and tells evictors how much to move out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use crate::life::run::Run;
 use crate::run::limit::Sample;
 use crate::space::Space;
 
-/// The slow part of activation, the filter and the threads, is done when one part in this many of the limit is used.
+/// A space is armed (filter and threads, the slow part of activation) when one part in this many of the limit is used.
 const ARM_PART: u64 = 2;
-/// The pool is compacted when one part in this many of its pages could be given back, so many pages at a time: about
-/// a millisecond of copying.
+/// The pool is compacted when one part in this many of its pages could be given back. So many pages are done at a time,
+/// which is about a millisecond of copying.
 const COMPACT_PART: u64 = 32;
 const COMPACT_PAGES: usize = 256;
-/// A new look at a space's mappings when its memory has grown by one part in this many of the limit beyond what its
+/// A space's mappings are looked at again when its memory has grown by one part in this many of the limit more than its
 /// registered memory explains.
 const RESCAN_PART: u64 = 64;
-/// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
+/// How often to check for failing areas, and to count the run's slots in a shared store.
 const STORE_EVERY: Duration = Duration::from_millis(500);
-/// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
+/// A smaller space is not worth threads and a seccomp filter while larger ones can give memory.
 const SMALL_SPACE_PART: u64 = 64;
 
 /// The sampling thread.
@@ -81,14 +81,14 @@ pub fn run(run: &Arc<Run>) {
     }
 }
 
-/// Give back what the pool holds in half-empty spans.
+/// Give back the memory that the pool holds in half-empty spans.
 fn compact(engine: &Engine, pool: &Stats) {
     if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
         engine.compact(COMPACT_PAGES);
     }
 }
 
-/// Tell the spaces what to do: start watching, look again, move out, serve who waits.
+/// Tell the spaces what to do: start watching, look again, move out, serve waiting faults.
 fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
     let limit = &run.serving.limit;
     let free = limit.limit_bytes().saturating_sub(total);
@@ -101,7 +101,7 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
             }
         }
     }
-    // Armed spaces begin to be watched.
+    // Armed spaces become active now.
     if limit.set_short(all_the_time || free < limit.activate_bytes(growing)) {
         let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);

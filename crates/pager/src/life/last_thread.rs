@@ -1,9 +1,9 @@
-//! Processes whose main thread ends before the process does: with SYS_exit, not exit_group.
+//! Processes whose main thread ends before the process does: it calls SYS_exit, not exit_group.
 //!
-//! A process ends with its last thread, and its status is what that one exited with. The agent's thread must not be the
-//! one that keeps it alive. The kernel tells nobody of the end of a main thread (a pidfd says nothing of it since Linux
-//! 6.15), but its memory counters become 0, which the governor reads anyway. Where the process goes on after that, a
-//! thread here follows the program's threads to the last one, and tells the agent to end as that did.
+//! A process ends with its last thread, and with the exit status of that thread. The agent's thread must not keep the
+//! process alive. The kernel tells nobody that a main thread has ended (since Linux 6.15 a pidfd does not tell it
+//! either). But the memory counters become 0, and the governor reads these anyway. If the process goes on after that, a
+//! thread here follows the program's threads to the last one. It then tells the agent to end with the same status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::base::threads;
 use crate::space::Space;
 use crate::space::process::Process;
 
-/// How often threads are looked for that were made since the last look.
+/// How often to look for threads made since the last look.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The status that a process ends with if its agent's thread is all that is left of it.
+/// The exit status of a process of which only the agent's thread is left. None if there are others.
 pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
     let status = procfs::leader_exit_status(pid).ok()??;
     let others = procfs::threads(pid).ok()?;
@@ -30,8 +30,8 @@ pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
     is_alone.then_some(status)
 }
 
-/// Look whether the main thread of a process has ended: for a server that has nothing else to do, while the governor
-/// may sleep for seconds.
+/// Check whether the main thread of a process has ended. The server calls this when it has nothing else to do, because
+/// the governor may sleep for seconds.
 pub fn look(space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
         process.anonymous_bytes();
@@ -41,7 +41,7 @@ pub fn look(space: &Arc<Space>) {
     }
 }
 
-/// If the main thread of a process has ended, look after the process until its last thread has.
+/// If the main thread of a process has ended, look after the process until its last thread has ended.
 pub fn follow(space: &Arc<Space>) {
     let Some(process) = space.process.get() else {
         return;
@@ -71,7 +71,7 @@ fn follow_now(space: &Arc<Space>) {
 }
 
 fn run(space: &Space, process: &Process) {
-    // What the last thread to end has exited with; at first the main thread, whom nobody has waited for.
+    // The exit status of the thread that ended last. At first that is the main thread, for which nobody has waited.
     let mut status = procfs::leader_exit_status(process.pid)
         .ok()
         .flatten()
@@ -86,7 +86,7 @@ fn run(space: &Space, process: &Process) {
         let left = all.iter().copied().filter(of_program);
         let new: Vec<u32> = left.clone().filter(unknown).collect();
         if left.count() == 0 {
-            // None is left that could make another.
+            // No thread is left that could make another.
             let status = last_of(&threads).unwrap_or(status);
             let _ = process
                 .agent
@@ -102,7 +102,7 @@ fn run(space: &Space, process: &Process) {
             .iter()
             .map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN))
             .collect();
-        // A signal is as good as the time: look again.
+        // A signal counts as a timeout: look again.
         let _ = poll(&mut fds, Some(LOOK_EVERY));
         let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut ended = ended.into_iter();
@@ -114,13 +114,13 @@ fn run(space: &Space, process: &Process) {
     }
 }
 
-/// Is it the agent's thread? It has told the id that it has in its own namespace.
+/// Is this the agent's thread? The agent has told its id as its own pid namespace numbers it.
 fn is_agent(process: &Process, tid: u32) -> bool {
     procfs::innermost_tid(process.pid, tid)
         .is_ok_and(|tid| tid == process.agent.tid().cast_unsigned())
 }
 
-/// The status of the last of some threads that have ended.
+/// The exit status of the last of these ended threads.
 fn last_of(gone: &[(u32, PidFd)]) -> Option<u8> {
     gone.iter()
         .filter_map(|(_, pidfd)| pidfd.exit_status())

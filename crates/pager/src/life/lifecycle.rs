@@ -26,17 +26,19 @@ use crate::space::kin::Kin;
 use crate::space::process::Process;
 use crate::space::{Space, marks};
 
-/// An agent that hung up while its process's memory lives on has been tampered with; after this long the process is
-/// killed, because nobody could ever stop it cleanly any more.
+/// After this long a process is killed whose agent hung up although its memory lives on. Somebody has tampered with the
+/// agent, and nobody could ever stop the process cleanly any more.
 const HANGUP_PATIENCE: Duration = Duration::from_secs(2);
-/// How often an armed space looks whether memory is short; it is also woken for that.
+/// How often an armed space checks whether memory is short. It is also woken for that.
 const ACTIVATE_PACE: Duration = Duration::from_millis(50);
-/// How often it looks whether a fork is over that saw the space inactive.
+/// How often it checks whether a fork is over that saw the space inactive.
 const FORK_PACE: Duration = Duration::from_micros(500);
-/// What must be left before a filter is installed: one for it, and some for what others do at that moment.
+/// Descriptors that must be left before a filter is installed: one for the filter, and some for what others do at that
+/// moment.
 const FILTER_DESCRIPTORS: usize = 4;
 
-/// A space for a program image that has just started, or for a child that was forked before anything was registered.
+/// Make a space for a program image that has just started, or for a child that was forked before anything was
+/// registered.
 pub fn begin(
     listening: &Listening,
     uffd: OwnedFd,
@@ -52,17 +54,17 @@ pub fn begin(
     Ok(space)
 }
 
-/// Memory may become short, or a forked child has said hello: start the space's evictor. Until memory is short it only
-/// gets ready. The caller does not wait: a stopped process answers late.
+/// Start the space's evictor. Either memory may become short, or a forked child has said hello. Until memory is short
+/// the evictor only gets ready. The caller does not wait, because a stopped process answers late.
 pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
-    // A forked child that has not said hello has nobody who could move its pages.
+    // Nobody could move the pages of a forked child that has not said hello.
     if space.process.get().is_none() || space.mailbox.evictor_started.swap(true, Ordering::AcqRel) {
         return;
     }
     let (run, evicted) = (Arc::clone(run), Arc::clone(space));
     let own = Arc::clone(&run);
     let started = threads::try_spawn(&format!("evict-{}", space.id), move || {
-        // Until it is registered the process grows unasked.
+        // Hurry: until its memory is registered the process grows unasked.
         threads::hurry_most();
         if evicted.is_active() || (arm(&own, &evicted) && activate(&own.serving, &evicted)) {
             threads::hurry();
@@ -70,7 +72,7 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
         }
     });
     if let Err(error) = started {
-        // The governor asks for it again.
+        // The governor will ask for it again.
         space
             .mailbox
             .evictor_started
@@ -79,15 +81,15 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
     }
 }
 
-/// Register the space's memory as soon as possible, whether memory is short yet or not.
+/// Register the space's memory as soon as possible, even if memory is not short yet.
 fn hasten(run: &Arc<Run>, space: &Arc<Space>) {
     space.hastened.store(true, Ordering::Release);
     start_evictor(run, space);
     space.mailbox.ask(|wanted| wanted.rescan = true);
 }
 
-/// What takes long and costs the program nothing: the filter, and the threads. False when the process may not be
-/// managed.
+/// Do what takes long and costs the program nothing: install the filter, start the threads. False if the process may
+/// not be managed.
 fn arm(run: &Arc<Run>, space: &Arc<Space>) -> bool {
     let Some(process) = space.process.get() else {
         return false;
@@ -104,7 +106,7 @@ fn arm(run: &Arc<Run>, space: &Arc<Space>) -> bool {
     }
 }
 
-/// Wait until memory is short, then register. False when the process ended before.
+/// Wait until memory is short, then register. False if the process ends or is confined before.
 fn activate(serving: &Serving, space: &Space) -> bool {
     let Some(process) = space.process.get() else {
         return false;
@@ -118,7 +120,7 @@ fn activate(serving: &Serving, space: &Space) -> bool {
             return false;
         }
     }
-    // A fork that is announced from now on waits for the slot, and then finds everything registered.
+    // A fork announced from now on waits for the slot, and then finds everything registered.
     let slot = process.agent.slot();
     if space.is_confined() {
         process.agent.confine();
@@ -130,21 +132,21 @@ fn activate(serving: &Serving, space: &Space) -> bool {
     true
 }
 
-/// Why a process is refused that nobody could move pages out of, or serve faults of.
+/// Why a process is refused: nobody could move its pages out, or serve its faults.
 const NO_EVICTOR: &str = "no thread can move its pages out";
 const NO_READER: &str = "its faults cannot be served";
-/// Why a process is refused whose system calls cannot be trapped.
+/// Why a process is refused: its system calls cannot be trapped.
 const NO_FILTER: &str = "its seccomp filter could not be installed";
 
-/// The program is about to install a seccomp filter on one of its threads, after which none could be installed on all
-/// of them. Where that fails it is said, and the process stays unmanaged.
+/// The program is about to install a seccomp filter on one of its threads. After that no filter could be installed on
+/// all of them, so vswap installs its own first. If that fails, the user is told, and the process stays unmanaged.
 pub fn filter_first(run: &Arc<Run>, space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
         install_filter(run, space, process);
     }
 }
 
-/// The seccomp filter serialises mremap (rule P2). Without it the space may not be registered.
+/// The seccomp filter makes mremap run one at a time (rule P2). Without it the space may not be registered.
 fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
     const EBUSY: i64 = -16;
     const EMFILE: i32 = 24;
@@ -159,18 +161,18 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
     };
     let mut slot = process.agent.slot();
     if process.agent.is_confined() {
-        // It might be killed for the next thing it does.
+        // The agent might be killed for the next thing it does.
         space.confined.store(true, Ordering::Release);
         process.agent.confine();
         return refuse(run.config.quiet, space, CONFINED, &FILTER_OF_ALL);
     }
-    // Calls that the filter stops fail if the descriptor that comes back finds no room.
+    // The filter's descriptor is sent back. If there is no room for it, the calls that the filter stops fail.
     if !could_have_descriptors(FILTER_DESCRIPTORS) {
         let error = std::io::Error::from_raw_os_error(EMFILE);
         return refuse(run.config.quiet, space, NO_FILTER, &error);
     }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
-        // The thread waits for it.
+        // The listening thread waits for the descriptor.
         Ok(0) => match slot.receive_descriptor() {
             Ok(listener) => {
                 run.filters.add_listener();
@@ -178,7 +180,7 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
             }
             Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
         },
-        // A filter with a listener is there: ours, from the process that this one was started or forked by.
+        // A filter with a listener is there. It is ours, from the process that started or forked this one.
         Ok(EBUSY) if run.filters.has_listener() => {}
         Ok(errno) => {
             let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
@@ -190,7 +192,7 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
     true
 }
 
-/// The agent's connection has closed: the process has exited or replaced its image, or is about to.
+/// The agent's connection has closed. The process has exited or replaced its image, or is about to.
 pub fn hang_up(space: &Space) {
     if let Some(process) = space.process.get() {
         process.agent.set_gone();
@@ -199,8 +201,8 @@ pub fn hang_up(space: &Space) {
     hung_up.get_or_insert_with(Instant::now);
 }
 
-/// End the spaces whose memory is gone. Entries are given up only when the kernel says that the address space no
-/// longer exists: until then some thread may still read its memory on the way out.
+/// End the spaces whose memory is gone. Their entries are given up only when the kernel says that the address space no
+/// longer exists. Until then some thread may still read its memory on the way out.
 pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
     for space in spaces {
         last_thread::follow(space);
@@ -214,7 +216,7 @@ pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
             && let Some(pid) = space.pid()
         {
-            // It may have exited already; then the next probe says so.
+            // The process may have exited already. Then the next check finds that out.
             let _ = process::kill(pid);
         }
     }

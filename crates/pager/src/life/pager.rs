@@ -1,4 +1,4 @@
-//! The pager of one run: its start, what it says of itself, its end.
+//! The pager of one run: its start, its figures, its end.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::life::{governor, server, share_watch};
 use crate::store::config::Config;
 use crate::store::groups;
 
-/// How often it is looked whether a run has gone that is to end.
+/// How often an ending run checks whether its processes are gone.
 const END_PACE: Duration = Duration::from_millis(5);
-/// How long a run that ends waits for its own threads to let go of its last pages.
+/// How long an ending run waits for its own threads to let go of its last pages.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pager of one run: its threads and spaces, on a store.
@@ -37,7 +37,7 @@ impl Pager {
     /// Start the threads and listen for agents in `config.run_dir`.
     ///
     /// # Errors
-    /// `StartError`; nothing is left behind then.
+    /// `StartError`. Nothing is left behind then.
     pub fn start(store: &Arc<Store>, config: Config) -> Result<Pager, StartError> {
         let socket_error = |source| StartError::Socket {
             dir: config.run_dir.display().to_string(),
@@ -57,7 +57,7 @@ impl Pager {
         match pager.start_threads(listener, joined) {
             Ok(()) => Ok(pager),
             Err(error) => {
-                // Those that were started end.
+                // The threads that were started end.
                 pager.finish();
                 Err(StartError::Thread(error))
             }
@@ -76,7 +76,7 @@ impl Pager {
         server::start(&self.run, listener, joined, Arc::clone(&self.stop))
     }
 
-    /// Where agents say hello.
+    /// The socket on which agents say hello.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -91,8 +91,8 @@ impl Pager {
         status
     }
 
-    /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
-    /// whoever their parents are by now.
+    /// SIGKILL every process of the run that has said hello, and its descendants. Also kills processes without an
+    /// agent, whoever their parents are by now.
     pub fn kill_all(&self) {
         let spaces = self.run.listening.spaces.all();
         if spaces.iter().any(|space| space.pid().is_none()) {
@@ -100,16 +100,16 @@ impl Pager {
         }
         for pid in spaces.iter().filter_map(|space| space.pid()) {
             for descendant in procfs::descendants(pid).unwrap_or_default() {
-                // It may be gone already.
+                // The process may be gone already.
                 let _ = process::kill(descendant);
             }
             let _ = process::kill(pid);
         }
     }
 
-    /// Stop the threads and return the last figures. Processes that still live are killed first: nobody would serve
-    /// their faults. A shared store gets everything back that the run had of it, for which the kernel has to be done
-    /// with the processes.
+    /// Stop the threads and return the last figures. Processes that still live are killed first, because nobody would
+    /// serve their faults. A shared store gets back all that the run had of it. For that the kernel has to be done with
+    /// the processes.
     pub fn finish(&self) -> Status {
         self.kill_all();
         let status = self.status();
@@ -124,10 +124,10 @@ impl Pager {
         self.run.evicting.write_queue.stop();
         self.run.serving.area_queue.stop();
         self.run.serving.shrinker.stop();
-        // The threads end with the process at the latest.
+        // If this fails, the threads end with the process.
         let _ = self.stop.signal();
         let since = Instant::now();
-        // Threads that were at a page of the run let go of it.
+        // Threads that were working on a page of the run let go of it.
         while !self.store.leave(&self.run) && since.elapsed() < LEAVE_PATIENCE {
             std::thread::sleep(END_PACE);
         }
@@ -135,7 +135,7 @@ impl Pager {
     }
 }
 
-/// What a program's environment must have beside what it has: the agent first in LD_PRELOAD, and the socket on which it
+/// What a program's environment needs in addition: the agent first in LD_PRELOAD, and the socket on which the agent
 /// says hello.
 pub fn environment(agent: &Path, socket: &Path) -> Vec<(OsString, OsString)> {
     let mut preload = agent.as_os_str().to_owned();

@@ -28,19 +28,19 @@ use crate::store::config::Config;
 /// One run.
 #[derive(Debug)]
 pub struct Run {
-    /// What it was told.
+    /// What the run was told.
     pub config: Config,
-    /// CPUs that it may use; asked for once, because readers narrow their own.
+    /// CPUs that the run may use. Asked for once, because readers narrow their own set.
     pub cpus: Vec<usize>,
-    /// What it has of the store.
+    /// What the run has of the store.
     pub part: Arc<Part>,
-    /// What serving faults takes.
+    /// What serving faults needs.
     pub serving: Arc<Serving>,
-    /// What following its processes takes.
+    /// What following its processes needs.
     pub listening: Arc<Listening>,
-    /// What moving pages out takes.
+    /// What moving pages out needs.
     pub evicting: Arc<Evicting>,
-    /// Whether any process has the filter.
+    /// Whether any process of the run has the filter.
     pub filters: Filters,
 }
 

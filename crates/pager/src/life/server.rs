@@ -29,21 +29,22 @@ use crate::space::process::Process;
 
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "agents.sock";
-/// How long the server sleeps at most; it is woken for everything that matters.
+/// How long the server sleeps at most. It is woken for everything that matters.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Descriptors that are left for forks and filters when a new program asks to be managed: a fork that is not followed
-/// would have to wait, and a program can do without.
+/// Descriptors kept for forks and filters when a new program asks to be managed. A fork that is not followed would have
+/// to wait, but a program can do without vswap.
 const RESERVE: usize = 32;
-/// What one fork takes: its userfaultfd, and what its child brings and is looked at through, also for a moment.
+/// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
+/// moment.
 const DESCRIPTORS_A_FORK: usize = 10;
-/// Pause before a connection is taken for which there was no descriptor.
+/// Pause before taking a connection for which there was no descriptor.
 const ACCEPT_PACE: Duration = Duration::from_millis(10);
 
-/// The user has been told that there are no descriptors.
+/// The user was told that there are no descriptors.
 static SCARCITY_SAID: AtomicBool = AtomicBool::new(false);
 
-/// Longest chain of parents followed upwards: a chain that long is no family of the run's.
+/// Longest chain of parents to follow. A longer chain is not a family of the run.
 const ANCESTORS_MAX: usize = 1024;
 
 /// Why a connection was turned away.
@@ -73,7 +74,7 @@ enum HelloError {
     Io(#[from] std::io::Error),
 }
 
-/// Where agents call: at a path, and at an abstract name for those whose root or user has changed.
+/// Where agents call: at a path, and at an abstract name for processes whose root or user has changed.
 #[derive(Debug)]
 pub struct Listeners {
     at_path: Listener,
@@ -100,9 +101,10 @@ impl Listeners {
     }
 }
 
-/// Listen until `stop` is signalled. `joined` is signalled when a forked child has got its agent.
+/// Listen until `stop` is signalled. `joined` is signalled when a forked child has its agent.
 fn listen(run: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &EventFd) {
-    // An agent says hello right after it has connected, unless its process is stopped in between.
+    // Connections without a hello yet. An agent says hello right after it connects, unless its process is stopped in
+    // between.
     let mut silent: Vec<Stream> = Vec::new();
     loop {
         let alive = run.listening.spaces.all();
@@ -113,20 +115,20 @@ fn listen(run: &Arc<Run>, listeners: &Listeners, joined: &Arc<EventFd>, stop: &E
             PollFd::new(&listeners.by_name, PollFlags::IN),
             PollFd::new(joined.as_ref(), PollFlags::IN),
         ];
-        // Only the end of a connection is of interest; it is reported unasked.
+        // Only the end of a connection matters, and poll reports that unasked.
         let processes = agents.iter().filter_map(|space| space.process.get());
         fds.extend(processes.map(|process| {
             PollFd::from_borrowed_fd(process.agent.socket().as_fd(), PollFlags::empty())
         }));
         let behind_agents = fds.len();
         fds.extend(silent.iter().map(|s| PollFd::new(s, PollFlags::IN)));
-        // A signal is as good as a message: look again.
+        // A signal counts as a message: look again.
         let ready = poll(&mut fds, Some(POLL_TIMEOUT));
         if fds[0].revents().contains(PollFlags::IN) {
             return;
         }
         if fds[3].revents().contains(PollFlags::IN) {
-            // An error leaves it signalled: the next turn looks once more.
+            // After an error the eventfd stays signalled, and the next turn clears it.
             let _ = joined.clear();
         }
         for (fd, space) in fds[4..behind_agents].iter().zip(&agents) {
@@ -157,7 +159,7 @@ fn has_agent(space: &Space) -> bool {
     space.process.get().is_some() && !space.is_hung_up()
 }
 
-/// Take a connection from each listener that was called at.
+/// Take a connection from each listener that was called.
 fn accept(run: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
     let both = [&listeners.at_path, &listeners.by_name];
     let mut accepted = Vec::new();
@@ -165,14 +167,14 @@ fn accept(run: &Run, listeners: &Listeners, called: [bool; 2]) -> Vec<Stream> {
         match listener.accept() {
             Ok(connection) if may_speak(run, &connection) => accepted.push(connection),
             Ok(_) => {}
-            // It waits where it is, and would end the next sleep at once.
+            // The connection waits where it is, and would end the next sleep at once.
             Err(_) => std::thread::sleep(ACCEPT_PACE),
         }
     }
     accepted
 }
 
-/// Is the caller of the user that vswap is of, or of the run? Whoever is not is sent away before anybody waits for it.
+/// Does the caller belong to vswap's user, or to the run? Others are turned away before anybody waits for them.
 fn may_speak(run: &Run, connection: &Stream) -> bool {
     let Ok(peer) = connection.peer() else {
         return false;
@@ -192,7 +194,7 @@ fn greet(run: &Arc<Run>, joined: &Arc<EventFd>, connection: Stream) {
     }
 }
 
-/// What somebody has said.
+/// A hello that was heard.
 struct Heard {
     hello: Hello,
     descriptors: Descriptors,
@@ -215,7 +217,7 @@ fn turn_away(run: &Run, connection: &Stream, error: &HelloError) {
         HelloError::Ended { pid, agent_tid } => last_thread::status_if_alone(pid, agent_tid),
         _ => None,
     };
-    // Without this an agent takes the end of the connection for the end of the pager.
+    // Without this word an agent would take the end of the connection for the end of the pager.
     for word in status.map_or(vec![TURNED_AWAY], |status| vec![LEFT_ALONE, status]) {
         let _ = connection.send(&word, &[], Wait::No);
     }
@@ -223,7 +225,7 @@ fn turn_away(run: &Run, connection: &Stream, error: &HelloError) {
 }
 
 fn tell(run: &Run, error: &HelloError, consequence: &str) {
-    // That a process ended half-way is no news, nor that there are still no descriptors.
+    // It is no news that a process ended half-way, or that there are still no descriptors.
     let news = match error {
         HelloError::Socket(_) | HelloError::Gone | HelloError::Ended { .. } => false,
         HelloError::Scarce => !SCARCITY_SAID.swap(true, Ordering::Relaxed),
@@ -249,7 +251,7 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
         Greeting::Filter => match run.listening.spaces.of_process(pid) {
             Some(space) => {
                 let run = Arc::clone(run);
-                // Its agent may be stopped.
+                // In a thread, because its agent may be stopped.
                 threads::spawn_late(&format!("filter-{pid}"), move || {
                     lifecycle::filter_first(&run, &space);
                     acknowledge(&connection);
@@ -263,7 +265,7 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
             }
         }
         Greeting::Begin => {
-            // The process takes the connection over, and whom it is refused has to hear that.
+            // The process takes the connection over. A refused process still has to hear that it is refused.
             let kept = match connection.as_fd().try_clone_to_owned() {
                 Ok(kept) => Stream::from_fd(kept),
                 Err(error) => return turn_away(run, &connection, &error.into()),
@@ -276,9 +278,9 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
             let (run, joined) = (Arc::clone(run), Arc::clone(joined));
             threads::spawn_late(&format!("join-{pid}"), move || {
                 match join(&run, &hello, descriptors, connection, pid) {
-                    // An eventfd that is full is signalled.
+                    // A full eventfd is signalled already.
                     Ok(()) => drop(joined.signal()),
-                    // It gets no answer.
+                    // The agent gets no answer.
                     Err(error) => tell(&run, &error, "its process, a forked child, stops itself"),
                 }
             });
@@ -286,8 +288,8 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
     }
 }
 
-/// Is the process one of a run of root's that has changed its user? Its family tells: anybody can find the socket. A
-/// daemon has left the family of the run, but is known itself.
+/// Does the process belong to a run of root's and has changed its user? Its family tells, because anybody can find the
+/// socket. A daemon has left the run's family, but is known itself.
 fn is_of_roots_run(run: &Run, pid: u32) -> bool {
     let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
     let mut family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
@@ -296,8 +298,8 @@ fn is_of_roots_run(run: &Run, pid: u32) -> bool {
             .any(|pid| pid == run.config.root_pid || run.listening.spaces.of_process(pid).is_some())
 }
 
-/// A child that was forked with memory in swap after its parent had given up the right to make a userfaultfd. It has
-/// inherited one and needs another, for memory of its agent's alone.
+/// Give a forked child the device to make a userfaultfd with. The child was forked with memory in swap, after its
+/// parent had given up the right to make a userfaultfd. It has inherited one, and needs another for its agent's memory.
 fn give_device(run: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
     if run.listening.forks.parent(fork).is_none() {
         return Err(HelloError::Protocol);
@@ -306,7 +308,7 @@ fn give_device(run: &Run, fork: u64, connection: &Stream) -> Result<(), HelloErr
     Ok(connection.send(&ACK, &[device.as_fd()], Wait::No)?)
 }
 
-/// A process whose memory nobody watches yet.
+/// A process says hello whose memory nobody watches yet.
 fn begin(
     run: &Arc<Run>,
     hello: &Hello,
@@ -317,7 +319,7 @@ fn begin(
     if hello.uffd_errno != 0 {
         return Err(HelloError::NoUserfaultfd(hello.uffd_errno));
     }
-    // A child whose fork nobody tells of would read zeros where its parent had swapped pages.
+    // If nobody told of forks, a child would read zeros where its parent had swapped pages.
     if hello.uffd_features & feature::EVENT_FORK == 0 {
         return Err(HelloError::NoForkEvents);
     }
@@ -342,8 +344,8 @@ fn begin(
     Ok(())
 }
 
-/// A forked child whose space exists since the FORK event: it gets its agent now. Has a thread of its own, because it
-/// waits for the child.
+/// A forked child says hello. Its space exists since the FORK event, and now gets its agent. This has its own thread,
+/// because it waits for the child.
 fn join(
     run: &Arc<Run>,
     hello: &Hello,
@@ -351,9 +353,9 @@ fn join(
     connection: Stream,
     pid: u32,
 ) -> Result<(), HelloError> {
-    // The fork returned only after its event was read; whoever read it may still be applying it.
+    // The fork has returned only after its event was read. Whoever read it may still be applying it.
     if let Some(parent) = run.listening.forks.parent(hello.fork) {
-        // Not for the process, which may be stopped.
+        // This waits for the pager only, not for the process, which may be stopped.
         parent.wait_for_fork();
     }
     let Some(child) = find_child(run, hello.fork, &connection)? else {
@@ -363,23 +365,23 @@ fn join(
     let ring = descriptors.take(1).ok_or(HelloError::Descriptors)?;
     let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
     run.listening.forks.found(hello.fork);
-    // Before the answer: from then on the child may fork.
+    // Before the answer, because then the child may fork.
     process.agent.announce_active();
     // Only this thread sets it, once for each child.
     let _ = child.process.set(process);
-    // Before the answer, too: until then the child maps nothing where it has inherited nothing.
+    // Also before the answer: until then the child maps nothing in the places of what it has not inherited.
     regions::keep_inherited(&run.serving.references, &child);
     if let Some(process) = child.process.get() {
         acknowledge(process.agent.socket());
     }
-    // Only now can anybody look how much it shares.
+    // Only now can anybody measure how much the child shares.
     child.share_has_changed();
     lifecycle::start_evictor(run, &child);
     Ok(())
 }
 
-/// Which of the children that were born during the fork `token` is at the other end of the connection? Its agent tells
-/// by their userfaultfds: one works on the agent's own memory, the others on that of other processes.
+/// Which child born during the fork `token` is at the other end of the connection? Its agent tells by the candidates'
+/// userfaultfds: one works on the agent's own memory, the others on that of other processes.
 fn find_child(
     run: &Run,
     token: u64,
@@ -435,7 +437,7 @@ fn open_process<E>(
     })
 }
 
-/// Has the agent's thread the id here that it has told, as it has outside of pid namespaces?
+/// Does the agent's thread have the id here that it has told? It does outside of pid namespaces.
 fn is_known_as_it_says(pid: u32, hello: &Hello) -> bool {
     let agent = hello.agent_tid.cast_unsigned();
     procfs::innermost_tid(pid, agent).is_ok_and(|tid| tid == agent)
@@ -479,7 +481,7 @@ pub fn start(
 ) -> std::io::Result<()> {
     let run = Arc::clone(run);
     threads::try_spawn("agents", move || {
-        // A process that nobody knows yet grows unseen.
+        // Hurry: until a process is known it grows unseen.
         threads::hurry_most();
         listen(&run, &listeners, &joined, &stop);
     })

@@ -1,4 +1,4 @@
-//! The thread that looks how much of processes' memory is their own, at a bounded cost.
+//! The thread that measures how much of processes' memory is their own, at a bounded cost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use crate::run::shares::is_sharing;
 
 /// Looking takes at most about one part in this many of the thread's time.
 const COST_PART: u32 = 16;
-/// Pause between two rounds of reading counts, and of walking page tables, at the least.
+/// Least pause between two readings of counts, and between two walks of page tables.
 const GLANCE_EVERY: Duration = Duration::from_millis(2);
 const WALK_EVERY: Duration = Duration::from_millis(10);
-/// How often processes without an agent are looked for: they are few, and looking walks /proc.
+/// How often to look for processes without an agent. They are few, and looking walks /proc.
 const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 
 /// Start the thread that looks.
@@ -39,13 +39,13 @@ fn look(listening: &Listening, root_pid: u32) {
             listening.shares.look_for_strangers(root_pid, &spaces);
             strangers_next = Instant::now() + STRANGERS_EVERY;
         }
-        // Waking for nothing, five hundred times a second, would cost a program that fits a part of its time.
+        // Waking five hundred times a second for nothing would cost a program that fits into memory some of its time.
         if !spaces.iter().any(|space| is_sharing(space)) {
             let pause = strangers_next.saturating_duration_since(Instant::now());
             listening.shares.wait_for_fork(pause);
             continue;
         }
-        // Each is taken back, so not `any`.
+        // `count`, not `any`, because each mark has to be cleared.
         let changed = spaces
             .iter()
             .filter(|space| space.share_is_old.swap(false, Ordering::Relaxed))

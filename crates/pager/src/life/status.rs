@@ -1,4 +1,4 @@
-//! What a run says of itself: plain data for `status`, the summary line and the JSON summary.
+//! What a run tells of itself: plain data for `status`, the summary line and the JSON summary.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::life::run::Run;
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
-/// Figures of a store at one moment, of all its runs together.
+/// Figures of a store at one moment, for all its runs together.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StoreStatus {
     /// Memory of the compressed pool.
@@ -32,12 +32,12 @@ pub struct StoreStatus {
     pub groups: Vec<GroupStatus>,
 }
 
-/// Figures of one run at one moment. Bytes unless the name says otherwise. Of a run in a shared store they are its part
-/// of it (`run/part.rs`), and what nobody tells apart by run is 0.
+/// Figures of one run at one moment, in bytes unless the name says otherwise. For a run in a shared store they are its
+/// part of it (`run/part.rs`). Figures that nobody divides by run are 0.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// What `--ram` came to.
+    /// The limit that `--ram` gave.
     pub limit_bytes: u64,
     /// Current total: resident anonymous memory of all processes + pool + metadata + vswap's own memory.
     pub total_bytes: u64,
@@ -45,48 +45,49 @@ pub struct Status {
     pub peak_total_bytes: u64,
     /// Current resident anonymous memory of the run's processes.
     pub resident_bytes: u64,
-    /// Highest sum of what the program had in memory and in swap together: what it would have needed.
+    /// Highest sum of what the program had in memory and in swap: what it would have needed.
     pub peak_needed_bytes: u64,
     /// Memory of the compressed pool.
     pub pool_bytes: u64,
-    /// Memory of tables, frames and of vswap itself.
+    /// Memory of tables, of frames and of vswap itself.
     pub own_bytes: u64,
-    /// Processes alive that vswap manages, and those it only counts (static programs and the like).
+    /// Living processes that vswap manages.
     pub processes_managed: u64,
-    /// Processes alive without an agent.
+    /// Living processes without an agent (static programs and the like). vswap only counts them.
     pub processes_unmanaged: u64,
     /// Pages in swap now: slots of the virtual area in use.
     pub swapped_pages: u64,
-    /// Times that the virtual area had no slot for a page, since the start.
+    /// How often the virtual area had no slot for a page, since the start.
     pub alloc_reject: u64,
-    /// Of these, pages that are all zeros and take no storage.
+    /// Of the pages in swap, those that are all zeros and take no storage.
     pub zero_pages: u64,
-    /// Of these, pages that are compressed.
+    /// Of the pages in swap, those that are compressed.
     pub compressed_pages: u64,
-    /// Of these, pages kept as they are because they do not compress.
+    /// Of the pages in swap, those kept as they are because they do not compress.
     pub raw_pages: u64,
-    /// Slots of physical areas in use: pages that lie there, and with them all that are directly mapped.
+    /// Slots of physical areas in use: for pages that lie there, and for all that are directly mapped.
     pub physical_pages: u64,
     /// Slots of physical areas that are directly mapped (`--no-virtual`), wherever their pages lie.
     pub direct_pages: u64,
     /// Of the pages brought back since the start, those that came from areas.
     pub pages_in_areas: u64,
-    /// Of these, pages that came back so soon that they would have stayed in a pool with as much room again.
+    /// Of these, pages that came back so soon that a pool of twice the size would have kept them.
     pub pages_in_areas_early: u64,
     /// Pages moved from the pool to areas since the start because nobody had touched them for long.
     pub pages_written_back: u64,
     /// Pages moved from an area to one of lower priority since the start because nobody had touched them for long.
     pub pages_demoted: u64,
-    /// Times that either failed: an area could not be written or read, or the page was damaged. It stays where it was.
+    /// How often either failed, because an area could not be written or read, or the page was damaged. The page stays
+    /// where it was.
     pub write_back_failures: u64,
     /// Pages that the pool refused since the start because it was at its limit.
     pub pool_limit_hits: u64,
     /// Pages that could not be read back from their area.
     pub pages_lost: u64,
-    /// Physical areas in use; none of a shared store, whose they are.
+    /// Physical areas in use. None for a run in a shared store, because the areas belong to the store.
     #[serde(skip_deserializing)]
     pub areas: Vec<AreaStatus>,
-    /// Groups of pages, the root first; in a shared store those that the run is in.
+    /// Groups of pages, the root first. In a shared store those that the run is in.
     pub groups: Vec<GroupStatus>,
     /// Bytes that the compressed pages take, without the pool's own waste.
     pub payload_bytes: u64,
@@ -96,13 +97,13 @@ pub struct Status {
     pub pages_in: u64,
     /// Of these, pages that came back so soon that they had gone too early (refault distance).
     pub pages_early: u64,
-    /// Pages that a sweep has passed over because they came back early again and again.
+    /// Pages that a sweep has passed over because they had come back early again and again.
     pub pages_spared: u64,
-    /// Pages that were read from an area into the swap cache along with one that was wanted.
+    /// Pages read from an area into the swap cache along with a wanted one.
     pub pages_read_ahead: u64,
     /// Of these, pages that were wanted afterwards.
     pub read_ahead_hits: u64,
-    /// Pages dropped again without compression because their copy was still kept.
+    /// Pages moved out without compression because their entry was still kept.
     pub pages_dropped_clean: u64,
     /// Pages that went out as zeros since the start.
     pub pages_out_zero: u64,
@@ -118,30 +119,30 @@ pub struct Status {
     pub faults_deferred: u64,
     /// First writes to pages whose compressed copy had been kept.
     pub faults_unprotect: u64,
-    /// Times that a page could not be moved because it was shared or pinned.
+    /// How often a page could not be moved because it was shared or pinned.
     pub pages_busy: u64,
-    /// Pages that had moved though the kernel said that they had not (rule P8).
+    /// Pages that had moved although the kernel said otherwise (rule P8).
     pub moved_unsaid: u64,
-    /// Times that the kernel put an answer off because a layout event was unread.
+    /// How often the kernel refused an answer because a layout event was unread.
     pub retries: u64,
     /// Memory of the swap tables.
     pub metadata_bytes: u64,
-    /// Time from reading a fault of a swapped page to its page being there, in microseconds.
+    /// Time from reading a fault on a swapped page until the page is there, in microseconds.
     pub fault_us_p50: f64,
     /// See `fault_us_p50`.
     pub fault_us_p99: f64,
     /// See `fault_us_p50`.
     pub fault_us_max: f64,
-    /// True from the moment the first memory was registered.
+    /// True since the first memory was registered.
     pub active: bool,
     /// Nothing more can be stored: faults that need memory wait.
     pub stalled: bool,
-    /// The limits of a group are why, and not the memory allowed.
+    /// The reason is the limit of a group, not the memory allowed.
     pub stalled_by_group: bool,
 }
 
 impl Status {
-    /// Figures of a run, all but areas and groups.
+    /// Figures of a run, without areas and groups.
     pub(crate) fn of(run: &Run) -> Status {
         let stats = &run.serving.stats;
         let engine = run.serving.engine.stats();

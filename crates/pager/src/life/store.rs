@@ -1,8 +1,8 @@
-//! The store: what several runs can share. Swap tables, pool and groups, which are the engine's, and the areas.
+//! The store: what several runs can share. The swap tables, pool and groups belong to the engine. The areas are here.
 //!
-//! `vswap run` has a store of its own with one run on it. The store of `vswap daemon` is shared: each run on it has a
-//! group of its own, so that what it has in pool and areas is known and limited by itself (`run/part.rs`). Runs come
-//! and go one at a time, under the lock of the list of runs.
+//! `vswap run` has its own store with one run on it. The store of `vswap daemon` is shared. Each run on it has its own
+//! group, so that what the run has in pool and areas is counted and limited separately (`run/part.rs`). Runs come and
+//! go one at a time, under the lock of the list of runs.
 
 use std::sync::{Arc, Weak};
 
@@ -21,8 +21,8 @@ use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
 use crate::store::memory::MappedPages;
 
-/// Frames beside those for pages on their way out: for comparing what kin propose, which makes room where there is
-/// none.
+/// Frames in addition to those for pages on their way out. Pages are compared with kin's proposals in them, which makes
+/// room where there is none.
 const KIN_FRAMES: u64 = 64;
 
 /// Swap tables, pool, groups and areas, of one run or of several.
@@ -38,7 +38,7 @@ impl Store {
     /// An empty store.
     ///
     /// # Errors
-    /// `StartError` if there is no memory or descriptor for it.
+    /// `StartError` if memory or a descriptor is missing.
     pub fn new(config: &StoreConfig) -> Result<Store, StartError> {
         let engine_config = vswap_engine::Config {
             frames: usize::try_from(config.frames + KIN_FRAMES).unwrap_or(usize::MAX),
@@ -60,19 +60,19 @@ impl Store {
     /// Begin to use a physical area.
     ///
     /// # Errors
-    /// [`SwapOnError`]; nothing has changed, and the disk is closed.
+    /// [`SwapOnError`]. Nothing has changed then, and the disk is closed.
     pub fn swap_on(&self, area: SwapOn) -> Result<(), SwapOnError> {
         self.areas.swap_on(&self.engine, area)?;
         self.runs().iter().for_each(use_areas);
         Ok(())
     }
 
-    /// Give a physical area up while programs run: each of its pages comes back to the pool or goes to another area.
-    /// If it is the last one, the pool may take as much at once as it may without areas. Returns when it is empty;
-    /// `cancel` is asked in between.
+    /// Give a physical area up while programs run. Each of its pages comes back to the pool or goes to another area. If
+    /// it is the last area, the pool may at once take as much as without areas. Returns when the area is empty. Asks
+    /// `cancel` in between.
     ///
     /// # Errors
-    /// [`GiveUpError`]; the area is then in use as before, with its old priority.
+    /// [`GiveUpError`]. The area is then in use as before, with its old priority.
     pub fn swap_off(&self, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), GiveUpError> {
         let area = self.areas.begin_leaving(name)?;
         let runs = self.runs();
@@ -84,7 +84,7 @@ impl Store {
         })
     }
 
-    /// The physical areas, in the order in which they came.
+    /// The physical areas, in the order in which they were added.
     pub fn areas(&self) -> Vec<AreaStatus> {
         self.areas.status(&self.engine)
     }
@@ -111,7 +111,7 @@ impl Store {
         }
     }
 
-    /// Add a run, which gets its group.
+    /// Add a run and make its group.
     pub(crate) fn join(&self, config: Config) -> Result<Arc<Run>, StartError> {
         let mut runs = self.runs.lock();
         let own = self.shared.then_some(config.root_pid);
@@ -129,14 +129,14 @@ impl Store {
         ));
         runs.push(Arc::downgrade(&run));
         drop(runs);
-        // Whoever begins to use the first area from here on finds the run in the list.
+        // Whoever adds the first area from now on finds the run in the list.
         if self.areas.any() {
             use_areas(&run);
         }
         Ok(run)
     }
 
-    /// Take a run away whose processes are gone. False if pages of it are left, of which its group is charged.
+    /// Remove a run whose processes are gone. False if its group is still charged for pages.
     pub(crate) fn leave(&self, run: &Arc<Run>) -> bool {
         let mut runs = self.runs.lock();
         if let Some(name) = &run.part.own_group
@@ -153,14 +153,14 @@ impl Store {
     }
 }
 
-/// Pages may lie on areas from here on.
+/// From now on pages may lie on areas.
 fn use_areas(run: &Arc<Run>) {
     area_reads::start(&run.serving);
     write_out::start_for_areas(&run.evicting);
     shrink::start(&run.evicting);
 }
 
-/// Remove a run's own group, and those that it is in as far as nobody else is in them. False if pages are left in it.
+/// Remove a run's own group, and its outer groups if they are empty then. False if pages are left in the group.
 fn remove_group(engine: &Engine, name: &GroupName, group: GroupId) -> bool {
     if engine.remove_group(group).is_err() && engine.find_group(name) == Some(group) {
         return false;
@@ -169,7 +169,7 @@ fn remove_group(engine: &Engine, name: &GroupName, group: GroupId) -> bool {
     true
 }
 
-/// Remove a group and those that it is in, up to one that somebody is in.
+/// Remove a group and its outer groups, up to one that is in use.
 fn remove_unused(engine: &Engine, mut name: Option<GroupName>) {
     while let Some(unused) = name {
         let group = engine.find_group(&unused);

@@ -1,7 +1,7 @@
-//! What may be believed of a hello before anything is done for it.
+//! What to believe of a hello before anything is done for it.
 //!
-//! Pure: whoever can reach the socket can say anything, so every number is bounded here, and a hello that makes no
-//! sense is turned away. Who the sender is comes from the socket, never from the hello.
+//! Pure. Whoever can reach the socket can say anything. So every number is bounded here, and a hello that makes no
+//! sense is turned away. The socket tells who the sender is, never the hello.
 
 use vswap_sys::ring::{Hello, INHERITED, RING_MAGIC, STAGING_PAGES, hello};
 
@@ -23,7 +23,7 @@ pub enum Greeting {
 }
 
 impl Greeting {
-    /// What the hello asks for; `None` if it is of another protocol.
+    /// What the hello asks for. `None` if it belongs to another protocol.
     #[must_use]
     pub fn of(hello: &Hello) -> Option<Greeting> {
         if hello.magic != RING_MAGIC {
@@ -41,7 +41,7 @@ impl Greeting {
     }
 }
 
-/// The pages that the agent keeps for itself; `None` if staging does not lie in them.
+/// The pages that the agent keeps for itself. `None` if staging is not inside them.
 #[must_use]
 pub fn own_pages(hello: &Hello) -> Option<PageRun> {
     let own_pages = PageRun {

@@ -1,26 +1,26 @@
-//! How much of an area to read around a lone fault: by how much of what was read so before was wanted.
+//! How much of an area to read around a lone fault. It depends on how much was wanted of what was read this way before.
 //!
-//! A fault that continues a stream of addresses gets a window of addresses (`stream.rs`). Any other brings along what
-//! lies around its page in the area, into the swap cache (`Engine::swap_in_around`): pages that left together, whatever
-//! their addresses. The rule is that of the kernel's cluster readahead (`__swapin_nr_pages` in swap_state.c): the
-//! window follows the hits of the windows before, shrinks by half at a time, and is a single page where nothing is hit.
-//! Pure; guarded by the space lock.
+//! A fault that continues a stream of addresses gets a window of addresses (`stream.rs`). Any other fault brings the
+//! neighbours of its page in the area into the swap cache (`Engine::swap_in_around`). These are pages that left
+//! together, whatever their addresses. The rule is that of the kernel's cluster readahead (`__swapin_nr_pages` in
+//! swap_state.c). The window follows the hits of earlier windows, shrinks by at most half at a time, and is a single
+//! page when nothing is hit. Pure, guarded by the space lock.
 
-/// Most pages of a window: the kernel's default, as `vm.page-cluster` is 3.
+/// Largest window in pages: the kernel's default, where `vm.page-cluster` is 3.
 const WINDOW_PAGES_MAX: u64 = 8;
-/// Least pages of a window that follows a hit.
+/// Smallest window after a hit, in pages.
 const WINDOW_PAGES_HIT: u64 = 4;
-/// Hits that the first window is made of, so that it is a large one: something has to be tried.
+/// Hits assumed for the first window, so that it is large: something has to be tried.
 const HITS_FIRST: u64 = 4;
 
 /// The windows of one space.
 #[derive(Debug)]
 pub struct ReadAround {
-    /// Pages wanted, of those that came along, since the last window.
+    /// Hits since the last window: pages that had come along and were wanted.
     hits: u64,
     /// The last window.
     window: u64,
-    /// Page of the last fault whose windows before had no hit.
+    /// Page of the last fault before which no window had a hit.
     before: u64,
 }
 
@@ -35,12 +35,12 @@ impl Default for ReadAround {
 }
 
 impl ReadAround {
-    /// `pages` pages were wanted that had come along.
+    /// `pages` pages that had come along were wanted.
     pub fn hit(&mut self, pages: u64) {
         self.hits += pages;
     }
 
-    /// The window of a fault on `page`, in pages, itself included: a power of two.
+    /// The window of a fault on `page`, in pages, itself included. A power of two.
     pub fn window(&mut self, page: u64) -> u64 {
         let hits = std::mem::take(&mut self.hits);
         let wanted = if hits > 0 {

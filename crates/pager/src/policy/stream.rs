@@ -1,12 +1,12 @@
 //! Sequential streams among the faults of a space, and how far to reach ahead of them.
 //!
-//! Reaching ahead in fixed groups ruins random access, so only a fault that continues a stream gets a window, and
-//! the window doubles while the stream goes on, as the kernel's readahead does. Pure; guarded by the space lock.
+//! Reaching ahead in fixed groups ruins random access. So only a fault that continues a stream gets a window, and the
+//! window doubles while the stream goes on, as in the kernel's readahead. Pure, guarded by the space lock.
 
-/// Streams followed at once: a few cursors a thread (copying, merging) of a few threads.
+/// Streams followed at once: a few cursors for each of a few threads (copying, merging).
 const STREAMS: usize = 8;
 
-/// One kind of fault (first touches, or swap-ins) and the streams in it.
+/// One kind of fault (first touches or swap-ins) and its streams.
 #[derive(Debug)]
 pub struct Streams {
     streams: [Stream; STREAMS],
@@ -21,7 +21,7 @@ pub struct Streams {
 struct Stream {
     /// The page whose fault would continue the stream.
     next: u64,
-    /// Pages reached for by the newest fault.
+    /// Pages that the newest fault reached for.
     window: u64,
     last_used: u64,
 }
@@ -38,7 +38,7 @@ impl Streams {
         }
     }
 
-    /// The same, of faults that leave pages out which need none: a fault up to one window further on continues a
+    /// The same, for faults that leave out pages which need none. A fault up to one window further on then continues a
     /// stream.
     pub fn with_gaps(self) -> Streams {
         Streams {
@@ -83,7 +83,7 @@ impl Streams {
         self.first_pages
     }
 
-    /// `pages` pages behind the window of the fault at `page` are on their way too: the stream goes on behind them.
+    /// `pages` pages behind the window of the fault at `page` are on their way too. The stream goes on behind them.
     pub fn ahead(&mut self, page: u64, pages: u64) {
         let newest = self.clock;
         let followed = self.streams.iter_mut();
@@ -92,7 +92,7 @@ impl Streams {
         }
     }
 
-    /// The fault at `page` reached only `pages` pages: the stream goes on behind them.
+    /// The fault at `page` reached only `pages` pages. The stream goes on behind them.
     pub fn reached(&mut self, page: u64, pages: u64) {
         for stream in &mut self.streams {
             if stream.next == page + stream.window && stream.last_used == self.clock {

@@ -1,34 +1,34 @@
-//! The working set: which pages sweeps pass over, told by refault distance.
+//! The working set: which pages sweeps pass over. The refault distance decides.
 //!
-//! A page that goes out takes along how many pages had gone before it (its shadow). When it comes back, as many as have
-//! gone since are its refault distance. Had memory been larger by that distance it would have stayed; so if that is no
-//! more than what the run has in memory, it was thrown out too early, and colder pages lie in its place. Idea and
-//! measure are those of the kernel's workingset.c.
+//! A page that goes out takes along in its shadow how many pages had gone before it. When it comes back, the number of
+//! pages that have gone since is its refault distance. If memory had been larger by that distance, the page would have
+//! stayed. So if the distance is no more than what the run has in memory, the page went out too early, and colder pages
+//! lie in its place. Idea and measure are those of the kernel's workingset.c.
 //!
-//! Where the kernel then asks the page table whether a page is in use, vswap cannot: a page that nobody evicts tells
-//! nothing. So what it knows of a page is how often in a row it came back early, its heat, which goes along in the
-//! page's word and in its next shadow. One early return may be chance; from the second on sweeps pass the page over,
-//! the more of them the hotter it is, and a late return takes the heat away.
+//! The kernel then asks the page table whether a page is in use. vswap cannot ask: a page that nobody evicts tells
+//! nothing. So vswap only knows how often in a row a page came back early: its heat. The page's word and its next
+//! shadow hold the heat. One early return may be chance. From the second one on sweeps pass the page over, and the
+//! hotter it is, the more of them. A late return takes the heat away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vswap_engine::Shadow;
 
-/// Width of the heat in the low bits of a shadow; the clock is above it.
+/// Width of the heat in the low bits of a shadow. The clock is above it.
 const CLOCK_SHIFT: u32 = Heat::BITS;
 const CLOCK_MASK: u64 = Shadow::MAX >> CLOCK_SHIFT;
 
-/// How often in a row a page came back early, up to three times.
+/// How often in a row a page came back early, at most 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heat(u8);
 
 impl Heat {
-    /// Its last return was late, or nobody knows of one.
+    /// The last return was late, or none is known.
     pub const COLD: Heat = Heat(0);
     /// Bits that hold a heat.
     pub const BITS: u32 = 2;
     const MAX: u8 = (1 << Heat::BITS) - 1;
-    /// Sweeps that pass over a page of each heat.
+    /// How many sweeps pass over a page of each heat.
     const LAPS: [u8; 1 << Heat::BITS] = [0, 0, 1, 7];
 
     /// The heat in the lowest bits of `bits`.
@@ -36,20 +36,20 @@ impl Heat {
         Heat(bits.to_le_bytes()[0] & Heat::MAX)
     }
 
-    /// As bits.
+    /// The heat as bits.
     pub fn bits(self) -> u64 {
         u64::from(self.0)
     }
 
-    /// Once more early.
+    /// The heat after one more early return.
     fn next(self) -> Heat {
         Heat((self.0 + 1).min(Heat::MAX))
     }
 
-    /// Most sweeps that pass a page over.
+    /// Most sweeps that pass over a page.
     pub const LAPS_MAX: u8 = Heat::LAPS[Heat::MAX as usize];
 
-    /// So many sweeps pass the page over.
+    /// How many sweeps pass over the page.
     pub fn laps(self) -> u8 {
         Heat::LAPS[usize::from(self.0)]
     }
@@ -67,7 +67,7 @@ pub struct WorkingSet {
 }
 
 impl Default for WorkingSet {
-    /// The clock begins at 1: a shadow of 0 says that nothing is known.
+    /// The clock begins at 1, because a shadow of 0 says that nothing is known.
     fn default() -> WorkingSet {
         WorkingSet {
             clock: AtomicU64::new(1),

@@ -1,4 +1,4 @@
-//! Faults that wait for an area, their pages claimed. The lock is innermost.
+//! Faults that wait for an area, with their pages claimed. The lock is innermost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,16 @@ use crate::space::fault::Fault;
 use crate::space::incoming::Incoming;
 use crate::space::{Space, State};
 
-/// A fault whose pages are claimed and to be read.
+/// A fault whose pages are claimed and have to be read.
 #[derive(Debug)]
 pub struct Job {
-    /// Whose.
+    /// The space of the fault.
     pub space: Arc<Space>,
     /// The fault.
     pub fault: Fault,
     /// Its pages.
     pub incoming: Vec<Incoming>,
-    /// Pages of the window around a lone one.
+    /// Size of the window around a lone page, in pages.
     pub around: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct Job {
 pub enum Next {
     /// Read these pages.
     Job(Job),
-    /// There has been nothing to read for a while.
+    /// There was nothing to read for a while.
     Nothing,
     /// The run ends.
     End,
@@ -54,7 +54,7 @@ impl Default for AreaQueue {
 }
 
 impl AreaQueue {
-    /// Queue a fault of a space, whose `_state` is locked.
+    /// Queue a fault of a space, with `_state` locked.
     pub fn push(
         &self,
         _state: &State,
@@ -73,7 +73,7 @@ impl AreaQueue {
         self.filled.notify_one();
     }
 
-    /// The threads are about to be started. False if they have been.
+    /// Called before the threads are started. False if they were started before.
     pub fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::AcqRel)
     }
@@ -84,7 +84,7 @@ impl AreaQueue {
         self.filled.notify_all();
     }
 
-    /// Wait for a job, `patience` at most.
+    /// Wait for a job, at most for `patience`.
     pub fn next(&self, patience: Duration) -> Next {
         let stops = || self.stop.load(Ordering::Relaxed);
         let idle = |queue: &mut VecDeque<Job>| queue.is_empty() && !stops();

@@ -1,16 +1,16 @@
-//! What a thread needs to bring pages back: a codec's contexts and room for the pages.
+//! What a thread needs to bring pages back: contexts of the codec, and room for the pages.
 //!
-//! Threads that bring pages back all the time, the readers and those that read areas, own theirs. Those that do so now
-//! and then, the evictor of each process above all, borrow some for the length of one call: so a process costs no
-//! buffers while it does nothing. The lock of the spare ones is innermost.
+//! Threads that bring pages back all the time (readers, and threads that read areas) have their own buffers. Threads
+//! that do so now and then, above all the evictors, borrow some for one call. So an idle process costs no buffers. The
+//! lock of the spare buffers is innermost.
 
 use vswap_engine::{Engine, Page, Scratch};
 
 use crate::base::lock::{Mutex, Row};
 use crate::run::stats::{LatencyRecorder, Stats};
 
-/// Spare buffers that are kept: about as many threads borrow some at the same time on a small machine. What more
-/// threads need is made for them and freed again.
+/// Most spare buffers. On a small machine about as many threads borrow at the same time. Buffers for more threads are
+/// made and freed again.
 const SPARE_MAX: usize = 4;
 
 /// Buffers of one thread, used for one space after another.
@@ -20,9 +20,9 @@ pub struct Buffers {
     pub scratch: Scratch,
     /// How long faults took.
     pub recorder: LatencyRecorder,
-    /// First page and number of pages of what was served and not yet announced to the threads that wait.
+    /// First page and number of pages of what was served, while the threads that wait for it have not been woken.
     pub served: Vec<(u64, u64)>,
-    /// What is being brought in; grows to the longest window that was asked for.
+    /// The pages being brought in. Grows to the longest window so far.
     pages: Vec<Page>,
 }
 
@@ -41,7 +41,7 @@ impl Buffers {
         }
     }
 
-    /// The contexts, and room for `count` pages.
+    /// The contexts and room for `count` pages.
     pub fn parts(&mut self, count: usize) -> (&mut Scratch, &mut [Page]) {
         if self.pages.len() < count {
             self.pages.resize_with(count, || Page([0; 4096]));
@@ -62,7 +62,7 @@ pub struct SpareBuffers(Mutex<Spare>);
 #[derive(Debug, Default)]
 struct Spare {
     buffers: Vec<Buffers>,
-    /// One for all who borrow: buffers come and go, and what they measured stays.
+    /// Shared by all who borrow: buffers come and go, but their measurements stay.
     recorder: Option<LatencyRecorder>,
 }
 
@@ -86,7 +86,7 @@ impl SpareBuffers {
         if let Some(spare) = spare {
             return spare;
         }
-        // Made without the lock: the list of histograms has one of its own.
+        // Made without the lock, because the list of histograms has its own.
         let recorder = recorder.unwrap_or_else(|| {
             let made = stats.recorder();
             self.0.lock().recorder.get_or_insert(made).clone()
@@ -94,7 +94,7 @@ impl SpareBuffers {
         Buffers::recording(engine, recorder)
     }
 
-    /// Give them back.
+    /// Give buffers back.
     pub fn give(&self, buffers: Buffers) {
         let mut spare = self.0.lock();
         if spare.buffers.len() < SPARE_MAX {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The filters' listeners that are served.
+/// The listeners of filters that are being served.
 #[derive(Debug, Default)]
 pub struct Filters {
     listeners: AtomicU64,
@@ -14,7 +14,7 @@ impl Filters {
         self.listeners.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Has any process of the run a filter?
+    /// Does any process of the run have a filter?
     pub fn has_listener(&self) -> bool {
         self.listeners.load(Ordering::Acquire) > 0
     }

@@ -1,4 +1,4 @@
-//! Forks that are under way, and whose child is whose.
+//! Forks under way, and which child belongs to which fork.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::space::Space;
 
-/// Announced forks whose children have not said hello, by the token of the fork.
+/// Announced forks whose children have not said hello, keyed by the fork's token.
 #[derive(Debug)]
 pub struct Forks {
     announced: Mutex<HashMap<u64, Announced>>,
@@ -16,8 +16,8 @@ pub struct Forks {
 #[derive(Debug)]
 struct Announced {
     parent: Arc<Space>,
-    /// All children that were born between FORK_BEGIN and its end. A bare clone in another thread raises the same event
-    /// as the fork that was announced, so any of them may be its child.
+    /// All children born between FORK_BEGIN and the end of the fork. A bare clone in another thread raises the same
+    /// event as the announced fork, so each of them may be the child.
     children: Vec<Arc<Space>>,
     is_open: bool,
 }
@@ -31,7 +31,7 @@ impl Default for Forks {
 }
 
 impl Forks {
-    /// FORK_BEGIN, if there `is_room` for one fork more than there are under way. A fork is under way until its child
+    /// FORK_BEGIN: open a fork if there `is_room` for one more than are under way. A fork is under way until its child
     /// has its agent.
     pub fn try_open(
         &self,
@@ -52,7 +52,7 @@ impl Forks {
         may_begin
     }
 
-    /// The end of the fork. Its child may say hello later.
+    /// The fork is over. Its child may say hello later.
     pub fn close(&self, token: u64) {
         let mut forks = self.lock();
         if let Some(fork) = forks.get_mut(&token) {
@@ -61,21 +61,21 @@ impl Forks {
         forks.retain(|_, fork| fork.is_awaited());
     }
 
-    /// A child was made during the fork `token`. A fork that nobody announced (token 0) has a child without an agent:
-    /// its faults are served, but nothing of it is moved out.
+    /// A child was made during the fork `token`. The child of an unannounced fork (token 0) has no agent: its faults
+    /// are served, but none of its pages move out.
     pub fn expect(&self, token: u64, child: Arc<Space>) {
         if let Some(fork) = self.lock().get_mut(&token) {
             fork.children.push(child);
         }
     }
 
-    /// Who announced the fork `token`.
+    /// The space that announced the fork `token`.
     pub fn parent(&self, token: u64) -> Option<Arc<Space>> {
         let forks = self.lock();
         forks.get(&token).map(|fork| Arc::clone(&fork.parent))
     }
 
-    /// Who may be the child of the fork `token`.
+    /// The spaces that may be the child of the fork `token`.
     pub fn candidates(&self, token: u64) -> Vec<Arc<Space>> {
         let forks = self.lock();
         forks
@@ -83,12 +83,12 @@ impl Forks {
             .map_or_else(Vec::new, |fork| fork.children.clone())
     }
 
-    /// The child of the fork `token` has its agent. The others have no agents.
+    /// The child of the fork `token` has its agent. The other candidates have none.
     pub fn found(&self, token: u64) {
         self.lock().remove(&token);
     }
 
-    /// A space has ended: if it was a child that never said hello, nobody waits for it any more.
+    /// A space has ended. If it was a child that never said hello, nobody waits for it any more.
     pub fn forget(&self, id: u64) {
         let mut forks = self.lock();
         for fork in forks.values_mut() {

@@ -1,7 +1,7 @@
-//! The limit: what the run uses, and how much it may still take.
+//! The limit: what the run uses, and how much more it may take.
 //!
-//! Between two samples of the true figures an estimate is kept up by the fault path (`took_pages`) and the evictors
-//! (`gave_pages`, `stored`). The governor's thread samples, and sets the estimate right.
+//! The governor's thread samples the true figures. Between two samples the fault path (`took_pages`) and the evictors
+//! (`gave_pages`, `stored`) keep an estimate. Each sample corrects the estimate.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
@@ -13,26 +13,26 @@ use crate::run::part::Usage;
 use crate::run::pool_share::PoolShare;
 use crate::space::Space;
 
-/// Eviction begins when less than one part in this many of the limit is free, the low watermark, and frees a quarter
-/// more: what is free beyond that is missing as resident memory, and long spells of eviction hold faults up.
+/// Eviction begins when less than one part in this many of the limit is free (the low watermark). It then frees a
+/// quarter more. Freeing more than that would cost resident memory, and long spells of eviction delay faults.
 const WATERMARK_PART: u64 = 16;
-/// Watermark bounds: below 2 MiB a fresh mapping outgrows it before it is seen, above 16 MiB memory lies idle.
+/// Bounds of the watermark. Below 2 MiB a fresh mapping outgrows it before it is seen. Above 16 MiB memory lies idle.
 const WATERMARK_BYTES: (u64, u64) = (2 << 20, 16 << 20);
-/// Registering begins when less than one part in this many of the limit is free, within bounds, and half as much again
-/// for each further process that can grow at the same time: a program fills fresh, unwatched memory at 1 to 3 GB/s, so
-/// 20 MiB are some 7 to 20 ms, the delay of a busy machine.
+/// Registering begins when less than one part in this many of the limit is free, within bounds. Each further process
+/// that can grow at the same time adds half as much. A program fills fresh, unwatched memory at 1 to 3 GB/s. So 20 MiB
+/// last some 7 to 20 ms, which is the delay of a busy machine.
 const ACTIVATE_PART: u64 = 5;
 const ACTIVATE_BYTES: (u64, u64) = (20 << 20, 64 << 20);
-/// Fastest growth that sampling reckons with, bytes a millisecond (a program that fills huge pages).
+/// Fastest growth that sampling allows for, in bytes a millisecond (a program that fills huge pages).
 const GROWTH_BYTES_PER_MS: u64 = 6 << 20;
 /// Shortest and longest pause between samples.
 const SAMPLE_MS: (u64, u64) = (1, 50);
-/// While several processes are large, one part in this many of the limit is left free for what is not known of them.
+/// With several large processes, one part in this many of the limit stays free, because their figures are uncertain.
 const UNSURE_PART: u64 = 64;
-/// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
-/// twentieth that the limit may be passed by.
+/// How far a full run may exceed the limit to make progress: one part in this many of it. That is a little less than
+/// the twentieth by which the limit may be exceeded.
 const OVERDRAFT_PART: u64 = 25;
-/// A full pool is news when it stays full: near the limit it is full for moments.
+/// A full pool is worth telling only if it stays full. Near the limit it is full for moments.
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Limits and estimates of a run.
@@ -41,9 +41,9 @@ pub struct Limit {
     limit_bytes: u64,
     watermark_bytes: u64,
     activate_bytes: u64,
-    /// Bytes that may still be taken before faults wait; negative when over.
+    /// Bytes that may still be taken before faults wait. Negative above the limit.
     headroom: AtomicI64,
-    /// What the headroom leaves out because the figures may be wrong by so much.
+    /// Left out of the headroom, because the figures may be wrong by so much.
     unsure_bytes: AtomicU64,
     total_bytes: AtomicU64,
     peak_total_bytes: AtomicU64,
@@ -55,7 +55,7 @@ pub struct Limit {
     pub pool: PoolShare,
     stalled: AtomicBool,
     short: AtomicBool,
-    /// It was the limits of a group that a page met last when nothing more could be stored.
+    /// The last page that could not be stored met the limits of a group.
     limited: AtomicBool,
     full_since: Mutex<Option<Instant>>,
     stop: AtomicBool,
@@ -64,44 +64,44 @@ pub struct Limit {
     has_news: Condvar,
 }
 
-/// What people may want to know, as of the last sample.
+/// Figures for people, as of the last sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
     /// What the run may use.
     pub limit_bytes: u64,
-    /// What it uses.
+    /// What the run uses.
     pub total_bytes: u64,
-    /// The most that it has used.
+    /// The most that the run has used.
     pub peak_total_bytes: u64,
-    /// Memory of its processes.
+    /// Memory of the run's processes.
     pub resident_bytes: u64,
-    /// Memory of vswap's own.
+    /// Memory of vswap itself.
     pub own_bytes: u64,
-    /// The most that its processes have had in memory and in swap together.
+    /// The most that the run's processes have had in memory and in swap together.
     pub peak_needed_bytes: u64,
     /// Processes without an agent.
     pub strangers: u64,
-    /// Nothing more has been stored for a while.
+    /// No page could be stored for a while.
     pub is_full: bool,
-    /// The limits of a group are why.
+    /// The reason is the limit of a group.
     pub is_limited: bool,
 }
 
-/// One look at the true figures.
+/// One sample of the true figures.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Memory of the run's processes that counts as theirs.
+    /// Memory that counts as that of the run's processes.
     pub resident_bytes: u64,
-    /// Memory of vswap's own.
+    /// Memory of vswap itself.
     pub own_bytes: u64,
-    /// By how much these may be wrong.
+    /// How wrong these may be.
     pub unsure_bytes: u64,
     /// Processes without an agent.
     pub strangers: u64,
 }
 
 impl Limit {
-    /// The limit of a run that may use `limit_bytes`, and perhaps a pool of `pool_bytes`.
+    /// The limit of a run that may use `limit_bytes`. The user may have asked for a pool of `pool_bytes`.
     pub fn new(limit_bytes: u64, pool_bytes: Option<u64>) -> Limit {
         let watermark_bytes =
             (limit_bytes / WATERMARK_PART).clamp(WATERMARK_BYTES.0, WATERMARK_BYTES.1);
@@ -138,9 +138,10 @@ impl Limit {
         self.headroom.load(Ordering::Relaxed) > signed(bytes)
     }
 
-    /// May a swap-in take memory that there is not, because nothing can be moved out to make room? The page frees its
-    /// place in the pool, but one that compressed well takes more than it frees. Goes by the figures as they are: a
-    /// process that waits because they may be wrong would wait for ever, and one that ends frees more than it took.
+    /// May a swap-in take memory that is not there, because nothing can be moved out to make room? The page frees its
+    /// place in the pool, but a page that compressed well takes more than it frees. This uses the figures as they are,
+    /// without `unsure_bytes`. A process that waited because the figures may be wrong would wait for ever, and a
+    /// process that ends frees more than it took.
     pub fn may_overdraw(&self) -> bool {
         let overdraft = self.limit_bytes / OVERDRAFT_PART + self.watermark_bytes / 4 * 3;
         let unsure = self.unsure_bytes.load(Ordering::Relaxed);
@@ -169,7 +170,7 @@ impl Limit {
         self.resident_bytes.load(Ordering::Relaxed) / PAGE_BYTES
     }
 
-    /// A page found no place to go to (or all did), perhaps because of its group's limits.
+    /// A page found no place to go (`full`), perhaps because of its group's limits. Or all pages found one.
     pub fn note_full(&self, full: bool, limited: bool) {
         self.stalled.store(full, Ordering::Relaxed);
         self.limited.store(limited, Ordering::Relaxed);
@@ -192,7 +193,7 @@ impl Limit {
         self.stalled.load(Ordering::Relaxed)
     }
 
-    /// A process has begun: it may have grown while its agent said hello.
+    /// A process has begun. It may have grown while its agent said hello.
     pub fn look_now(&self) {
         *self.news.lock() = true;
         self.has_news.notify_one();
@@ -204,7 +205,7 @@ impl Limit {
         *news.wait_timeout_while(&self.has_news, pause, |news| !*news) = false;
     }
 
-    /// Have the threads that watch memory to end?
+    /// Shall the threads that watch memory end?
     pub fn has_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -240,7 +241,7 @@ impl Limit {
         self.watermark_bytes
     }
 
-    /// Memory is short, or no longer. True if it has just become so.
+    /// Say whether memory is short. True if it has just become so.
     pub fn set_short(&self, short: bool) -> bool {
         let was = self.short.swap(short, Ordering::AcqRel);
         short && !was
@@ -251,8 +252,8 @@ impl Limit {
         self.short.load(Ordering::Acquire)
     }
 
-    /// By how much the figures may be wrong. Those of several large processes are not of one moment, and what they
-    /// share is measured now and then and reckoned in between.
+    /// How wrong the figures may be. Those of several large processes are not taken at the same moment. What they share
+    /// is measured now and then and estimated in between.
     pub fn unsure_bytes(&self, residents: &[(u64, &Arc<Space>)]) -> u64 {
         let large = self.limit_bytes / UNSURE_PART;
         if residents.iter().filter(|(bytes, _)| *bytes > large).count() > 1 {
@@ -262,10 +263,10 @@ impl Limit {
         }
     }
 
-    /// Take a sample in: the estimate starts again from it. Returns the total that is to be reckoned with.
+    /// Take a sample in and restart the estimate from it. Returns the total to reckon with.
     pub fn settle(&self, sample: &Sample, usage: &Usage) -> u64 {
         let total = sample.resident_bytes + sample.own_bytes;
-        // Faults stop short of the limit: mappings that are not registered yet grow without asking.
+        // Faults stop short of the limit, because mappings that are not registered yet grow without asking.
         let ceiling = self.limit_bytes - self.watermark_bytes / 4 * 3;
         let reckoned = total + sample.unsure_bytes;
         self.headroom
@@ -290,7 +291,7 @@ impl Limit {
         (self.activate_bytes + further).min(self.limit_bytes / 2)
     }
 
-    /// Pause until the next sample: what the fastest growth of `growing` processes needs to use up half of what is
+    /// Pause until the next sample: the time in which the fastest growth of `growing` processes uses up half of what is
     /// free.
     pub fn pause(&self, total: u64, growing: u64) -> Duration {
         let reserve = self.activate_bytes(growing);

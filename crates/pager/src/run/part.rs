@@ -1,8 +1,8 @@
 //! What a run has of its store.
 //!
-//! A run with a store of its own has all of it. Of a shared one it has what its group is charged for, and as large a
-//! part of what that costs beside: the pool's own waste goes by bytes of payload, tables go by slots. How many slots
-//! are the run's takes a look through the clusters, so that figure is as old as the governor's last look.
+//! A run with its own store has all of it. In a shared store it has what its group is charged for, and in proportion to
+//! that what the store costs besides. The pool's waste is divided by bytes of payload, tables are divided by slots.
+//! Counting the run's slots takes a walk through the clusters. So that figure is as old as the governor's last look.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +16,20 @@ use crate::store::config::{Config, SHARED_FRAMES};
 const OWN_FIXED_BYTES: u64 = 6 << 20;
 /// A run may have one part in this many of a shared store's frames.
 const FRAMES_PART: u64 = 8;
-/// What a run in a shared store costs that process: threads, their buffers, and frames read ahead, measured at work.
-/// The bytes above are the run's own process then.
+/// What a run in a shared store costs the daemon: threads, their buffers, and frames read ahead, measured at work. The
+/// constant above then stands for the run's own process.
 const SHARED_FIXED_BYTES: u64 = 6 << 20;
 
-/// What is a run's at one moment.
+/// What a run has at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Slots of the virtual area.
     pub swapped_pages: u64,
     /// Memory of the pool.
     pub pool_bytes: u64,
-    /// Bytes of payload in it.
+    /// Bytes of payload in the pool.
     pub payload_bytes: u64,
-    /// Pages in it.
+    /// Pages in the pool.
     pub pool_pages: u64,
     /// Pages in physical areas.
     pub physical_pages: u64,
@@ -37,13 +37,13 @@ pub struct Usage {
     pub table_bytes: u64,
 }
 
-/// A run's part of its store, and what is known of it between two samples.
+/// A run's part of its store, and figures on it between two samples.
 #[derive(Debug)]
 pub struct Part {
     engine: Arc<Engine>,
-    /// Whose the pages of the run are.
+    /// The group of the run's pages.
     pub group: GroupId,
-    /// In a shared store the group is the run's own, and this is its name.
+    /// The name of the run's own group in a shared store.
     pub own_group: Option<GroupName>,
     /// Frames that the run may take.
     frames: u64,
@@ -51,10 +51,10 @@ pub struct Part {
     in_pool: InPool,
 }
 
-/// What is known of the run's part of the pool.
+/// Figures on the run's part of the pool.
 #[derive(Debug)]
 struct InPool {
-    /// Memory of the pool that is the run's part and holds no payload.
+    /// Memory of the pool that is the run's part but holds no payload.
     waste_bytes: AtomicU64,
     /// Average payload of a page.
     page_bytes: AtomicU64,
@@ -70,7 +70,7 @@ impl Default for InPool {
 }
 
 impl InPool {
-    /// Takes a sample in.
+    /// Take a sample in.
     fn settle(&self, usage: &Usage) {
         let waste_bytes = usage.pool_bytes.saturating_sub(usage.payload_bytes);
         self.waste_bytes.store(waste_bytes, Ordering::Relaxed);
@@ -79,12 +79,12 @@ impl InPool {
         }
     }
 
-    /// Bytes of payload that the run may have where it may have so much of the pool's memory.
+    /// Bytes of payload that the run may have if it may take `bytes` of the pool's memory.
     fn payload_in(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(self.waste_bytes.load(Ordering::Relaxed))
     }
 
-    /// How full the pool is if the run, which has this much payload, may have `limit_bytes` of it.
+    /// How full the pool is for a run with this payload that may have `limit_bytes` of the pool.
     fn fill(&self, payload_bytes: u64, limit_bytes: u64) -> PoolFill {
         let taken_bytes = payload_bytes + self.waste_bytes.load(Ordering::Relaxed);
         PoolFill {
@@ -97,7 +97,7 @@ impl InPool {
 }
 
 impl Part {
-    /// The part of a run whose pages are of `group`.
+    /// The part of a run whose pages belong to `group`.
     pub fn new(
         engine: Arc<Engine>,
         config: &Config,
@@ -118,12 +118,12 @@ impl Part {
         }
     }
 
-    /// Is the store the run's alone?
+    /// Does the whole store belong to the run?
     pub fn is_all(&self) -> bool {
         self.own_group.is_none()
     }
 
-    /// What the run has of a store with these figures.
+    /// What the run has of a store with the figures `all`.
     pub fn usage(&self, all: &Stats) -> Usage {
         let in_pool = all.compressed + all.raw;
         if self.is_all() {
@@ -149,30 +149,30 @@ impl Part {
         }
     }
 
-    /// Memory of vswap's that the run counts as its own in a shared store.
+    /// Memory of vswap that counts as the run's in a shared store.
     pub fn own_bytes(&self, usage: &Usage) -> u64 {
         self.own_fixed_bytes() + usage.pool_bytes + usage.table_bytes
     }
 
-    /// Bytes that vswap needs beside the pool, whatever the load: program text, frames, threads.
+    /// Bytes that vswap needs besides the pool under any load: program text, frames, threads.
     pub fn own_fixed_bytes(&self) -> u64 {
         let shared_bytes = if self.is_all() { 0 } else { SHARED_FIXED_BYTES };
         OWN_FIXED_BYTES + shared_bytes + self.frames * PAGE_BYTES
     }
 
-    /// Frames that the run may take while `pending` pages wait to be written out. Those of a shared store are for all
-    /// runs, also when this one cannot empty its own.
+    /// Frames that the run may take while `pending` pages wait to be written out. The frames of a shared store are for
+    /// all runs, so a run that cannot empty its own must not take more.
     pub fn frames_left(&self, pending: usize) -> usize {
         let most = usize::try_from(self.frames).unwrap_or(usize::MAX);
         most.saturating_sub(pending)
     }
 
-    /// Takes a sample in.
+    /// Take a sample in.
     pub fn settle(&self, usage: &Usage) {
         self.in_pool.settle(usage);
     }
 
-    /// Counts the run's slots, in a shared store.
+    /// Count the run's slots in a shared store.
     pub fn count_slots(&self) {
         if !self.is_all() {
             let slots = self.engine.group_slots(self.group);
@@ -194,11 +194,11 @@ impl Part {
             pool_max_bytes: self.in_pool.payload_in(limit_bytes),
             ..GroupLimits::default()
         };
-        // The group is there as long as the run.
+        // The group exists as long as the run.
         let _ = self.engine.set_group_limits(self.group, limits);
     }
 
-    /// The group whose pages the run may move out of the pool: where it has a store of its own all are its own.
+    /// The group whose pages the run may move out of the pool. In its own store all pages are the run's.
     pub fn group_in_pool(&self) -> GroupId {
         if self.is_all() {
             GroupId::ROOT
@@ -207,7 +207,7 @@ impl Part {
         }
     }
 
-    /// How full the pool is as far as the run is concerned, which may have `limit_bytes` of it.
+    /// How full the pool is for the run, which may have `limit_bytes` of it.
     pub fn pool_fill(&self, limit_bytes: u64) -> PoolFill {
         if self.is_all() {
             return self.engine.pool_fill();
@@ -217,7 +217,7 @@ impl Part {
     }
 }
 
-/// `part` parts of `whole`, which has `parts`: not more than all, as the figures are not of one moment.
+/// `part` parts of `whole`, which consists of `parts`. Never more than all, because the figures are not of one moment.
 fn share(whole: u64, part: u64, parts: u64) -> u64 {
     let product = u128::from(whole) * u128::from(part.min(parts));
     let share = product.checked_div(u128::from(parts)).unwrap_or(0);

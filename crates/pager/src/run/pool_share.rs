@@ -1,10 +1,10 @@
 //! How much of the limit the pool may take, and how much it leaves to the program.
 //!
-//! Without areas behind it the pool holds everything that is out, so it may take all but the program's floor. With
-//! areas it takes half of what vswap's tables leave; but what lies in it and is never missed had better lie in an area.
-//! So while pages come back to the program too early, and next to none of them from areas, the pool gives way step by
-//! step. It takes back what it gave when areas are read too often. Signals are refaults by distance (`working_set`), as
-//! they are in the kernel, whose zswap shrinker spares what comes back from its device.
+//! Without areas the pool holds every page that is out, so it may take all but the program's floor. With areas it takes
+//! half of what vswap's tables leave. But pages that nobody misses had better lie in an area than in the pool. So while
+//! pages come back to the program too early, and next to none of them from areas, the pool gives way step by step. It
+//! takes that back when areas are read too often. The signals are refault distances (`working_set`), as in the kernel,
+//! whose zswap shrinker spares pages that come back from its device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,23 +14,22 @@ use crate::run::part::Part;
 use crate::run::stats::Stats;
 use crate::store::areas::Areas;
 
-/// The resident floor: the pool may not take so much that less than one part in this many of the limit is left for
-/// the program's own pages.
+/// The floor: the pool must leave one part in this many of the limit to the program's resident pages.
 const FLOOR_PART: u64 = 12;
 const FLOOR_BYTES_LEAST: u64 = 2 << 20;
-/// With physical areas the pool takes one part in this many of what tables leave, unless the user says otherwise.
+/// With physical areas the pool takes one part in this many of what tables leave, unless the user asks otherwise.
 const PART_WITH_AREAS: u64 = 2;
-/// It gives way in steps of one part in this many of the limit, and keeps one part in `LEAST_PART`.
+/// The pool gives way in steps of one part in this many of the limit, and keeps one part in `LEAST_PART`.
 const STEP_PART: u64 = 32;
 const LEAST_PART: u64 = 8;
-/// How often it is looked who misses what.
+/// How often the balance is checked.
 const BALANCE_EVERY: Duration = Duration::from_millis(250);
-/// Fewer pages than this that came back early between two looks say nothing.
+/// Fewer early pages than this between two checks say nothing.
 const EARLY_LEAST: u64 = 256;
-/// The pool gives way while fewer than one early page in this many came from areas: a read of an area costs as much as
-/// ten from the pool ...
+/// The pool gives way while fewer than one early page in this many came from areas. Reading an area costs as much as
+/// ten reads from the pool ...
 const SPARED_PART: u64 = 128;
-/// ... and takes back when more than one in this many did.
+/// ... and takes back when more than one early page in this many did.
 const MISSED_PART: u64 = 32;
 
 /// What the pool may take.
@@ -38,18 +37,18 @@ const MISSED_PART: u64 = 32;
 pub struct PoolShare {
     limit_bytes: u64,
     watermark_bytes: u64,
-    /// What the user said.
+    /// The size that the user asked for.
     asked_bytes: Option<u64>,
     /// As of the last look.
     bytes: AtomicU64,
-    /// Memory of vswap's beside the pool.
+    /// Memory of vswap besides the pool.
     beside_bytes: AtomicU64,
-    /// What the pool has given way by.
+    /// How much the pool has given way.
     given_bytes: AtomicU64,
     seen: Mutex<Seen>,
 }
 
-/// Early returns at the last look.
+/// Early returns at the last check.
 #[derive(Debug)]
 struct Seen {
     at: Instant,
@@ -58,8 +57,8 @@ struct Seen {
 }
 
 impl PoolShare {
-    /// Of a run that may use `limit_bytes`, of which it keeps `watermark_bytes` free, and perhaps a pool of
-    /// `asked_bytes`.
+    /// The share in a run that may use `limit_bytes` and keeps `watermark_bytes` of them free. The user may have asked
+    /// for a pool of `asked_bytes`.
     pub fn new(limit_bytes: u64, watermark_bytes: u64, asked_bytes: Option<u64>) -> PoolShare {
         let seen = Seen {
             at: Instant::now(),
@@ -77,12 +76,12 @@ impl PoolShare {
         }
     }
 
-    /// The most the pool may take, as of the last look.
+    /// The most that the pool may take, as of the last look.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Take in what vswap uses beside the pool, and what came back early since the last time.
+    /// Take in what vswap uses besides the pool, and what came back early since the last time.
     pub fn look(&self, stats: &Stats, beside_bytes: u64) {
         self.beside_bytes.store(beside_bytes, Ordering::Relaxed);
         let mut seen = self.seen.lock();
@@ -100,7 +99,7 @@ impl PoolShare {
         };
     }
 
-    /// What the pool gives way by, after `early` pages came back early, `from_areas` of them from areas.
+    /// How much the pool gives way, after `early` pages came back early, `from_areas` of them from areas.
     fn balance(&self, given: u64, early: u64, from_areas: u64) -> u64 {
         let step = self.limit_bytes / STEP_PART;
         if early < EARLY_LEAST {
@@ -114,15 +113,15 @@ impl PoolShare {
         }
     }
 
-    /// Look how much of the pool the run's part may take, and limit it.
+    /// Compute how much the pool may take, and limit the run's part to that.
     pub fn renew(&self, part: &Part, areas: &Areas) {
         let bytes = self.bytes_for(part, areas);
         self.bytes.store(bytes, Ordering::Relaxed);
         part.limit_pool(bytes);
     }
 
-    /// What the user said, but so that the program keeps its floor. Areas do not count where the run's group may have
-    /// no more in them.
+    /// The size that the user asked for, if the program keeps its floor. Areas do not count if the run's group may not
+    /// have more in them.
     fn bytes_for(&self, part: &Part, areas: &Areas) -> u64 {
         let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
         let most = self

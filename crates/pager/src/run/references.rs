@@ -1,4 +1,4 @@
-//! The references that page words hold of entries, and whether it pays to keep entries behind resident pages.
+//! References that page words hold to entries, and whether it pays to keep entries behind resident pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -8,24 +8,24 @@ use vswap_engine::{Engine, Entry};
 use crate::layout::words::{PageState, PageWord};
 use crate::run::spaces::Spaces;
 
-/// While keeping does not pay, one swap-in in this many is kept to learn whether it does again.
+/// While keeping does not pay, one swap-in in this many keeps its entry, to learn whether keeping pays again.
 const KEEP_PROBE: u64 = 64;
-/// How far the balance of keeping may swing: so many pages change its mind.
+/// Bound of the score of keeping: so many pages change the decision.
 const KEEP_SCORE_MAX: i64 = 256;
 
-/// Takes and puts what the words of a run refer to.
+/// Takes and puts the references of a run's page words.
 #[derive(Debug)]
 pub struct References {
     engine: Arc<Engine>,
-    /// Entries that are kept behind resident pages.
+    /// Entries kept behind resident pages.
     kept_pages: AtomicI64,
-    /// Above 0 keeping pays, below it does not.
+    /// Keeping pays at 0 and above.
     keep_score: AtomicI64,
     keep_asked: AtomicU64,
 }
 
 impl References {
-    /// Of entries of this engine; none so far.
+    /// References to entries of `engine`, none so far.
     pub fn new(engine: Arc<Engine>) -> References {
         References {
             engine,
@@ -35,8 +35,8 @@ impl References {
         }
     }
 
-    /// May a page that comes back for reading keep its entry? Where it pays: a program that writes to what it has just
-    /// read takes a second fault for each page that was kept in vain.
+    /// May a page that comes back for reading keep its entry? Only if keeping pays. A program that writes to what it
+    /// has just read takes a second fault for each page kept in vain.
     pub fn may_keep(&self) -> bool {
         let probe = self
             .keep_asked
@@ -50,32 +50,32 @@ impl References {
         self.kept_pages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A kept entry is a swapped one again: its page went out, and keeping it paid.
+    /// A page with a kept entry went out again, so keeping it paid. The entry is a swapped one now.
     pub fn kept_went_out(&self) {
         self.kept_pages.fetch_sub(1, Ordering::Relaxed);
         self.score_keeping(1);
     }
 
-    /// A page with a kept entry was written to: keeping it was in vain.
+    /// A page with a kept entry was written to, so keeping it was in vain.
     pub fn kept_was_written(&self) {
         self.score_keeping(-1);
     }
 
     fn score_keeping(&self, change: i64) {
         let score = self.keep_score.load(Ordering::Relaxed) + change;
-        // Two threads may lose each other's change: the score is a tendency.
+        // Two threads may lose each other's change. The score is only a tendency.
         self.keep_score.store(
             score.clamp(-KEEP_SCORE_MAX, KEEP_SCORE_MAX),
             Ordering::Relaxed,
         );
     }
 
-    /// Put the reference that a page word holds.
+    /// Put the reference of one page word.
     pub fn put(&self, word: PageWord) {
         self.puts()(word);
     }
 
-    /// Put the references that many page words hold, one after the other.
+    /// Put the references of many page words, one after the other.
     pub fn puts(&self) -> impl FnMut(PageWord) {
         let mut puts = self.engine.puts();
         move |word| match word.state() {
@@ -88,7 +88,7 @@ impl References {
         }
     }
 
-    /// Take one more reference for a copy of a page word, made by a fork.
+    /// Take one more reference for the copy of a page word that a fork made.
     pub fn dup(&self, word: PageWord) -> bool {
         if matches!(word.state(), PageState::Kept(_)) {
             self.kept_one();
@@ -97,14 +97,13 @@ impl References {
             .is_none_or(|entry| self.engine.dup(entry).is_ok())
     }
 
-    /// The pool is full: shed the copies that are kept behind resident pages of these spaces, of entries that are
-    /// `wanted`.
+    /// Storage is full: give up the `wanted` entries that are kept behind resident pages of these spaces.
     pub fn shed_kept(&self, spaces: &Spaces, wanted: impl Fn(Entry) -> bool) {
         if self.kept_pages.load(Ordering::Relaxed) <= 0 {
             return;
         }
         for space in spaces.all() {
-            // A lock that is held longer than a moment is one that waits for a stopped process.
+            // Whoever holds the lock for longer than a moment waits for a stopped process. Such a space is passed over.
             if let Some(mut state) = space.try_lock() {
                 state.layout.shed_kept(&wanted, &mut self.puts());
             }

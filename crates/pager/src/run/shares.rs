@@ -1,12 +1,15 @@
-//! How much of the memory of processes counts as their own: of those that share pages since a fork, and of those that
-//! have no agent.
+//! How much memory of a process counts as its own. This matters for processes that share pages since a fork and for
+//! processes without an agent.
 //!
-//! The kernel divides shared pages among their processes (Pss), but telling takes it a walk of the page table, which
-//! may wait for the process's own system calls. One thread therefore does nothing but look, at a bounded cost. In
-//! between the figure is kept up from what is known: pages that vswap has given to the process or moved out of it (a
-//! shared one is copied before it goes, so that counts as well), and minor faults that vswap has not served, each of
-//! which may have touched fresh memory or copied a shared page. The estimate errs upwards. The lock is innermost and
-//! held for arithmetic only.
+//! The kernel divides shared pages among their processes (Pss). To tell it walks the page table, which may wait for the
+//! process's own system calls. So one thread does nothing but look, at a bounded cost. Between two walks the figure is
+//! estimated from what is known:
+//!
+//! - pages that vswap has given to the process or moved out of it (a shared page is copied before it goes, so that
+//!   counts too);
+//! - minor faults that vswap has not served. Each may have touched fresh memory or copied a shared page.
+//!
+//! The estimate errs upwards. The lock is innermost and is held for arithmetic only.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -19,7 +22,7 @@ use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::space::Space;
 
-/// What is known of processes whose resident size is not their own.
+/// Figures on processes whose resident size is not their own.
 #[derive(Debug)]
 pub struct Shares {
     known: Mutex<Known>,
@@ -40,13 +43,13 @@ impl Default for Shares {
 struct Known {
     /// By space.
     shares: HashMap<u64, Share>,
-    /// Process id of each process without an agent, and what counts of it.
+    /// Process id of each process without an agent, and the bytes that count as its own.
     strangers: Vec<(u32, u64)>,
     /// A process has forked since the thread that looks went to sleep.
     has_forked: bool,
 }
 
-/// One process: what was its own at the last walk, and what has happened since.
+/// One process: its own memory at the last walk, and what has happened since.
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {
     own_bytes: u64,
@@ -55,17 +58,17 @@ struct Share {
     now: Counts,
 }
 
-/// What a process's memory grows and shrinks by.
+/// What makes a process's memory grow and shrink.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
-    /// Pages that vswap has given to the process, less those that it has taken.
+    /// Pages that vswap has given to the process, minus those it has taken.
     given: i64,
     /// Minor faults that vswap has not served.
     faults: u64,
 }
 
 impl Counts {
-    /// The kernel counts the faults that vswap serves among the minor ones.
+    /// The kernel counts faults served by vswap among the minor ones, so these are subtracted.
     fn read(space: &Space) -> Option<Counts> {
         let served = space.faults_served.load(Ordering::Relaxed);
         let given = space.pages_given.load(Ordering::Relaxed);
@@ -77,17 +80,17 @@ impl Counts {
     }
 }
 
-/// Processes of the run that have no agent: static programs and such. Counted, not managed.
+/// Processes of the run without an agent, e.g. static programs. They are counted, not managed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Strangers {
-    /// Processes.
+    /// How many there are.
     pub count: u64,
     /// Memory that counts as theirs.
     pub bytes: u64,
 }
 
 impl Shares {
-    /// A space was forked: until somebody has looked, its memory is its parent's, as far as the parent had as much.
+    /// A space was forked. Until somebody has looked, its memory counts as its parent's, up to the parent's size.
     pub fn begin(&self, id: u64, parent: &Space) {
         let share = Share {
             resident_bytes: parent.resident_bytes(),
@@ -105,7 +108,7 @@ impl Shares {
         self.lock().shares.remove(&id);
     }
 
-    /// What counts of a space's `resident` bytes.
+    /// The part of a space's `resident` bytes that counts as its own.
     pub fn own_bytes(&self, space: &Space, resident: u64) -> u64 {
         // A child that has not said hello has no figures yet.
         if !is_sharing(space) || resident == 0 {
@@ -117,7 +120,7 @@ impl Shares {
         share.map_or(resident, |share| share.estimate(resident, given))
     }
 
-    /// The processes without an agent at the last look, but for those that have said hello since.
+    /// The processes without an agent at the last look, except those that have said hello since.
     pub fn strangers(&self, spaces: &[Arc<Space>]) -> Strangers {
         let mut known = self.lock();
         known.strangers.retain(|(pid, _)| !is_known(spaces, *pid));
@@ -127,7 +130,7 @@ impl Shares {
         }
     }
 
-    /// Sleep until a process forks, `pause` at the most.
+    /// Sleep until a process forks, but at most for `pause`.
     pub fn wait_for_fork(&self, pause: Duration) {
         let known = self.lock();
         let mut known = known.wait_timeout_while(&self.forked, pause, |known| !known.has_forked);
@@ -138,13 +141,14 @@ impl Shares {
         self.known.lock()
     }
 
-    /// Walk the page tables of those that share; the faults of each are read first, so that none is missed.
+    /// Walk the page tables of the spaces that share pages. The fault counts are read first, so that no fault is
+    /// missed.
     pub fn walk(&self, spaces: &[Arc<Space>]) {
         let mut walked = HashMap::new();
         for space in spaces.iter().filter(|space| is_sharing(space)) {
             let Some(pid) = space.pid() else { continue };
             let counts = Counts::read(space);
-            // A process that has gone takes nothing.
+            // A process that is gone takes nothing.
             if let (Some(counts), Ok(sums)) = (counts, maps::rollup(pid)) {
                 let share = Share {
                     own_bytes: sums.pss_anonymous_bytes,
@@ -158,7 +162,7 @@ impl Shares {
         self.lock().shares.extend(walked);
     }
 
-    /// Read the counts of those that share.
+    /// Read the counts of the spaces that share pages.
     pub fn glance(&self, spaces: &[Arc<Space>]) {
         for space in spaces.iter().filter(|space| is_sharing(space)) {
             let counts = Counts::read(space);
@@ -180,19 +184,19 @@ impl Shares {
 }
 
 impl Share {
-    /// What the process's own pages come to, when `resident` bytes are resident and vswap has given `given` pages.
+    /// The process's own bytes, if `resident` bytes are resident and vswap has given `given` pages.
     fn estimate(&self, resident: u64, given: i64) -> u64 {
         let faults = self.now.faults.saturating_sub(self.then.faults);
         let pages = (given - self.then.given).saturating_add_unsigned(faults);
         let known = pages.saturating_mul(PAGE_BYTES.cast_signed());
-        // What is not watched yet grows unasked, and its faults are counted late.
+        // Unwatched memory grows unasked, and its faults are counted late.
         let seen = resident.cast_signed() - self.resident_bytes.cast_signed();
         let gained = known.max(seen);
         self.own_bytes.saturating_add_signed(gained).min(resident)
     }
 }
 
-/// Does a process share pages since a fork?
+/// Does the process share pages since a fork?
 pub fn is_sharing(space: &Space) -> bool {
     space.shares.load(Ordering::Relaxed)
 }

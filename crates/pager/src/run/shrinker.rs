@@ -1,8 +1,8 @@
-//! What is known of the pages in the pool and of those that come back from areas, for the shrinker and for swap-ins.
+//! Figures on the pages in the pool and on those that come back from areas, for the shrinker and for swap-ins.
 //!
-//! Pages that come back from areas too early slow the shrinker down, and keep no slot in a low tier. Which they are is
-//! told by refault distance (`working_set.rs`): the page would have stayed in a pool that holds as much again. The lock
-//! is innermost.
+//! Pages that come back from areas too early slow the shrinker down, and keep no slot in a low tier. The refault
+//! distance tells which they are (`working_set.rs`): a pool of twice the size would have kept the page. The lock is
+//! innermost.
 
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use crate::policy::working_set::WorkingSet;
 use crate::run::limit::Limit;
 use crate::run::stats::Stats;
 
-/// A generation of the pool's pages is as many evictions as one part in this many of what it holds.
+/// A generation of the pool's pages lasts until one part in this many of its pages were evicted.
 const GENERATION_PART: u64 = 8;
-/// But not fewer than this: a window of eviction is of one age.
+/// But no fewer than this, because the pages of one eviction window have the same age.
 const GENERATION_PAGES_LEAST: u64 = 64;
 
 /// The shrinker of a run.
@@ -27,13 +27,13 @@ pub struct Shrinker {
     changed: Condvar,
     stop: AtomicBool,
     started: AtomicBool,
-    /// No area had room the last time, or the group of the run may not have more in them.
+    /// Last time no area had room, or the run's group may not have more in areas.
     no_room: AtomicBool,
-    /// Pages that came back from an area too early and have not spared another one yet.
+    /// Pages that came back from an area too early and have not yet spared another.
     refaults: AtomicU64,
-    /// Pages in the pool, as of the last look.
+    /// Pages in the pool when it was last checked.
     pool_pages: AtomicU64,
-    /// The working set's clock when the youngest generation began.
+    /// The clock of the working set when the youngest generation began.
     generation_began: AtomicU64,
 }
 
@@ -53,9 +53,8 @@ impl Default for Shrinker {
 }
 
 impl Shrinker {
-    /// May a page that comes back from an area, in the way that `shadow` tells, keep its entry there? It takes no
-    /// memory, but if the page goes out again it is there: one that has come back too early had better be in a higher
-    /// tier, or, if it `packs`, in the pool.
+    /// May a page that comes back from an area keep its entry there? The slot takes no memory, but the page would go
+    /// there again. A page that came back too early had better be in a higher tier, or in the pool if it `packs`.
     pub fn may_keep(
         &self,
         engine: &Engine,
@@ -68,7 +67,7 @@ impl Shrinker {
         !(is_early && has_better())
     }
 
-    /// Would a page that comes back from an area have stayed in a pool that holds as much again?
+    /// Would a page that comes back from an area have stayed in a pool of twice the size?
     pub fn is_early(&self, limit: &Limit, working_set: &WorkingSet, shadow: Shadow) -> bool {
         let held = limit.resident_pages() + self.pool_pages.load(Ordering::Relaxed);
         working_set.come_back(shadow, held).is_early()
@@ -83,12 +82,12 @@ impl Shrinker {
         }
     }
 
-    /// Pages that came back too early since this was last asked.
+    /// Pages that came back too early since the last call.
     pub fn take_refaults(&self) -> u64 {
         self.refaults.swap(0, Ordering::Relaxed)
     }
 
-    /// The pool has been looked at. True if a generation of its pages is due, to one of those who see it.
+    /// Take in how full the pool is. True if a new generation of its pages is due. Only one caller gets true.
     pub fn note_fill(&self, fill: &PoolFill, working_set: &WorkingSet) -> bool {
         self.pool_pages.store(fill.objects, Ordering::Relaxed);
         let now = working_set.pages_gone();
@@ -96,7 +95,7 @@ impl Shrinker {
         let length = (fill.objects / GENERATION_PART).max(GENERATION_PAGES_LEAST);
         let relaxed = Ordering::Relaxed;
         let is_due = now.saturating_sub(began) >= length;
-        // One of those who see it begins it.
+        // One of several callers wins.
         let begins = || {
             self.generation_began
                 .compare_exchange(began, now, relaxed, relaxed)
@@ -104,17 +103,17 @@ impl Shrinker {
         is_due && begins().is_ok()
     }
 
-    /// Has no area had room the last time?
+    /// Did no area have room last time?
     pub fn has_no_room(&self) -> bool {
         self.no_room.load(Ordering::Relaxed)
     }
 
-    /// No area had room, or one may have again.
+    /// No area had room, or an area may have room again.
     pub fn set_no_room(&self, no_room: bool) {
         self.no_room.store(no_room, Ordering::Relaxed);
     }
 
-    /// The thread is about to be started. False if it has been.
+    /// Called before the thread is started. False if it was started before.
     pub fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::AcqRel)
     }

@@ -28,7 +28,7 @@ impl Spaces {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// All of them, as of this moment.
+    /// All spaces at this moment.
     pub fn all(&self) -> Vec<Arc<Space>> {
         self.list.lock().clone()
     }

@@ -1,7 +1,7 @@
 //! Counters of a run and the latency of its faults.
 //!
-//! Counters are plain atomics, added to where the thing happens. Latencies go into one histogram per thread, so
-//! that recording never waits; a snapshot merges them.
+//! Counters are plain atomics, raised where the thing happens. Each thread has its own histogram of latencies, so
+//! recording never waits. A snapshot merges the histograms.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use hdrhistogram::Histogram;
 
 use crate::base::lock::{Mutex, Row};
 
-/// Longest latency that the histograms tell apart, in nanoseconds: a minute.
+/// Longest latency that the histograms distinguish, in nanoseconds: a minute.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
-/// Two digits: within 1 % of the true latency, 30 KiB a histogram.
+/// Two digits: within 1 % of the true latency, at 30 KiB a histogram.
 const LATENCY_DIGITS: u8 = 2;
 
 /// One counter.
@@ -41,11 +41,11 @@ pub struct Stats {
     pub pages_in: Counter,
     /// Pages that came back so soon that they had gone too early.
     pub pages_early: Counter,
-    /// Pages that a sweep has passed over because of that.
+    /// Pages that a sweep has passed over because they had come back early.
     pub pages_spared: Counter,
-    /// Pages that came along from an area with one that was wanted.
+    /// Pages read from an area along with a wanted one.
     pub pages_read_ahead: Counter,
-    /// Of these, pages that were wanted afterwards.
+    /// Those of them that were wanted afterwards.
     pub read_ahead_hits: Counter,
     /// Pages brought back from areas.
     pub pages_in_areas: Counter,
@@ -55,11 +55,11 @@ pub struct Stats {
     pub pages_written_back: Counter,
     /// Pages moved from an area to one of lower priority.
     pub pages_demoted: Counter,
-    /// Pages that stayed in pool or area because an area could not be written or read, or because they are damaged.
+    /// Pages that stayed in pool or area, because an area could not be written or read, or because they are damaged.
     pub write_back_failures: Counter,
     /// Pages that could not be read back from their area.
     pub pages_lost: Counter,
-    /// Pages moved out whose entry was still kept: nothing to compress.
+    /// Pages moved out while their entry was still kept. Nothing was compressed for them.
     pub pages_dropped_clean: Counter,
     /// Pages that went out as zeros.
     pub pages_out_zero: Counter,
@@ -69,7 +69,7 @@ pub struct Stats {
     pub compressed_pages: Counter,
     /// Faults served, of every kind.
     pub faults: Counter,
-    /// First touches among them.
+    /// Those that were first touches.
     pub faults_first_touch: Counter,
     /// Faults that had to wait for memory.
     pub faults_deferred: Counter,
@@ -77,9 +77,9 @@ pub struct Stats {
     pub faults_unprotect: Counter,
     /// Pages that could not be moved because they were shared or pinned.
     pub pages_busy: Counter,
-    /// Pages that had moved though the kernel said that they had not.
+    /// Pages that had moved although the kernel said otherwise (rule P8).
     pub moved_unsaid: Counter,
-    /// Moves and copies that the kernel put off because a layout event was unread.
+    /// Moves and copies that the kernel refused because a layout event was unread.
     pub retries: Counter,
     /// Spaces that became active.
     pub activations: Counter,
@@ -141,10 +141,10 @@ impl Stats {
         let mut all = new_histogram();
         let mut latencies = self.latencies.0.lock();
         for histogram in latencies.iter() {
-            // Same bounds and digits, so the histograms always add up.
+            // The bounds and digits are the same, so the histograms always add up.
             let _ = all.add(&*histogram.lock());
         }
-        // Histograms of threads that have ended are folded into one, so that a long run does not gather them.
+        // Fold the histograms of ended threads into one, so that they do not pile up in a long run.
         if latencies
             .iter()
             .filter(|h| Arc::strong_count(h) == 1)

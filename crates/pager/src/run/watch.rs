@@ -1,10 +1,12 @@
-//! Which spaces the readers listen to, and the readers' places in the lines of those who wait for messages.
+//! Which spaces the readers listen to, and the readers' places in the lines of those that wait for messages.
 //!
-//! The readers of a run are started when the first space needs them, one a CPU, and serve all spaces: a process costs
-//! none of its own. One reader is enough for everything to go on, so a machine that has no thread or descriptor for
-//! more gets by with fewer. A space is listened to from its arming or its fork until its end, and by then the epoll of
-//! every reader has let go of it: a descriptor that is closed first would stay there. The list of spaces has the
-//! innermost lock, which may be taken under that of the readers.
+//! The readers of a run start when the first space needs them, one for each CPU. They serve all spaces, so a process
+//! costs no reader. One reader is enough for everything to go on. So a machine that lacks threads or descriptors gets
+//! by with fewer.
+//!
+//! A space is listened to from its arming or its fork until its end. Every reader's epoll has to let go of the
+//! userfaultfd before it is closed; otherwise it would stay in the epoll. The lock of the list of spaces is innermost
+//! and may be taken under that of the readers.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,7 +31,7 @@ pub struct Watch {
 struct Readers {
     lines: Vec<Arc<Waiter>>,
     stop: Option<EventFd>,
-    /// Forked spaces that no reader could listen to yet.
+    /// Forked spaces that no reader can listen to yet.
     unheard: Vec<Arc<Space>>,
 }
 
@@ -44,10 +46,10 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Listen to a space. If there are no readers, `start` starts the one of each of `cpus` at its place in the lines.
+    /// Listen to a space. If there are no readers, `start` starts one for each of `cpus` at its place in the lines.
     ///
     /// # Errors
-    /// No reader could be started, or none can listen to it: no thread, descriptor or memory is to be had.
+    /// No reader could be started or can listen to the space: a thread, descriptor or memory is missing.
     pub fn begin(
         &self,
         space: &Arc<Space>,
@@ -61,8 +63,8 @@ impl Watch {
         self.add(&readers, space)
     }
 
-    /// Listen to a space that was forked off one that is listened to. If no reader can just now, it is tried again:
-    /// its process waits for its faults meanwhile.
+    /// Listen to a space that was forked off a space that is listened to. If no reader can at this moment, `retry`
+    /// tries again. The process waits for its faults meanwhile.
     pub fn begin_forked(&self, space: &Arc<Space>) {
         let mut readers = self.readers.lock();
         if self.add(&readers, space).is_err() {
@@ -70,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// Try again to listen to forked spaces that no reader could listen to.
+    /// Try again to listen to the forked spaces that no reader could listen to.
     pub fn retry(&self) {
         let mut readers = self.readers.lock();
         let unheard = std::mem::take(&mut readers.unheard);
@@ -97,20 +99,20 @@ impl Watch {
         }
     }
 
-    /// Have one reader woken for a space, unless that has ended.
+    /// Let this line's reader be woken for a space, unless the space has ended.
     ///
     /// # Errors
     /// What epoll said.
     pub fn listen(&self, line: &Waiter, space: &Space) -> io::Result<()> {
         let done = line.watch(&space.uffd, space.id);
-        // `end` has marked it before it has the lines let go: one of the two is last.
+        // `end` marks the space before it removes it from the lines. So one of the two removes it last.
         if space.has_ended() {
             line.forget(&space.uffd);
         }
         done.map_err(io::Error::from)
     }
 
-    /// The space has ended, and is marked so: nobody listens to it any more.
+    /// The space has ended and is marked so. Stop listening to it.
     pub fn end(&self, space: &Space) {
         debug_assert!(space.has_ended());
         self.spaces.lock().remove(&space.id);
@@ -127,12 +129,12 @@ impl Watch {
     /// End the readers.
     pub fn stop(&self) {
         if let Some(stop) = &self.readers.lock().stop {
-            // An eventfd that is full is signalled.
+            // A full eventfd is signalled already.
             let _ = stop.signal();
         }
     }
 
-    /// A fork cannot be followed for want of a descriptor; said once.
+    /// A fork cannot be followed, because no descriptor is left. Said once.
     pub fn say_no_descriptor(&self, quiet: bool) {
         if !self.no_descriptor_said.swap(true, Ordering::Relaxed) && !quiet {
             eprintln!(
@@ -144,7 +146,7 @@ impl Watch {
 }
 
 impl Readers {
-    /// Start one reader a CPU, as far as there are threads and descriptors.
+    /// Start one reader for each CPU, as far as there are threads and descriptors.
     fn start(
         &mut self,
         cpus: &[usize],

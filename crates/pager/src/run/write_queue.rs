@@ -1,4 +1,4 @@
-//! What the evictors have published and the writers still have to write out.
+//! Entries that the evictors have published and the writers still have to write out.
 
 use std::collections::VecDeque;
 use std::sync::Condvar;
@@ -9,19 +9,19 @@ use vswap_engine::Entry;
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::store::areas::Areas;
 
-/// Entries taken from the queue at once: little enough that all writers share the end of a window.
+/// Entries taken at once: few enough that all writers share the end of a window.
 const BATCH: usize = 8;
-/// The same where there are areas: what is taken together is written with one request, and a request of 256 KiB costs a
-/// device little more than one of 32.
+/// The same if there are areas. Entries taken together are written with one request, and a request of 256 KiB costs a
+/// device little more than one of 32 KiB.
 const BATCH_FOR_AREAS: usize = 64;
 
-/// Entries that are published and still to be written out.
+/// Entries that are published and wait to be written out.
 #[derive(Debug)]
 pub struct WriteQueue {
     queue: Mutex<VecDeque<Entry>>,
     filled: Condvar,
     stop: AtomicBool,
-    /// The writers that wait for areas have been started.
+    /// The writers for areas have been started.
     for_areas: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Default for WriteQueue {
 }
 
 impl WriteQueue {
-    /// Queue entries, and wake a writer for each batch of them: one that is awake looks into the queue by itself.
+    /// Queue entries, and wake one writer for each batch. A writer that is awake looks into the queue by itself.
     pub fn push(&self, areas: &Areas, entries: impl IntoIterator<Item = Entry>) {
         let mut queue = self.lock();
         let before = queue.len();
@@ -49,12 +49,12 @@ impl WriteQueue {
         }
     }
 
-    /// Entries that wait.
+    /// The number of waiting entries.
     pub fn pending(&self) -> usize {
         self.lock().len()
     }
 
-    /// One batch, without waiting; empty if there is none.
+    /// Take one batch without waiting. Empty if there is none.
     pub fn take(&self, areas: &Areas) -> Vec<Entry> {
         take(areas, &mut self.lock())
     }
@@ -77,7 +77,7 @@ impl WriteQueue {
         self.filled.notify_all();
     }
 
-    /// Writers for areas are about to be started. False if they have been.
+    /// Called before the writers for areas are started. False if they were started before.
     pub fn begin_for_areas(&self) -> bool {
         !self.for_areas.swap(true, Ordering::AcqRel)
     }

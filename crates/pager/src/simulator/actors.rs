@@ -1,9 +1,9 @@
-//! Actors: the threads of a simulation, of which one runs at a time, and the one who picks the next.
+//! Actors: the threads of a simulation, of which one runs at a time, and the scheduler that picks the next.
 //!
-//! Each actor is a thread of its own, so the pager's code runs as it is. It goes on until it comes to a place where
-//! threads of the real pager may change over: a call to the kernel, a lock of a space or an agent, a pause. There the
-//! next one is picked at random from those that can go on. Time is counted, not measured: a step is a microsecond, and
-//! where all actors pause it leaps to the end of the first pause. So a seed gives one schedule, always the same.
+//! Each actor is a real thread, so the pager's code runs as it is. It runs until it comes to a place where threads of
+//! the real pager may change over: a call to the kernel, a lock of a space or an agent, a pause. There the next actor
+//! is picked at random from those that can go on. Time is counted, not measured. A step is a microsecond. When all
+//! actors pause, time leaps to the end of the first pause. So a seed always gives the same schedule.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ use super::memory::World;
 use super::random::Random;
 use crate::base::rules::Rule;
 
-/// A schedule that is longer does not end: no plan needs a tenth of it.
+/// A longer schedule counts as endless. No plan needs a tenth of it.
 const STEPS_MAX: u64 = 60_000;
-/// Steps that a failure shows, and those that it shows with `VSWAP_SIM_WHOLE`.
+/// Steps that a failure shows. With `VSWAP_SIM_WHOLE` it shows all that were kept.
 const STEPS_SHOWN: usize = 48;
 const STEPS_KEPT: usize = 4096;
-/// All of a failure is wanted.
+/// Set to see all steps of a failure.
 pub const WHOLE_ENV: &str = "VSWAP_SIM_WHOLE";
 /// Nobody runs.
 const NOBODY: usize = usize::MAX;
@@ -41,7 +41,7 @@ pub struct Stage {
 struct Inner {
     roles: Vec<Role>,
     random: Random,
-    /// How eager each run of the scheduler is to leave an actor on: once in so many steps it changes over.
+    /// How often this schedule changes over to another actor: once in so many steps.
     change_over: u64,
     steps: u64,
     failure: Option<String>,
@@ -53,7 +53,7 @@ struct Role {
     name: String,
     state: State,
     thread: Option<Thread>,
-    /// Picked so much more often than one of weight 1.
+    /// Picked so many times as often as an actor of weight 1.
     weight: u64,
 }
 
@@ -61,7 +61,7 @@ enum State {
     Ready,
     /// Waits for the lock at this address.
     Locked(usize),
-    /// Waits until this is true, until a time at the latest.
+    /// Waits until this is true, but no longer than until this time.
     Until(Box<dyn FnMut() -> bool + Send>, u64),
     Done,
 }
@@ -74,7 +74,7 @@ struct Step {
     numbers: (u64, u64),
 }
 
-/// Unwinds an actor when the simulation has failed.
+/// Unwinds an actor after the simulation has failed.
 struct Stop;
 
 #[derive(Clone)]
@@ -104,7 +104,7 @@ pub fn breaks(rule: Rule) -> bool {
     })
 }
 
-/// What the kernel knows. Never kept over a change of actors.
+/// Look at what the kernel knows. The lock is never held while actors change over.
 pub fn world<R>(look: impl FnOnce(&mut World) -> R) -> R {
     ACTOR.with_borrow(|actor| {
         let actor = actor.as_ref().expect("only actors have a kernel");
@@ -112,7 +112,7 @@ pub fn world<R>(look: impl FnOnce(&mut World) -> R) -> R {
     })
 }
 
-/// The same for a condition that others look at: whoever picks the next actor asks it.
+/// The same for a condition that others check: whoever picks the next actor asks it.
 pub fn world_is(mut look: impl FnMut(&mut World) -> bool + Send + 'static) -> impl FnMut() -> bool {
     let stage = actor().expect("only actors wait").stage;
     let world = Arc::downgrade(&stage);
@@ -144,18 +144,18 @@ pub fn once_in(times: u64) -> bool {
     below(times) == 0
 }
 
-/// A place where others may go on.
+/// A place where other actors may go on.
 pub fn step(what: &'static str, a: u64, b: u64) {
     note(what, a, b);
     change_over(State::Ready);
 }
 
-/// The same, where nothing happens that a failure should show.
+/// The same where a failure should show nothing.
 pub fn pass() {
     change_over(State::Ready);
 }
 
-/// Something that a failure shall show.
+/// Note something that a failure should show.
 pub fn note(what: &'static str, a: u64, b: u64) {
     if let Some(actor) = actor() {
         let time_us = actor.stage.now_us.load(Ordering::Relaxed);
@@ -177,7 +177,7 @@ pub fn wait_until(condition: impl FnMut() -> bool + Send + 'static) {
     wait_until_or(condition, u64::MAX);
 }
 
-/// The same for `most_us` microseconds at most.
+/// The same, but for at most `most_us` microseconds.
 pub fn wait_until_or(condition: impl FnMut() -> bool + Send + 'static, most_us: u64) {
     let end = now_us().saturating_add(most_us);
     change_over(State::Until(Box::new(condition), end));
@@ -188,7 +188,7 @@ pub fn wait_for_lock(address: usize) {
     change_over(State::Locked(address));
 }
 
-/// The lock at this address is free.
+/// The lock at this address is free now.
 pub fn unlocked(address: usize) {
     if let Some(actor) = actor() {
         for role in &mut held(&actor.stage.inner).roles {
@@ -231,7 +231,7 @@ fn change_over(state: State) {
 }
 
 impl Stage {
-    /// A stage on which nobody is yet; the calling thread directs.
+    /// A stage without actors. The calling thread directs.
     pub fn new(seed: u64, world: World, broken: Option<Rule>) -> Arc<Stage> {
         let mut random = Random::new(seed);
         let change_over = [1, 1, 2, 4, 8][usize::try_from(random.below(5)).unwrap_or(0)];
@@ -255,7 +255,8 @@ impl Stage {
         })
     }
 
-    /// Let an actor begin, and return when all are done: the number of steps, or why it failed and the last steps.
+    /// Let an actor begin, and return when all are done. Returns the number of steps, or why it failed and the last
+    /// steps.
     pub fn play(self: &Arc<Stage>, first: impl FnOnce() + Send + 'static) -> Result<u64, String> {
         self.spawn("first", first);
         self.pass_on(held(&self.inner));
@@ -264,7 +265,7 @@ impl Stage {
         }
         let handles = std::mem::take(&mut held(&self.inner).handles);
         for handle in handles {
-            // Its panic has been taken note of.
+            // Its panic was noted already.
             let _ = handle.join();
         }
         let inner = held(&self.inner);
@@ -277,7 +278,7 @@ impl Stage {
     fn spawn(self: &Arc<Stage>, name: &str, body: impl FnOnce() + Send + 'static) {
         let mut inner = held(&self.inner);
         let index = inner.roles.len();
-        // Now and then somebody is slow.
+        // Now and then an actor is slow.
         let weight = if inner.random.once_in(4) { 1 } else { 8 };
         inner.roles.push(Role {
             name: name.to_owned(),
@@ -297,7 +298,7 @@ impl Stage {
         inner.handles.push(handle);
     }
 
-    /// Pick who goes on, and wake it.
+    /// Pick who goes on, and wake that actor.
     fn pass_on(&self, mut inner: MutexGuard<'_, Inner>) {
         inner.steps += 1;
         self.now_us.fetch_add(1, Ordering::Relaxed);
@@ -346,7 +347,7 @@ impl Stage {
 }
 
 impl Inner {
-    /// Who can go on, at random; None when all are done.
+    /// Pick at random an actor that can go on. None when all are done.
     fn pick(&mut self, stage: &Stage) -> Result<Option<usize>, String> {
         let current = stage.current.load(Ordering::Relaxed);
         loop {
@@ -397,7 +398,7 @@ impl Inner {
         current
     }
 
-    /// The first failure, and what led to it.
+    /// Note the first failure and what led to it.
     fn note_failure(&mut self, why: &str) {
         if self.failure.is_none() {
             self.failure = Some(format!("{why}\n{}", self.last_steps()));

@@ -1,6 +1,7 @@
 //! The agent of a simulated process: an actor that takes commands from the ring, as the agent's thread does.
 //!
-//! Its logic is that of `crates/agent` (`commands.rs`, `aside.rs`), written again: the pager is what is simulated.
+//! Its logic is that of `crates/agent` (`commands.rs`, `aside.rs`), written again, because only the pager is simulated
+//! with its own code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,7 +172,7 @@ impl Agent<'_> {
             let (to, from) = (FREEING + done, STAGING + done);
             let (moved, _) = self.silent.move_pages(to, from, pages - done, true);
             done += moved;
-            // A page of which the kernel does not say that it has moved lies in the way of itself.
+            // If the kernel does not say that a page has moved, the page blocks the place for itself.
             actors::step("frees staging", 0, pages);
             world(|world| world.memories[self.memory].zap(FREEING..FREEING + pages));
         }
@@ -201,7 +202,7 @@ impl Agent<'_> {
     fn aside_to_staging(&self, count: u64) -> i64 {
         let aside = ASIDE..ASIDE + count;
         let memory = self.memory;
-        // Its result does not matter: the range is the agent's.
+        // The result does not matter, because the range is the agent's.
         let _ = self.main.unregister(ASIDE * PAGE_BYTES, count * PAGE_BYTES);
         calls::protect(memory, aside, true);
         self.settle(0, count, 0);

@@ -1,9 +1,14 @@
-//! System calls of a simulated process, in the steps in which the kernel takes them.
+//! System calls of a simulated process, in the steps that the kernel takes.
 //!
-//! Between two steps anybody may run. munmap, and what replaces mappings, collects its events before it knows whether
-//! it will succeed, does its work, and waits afterwards until they were read. madvise waits first and discards
-//! afterwards. mremap moves and then tells, first of what it replaced, then of the move, then of what it left. A fork
-//! copies and then tells. A thread that was told to go on first lets the layout be changed again (`mmap_changing`).
+//! Between two steps anybody may run.
+//!
+//! - munmap, and calls that replace mappings, collect their events before they know whether they will succeed. They do
+//!   their work and then wait until the events were read.
+//! - madvise waits first and discards then.
+//! - mremap moves and then tells: first of what it has replaced, then of the move, then of what it has left.
+//! - A fork copies and then tells.
+//!
+//! A layout event holds up the pager's calls (`mmap_changing`) until the thread that raised it has gone on.
 
 use std::ops::Range;
 
@@ -19,11 +24,11 @@ pub const EINVAL: i64 = 22;
 /// How mremap may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Where it is, or anywhere.
+    /// In place, or anywhere.
     Anywhere,
-    /// There, in place of what is there.
+    /// To this place, replacing what is there.
     At(u64),
-    /// There, and the old mapping stays, empty; the truth stays with it, since only the agent does so.
+    /// To this place, while the old mapping stays, empty. The truth stays there too, because only the agent does this.
     Aside(u64),
 }
 
@@ -43,7 +48,7 @@ fn dawdle() {
     }
 }
 
-/// Tell the pager, and wait until it has heard.
+/// Tell the pager, and wait until it has read the event.
 fn tell(memory: usize, what: What) {
     actors::step("tells", memory as u64, 0);
     let id = world(|world| {
@@ -60,7 +65,7 @@ fn tell(memory: usize, what: What) {
     change(memory, |memory| memory.changing -= 1);
 }
 
-/// Collect the events of an unmapping: each of them holds up the pager's calls from now on.
+/// Collect the events of an unmapping. From now on each of them holds up the pager's calls.
 fn prepare_unmap(memory: &mut Memory, range: Range<u64>) -> Vec<What> {
     let watched: Vec<What> = memory
         .parts(range)
@@ -132,7 +137,7 @@ pub fn discard(memory: usize, range: Range<u64>) -> Result<(), i64> {
             dawdle();
         }
         change(memory, |memory| {
-            // What lies there by now, as far as one mapping goes.
+            // Discards what lies there by now, as far as one mapping goes.
             let whole = memory.vma(start).map_or(start, |(whole, _)| whole.end);
             memory.discard(start..end.min(whole), &(start..end));
         });
@@ -140,7 +145,7 @@ pub fn discard(memory: usize, range: Range<u64>) -> Result<(), i64> {
     outcome
 }
 
-/// madvise(MADV_GUARD_INSTALL), and its end.
+/// MADV_GUARD_INSTALL, or MADV_GUARD_REMOVE.
 pub fn guard(memory: usize, range: Range<u64>, on: bool) -> Result<(), i64> {
     actors::step("guards", range.start, range.end);
     change(memory, |memory| {
@@ -167,7 +172,7 @@ pub fn protect(memory: usize, range: Range<u64>, writable: bool) {
     change(memory, |memory| memory.protect(range, writable));
 }
 
-/// What one mremap has still to tell.
+/// What one mremap still has to tell.
 #[derive(Default)]
 struct Moved {
     place: u64,
@@ -250,7 +255,7 @@ fn move_mapping(
     }
     let early = prepare_unmap(memory, new.clone());
     memory.unmap(new.clone());
-    // What is cut off at the end goes first.
+    // The cut-off end goes first.
     let kept = old.start..old.end.min(old.start + pages);
     let mut late = prepare_unmap(memory, kept.end..old.end);
     memory.unmap(kept.end..old.end);
@@ -276,7 +281,7 @@ fn move_mapping(
     })
 }
 
-/// A fork: the child's address space. Its thread begins when the event has been read.
+/// A fork. Returns the child's address space. The child's thread begins when the event was read.
 pub fn fork(memory: usize) -> usize {
     actors::step("fork", memory as u64, 0);
     let (child, is_watched) = world(|world| {
@@ -299,7 +304,7 @@ pub fn fork(memory: usize) -> usize {
     child
 }
 
-/// What a thread found in a page, or what it wrote: None if nothing may be touched there.
+/// What a thread found in a page, or what it wrote. None if nothing may be touched there.
 pub fn touch(memory: usize, page: u64, write: bool, tid: u32) -> Option<u64> {
     loop {
         actors::step(if write { "writes" } else { "reads" }, page, 0);
@@ -318,7 +323,7 @@ pub fn touch(memory: usize, page: u64, write: bool, tid: u32) -> Option<u64> {
     }
 }
 
-/// A thread that waits for a page may be interrupted by a signal, and its message be old then.
+/// A signal may interrupt a thread that waits for a page. Then its message is outdated.
 fn wait_for_page(memory: usize, id: u64) {
     let is_woken = world_is(move |world| {
         let memory = &world.memories[memory];

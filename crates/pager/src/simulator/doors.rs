@@ -1,6 +1,6 @@
-//! The other ways to ask about a simulated process: page table, mappings, memory, and its end.
+//! The other ways to ask about a simulated process: its page table, mappings, memory and end.
 //!
-//! A process has the number `FIRST_PID` and its address space's more: no real process can have it.
+//! The process id is `FIRST_PID` plus the number of the address space. No real process can have it.
 
 /// The process of the first address space.
 pub const FIRST_PID: u32 = 4_000_000_000;
@@ -12,7 +12,7 @@ fn memory_of(pid: u32) -> usize {
     (pid - FIRST_PID) as usize
 }
 
-/// As `vswap_sys::memory::pagemap`.
+/// Like `vswap_sys::memory::pagemap`.
 pub mod pagemap {
     pub use vswap_sys::memory::pagemap::{PagemapError, Query, Region, Scan, category};
 
@@ -96,7 +96,7 @@ pub mod pagemap {
     }
 }
 
-/// As `vswap_sys::memory::procmap`.
+/// Like `vswap_sys::memory::procmap`.
 pub mod procmap {
     use std::ops::Range;
 
@@ -121,7 +121,7 @@ pub mod procmap {
 
         pub fn mapped(&self, start: u64, end: u64) -> Result<Vec<Range<u64>>, MapsError> {
             let (mut found, mut at) = (Vec::new(), start / PAGE_BYTES);
-            // Each query is true of its own moment.
+            // Each query is true only for its own moment.
             while at < end / PAGE_BYTES {
                 actors::step("mapped", at, end / PAGE_BYTES);
                 let part = world(|world| {
@@ -135,7 +135,7 @@ pub mod procmap {
             Ok(found)
         }
 
-        /// Nothing has a file.
+        /// No mapping has a file.
         pub fn not_anonymous(&self, _: u64, _: u64) -> Result<Vec<Range<u64>>, MapsError> {
             Ok(Vec::new())
         }
@@ -153,13 +153,13 @@ pub mod procmap {
         }
     }
 
-    /// Nothing is locked.
+    /// No memory is locked.
     pub fn holds_memory(_: u32) -> bool {
         false
     }
 }
 
-/// As `vswap_sys::memory::maps`.
+/// Like `vswap_sys::memory::maps`.
 pub mod maps {
     use std::io::Write;
 
@@ -178,7 +178,7 @@ pub mod maps {
                 return Err(MapsError::Gone);
             }
             for (start, vma) in &memory.vmas {
-                // The agent's memory is shared, so that nobody takes it for the program's.
+                // The agent's memory is shown as shared, so that nobody takes it for the program's.
                 let kind = if OWN.contains(start) { "s" } else { "p" };
                 let write = if vma.writable { "w" } else { "-" };
                 let (start, end) = (start * PAGE_BYTES, vma.end * PAGE_BYTES);
@@ -195,7 +195,7 @@ pub mod maps {
     }
 }
 
-/// As `vswap_sys::process`.
+/// Like `vswap_sys::process`.
 pub mod process {
     use vswap_engine::Page;
     pub use vswap_sys::process::{LocalSpan, ReadError, RemoteSpan};
@@ -205,13 +205,13 @@ pub mod process {
     use crate::simulator::memory::Pte;
     use crate::simulator::uffd::write_tag;
 
-    /// The pager gives up: it must not come to that.
+    /// The pager gives up. A simulation that gets here has failed.
     pub fn kill(_: u32) -> Result<(), ReadError> {
         actors::fail("the pager has stopped the process")
     }
 
     /// # Safety
-    /// As for `vswap_sys::process::read_memory`; besides, each local span is a page.
+    /// As for `vswap_sys::process::read_memory`. In addition each local span is a page.
     pub unsafe fn read_memory(
         pid: u32,
         remote: &[RemoteSpan],
@@ -233,7 +233,8 @@ pub mod process {
                     Some(Pte::Page { tag, .. }) => *tag,
                     _ => 0,
                 };
-                // SAFETY: the span is a page that the caller holds alone.
+                // SAFETY: the span is a page that the caller holds alone. The caller passes it as a raw pointer, as to
+                // the kernel.
                 write_tag(unsafe { &mut *span.pointer.cast::<Page>() }, tag);
                 done += span.bytes;
             }
@@ -242,14 +243,14 @@ pub mod process {
     }
 }
 
-/// As `vswap_sys::futex`: whoever waits looks again after a while.
+/// Like `vswap_sys::futex`, but whoever waits checks again after a while.
 pub mod futex {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use crate::simulator::actors;
 
-    /// How long a wait for the agent lasts at the most, in microseconds.
+    /// Longest wait for the agent, in microseconds.
     const LOOK_EVERY_US: u64 = 4;
 
     pub fn wait(word: &AtomicU32, seen: u32, _: Option<Duration>) -> Result<(), ()> {

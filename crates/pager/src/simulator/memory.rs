@@ -1,8 +1,9 @@
 //! Address spaces as the kernel has them: mappings, pages, and what a program without vswap would read.
 //!
-//! Plain data; every method is one step under the kernel's lock of the address space. Numbers are page numbers. Beside
+//! Plain data. Every method is one step under the kernel's lock of the address space. Numbers are page numbers. Beside
 //! its page table each address space has the *truth*: the content that its pages would have natively. Calls of the
-//! program change both; what the pager does changes the page table alone. So whatever a program reads can be compared.
+//! program change both. The pager changes the page table alone. So everything that a program reads can be compared with
+//! the truth.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -11,13 +12,13 @@ use super::uffd::{Event, Waiting};
 
 /// Where the program's mappings are.
 pub const PROGRAM: Range<u64> = 0x1000..0x1030;
-/// Where the agent's memory is: two staging ranges and the place aside.
+/// Where the agent's memory is: two staging ranges and the aside range.
 pub const OWN: Range<u64> = STAGING..ASIDE + 64;
 /// The staging range whose userfaultfd has events.
 pub const STAGING: u64 = 0x8_0000;
-/// The one whose userfaultfd has none.
+/// The staging range whose userfaultfd has no events.
 pub const FREEING: u64 = STAGING + 1024;
-/// Where pages are taken aside to.
+/// The range that pages are taken aside to.
 pub const ASIDE: u64 = FREEING + 1024;
 
 /// Who watches a mapping.
@@ -27,7 +28,7 @@ pub enum Watch {
     No,
     /// The userfaultfd with events, missing pages and write protection.
     Program,
-    /// The same, but nobody is told of missing pages.
+    /// The same userfaultfd, but nobody is told of missing pages.
     Events,
     /// The userfaultfd without events.
     Silent,
@@ -41,19 +42,19 @@ pub struct Vma {
     pub writable: bool,
 }
 
-/// What is in a page table entry.
+/// The content of a page table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pte {
     Page {
         tag: u64,
-        /// By the userfaultfd.
+        /// Write-protected by the userfaultfd.
         protected: bool,
         /// Not shared since a fork.
         exclusive: bool,
         /// The shared zero page.
         zero: bool,
     },
-    /// Write protection of a page that is not there.
+    /// Write protection of a missing page.
     Marker,
     Guard,
 }
@@ -70,16 +71,16 @@ impl Pte {
     }
 }
 
-/// What a thread met when it touched a page.
+/// What happened when a thread touched a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
-    /// The page, with this content.
+    /// The page was there, with this content.
     Done(u64),
-    /// Nothing that may be touched.
+    /// Nothing that may be touched is there.
     Refused,
-    /// A fault that somebody has to answer; its number.
+    /// A fault that somebody has to answer, with its number.
     Waits(u64),
-    /// Content that it must not have.
+    /// The page had wrong content.
     Wrong { found: u64, expected: u64 },
 }
 
@@ -88,14 +89,14 @@ pub enum Touch {
 pub struct Memory {
     pub vmas: BTreeMap<u64, Vma>,
     pub pages: BTreeMap<u64, Pte>,
-    /// Content other than zeros.
+    /// Content of pages that are not zeros.
     truth: BTreeMap<u64, u64>,
     guards: BTreeSet<u64>,
-    /// Discards that are still to be done, and whether the pager has heard of them.
+    /// Discards that are not done yet, and whether the pager has heard of each.
     discarding: Vec<(Range<u64>, bool)>,
-    /// What was written to such pages since.
+    /// What was written to the pages of such a discard since the pager has heard of it.
     late: BTreeMap<u64, u64>,
-    /// The same once the discard is done: whether write or discard came first is left open until somebody looks.
+    /// The same after the discard. Until somebody looks, either the write or the discard may have come first.
     maybe: BTreeMap<u64, u64>,
     /// Layout events under way (`mmap_changing`).
     pub changing: u32,
@@ -107,22 +108,22 @@ pub struct Memory {
     pub gone: bool,
     /// One of its trapped calls is being answered.
     pub is_calling: bool,
-    /// Calls under way that change the layout, and a fork that nobody has announced: known not to go together, so they
-    /// wait for each other (docs/reliability.md).
+    /// Calls under way that change the layout, and a fork that nobody has announced. The two are known not to work
+    /// together, so they wait for each other (docs/reliability.md).
     pub calls: u32,
     pub is_bare_fork: bool,
-    /// Children of whose birth the pager has not heard.
+    /// Children whose birth the pager has not heard of.
     pub unborn: Vec<usize>,
 }
 
-/// All address spaces, and what is the kernel's.
+/// All address spaces, and the kernel's own data.
 #[derive(Debug, Default)]
 pub struct World {
     pub memories: Vec<Memory>,
     pub last_id: u64,
     /// All programs have ended.
     pub is_over: bool,
-    /// Forks: whether the pager is ready, and whether the fork is over.
+    /// Forks by token: whether the pager is ready, and whether the fork is over.
     pub forks: BTreeMap<u64, (bool, bool)>,
 }
 
@@ -135,7 +136,7 @@ impl World {
 }
 
 impl Memory {
-    /// The agent's mappings, watched as it has them watched.
+    /// Add the agent's mappings, watched as the agent has them watched.
     pub fn add_agent(&mut self) {
         for (range, watch) in [
             (STAGING..FREEING, Watch::Events),
@@ -171,7 +172,7 @@ impl Memory {
         }
     }
 
-    /// Neighbours that are alike become one mapping.
+    /// Merge neighbours that are alike.
     fn merge(&mut self) {
         let mut merged: Vec<(u64, Vma)> = Vec::new();
         for (&start, &vma) in &self.vmas {
@@ -200,17 +201,17 @@ impl Memory {
         self.merge();
     }
 
-    /// Change who watches a range, holes left out.
+    /// Change who watches a range, except in holes.
     pub fn set_watch(&mut self, range: Range<u64>, watch: Watch) {
         self.change(&range, |vma| vma.watch = watch);
     }
 
-    /// Change what may be done with a range.
+    /// Change whether a range may be written.
     pub fn protect(&mut self, range: Range<u64>, writable: bool) {
         self.change(&range, |vma| vma.writable = writable);
     }
 
-    /// A mapping of zeros where nothing is.
+    /// Make a mapping of zeros where nothing is mapped.
     pub fn map(&mut self, range: Range<u64>) {
         let vma = Vma {
             end: range.end,
@@ -221,7 +222,7 @@ impl Memory {
         self.merge();
     }
 
-    /// Take the mappings of a range away, with all that is in them.
+    /// Remove the mappings of a range and everything in them.
     pub fn unmap(&mut self, range: Range<u64>) {
         self.split(range.start);
         self.split(range.end);
@@ -229,7 +230,7 @@ impl Memory {
         self.zap(range);
     }
 
-    /// Content becomes zeros, guards go.
+    /// Turn content into zeros and remove guards.
     pub fn zap(&mut self, range: Range<u64>) {
         self.pages.retain(|page, _| !range.contains(page));
         self.guards.retain(|page| !range.contains(page));
@@ -243,20 +244,20 @@ impl Memory {
         self.discarding.push((range, false));
     }
 
-    /// The pager has heard of a discard. What is written to missing pages from now on may stay.
+    /// The pager has heard of a discard. From now on writes to missing pages may survive it.
     pub fn heard_of_discard(&mut self, range: &Range<u64>) {
         if let Some(known) = self.discarding.iter_mut().find(|known| known.0 == *range) {
             known.1 = true;
         }
     }
 
-    /// What MADV_DONTNEED takes away: all but guards. `told` is what the pager was told of.
+    /// MADV_DONTNEED: discard everything but guards. `told` is the range that the pager was told of.
     pub fn discard(&mut self, range: Range<u64>, told: &Range<u64>) {
         if let Some(at) = self.discarding.iter().position(|known| known.0 == *told) {
             self.discarding.swap_remove(at);
         }
         for page in told.clone() {
-            // A mapping that has changed meanwhile is left alone, though the pager has believed the event.
+            // A mapping that has changed meanwhile is not discarded, though the pager has believed the event.
             let kept = (!range.contains(&page)).then(|| self.truth.remove(&page));
             if let Some(tag) = self.late.remove(&page).or(kept.flatten()) {
                 self.maybe.insert(page, tag);
@@ -270,7 +271,7 @@ impl Memory {
         self.truth.retain(|page, _| !range.contains(page));
     }
 
-    /// Guards take the place of what is there.
+    /// Replace what is there by guards.
     pub fn guard(&mut self, range: Range<u64>) {
         self.zap(range.clone());
         for page in range {
@@ -279,7 +280,7 @@ impl Memory {
         }
     }
 
-    /// Guards go.
+    /// Remove guards.
     pub fn unguard(&mut self, range: Range<u64>) {
         let is_guard = |pte: &Pte| *pte == Pte::Guard;
         self.pages
@@ -287,7 +288,7 @@ impl Memory {
         self.guards.retain(|page| !range.contains(page));
     }
 
-    /// Pages move from a range to another, with their truth.
+    /// Move pages from one range to another, with their truth.
     pub fn carry(&mut self, from: Range<u64>, to: u64) {
         for (index, page) in from.enumerate() {
             let target = to + index as u64;
@@ -312,7 +313,7 @@ impl Memory {
         }
     }
 
-    /// The page table entries move, as for the agent: the truth stays.
+    /// Move page table entries, as the agent does. The truth stays.
     pub fn carry_aside(&mut self, from: Range<u64>, to: u64) {
         for (index, page) in from.enumerate() {
             if let Some(pte) = self.pages.remove(&page) {
@@ -321,7 +322,7 @@ impl Memory {
         }
     }
 
-    /// What a fork gives the child: everything but the agent's memory.
+    /// What a fork gives to the child: everything but the agent's memory.
     pub fn fork(&mut self) -> Memory {
         let mut child = Memory {
             vmas: self.vmas.clone(),
@@ -331,7 +332,7 @@ impl Memory {
             ..Memory::default()
         };
         child.unmap_own();
-        // A discard under way has come before the fork or after it.
+        // A discard under way may have come before or after the fork.
         for page in self.discarding.iter().flat_map(|(range, _)| range.clone()) {
             child.leave_open(page);
         }
@@ -348,7 +349,7 @@ impl Memory {
         child
     }
 
-    /// A page may hold what it holds, or zeros.
+    /// From now on the page may hold its content or zeros.
     pub fn leave_open(&mut self, page: u64) {
         if let Some(tag) = self.truth.remove(&page) {
             self.maybe.insert(page, tag);
@@ -360,13 +361,13 @@ impl Memory {
         self.vmas.retain(|start, _| !OWN.contains(start));
     }
 
-    /// A place of so many pages where nothing is mapped.
+    /// A place for so many pages where nothing is mapped.
     pub fn free_place(&self, pages: u64) -> Option<u64> {
         let last = PROGRAM.end.checked_sub(pages)?;
         (PROGRAM.start..=last).find(|&start| self.parts(start..start + pages).is_empty())
     }
 
-    /// A thread reads a page, or writes `tag` to it. What it waits for is queued under a number of `id`.
+    /// A thread reads a page, or writes `tag` to it. If it has to wait, its fault is queued under number `id`.
     pub fn touch(&mut self, page: u64, write: Option<u64>, tid: u32, id: u64) -> Touch {
         let Some((_, vma)) = self.vma(page) else {
             return Touch::Refused;
@@ -454,13 +455,13 @@ impl Memory {
         Touch::Waits(id)
     }
 
-    /// Threads that wait for pages of a range go on.
+    /// Let threads go on that wait for pages of a range.
     pub fn wake(&mut self, range: Range<u64>) {
         self.faults.retain(|fault| !range.contains(&fault.page));
     }
 
-    /// What MADV_POPULATE_WRITE does to a page that is there: a copy for this process alone. False if it has to be
-    /// brought first.
+    /// MADV_POPULATE_WRITE on a present page: make a copy for this process alone. False if the page has to be brought
+    /// first.
     pub fn make_exclusive(&mut self, page: u64) -> bool {
         match self.pages.get_mut(&page) {
             Some(Pte::Page {

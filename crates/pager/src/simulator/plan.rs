@@ -1,4 +1,4 @@
-//! Plans: what the threads of a simulated program do. A seed gives a plan, and any part of a plan is one.
+//! Plans: what the threads of a simulated program do. A seed gives a plan, and any part of a plan is a plan.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use super::random::Random;
 const THREADS_MAX: u64 = 3;
 const CALLS: Range<u64> = 3..14;
 const PAGES_MAX: u64 = 6;
-/// Forks in forks are enough at this depth.
+/// Forks inside forks end at this depth.
 const FORKS_DEEP: u32 = 2;
 
-/// Kinds of calls, to be or-ed; the numbers are those of `call`.
+/// Kinds of calls, to be combined with or. The bits are the numbers in `call`.
 pub mod kind {
     pub const UNMAP: u64 = 0b111 << 14;
     pub const MAP: u64 = 0b1111 << 17;
@@ -25,12 +25,12 @@ pub mod kind {
 pub enum Call {
     Read(Range<u64>),
     Write(Range<u64>),
-    /// munmap, which may fail as it does in a process that may not have more mappings.
+    /// munmap. It may fail as in a process that may not have more mappings.
     Unmap {
         range: Range<u64>,
         fails: bool,
     },
-    /// mmap somewhere, or in place of what is there.
+    /// mmap anywhere, or replacing what is there.
     Map {
         at: Option<u64>,
         pages: u64,
@@ -49,7 +49,7 @@ pub enum Call {
         pages: u64,
         to: Option<u64>,
     },
-    /// A fork, which libc's hooks announce, or a bare clone.
+    /// A fork announced by libc's hooks, or a bare clone.
     Fork {
         announced: bool,
         child: Vec<Call>,
@@ -66,11 +66,11 @@ impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64) -> Plan {
         let mut random = Random::new(!seed);
-        // What strikes often would hide what strikes rarely: some kinds are left out.
+        // Some kinds are left out, because frequent failures would hide rare ones.
         Plan::of(seed, random.next() | random.next())
     }
 
-    /// The plan of a seed with some kinds of calls alone; all have reads and writes.
+    /// The plan of a seed with only some kinds of calls. All plans have reads and writes.
     pub fn of(seed: u64, kinds: u64) -> Plan {
         let mut random = Random::new(seed);
         let threads = 1 + random.below(THREADS_MAX);
@@ -78,7 +78,7 @@ impl Plan {
         Plan { threads }
     }
 
-    /// All plans with one call, or one thread, less.
+    /// All plans with one call or one thread less.
     pub fn smaller(&self) -> Vec<Plan> {
         let mut plans = Vec::new();
         for thread in 0..self.threads.len() {

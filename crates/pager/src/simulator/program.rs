@@ -1,4 +1,4 @@
-//! Threads of a simulated program: each carries out its calls, through the pager where the filter traps them.
+//! Threads of a simulated program. Each carries out its calls, and those that the filter traps go through the pager.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ pub struct Thread {
     pub tid: u32,
 }
 
-/// The process behind an address space, whose agent has just started.
+/// The process behind an address space, with an agent that has just started.
 pub fn process_of(memory: usize) -> Process {
     let number = u32::try_from(memory).expect("few processes");
     let pid = FIRST_PID + number;
@@ -67,7 +67,7 @@ pub fn process_of(memory: usize) -> Process {
         pid,
         agent: Agent::new(ring, socket, tid, own_pages, STAGING * PAGE_BYTES),
         pagemap: Pagemap::of(memory),
-        // Its figures are looked at, but nothing depends on them.
+        // The figures are read, but nothing depends on them.
         statm: Statm::open(std::process::id()).expect("/proc"),
         map: ProcMap::of(memory),
         staging: Userfaultfd::silent(memory),
@@ -78,7 +78,7 @@ pub fn process_of(memory: usize) -> Process {
 }
 
 impl Thread {
-    /// Make all calls, look at what is there, and end.
+    /// Make all calls, check all memory, and end.
     pub fn run(&self, plan: &[Call]) {
         plan.iter().for_each(|call| self.make(call));
         let is_last = world(|world| world.memories[self.memory].threads == 1);
@@ -100,7 +100,7 @@ impl Thread {
     }
 
     fn touch(&self, page: u64, write: bool) {
-        // Nothing may be there, or it may be read-only: the program has a handler for that.
+        // Nothing may be there, or it may be read-only. The program has a handler for that.
         let _ = calls::touch(self.memory, page, write, self.tid);
     }
 
@@ -134,7 +134,7 @@ impl Thread {
         }
     }
 
-    /// What the pager answers to a trapped call; `Continue` where nobody listens.
+    /// The pager's answer to a trapped call. `Continue` if nobody listens.
     fn trap(&self, nr: i32, args: [u64; 6]) -> Answer {
         let Some(space) = &self.space else {
             return Answer::Continue;
@@ -143,7 +143,7 @@ impl Thread {
             return Answer::Continue;
         };
         let memory = self.memory;
-        // One after the other, on the thread that answers the calls of the space.
+        // One call at a time, as on the thread that answers the calls of the space.
         self.reserve(|memory| !std::mem::replace(&mut memory.is_calling, true));
         actors::note(
             "is trapped",
@@ -188,8 +188,7 @@ impl Thread {
     }
 
     fn guard(&self, range: &Range<u64>, on: bool) {
-        // Where there is no agent the pager does not hear of guards, and puts pages in their places (see
-        // docs/reliability.md).
+        // Without an agent the pager does not hear of guards, and puts pages in their places (see docs/reliability.md).
         if on && !self.is_managed() {
             return;
         }
@@ -225,7 +224,7 @@ impl Thread {
         let Some((space, process)) = process else {
             return self.fork_now(0, plan);
         };
-        // As the agent's hook does.
+        // Like the agent's hook.
         let ring = process.agent.ring();
         ring.forks.fetch_add(1, Ordering::SeqCst);
         if ring.active.load(Ordering::SeqCst) == 0 {
@@ -274,7 +273,7 @@ impl Thread {
         });
     }
 
-    /// The child's agent says hello. As `server::join`, without the connection.
+    /// The child's agent says hello. Like `server::join`, without the connection.
     fn say_hello(&self, token: u64) -> Option<Arc<Space>> {
         let run = &self.run;
         run.listening.forks.parent(token)?.wait_for_fork();

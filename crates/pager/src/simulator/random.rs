@@ -1,11 +1,11 @@
-//! Random numbers from a seed: the same ones in every run.
+//! Random numbers from a seed. They are the same in every run.
 
 /// A splitmix64 generator.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of `seed`. Neighbouring seeds have nothing in common.
+    /// The numbers of `seed`. Neighbouring seeds give unrelated numbers.
     pub fn new(seed: u64) -> Random {
         let mut random = Random(seed ^ 0x5851_f42d_4c95_7f2d);
         random.next();
@@ -21,7 +21,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

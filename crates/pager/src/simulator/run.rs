@@ -1,4 +1,4 @@
-//! One simulation: a process begins, its plan is carried out while everything is moved out again and again, all ends.
+//! One simulation: a process begins, its plan runs while everything is evicted again and again, and all ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::space::Space;
 use crate::space::kin::Kin;
 use crate::store::config::{Codec, Config, Mapping, StoreConfig};
 
-/// Frames of the store: few, so that pages are compressed now and then.
+/// Frames of the store. They are few, so that pages are compressed now and then.
 const FRAMES: u64 = 128;
 const POOL_BYTES: u64 = 64 << 20;
 const REAP_PACE: Duration = Duration::from_micros(50);
 const FIRST_TID: u32 = 1000;
-/// Readers of a run, however many processors there are.
+/// Readers of a run, however many processors the machine has.
 const READERS: usize = 2;
 
-/// What simulations need and can share: an engine that is empty between two of them.
+/// What simulations share: an engine, which is empty between two of them.
 pub struct Lab {
     store: Store,
 }
@@ -50,7 +50,7 @@ impl Lab {
         }
     }
 
-    /// Carry out a plan in the schedule of a seed, perhaps without a rule: the steps it took, or what went wrong.
+    /// Run a plan in the schedule of a seed, perhaps without a rule. Returns the number of steps, or what went wrong.
     pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
         let mut run = Run::new(
             config(seed),
@@ -77,7 +77,7 @@ impl Lab {
             steps => steps,
         };
         if steps.is_err() {
-            // Who was stopped half-way has put nothing in order.
+            // Actors that were stopped half-way have left things in disorder.
             *self = Lab::new();
         }
         steps
@@ -106,7 +106,7 @@ fn begin(run: &Arc<Run>, plan: &Plan) {
     run.listening.spaces.add(Arc::clone(&space));
     run.serving.limit.look_now();
     program::start_agent(&space);
-    // The filter is there; what it does begins as soon as the threads run.
+    // The filter counts as installed. What it does begins when the threads run.
     space.filtered.store(true, Ordering::Release);
     space.hastened.store(true, Ordering::Release);
     lifecycle::start_evictor(run, &space);
@@ -125,7 +125,7 @@ fn begin(run: &Arc<Run>, plan: &Plan) {
     actors::spawn("reaper", move || reap(&run));
 }
 
-/// What the governor's thread does of it: give up what ended processes had.
+/// The governor's part in this: give up what ended processes had.
 fn reap(run: &Arc<Run>) {
     loop {
         clock::sleep(REAP_PACE);

@@ -1,15 +1,15 @@
-//! From a seed that fails to the shortest plan that still does.
+//! Shrinks a failing plan to the shortest one that still fails.
 
 use super::plan::Plan;
 use super::run::Lab;
 use crate::base::rules::Rule;
 
-/// Schedules that a smaller plan is tried with: what fails at all fails in one of so many.
+/// Schedules tried with each smaller plan. A plan that fails at all fails in one of so many.
 const TRIES: u64 = 40;
-/// Runs that shrinking may take.
+/// Most runs that shrinking may take.
 const RUNS_MAX: u64 = 20_000;
 
-/// A plan that fails, in which schedule, and how.
+/// A plan that fails, the schedule in which it fails, and why.
 pub struct Failure {
     pub seed: u64,
     pub plan: Plan,
@@ -17,7 +17,7 @@ pub struct Failure {
     pub why: String,
 }
 
-/// The first of some seeds that fails.
+/// The first of these seeds that fails.
 pub fn search(
     lab: &mut Lab,
     plans: impl Iterator<Item = (u64, Plan)>,
@@ -37,7 +37,7 @@ pub fn search(
 }
 
 impl Failure {
-    /// Leave calls out one by one, for as long as some schedule still fails.
+    /// Leave calls out one by one, as long as some schedule still fails.
     pub fn shrink(mut self, lab: &mut Lab, broken: Option<Rule>) -> Failure {
         let mut runs = 0;
         'smaller: while runs < RUNS_MAX {
@@ -59,7 +59,7 @@ impl Failure {
     }
 }
 
-/// What a failure is, without its numbers.
+/// The kind of a failure, without its numbers.
 fn kind(why: &str) -> String {
     let first = why.lines().next().unwrap_or_default();
     let words = first.split_whitespace();

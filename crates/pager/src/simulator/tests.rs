@@ -1,4 +1,4 @@
-//! What is run: some seeds that must pass, seeds that somebody asks for, and rules left out, which must be noticed.
+//! What is run: some seeds that must pass, seeds that somebody asks for, and schedules without a rule, which must fail.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::base::rules::Rule;
 
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 800;
-/// Which others are run: `VSWAP_SIM_SEED` is the first, `VSWAP_SIM_SEEDS` how many. With `VSWAP_SIM_WHOLE` a failure is
-/// shown as it is, with all its steps, and not shrunk.
+/// Other seeds to run: `VSWAP_SIM_SEED` is the first, `VSWAP_SIM_SEEDS` is how many. With `VSWAP_SIM_WHOLE` a failure
+/// is shown with all its steps and not shrunk.
 const FIRST_ENV: &str = "VSWAP_SIM_SEED";
 const COUNT_ENV: &str = "VSWAP_SIM_SEEDS";
 
@@ -52,12 +52,12 @@ fn a_seed_gives_one_schedule() {
     }
 }
 
-/// Plans of the first seeds with some kinds of calls alone.
+/// Plans of the first seeds, with only some kinds of calls.
 fn plans(kinds: u64, seeds: u64) -> impl Iterator<Item = (u64, Plan)> {
     (0..seeds).map(move |seed| (seed, Plan::of(seed, kinds)))
 }
 
-/// Without the rule one of some schedules has to fail.
+/// Without the rule one of these schedules has to fail.
 fn notices(rule: Rule, plans: impl Iterator<Item = (u64, Plan)>) {
     let mut lab = Lab::new();
     let since = Instant::now();
@@ -101,7 +101,7 @@ fn words_of_memory_that_is_gone_are_noticed() {
     notices(Rule::FreshWords, plans(kind::UNMAP | kind::MAP, 2000));
 }
 
-/// Two threads wait for pages whose entries a child refers to as well, and one of them unmaps them.
+/// Two threads wait for pages whose entries a child also refers to, and another thread unmaps the pages.
 #[test]
 fn late_faults_that_are_not_asked_about_are_noticed() {
     let pages = PROGRAM.start + 2..PROGRAM.start + 18;

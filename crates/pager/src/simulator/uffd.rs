@@ -1,8 +1,11 @@
-//! The userfaultfd of a simulated address space: what `vswap_sys::uffd` offers, by the same names.
+//! The userfaultfd of a simulated address space. It offers what `vswap_sys::uffd` offers, under the same names.
 //!
-//! Follows the kernel (`fs/userfaultfd.c`, `mm/userfaultfd.c`): calls say EAGAIN while a layout event is unread or its
-//! thread has not gone on since, faults are read before events, and a call over several pages stops at the first that
-//! it cannot do.
+//! It follows the kernel (`fs/userfaultfd.c`, `mm/userfaultfd.c`). Calls fail with EAGAIN while a layout event is
+//! unread, or until the thread that raised it has gone on. Faults are read before events. A call over several pages
+//! stops at the first page that it cannot do.
+//!
+//! Unsafe is needed here because these functions have the signatures of the real ones: pages are passed as raw
+//! pointers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,14 +35,14 @@ pub struct Waiting {
     pub is_read: bool,
 }
 
-/// A layout event that nobody has read yet. Numbers of pages.
+/// A layout event that nobody has read yet, in page numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     pub id: u64,
     pub what: What,
 }
 
-/// What an event tells.
+/// What an event reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Fork { child: usize },
@@ -48,7 +51,7 @@ pub enum What {
     Unmap { start: u64, end: u64 },
 }
 
-/// One message from the kernel, as `vswap_sys::uffd::Message`.
+/// One message from the kernel, like `vswap_sys::uffd::Message`.
 #[derive(Debug)]
 #[allow(dead_code, reason = "the pager does not look at all of them")]
 pub enum Message {
@@ -114,19 +117,19 @@ fn pages_of(start: u64, bytes: u64) -> Range<u64> {
 }
 
 impl Userfaultfd {
-    /// The one with events.
+    /// The userfaultfd with events.
     pub fn of(memory: usize) -> Userfaultfd {
         let watch = Watch::Program;
         Userfaultfd { memory, watch }
     }
 
-    /// The one without.
+    /// The userfaultfd without events.
     pub fn silent(memory: usize) -> Userfaultfd {
         let watch = Watch::Silent;
         Userfaultfd { memory, watch }
     }
 
-    /// Whose memory it watches.
+    /// The number of the address space that it watches.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -139,7 +142,7 @@ impl Userfaultfd {
         unreachable!("the simulator has no descriptors")
     }
 
-    /// A call as a step of its own; `call` is not made where the kernel refuses all calls.
+    /// Make a call as a separate step. `call` does not run if the kernel would refuse every call.
     fn call<R>(
         &self,
         what: &'static str,
@@ -160,7 +163,7 @@ impl Userfaultfd {
     }
 
     /// # Safety
-    /// There is no memory that it could concern.
+    /// Always safe: it concerns simulated memory only.
     pub unsafe fn register(&self, start: u64, bytes: u64, _: u64) -> Result<u64, UffdError> {
         let range = pages_of(start, bytes);
         actors::step("register", range.start, range.end);
@@ -216,7 +219,7 @@ impl Userfaultfd {
                     if matches!(old, Some(Pte::Page { .. })) {
                         return None;
                     }
-                    // SAFETY: the pager says that so many pages can be read there.
+                    // SAFETY: the pager promises that all pages from `source` on can be read.
                     let page = unsafe { &*source.cast::<Page>().add(index) };
                     Some(Pte::Page {
                         tag: tag_of(page),
@@ -317,7 +320,7 @@ impl Userfaultfd {
             let event = memory.events.pop_front()?;
             if let What::Remove { start, end } = event.what {
                 memory.heard_of_discard(&(start..end));
-                // A fork under way may come after it.
+                // A fork under way may come after the discard.
                 for child in memory.unborn.clone() {
                     (start..end).for_each(|page| world.memories[child].leave_open(page));
                 }
@@ -331,9 +334,9 @@ impl Userfaultfd {
         Ok(messages.0.len())
     }
 
-    /// UFFDIO_MOVE, by the agent: pages moved, and why not more.
+    /// UFFDIO_MOVE by the agent. Returns the pages moved, and why not more.
     pub fn move_pages(&self, to: u64, from: u64, pages: u64, holes: bool) -> (u64, Option<i32>) {
-        // The kernel may forget that it has moved a page, rule P8, or stop early.
+        // The kernel may forget that it has moved a page (rule P8), or stop early.
         let unsaid = actors::once_in(16).then(|| actors::below(pages));
         let most = if actors::once_in(4) {
             actors::below(pages) + 1
@@ -407,7 +410,7 @@ fn message(event: Event) -> Message {
     }
 }
 
-/// The content of a page is a number at its beginning and at its end.
+/// The content of a page: a number at its beginning and again at its end.
 pub fn tag_of(page: &Page) -> u64 {
     let word = |at: usize| {
         let bytes = page.0[at..at + 8].try_into().expect("eight bytes");
@@ -417,14 +420,14 @@ pub fn tag_of(page: &Page) -> u64 {
     if first == last { first } else { u64::MAX - 1 }
 }
 
-/// The page with this content.
+/// Make a page with this content.
 pub fn write_tag(page: &mut Page, tag: u64) {
     page.0.fill(0);
     page.0[..8].copy_from_slice(&tag.to_ne_bytes());
     page.0[4096 - 8..].copy_from_slice(&tag.to_ne_bytes());
 }
 
-/// Fill missing pages of one watched mapping. `make` gives nothing where a page is there.
+/// Fill missing pages of one watched mapping. `make` returns None where a page is there.
 fn fill(
     memory: &mut Memory,
     range: &Range<u64>,
@@ -526,7 +529,7 @@ fn move_page(
     }
 }
 
-/// A waiter that cannot wait; there is none.
+/// The error of a waiter that cannot wait. It never occurs.
 #[derive(Debug)]
 pub struct NoWait;
 
@@ -536,7 +539,7 @@ impl From<NoWait> for std::io::Error {
     }
 }
 
-/// One reader's place in the lines of those who wait for userfaultfds.
+/// One reader's place in the lines of those that wait for userfaultfds.
 #[derive(Debug)]
 pub struct Waiter {
     watched: Mutex<Vec<(usize, u64)>>,
@@ -562,7 +565,7 @@ impl Waiter {
     }
 
     pub fn wait(&self, timeout: Option<Duration>) -> std::io::Result<Ready> {
-        // Others add what they have forked while this one waits: it looks again before long.
+        // Others add spaces that they have forked while this one waits, so it checks again soon.
         let watched = self.watched.lock().expect("nobody panics with it").clone();
         let looked = watched.clone();
         let has_messages = |memory: &Memory| {

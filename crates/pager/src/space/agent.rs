@@ -1,7 +1,7 @@
 //! The pager's end of one agent: commands over the shared ring.
 //!
-//! One command is under way at a time; whoever wants a sequence of them without others in between (an eviction
-//! batch, a fork) holds the `Slot`. Lock order: slot before space lock. The agent never touches a pager lock.
+//! One command is under way at a time. Whoever gives several commands and wants no others in between (an eviction
+//! batch, a fork) holds the `Slot`. Lock order: slot before space lock. The agent never touches a lock of the pager.
 
 use std::os::fd::OwnedFd;
 use std::sync::Condvar;
@@ -17,13 +17,13 @@ use crate::base::kernel::futex;
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::{PAGE_BYTES, PageRun};
 
-/// Turns of looking at `complete_seq` before the pager sleeps on it: about what a 64-page move takes when the agent
-/// runs on the other CPU.
+/// How often the pager looks at `complete_seq` before it sleeps on it. It takes about as long as a 64-page move when
+/// the agent runs on another CPU.
 const SPIN_TURNS: u32 = if cfg!(test) { 1 } else { 200 };
-/// How long one sleep on `complete_seq` lasts before the pager looks whether the process still lives.
+/// How long one sleep on `complete_seq` lasts before the pager checks that the process still lives.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// The process has gone; its space ends.
+/// The process is gone, so its space ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the process and its agent are gone")]
 pub struct AgentGone;
@@ -34,12 +34,12 @@ pub struct Agent {
     ring: RingMap,
     socket: Stream,
     slot: Mutex<Forks>,
-    /// A fork is over.
+    /// Signalled when a fork is over.
     fork_over: Condvar,
     gone: AtomicBool,
-    /// The agent's own thread when it said hello.
+    /// Thread id of the agent when it said hello.
     first_tid: i32,
-    /// Seccomp filters of that thread when it said hello.
+    /// How many seccomp filters that thread had then.
     filters: Option<u32>,
     /// Pages that belong to the agent.
     pub own_pages: PageRun,
@@ -47,10 +47,10 @@ pub struct Agent {
     pub staging: u64,
 }
 
-/// What the slot waits for beside other commands.
+/// What the slot waits for besides other commands.
 #[derive(Debug, Default)]
 struct Forks {
-    /// An announced fork is under way: pages stay where they are.
+    /// An announced fork is under way, so pages stay where they are.
     is_open: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Slot<'a> {
     held: MutexGuard<'a, Forks>,
 }
 
-/// An announced fork, until this is dropped.
+/// An announced fork. It ends when this is dropped.
 #[derive(Debug)]
 pub struct OpenFork<'a>(&'a Agent);
 
@@ -99,25 +99,25 @@ impl Agent {
         self.slot_of(held)
     }
 
-    /// Wait for the right to give commands. None while a fork is under way, whose thread may wait for the caller.
+    /// Wait for the right to give commands. None during a fork, because the forking thread may wait for the caller.
     pub fn slot_unless_forking(&self) -> Option<Slot<'_>> {
         let held = self.slot.lock();
         (!held.is_open).then(|| self.slot_of(held))
     }
 
-    /// Wait for the right to give commands that a fork does not mind: nothing leaves, and nothing moves.
+    /// Wait for the right to give commands that a fork allows: those by which no page leaves or moves.
     pub fn slot_beside_fork(&self) -> Slot<'_> {
         self.slot_of(self.slot.lock())
     }
 
-    /// The right to give commands, if nobody has it and no fork is under way. May be asked for against the order of
-    /// locks.
+    /// The right to give commands, if nobody has it and no fork is under way. It never waits, so the caller may hold
+    /// locks of lower rows.
     pub fn try_slot(&self) -> Option<Slot<'_>> {
         let held = self.slot.try_lock()?;
         (!held.is_open).then(|| self.slot_of(held))
     }
 
-    /// A fork begins: nothing leaves and nothing moves until it is over. Waits for the fork before.
+    /// Begin a fork: no page leaves or moves until it is over. Waits for the fork before it.
     pub fn begin_fork(&self) -> OpenFork<'_> {
         let mut slot = self.slot();
         slot.held.is_open = true;
@@ -132,8 +132,9 @@ impl Agent {
         }
     }
 
-    /// The agent's own thread, in the process's own numbers: its faults are served whatever the limit says. Another may
-    /// take its place at any time; then it is for a moment a thread of the program.
+    /// Thread id of the agent, as the process itself numbers threads. Faults of this thread are served whatever the
+    /// limit says. Another thread may become the agent's at any time. For a moment the id is then that of a thread of
+    /// the program.
     pub fn tid(&self) -> i32 {
         match self.ring().agent_tid.load(Ordering::SeqCst) {
             0 => self.first_tid,
@@ -141,29 +142,29 @@ impl Agent {
         }
     }
 
-    /// The process has ended: let whoever waits for an answer go.
+    /// The process has ended: nobody waits for its answer any more.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Its socket, for noticing its end.
+    /// The agent's socket. Its closing tells that the agent has ended.
     pub fn socket(&self) -> &Stream {
         &self.socket
     }
 
-    /// Address of the second staging range, which comes behind the first.
+    /// Address of the second staging range, just behind the first.
     pub fn second_staging(&self) -> u64 {
         self.staging + STAGING_PAGES as u64 * PAGE_BYTES
     }
 
-    /// Address of the place that TAKE_ASIDE takes pages to, which comes next.
+    /// Address of the range that TAKE_ASIDE takes pages to, just behind the second staging range.
     pub fn aside(&self) -> u64 {
         self.second_staging() + STAGING_PAGES as u64 * PAGE_BYTES
     }
 
-    /// Tell fork hooks that the space is active. False while a fork that saw it inactive is under way: try later.
+    /// Tell fork hooks that the space is active. False while a fork is under way that saw it inactive: try again later.
     pub fn announce_active(&self) -> bool {
-        // SeqCst on both words, against the hook that raises `forks` and then reads `active`.
+        // SeqCst on both words: the hook raises `forks` and then reads `active`.
         self.ring().active.store(1, Ordering::SeqCst);
         if self.ring().forks.load(Ordering::SeqCst) == 0 {
             return true;
@@ -177,13 +178,12 @@ impl Agent {
         self.ring().active.store(CONFINED, Ordering::SeqCst);
     }
 
-    /// Has the program installed a seccomp filter on the agent's thread since it said hello? False where that cannot be
-    /// seen.
+    /// Has the program installed a seccomp filter on the agent's thread since it said hello? False if nobody can tell.
     pub fn is_confined(&self) -> bool {
         task::filters_of(self.tid()) > self.filters
     }
 
-    /// What both sides share.
+    /// The memory that pager and agent share.
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
     }
@@ -199,7 +199,7 @@ impl Slot<'_> {
         self.wait()
     }
 
-    /// Give a command without waiting. The one before must be complete or is waited for.
+    /// Give a command and do not wait for its result. Waits for the command before it.
     ///
     /// # Errors
     /// `AgentGone`.
@@ -218,10 +218,10 @@ impl Slot<'_> {
         let count = u32::try_from(runs.len()).unwrap_or(0);
         ring.run_count.store(count, Ordering::Relaxed);
         self.posted = self.posted.wrapping_add(1);
-        // Release: the agent reads the command after it has seen this number. SeqCst against `agent_sleeps`.
+        // Release: the agent reads the command after it has seen this number. SeqCst: `agent_sleeps` is read next.
         ring.command_seq.store(self.posted, Ordering::SeqCst);
         if ring.agent_sleeps.swap(0, Ordering::SeqCst) == 1 {
-            // A full socket has a doorbell in it already; a dead one shows in `wait`.
+            // A full socket holds a doorbell already. `wait` notices a dead one.
             let _ = self.agent.socket.send(&DOORBELL, &[], Wait::No);
         }
         Ok(())
@@ -268,12 +268,12 @@ impl Slot<'_> {
         Ok(None)
     }
 
-    /// Where the break was before the last BRK.
+    /// The program's break before the last BRK.
     pub fn break_before(&self) -> u64 {
         self.agent.ring().before.load(Ordering::Relaxed)
     }
 
-    /// errno of the `index`-th page of the last MOVE_OUT, 0 where it moved.
+    /// errno of the `index`-th page of the last MOVE_OUT, 0 if the page moved.
     pub fn page_errno(&self, index: usize) -> i32 {
         self.agent
             .ring()
@@ -282,7 +282,7 @@ impl Slot<'_> {
             .map_or(-1, |errno| errno.load(Ordering::Relaxed))
     }
 
-    /// A descriptor that the agent sends beside its result.
+    /// A descriptor that the agent has sent along with its result.
     ///
     /// # Errors
     /// What the socket said, or that nothing came.
@@ -293,6 +293,6 @@ impl Slot<'_> {
 }
 
 fn sleep_on(word: &AtomicU32, seen: u32) {
-    // Woken, timed out or changed: the caller looks again in every case.
+    // Woken, timed out or changed: the caller looks again in each case.
     let _ = futex::wait(word, seen, Some(WAIT_STEP));
 }

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use vswap_sys::seccomp::{Answer, Listener, Notification};
 
-/// A system call that waits for its answer. Dropped without one it runs as it is: a space that ends while a call is on
-/// its way to it belonged to the image before an exec, and the caller is the next image.
+/// A system call that waits for its answer. If it is dropped without one, the kernel runs it as it is. That is right
+/// for a call that arrives when its space ends: the space belonged to the image before an exec, the caller is the next
+/// image.
 #[derive(Debug)]
 pub struct Call {
     listener: Arc<Listener>,
-    /// What is called, by whom.
+    /// The call and its caller.
     pub notification: Notification,
     answer: Answer,
 }
 
 impl Call {
-    /// A call of which nothing is known yet.
+    /// A call that nobody has looked at yet.
     pub fn new(listener: Arc<Listener>, notification: Notification) -> Call {
         Call {
             listener,
@@ -32,7 +33,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // The thread may have been killed while it waited; then there is nobody to answer.
+        // The thread may have been killed while it waited. Then there is nobody to answer.
         let _ = self.listener.respond(self.notification.id, self.answer);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// A fault, as read from the userfaultfd.
+/// A fault as the userfaultfd reported it.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
     /// Number of the page.
@@ -11,9 +11,9 @@ pub struct Fault {
     pub write: bool,
     /// The page is there but write-protected.
     pub protected: bool,
-    /// Served whatever the limit says: eviction may be waiting for it.
+    /// Served whatever the limit says, because eviction may wait for it.
     pub urgent: bool,
-    /// No fault yet: pages that a stream will touch next, which nobody waits for.
+    /// Not a fault yet: a page that a stream will touch next. Nobody waits for it.
     pub ahead: bool,
     /// When it was read.
     pub since: Instant,

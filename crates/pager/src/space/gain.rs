@@ -1,10 +1,13 @@
-//! Memory that a call of the agent gains for a thread of the program, by mremap or brk.
+//! Memory that the agent gains for a thread of the program, by mremap or brk.
 //!
-//! It becomes part of a mapping that is watched already, and nobody may touch it before the layout knows of it
-//! (`regions::adopt`). But where memory is locked the kernel fills it within the call: the agent faults, and the pager
-//! hears of pages that it knows nothing of, or the words of what lay there before. They hold zeros. UFFDIO_COPY may not
-//! bring those: while a mapping moves, the kernel refuses it until the REMAP event is read, which it sends only when
-//! the pages are there. So the kernel is left to fill what it gains by itself, unwatched, until the call is over.
+//! Such memory becomes part of a mapping that is watched already. No thread may touch it before the layout knows of it
+//! (`regions::adopt`).
+//!
+//! Locked memory is the exception: the kernel fills it within the call. The agent then faults on pages that the layout
+//! does not know, or for which it still has the words of an earlier mapping. These pages hold zeros. UFFDIO_COPY cannot
+//! bring the zeros: while a mapping moves, the kernel refuses UFFDIO_COPY until the REMAP event is read, and it sends
+//! that event only when the pages are there. So the pager unregisters what the call gains and lets the kernel fill it
+//! until the call is over.
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::space::agent::Slot;
@@ -13,7 +16,7 @@ use crate::space::{Space, State};
 /// What a call may gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gain {
-    /// So many pages; where, only the kernel knows.
+    /// So many pages. Only the kernel knows where.
     Pages(u64),
     /// Everything up to this page.
     UpTo(u64),
@@ -32,8 +35,8 @@ pub fn during<R>(
     result
 }
 
-/// The agent's thread has faulted. True if the call that it makes has gained the page: the kernel fills it then, and
-/// what follows it, for it begins with the first.
+/// The agent's thread has faulted. Returns true if the page is gained by the call that the agent makes. The kernel then
+/// fills this page and those behind it, because it begins with the first one.
 pub fn fill(space: &Space, state: &State, page: u64) -> bool {
     let end = match state.gain {
         None => return false,
@@ -41,6 +44,6 @@ pub fn fill(space: &Space, state: &State, page: u64) -> bool {
         Some(Gain::UpTo(end)) => end.max(page + 1),
     };
     let bytes = (end - page) * PAGE_BYTES;
-    // Wakes the agent. Refused only where nothing can be watched either.
+    // This wakes the agent. It fails only where nothing could be watched either.
     space.uffd.unregister(page * PAGE_BYTES, bytes).is_ok()
 }

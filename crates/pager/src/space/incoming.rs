@@ -1,4 +1,4 @@
-//! Pages of a space on their way in, each claimed until it is there or given up.
+//! Pages on their way in. Each is claimed until it is there or given up.
 
 use vswap_engine::Entry;
 
@@ -6,21 +6,21 @@ use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
 use crate::space::State;
 
-/// Behind the last page of any address space.
+/// Beyond the last page of any address space.
 const PAGES_END: u64 = 1 << 52;
 
-/// A page being brought in.
+/// A page on its way in.
 #[derive(Debug)]
 pub struct Incoming {
     /// Number of the page.
     pub page: u64,
-    /// What holds its content.
+    /// The entry that holds its content.
     pub entry: Entry,
     /// Its claim.
     pub ticket: Ticket,
 }
 
-/// Claim the faulting page and what else is swapped in the stream's window, which it begins.
+/// Claim the faulting page, and those behind it in the stream's window that are swapped.
 pub fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> Vec<Incoming> {
     let mut incoming = vec![Incoming {
         page,
@@ -31,8 +31,8 @@ pub fn claim_window(state: &mut State, page: u64, entry: Entry, window: u64) -> 
     incoming
 }
 
-/// Claim what is swapped of `pages` pages from `first` on. Those in between that are in memory, or that somebody else
-/// carries, are passed over.
+/// Claim the swapped ones of `pages` pages from `first` on. Pages in memory, or carried by somebody else, are passed
+/// over.
 pub fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming> {
     let swapped = (first..first + pages)
         .filter_map(|page| Some((page, may_claim(state, page, state.layout.words.get(page))?)))
@@ -40,7 +40,7 @@ pub fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming>
     claim_all(state, swapped)
 }
 
-/// Claim the next pages from `first` on, so many at the most, that are swapped to `wanted` entries.
+/// Claim up to `most` pages from `first` on that are swapped to `wanted` entries.
 pub fn claim_matching(
     state: &mut State,
     first: u64,

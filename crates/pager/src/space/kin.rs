@@ -1,11 +1,14 @@
 //! Kin: the spaces that came of one program image by forks. They share pages, in memory and in swap.
 //!
-//! Moving a shared page out of one process frees nothing: the kernel first makes a copy for that process, and the page
-//! stays with the others. Memory becomes free only when all of them have given the page up. So the evictor that meets a
-//! shared page proposes it to its kin, with the entry it got: each gives the page up as well, and takes the same entry
-//! if its content is the same. From meeting it to proposing it that evictor leads the page, and its kin leave it alone:
-//! if two moved it out at the same time it would be stored twice for good. The lock is held for list operations; no
-//! other lock of the pager is taken under it.
+//! Moving a shared page out of one process frees nothing: the kernel first makes a copy for that process, and the
+//! others keep the page. The memory becomes free only when all of them have given the page up. So an evictor that meets
+//! a shared page proposes it to its kin, with the entry that it got. Each of the kin gives the page up as well, and
+//! takes the same entry if its content is the same.
+//!
+//! From meeting the page to proposing it that evictor *leads* the page, and its kin pass it over. If two of them moved
+//! the page out at the same time, it would be stored twice for good.
+//!
+//! The lock is held for list operations. No other lock of the pager is taken under it.
 
 use std::sync::{Arc, Weak};
 
@@ -24,7 +27,7 @@ pub struct Kin {
 struct Member {
     id: u64,
     mailbox: Weak<Mailbox>,
-    /// Pages that it is about to move out and to propose, in ascending order.
+    /// Pages that this member is about to move out and to propose, in ascending order.
     leads: Vec<u64>,
 }
 
@@ -48,8 +51,8 @@ impl Kin {
         });
     }
 
-    /// From now on `own` leads those of `pages`, which ascend, that nobody else leads; the others are taken out. Who
-    /// stops moving pages out, also for ever, leads none from then on.
+    /// Let `own` lead those of `pages` (ascending) that nobody else leads, and take the others out of `pages`. This
+    /// replaces what `own` led before. An evictor that stops moving pages out has to lead none, also when it ends.
     pub fn lead(&self, own: u64, pages: &mut Vec<u64>) {
         let mut members = self.members.lock();
         let is_led = |page: &u64| {

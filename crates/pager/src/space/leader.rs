@@ -1,41 +1,41 @@
-//! The main thread of a process, which may end before the process does. Who looks after it then is in `last_thread`.
+//! The main thread of a process. It may end before the process does. `last_thread` then looks after the process.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a process may take from the end of its main thread to its own end, as nearly all do, before somebody looks
-/// after it.
+/// How long a process may live on after its main thread before somebody looks after it. Nearly all processes end within
+/// this time.
 const END_PATIENCE: Duration = Duration::from_millis(20);
 
 /// The main thread of a process.
 #[derive(Debug, Default)]
 pub struct Leader {
-    /// When its end was noticed.
+    /// When somebody noticed its end.
     ended: OnceLock<Instant>,
     /// Somebody looks after the process.
     is_followed: AtomicBool,
 }
 
 impl Leader {
-    /// Notice its end.
+    /// Notice that the thread has ended.
     pub fn notice(&self) {
         self.ended.get_or_init(Instant::now);
     }
 
-    /// Has it ended a while ago, and does nobody look after the process yet?
+    /// Has the thread ended a while ago, with nobody looking after the process yet?
     pub fn is_to_be_followed(&self) -> bool {
         let ended = self.ended.get();
         ended.is_some_and(|ended| ended.elapsed() > END_PATIENCE)
             && !self.is_followed.load(Ordering::Relaxed)
     }
 
-    /// Has its end been noticed?
+    /// Has somebody noticed that the thread has ended?
     pub fn has_ended(&self) -> bool {
         self.ended.get().is_some()
     }
 
-    /// Begin to look after the process. False if somebody does so already.
+    /// Begin to look after the process. False if somebody does already.
     pub fn begin_following(&self) -> bool {
         !self.is_followed.swap(true, Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
-//! The mailbox of a space's evictor: how the governor, the readers and kin talk to it without knowing the space.
+//! The mailbox of a space's evictor. Through it the governor, the readers and kin talk to the evictor without knowing
+//! the space.
 //!
-//! The lock of what is wanted is innermost and held for a few stores; that of the proposals is held while entries are
-//! counted once more, and no other lock of the pager is taken under it.
+//! The lock of the wishes is innermost and is held for a few stores. The lock of the proposals is held while the counts
+//! of entries are raised. No other lock of the pager is taken under it.
 
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +12,20 @@ use vswap_engine::{Engine, Entry};
 
 use crate::base::lock::{Mutex, Row};
 
-/// Proposals that wait for one space, at the most: what is more is left to its own hand. 64 KiB, which a process of
-/// many that share pages may cost.
+/// Most proposals that wait for one space. Its own hand finds the rest. They take 64 KiB, which is bearable also for
+/// each of many processes that share pages.
 const PROPOSALS_MAX: usize = 4096;
 
-/// A page that a kin has moved out, and a reference to its entry.
+/// A page that one of the kin has moved out, with a reference to its entry.
 #[derive(Debug)]
 pub struct Proposal {
     /// Number of the page.
     pub page: u64,
-    /// What its page held; may differ from this one's.
+    /// The content of the other's page. This space's page may differ.
     pub entry: Entry,
 }
 
-/// What may be asked of one evictor, and whether there is anybody to ask.
+/// What an evictor is asked for, and whether there is one.
 #[derive(Debug)]
 pub struct Mailbox {
     /// The space's number.
@@ -46,9 +47,9 @@ pub struct Mailbox {
 pub struct Wanted {
     /// Pages to move out.
     pub pages: u64,
-    /// Look again at the mappings: memory has grown.
+    /// Look at the mappings again, because memory has grown.
     pub rescan: bool,
-    /// Look at deferred faults.
+    /// Look at the deferred faults.
     pub deferred: bool,
     /// Look at what kin have proposed.
     pub proposals: bool,
@@ -85,18 +86,18 @@ impl Mailbox {
         self.is_active() && self.evictor_started.load(Ordering::Acquire)
     }
 
-    /// Ask for more; `change` edits the request.
+    /// Ask for more. `change` edits the request.
     pub fn ask(&self, change: impl FnOnce(&mut Wanted)) {
         change(&mut self.wanted.lock());
         self.changed.notify_one();
     }
 
-    /// Does somebody ask for a new look at the mappings? That is more urgent than moving out.
+    /// Does somebody want a new look at the mappings? That is more urgent than moving out.
     pub fn is_rescan_wanted(&self) -> bool {
         self.wanted.lock().rescan
     }
 
-    /// Wait for a request, at most `timeout`, and take it. `stop` stays.
+    /// Wait up to `timeout` for a request and take it. `stop` stays set.
     pub fn take(&self, timeout: Duration) -> Wanted {
         let idle =
             |w: &mut Wanted| w.pages == 0 && !(w.rescan || w.deferred || w.proposals || w.stop);
@@ -110,20 +111,20 @@ impl Mailbox {
         taken
     }
 
-    /// Take references of what a kin has moved out, and queue; true when there is something to do.
+    /// Take references to entries of one of the kin and queue the proposals. True if there is something to do.
     pub fn propose(&self, engine: &Engine, pages: &[(u64, Entry)]) -> bool {
         let mut waiting = self.proposals.lock();
-        // Looked at under the lock: whoever ends the space drops what waits afterwards.
+        // Checked under the lock: whoever ends the space drops what waits afterwards.
         if self.has_ended() || waiting.len() + pages.len() > PROPOSALS_MAX {
             return false;
         }
-        // A count at its end, or an entry that was given up meanwhile: then each keeps its own.
+        // dup fails if the count is at its limit or the entry was given up. Then each of the kin stores its own copy.
         let held = pages.iter().filter(|(_, entry)| engine.dup(*entry).is_ok());
         waiting.extend(held.map(|&(page, entry)| Proposal { page, entry }));
         !waiting.is_empty()
     }
 
-    /// Take those out of `pages` that are proposed and wait to be followed.
+    /// Remove from `pages` those that are proposed and wait to be followed.
     pub fn leave_out(&self, pages: &mut Vec<u64>) {
         let waiting = self.proposals.lock();
         pages.retain(|page| !waiting.iter().any(|proposal| proposal.page == *page));
@@ -142,16 +143,17 @@ impl Mailbox {
         taken
     }
 
-    /// Queue proposals again that could not be followed now, unless the space has ended.
+    /// Queue again the proposals that could not be followed now, unless the space has ended.
     pub fn give_back(&self, proposals: &mut Vec<Proposal>) {
         let mut waiting = self.proposals.lock();
-        // Looked at under the lock, as in `propose`.
+        // Checked under the lock, as in `propose`.
         if !self.has_ended() {
             waiting.append(proposals);
         }
     }
 
-    /// Put the references of proposals whose entries are `unwanted`: all of them when the space has ended.
+    /// Drop the proposals whose entries are `unwanted` and put their references. When the space has ended, these are
+    /// all.
     pub fn put_proposals(&self, engine: &Engine, unwanted: impl Fn(Entry) -> bool) {
         let mut waiting = self.proposals.lock();
         let taken: Vec<Proposal> = waiting

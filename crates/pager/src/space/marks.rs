@@ -1,16 +1,17 @@
-//! Marks: how it is found out that content was discarded without an event.
+//! Marks: how the pager finds out that content was discarded without an event.
 //!
-//! The kernel tells of MADV_DONTNEED by an event, but not of MADV_GUARD_INSTALL and MADV_WIPEONFORK. Both stop at the
-//! filter where they are system calls. A ring (IORING_OP_MADVISE) passes by it. So from the moment at which a process
-//! makes a ring, each of its pages that is out gets a marker in its place of the page table: UFFDIO_WRITEPROTECT
-//! writes one where there is no page. The agent does so right after it has moved pages; what it could not mark, because
-//! an event was unread, is marked a little later. What discards content takes the marker along; mprotect, mremap and
-//! fork keep it, and a child does not get it for memory that it does not inherit. A page that is to be brought back,
-//! and whose marker is gone, holds zeros.
+//! The kernel sends an event for MADV_DONTNEED, but none for MADV_GUARD_INSTALL and MADV_WIPEONFORK. As system calls
+//! both stop at the filter. An io_uring (IORING_OP_MADVISE) gets past the filter. So once a process makes a ring, each
+//! of its pages that is out gets a marker in its page table entry. UFFDIO_WRITEPROTECT writes a marker where there is
+//! no page. The agent does so right after it has moved pages out. If an unread event prevents that, the pager marks the
+//! pages a little later.
 //!
-//! Other processes do without: each marker costs a system call for every run of pages that leaves.
+//! Whatever discards content also removes the marker. mprotect, mremap and fork keep it, but a child gets no marker for
+//! memory that it does not inherit. So a page whose marker is gone when it is brought back holds zeros.
 //!
-//! With the space lock held.
+//! Other processes get no markers, because marking costs a system call for each run of pages that leaves.
+//!
+//! These functions are called with the space lock held, unless they say otherwise.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ use crate::layout::words::{PageState, PageWord};
 use crate::space::process::Process;
 use crate::space::{Space, State, present};
 
-/// The pages that have a marker: not there, and not written to. A guard page counts as written to.
+/// The pages with a marker: not present and not written to. A guard page counts as written to.
 const MARKERS: Query = Query {
     all_of: category::SWAPPED,
     any_of: 0,
@@ -35,12 +36,12 @@ const MARKERS: Query = Query {
     pages_max: 0,
 };
 
-/// Pause while the kernel puts markers off because a layout event is unread, and how often it is tried again.
+/// Pause when the kernel refuses markers because a layout event is unread, and how often to try again.
 const PACE: Duration = Duration::from_micros(50);
 const TRIES: u32 = 10_000;
 
-/// The process has a ring, or is about to make one: from now on its pages are marked, and those that are out before it
-/// goes on. The caller does not hold the lock.
+/// The process has a ring or is about to make one. Mark its pages from now on, and those that are out before the
+/// process goes on. The caller does not hold the lock.
 pub fn begin(space: &Space) {
     if space.marks.swap(true, Ordering::AcqRel) {
         return;
@@ -49,7 +50,7 @@ pub fn begin(space: &Space) {
         if place_all(space, &mut space.lock_thawed()).is_empty() {
             return;
         }
-        // Without the lock: somebody has to read the event.
+        // Without the lock, because somebody has to read the event.
         clock::sleep(PACE);
     }
 }
@@ -61,14 +62,15 @@ fn place_all(space: &Space, state: &mut State) -> Vec<u64> {
     place(space, state, &out)
 }
 
-/// Before the space's memory is moved out for the first time: did the process make a ring before its calls stopped?
+/// Called before the space's memory moves out for the first time. The process may have made a ring before its calls
+/// were trapped. The caller does not hold the lock.
 pub fn look_for_rings(space: &Space, process: &Process) {
     if task::has_ring(process.pid) {
         begin(space);
     }
 }
 
-/// Marks those of `pages`, in address order, that are out. Returns those for which an event was in the way.
+/// Mark those of `pages` (in address order) that are out. Returns the pages that an unread event has kept from that.
 pub fn place(space: &Space, state: &mut State, pages: &[u64]) -> Vec<u64> {
     let mut refused = Vec::new();
     if !space.marks.load(Ordering::Acquire) {
@@ -91,15 +93,15 @@ pub fn place(space: &Space, state: &mut State, pages: &[u64]) -> Vec<u64> {
                 words.set(page, words.get(page).with_mark(true));
             }),
             Err(UffdError::Again { .. }) => refused.extend(run_pages),
-            // The mapping has gone, or the run reaches over the end of one: what is not marked is believed.
+            // The mapping is gone, or the run crosses the end of one. Unmarked words are believed.
             Err(_) => {}
         }
     }
     refused
 }
 
-/// Does a range hold nothing but markers where it has no page? False for guard pages, also where a marker was before,
-/// for poison, and for what the kernel migrates or swaps itself; and where the kernel cannot be asked.
+/// Are all missing pages of a range markers? False for guard pages (also those that replaced a marker), for poison, and
+/// for pages that the kernel migrates or swaps itself. False also if the kernel cannot be asked.
 pub fn are_all(space: &Space, state: &State, range: Range<u64>) -> bool {
     let not_there = Query {
         all_of: category::SWAPPED,
@@ -114,7 +116,7 @@ pub fn are_all(space: &Space, state: &State, range: Range<u64>) -> bool {
             && present::pages_of(space, range, &MARKERS).is_some_and(|markers| markers == found)
 }
 
-/// The kernel has moved all page table entries of a range to the agent's place: the markers there are gone.
+/// The kernel has moved all page table entries of a range to the agent's place, and the markers with them.
 pub fn forget(state: &mut State, range: Range<u64>) {
     let words = &mut state.layout.words;
     let marked: Vec<(u64, PageWord)> = words
@@ -126,7 +128,8 @@ pub fn forget(state: &mut State, range: Range<u64>) {
     }
 }
 
-/// Before a child gets the words: it has no agent at first, and nobody can ask which of its marks are gone.
+/// Drop discarded words before a child gets a copy of them. The child has no agent at first, so nobody could ask which
+/// of its markers are gone.
 pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) {
     if !space.marks.load(Ordering::Acquire) {
         return;
@@ -137,9 +140,8 @@ pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(
     }
 }
 
-/// Of neighbouring pages, drops the words of those that were marked and are not any more, and of those that have become
-/// guards, marked or not: they hold zeros, or guard their place. Returns how many from the first on still hold what the
-/// words say.
+/// Drop the words of those of `pages` that have lost their marker or have become guards, marked or not. They hold zeros
+/// or guard their place. Returns how many pages, from the first on, still hold what their words say.
 pub fn drop_discarded(
     space: &Space,
     state: &mut State,
@@ -156,8 +158,8 @@ pub fn drop_discarded(
     gone.first().map_or(pages.end, |first| *first) - pages.start
 }
 
-/// Those of `pages` whose words are of content that was discarded, in address order. Where the kernel cannot be asked
-/// the words are believed.
+/// Those of `pages` whose content was discarded, in address order. If the kernel cannot be asked, the words are
+/// believed.
 fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
     let words = &state.layout.words;
     let (mut marked, mut unmarked) = (Vec::new(), Vec::new());
@@ -178,7 +180,7 @@ fn discarded(space: &Space, state: &State, pages: Range<u64>) -> Vec<u64> {
         };
         gone.extend(marked.into_iter().filter(is_gone));
     }
-    // What left while an event was unread has no marker yet.
+    // A page that left while an event was unread has no marker yet.
     if !unmarked.is_empty() {
         let guards = present::guard_pages(space, pages).unwrap_or_default();
         gone.extend(

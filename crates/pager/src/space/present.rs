@@ -1,4 +1,4 @@
-//! What the kernel's page table of a process holds just now.
+//! What the page table of a process holds just now.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use crate::base::kernel::pagemap::{Pagemap, Query, Region, category};
 use crate::base::page_run::PAGE_BYTES;
 use crate::space::Space;
 
-/// Regions that one scan may report before it is called again.
+/// Most regions that one scan reports before it is called again.
 const SCAN_REGIONS: usize = 64;
 
-/// Pages of a range that are in memory now. When that cannot be found out, all of them are taken to be.
+/// Pages of a range that are in memory now. If the kernel does not tell, all of them.
 pub fn present_pages(space: &Space, range: Range<u64>) -> Vec<u64> {
     let Some(process) = space.process.get() else {
         return range.collect();
     };
-    // What the kernel migrates, or keeps in a swap of its own, is as good as in memory.
+    // Pages that the kernel migrates, or keeps in a swap of its own, count as in memory.
     let present = Query {
         any_of: category::PRESENT | category::SWAPPED,
         ..Query::default()
@@ -22,7 +22,7 @@ pub fn present_pages(space: &Space, range: Range<u64>) -> Vec<u64> {
     list(&process.pagemap, range.clone(), &present).unwrap_or_else(|| range.collect())
 }
 
-/// Guard pages of a range. None before Linux 6.15, which cannot tell.
+/// Guard pages of a range. None before Linux 6.15, which does not report them.
 pub fn guard_pages(space: &Space, range: Range<u64>) -> Option<Vec<u64>> {
     let guard = Query {
         all_of: category::GUARD,
@@ -31,7 +31,7 @@ pub fn guard_pages(space: &Space, range: Range<u64>) -> Option<Vec<u64>> {
     pages_of(space, range, &guard)
 }
 
-/// Pages of a range that a query asks for. None when that cannot be found out.
+/// Pages of a range that match a query. None if the kernel does not tell.
 pub fn pages_of(space: &Space, range: Range<u64>, query: &Query) -> Option<Vec<u64>> {
     list(&space.process.get()?.pagemap, range, query)
 }

@@ -1,4 +1,4 @@
-//! The process behind a space, once its agent has said hello: what it is asked through.
+//! The process behind a space, once its agent has said hello, and the ways to ask about it.
 
 use std::sync::OnceLock;
 
@@ -24,19 +24,19 @@ pub struct Process {
     pub statm: Statm,
     /// Its mappings.
     pub map: ProcMap,
-    /// The userfaultfd of staging, which has no events: it can always be asked.
+    /// The userfaultfd of staging. It has no events, so it always answers.
     pub staging: Userfaultfd,
     /// Its main thread.
     pub leader: Leader,
-    /// The counters by another thread, once the main thread has ended.
+    /// The counters as another thread shows them, once the main thread has ended.
     pub late_statm: OnceLock<Option<Statm>>,
-    /// The ids of its agent's threads are the same here.
+    /// The pager sees the agent's threads under the ids that the process itself sees.
     pub is_found_by_agent: bool,
 }
 
 impl Process {
-    /// Do something by a thread of the process: by the agent's, if that can be found here, or else by the main thread.
-    /// Each may have ended where the other has not.
+    /// Do something through a thread of the process. Try the agent's thread if its id is known here, then the main
+    /// thread, because either may have ended before the other.
     pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {
         let agent = self.agent.tid().cast_unsigned();
         if self.is_found_by_agent && agent != self.pid {
@@ -46,7 +46,7 @@ impl Process {
         }
     }
 
-    /// Fills `words` from `address` on in its memory. False where not all of it can be read.
+    /// Fill `words` from `address` on in the process's memory. False if not all of it can be read.
     pub fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         let read = |tid| {
             process::read_words(tid, address, words)

@@ -1,7 +1,7 @@
-//! Physical areas: their names, beginning and ending to use them, and saying what goes wrong with them.
+//! Physical areas: their names, adding and removing them, and saying what goes wrong with them.
 //!
-//! The engine knows areas by number; here they have the path that the user gave. The list's
-//! lock is innermost and held for list operations only. One area at a time is begun or ended.
+//! The engine knows areas by number. Here they have the path that the user gave. The lock of the list is innermost and
+//! is held for list operations only. One area at a time is added or removed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,24 +16,24 @@ use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::store::on_disk::OnDisk;
 
-/// An area to be used, opened and looked at by the caller.
+/// An area to be added. The caller has opened and checked it.
 #[derive(Debug)]
 pub struct SwapOn {
     /// What the user calls it: its path.
     pub name: String,
     /// Its bytes.
     pub disk: Disk,
-    /// Slots that it has, the header's included.
+    /// Its slots, the header's included.
     pub slots: u64,
-    /// Slots that are never to be used.
+    /// Slots that must never be used.
     pub bad: Vec<u64>,
     /// 0 to 32767, or `vswap_engine::PRIORITY_DEFAULT`.
     pub priority: i16,
-    /// When the device is told what is free.
+    /// When to tell the device what is free.
     pub discard: Discard,
 }
 
-/// What is known of an area, for people.
+/// Figures of an area, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AreaStatus {
     /// The path that the user gave.
@@ -41,7 +41,7 @@ pub struct AreaStatus {
     /// `file` or `partition`, as swapon says.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Bytes that it can hold.
+    /// Bytes that the area can hold.
     pub size_bytes: u64,
     /// Bytes in use now.
     pub used_bytes: u64,
@@ -53,9 +53,9 @@ pub struct AreaStatus {
     pub written_bytes: u64,
     /// Requests that failed so far.
     pub errors: u64,
-    /// It could not take a page the last time: nothing is given to it until a page has left it.
+    /// The area could not take a page last time. It gets no more pages until one has left it.
     pub failing: bool,
-    /// How it is read and written.
+    /// How the area is read and written.
     pub io: &'static str,
 }
 
@@ -77,7 +77,7 @@ struct NamedArea {
     name: String,
     kind: &'static str,
     io: &'static str,
-    /// The user was told that it fails.
+    /// The user was told that the area fails.
     failing: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct Areas {
     list: Mutex<Vec<NamedArea>>,
     /// Areas that a page may lie on.
     in_use: AtomicUsize,
-    /// Of these, areas that are being given up.
+    /// Those of them that are being given up.
     leaving: AtomicUsize,
 }
 
@@ -107,7 +107,7 @@ impl Areas {
         self.in_use.load(Ordering::Acquire) > 0
     }
 
-    /// Is there an area that pages can be given to from here on?
+    /// Is there an area that pages may still be given to?
     pub fn any_stays(&self) -> bool {
         self.in_use.load(Ordering::Acquire) > self.leaving.load(Ordering::Acquire)
     }
@@ -119,7 +119,7 @@ impl Areas {
             Kind::RegularFile => "file",
             Kind::BlockDevice => "partition",
         };
-        // Before the first page can be on it.
+        // Before the first page can lie on it.
         self.in_use.fetch_add(1, Ordering::AcqRel);
         let begun = engine.swap_on(NewArea {
             slots: new.slots,
@@ -142,7 +142,7 @@ impl Areas {
         Ok(())
     }
 
-    /// An area is about to be given up: from here on it is none that stays.
+    /// An area is about to be given up. From now on it does not count as one that stays.
     pub fn begin_leaving(&self, name: &str) -> Result<LeavingArea<'_>, GiveUpError> {
         let list = self.list.lock();
         let known = list.iter().rev().find(|known| known.name == name);
@@ -152,7 +152,7 @@ impl Areas {
         Ok(LeavingArea { areas: self, id })
     }
 
-    /// All areas, in the order in which they came.
+    /// All areas, in the order in which they were added.
     pub fn status(&self, engine: &Engine) -> Vec<AreaStatus> {
         let figures = engine.areas();
         let list = self.list.lock();
@@ -162,7 +162,7 @@ impl Areas {
             .collect()
     }
 
-    /// Say which areas have begun to fail since the last call, and which work again.
+    /// Tell the user which areas have begun to fail since the last call.
     pub fn report(&self, engine: &Engine) {
         if !self.any() {
             return;
@@ -185,7 +185,7 @@ impl Areas {
     }
 }
 
-/// An area that is being given up, or stays after all when this is dropped.
+/// An area that is being given up. If this is dropped before that is done, the area stays.
 #[derive(Debug)]
 pub struct LeavingArea<'a> {
     areas: &'a Areas,
@@ -198,8 +198,8 @@ impl LeavingArea<'_> {
         self.id
     }
 
-    /// Have what is on it go elsewhere or come back, directly mapped pages by `bring_back`. Takes as long as reading it
-    /// takes.
+    /// Move its pages elsewhere. `bring_back` brings the directly mapped ones back. This takes as long as reading the
+    /// area.
     pub fn empty(
         self,
         engine: &Engine,

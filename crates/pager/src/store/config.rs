@@ -1,4 +1,4 @@
-//! What a run, and a store, is told at its start.
+//! What a run and a store are told at the start.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,43 +14,43 @@ pub struct StoreConfig {
     pub frames: u64,
     /// How pages are compressed.
     pub codec: Codec,
-    /// Bytes that the compressed pool may take at the most; a run with a store of its own sets the limit anew.
+    /// Most bytes that the compressed pool may take. A run with its own store sets this limit anew.
     pub pool_limit_bytes: u64,
     /// Keep a checksum of every stored page and check it when the page comes back.
     pub checksums: bool,
-    /// Several runs share it, each with a group of its own.
+    /// Several runs share the store, each with its own group.
     pub shared: bool,
 }
 
 /// Everything the pager is told once, at the start of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Bytes of RAM that the run may use in all: resident anonymous memory of its processes, pool, frames,
-    /// metadata and vswap's own memory.
+    /// Bytes of RAM that the whole run may use: resident anonymous memory of its processes, pool, frames, metadata, and
+    /// vswap's own memory.
     pub limit_bytes: u64,
-    /// Bytes that the compressed pool may take at the most, if the user said so; 0 is no pool at all.
+    /// Most bytes that the compressed pool may take, if the user said so. 0 means no pool.
     pub pool_limit_bytes: Option<u64>,
-    /// Which slots page words name: those of the virtual area, or those of physical areas.
+    /// Which slots page words name: those of the virtual area or those of physical areas.
     pub mapping: Mapping,
-    /// The group that all pages of the run are of; the root, which has no limits, where there is none. In a shared
-    /// store the run's own group is inside it.
+    /// The group of all pages of the run. None means the root, which has no limits. In a shared store the run's own
+    /// group lies inside it.
     pub group: Option<RunGroup>,
-    /// The process that all others of the run descend from.
+    /// The process from which all others of the run descend.
     pub root_pid: u32,
-    /// Directory of this run, made and removed by the caller; the agent's socket is made in it.
+    /// Directory of this run, made and removed by the caller. The agents' socket is made in it.
     pub run_dir: PathBuf,
-    /// Say nothing on standard error that is not an error.
+    /// Print nothing but errors on standard error.
     pub quiet: bool,
-    /// Debugging: evict everything that can be evicted, again and again with this pause, whatever the limit says.
+    /// Debugging: evict all that can be evicted, again and again with this pause, whatever the limit says.
     pub evict_all_every: Option<Duration>,
 }
 
 /// The group of a run.
 #[derive(Debug, Clone)]
 pub struct RunGroup {
-    /// Its name. Those that it is in have no limits.
+    /// Its name. The groups around it have no limits.
     pub name: GroupName,
-    /// What its pages may take up. No limits leave those as they are that the group of another run has.
+    /// What its pages may take up. If none are given, those that another run has set on this group stay.
     pub limits: GroupLimits,
 }
 
@@ -59,12 +59,12 @@ const FRAMES_PART: u64 = 128;
 const FRAMES_LEAST: u64 = 128;
 const FRAMES_MOST: u64 = 2048;
 
-/// Frames of a shared store, 16 MiB if all are in use at once: enough for 32 small runs whose pages have nowhere to go
-/// to.
+/// Frames of a shared store: 16 MiB if all are in use at once. They suffice for 32 small runs whose pages have nowhere
+/// to go.
 pub const SHARED_FRAMES: u64 = 4096;
 
 impl Config {
-    /// Frames that the run may have in use: pages that are on their way out.
+    /// Frames that the run may use, for pages on their way out.
     pub fn frames(&self) -> u64 {
         (self.limit_bytes / PAGE_BYTES / FRAMES_PART).clamp(FRAMES_LEAST, FRAMES_MOST)
     }

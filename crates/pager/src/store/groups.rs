@@ -1,4 +1,4 @@
-//! The run's group: making it, and what groups say of themselves. What is charged to them is the engine's affair.
+//! The run's group: making it, and its figures. The engine charges groups.
 
 use serde::{Deserialize, Serialize};
 use vswap_engine::{
@@ -8,18 +8,18 @@ use vswap_engine::{
 
 use crate::store::config::RunGroup;
 
-/// What is known of a group, for people. Bytes and limits are those of the groups inside it, too.
+/// Figures of a group, for people. Bytes and limits include those of the groups inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// Its name; `/` is the root.
     pub name: String,
     /// Bytes in physical areas.
     pub swap_bytes: u64,
-    /// The most that it may have there; none is no limit.
+    /// The most that it may have there. None means no limit.
     pub swap_max_bytes: Option<u64>,
     /// Bytes of compressed pages in the pool.
     pub pool_bytes: u64,
-    /// The most that it may have there; none is no limit.
+    /// The most that it may have there. None means no limit.
     pub pool_max_bytes: Option<u64>,
     /// Whether its pages may go to areas at all.
     pub writeback: bool,
@@ -27,7 +27,7 @@ pub struct GroupStatus {
     pub events: Events,
 }
 
-/// What a group's limits have refused since the start, in pages. One that waits is counted each time it is tried.
+/// What a group's limits have refused since the start, in pages. A page that waits is counted at each try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Events {
     /// At the limit of bytes in areas.
@@ -59,11 +59,11 @@ pub enum MakeError {
     Name(#[from] GroupNameError),
 }
 
-/// Make the group of a run, inside the groups that its name says. The root where there is none; in a shared store a
-/// group of its own inside it, named after the `own` process.
+/// Make the group of a run and the outer groups that its name contains. Without a name it is the root. In a shared
+/// store the run gets its own group inside that, named after process `own`.
 ///
 /// # Errors
-/// [`MakeError`]; groups without runs may be left behind.
+/// [`MakeError`]. Groups without runs may be left behind.
 pub fn make(
     engine: &Engine,
     group: Option<&RunGroup>,
@@ -82,7 +82,7 @@ pub fn make(
     Ok((id, name))
 }
 
-/// The group that the user named: the one that is there, or a new one.
+/// The group that the user named: the existing one, or a new one.
 fn named(engine: &Engine, group: &RunGroup) -> Result<GroupId, MakeError> {
     let RunGroup { name, limits } = group;
     let mut id = GroupId::ROOT;
@@ -101,7 +101,7 @@ fn named(engine: &Engine, group: &RunGroup) -> Result<GroupId, MakeError> {
     Ok(id)
 }
 
-/// Has the group these limits, or are none wanted?
+/// Does the group have these limits, or are none wanted?
 fn has_limits(engine: &Engine, id: GroupId, wanted: GroupLimits) -> bool {
     let groups = engine.groups();
     wanted == GroupLimits::default()
@@ -110,14 +110,14 @@ fn has_limits(engine: &Engine, id: GroupId, wanted: GroupLimits) -> bool {
             .any(|group| group.id == id && group.limits == wanted)
 }
 
-/// The groups of a run in a shared store: its own, and those that it is in.
+/// The groups of a run in a shared store: its own, and those around it.
 pub fn status_of(engine: &Engine, own: &GroupName) -> Vec<GroupStatus> {
     let groups = engine.groups();
     let is_around = |group: &&GroupFigures| own.with_parents().any(|name| name == group.name);
     groups.iter().filter(is_around).map(of).collect()
 }
 
-/// All groups, the root first. `stats` are the engine's own figures: all that there is is in the root.
+/// All groups, the root first. `stats` are the engine's own figures, because everything is in the root.
 pub fn status(engine: &Engine, stats: &Stats) -> Vec<GroupStatus> {
     let root = GroupStatus {
         name: "/".to_owned(),

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use vswap_engine::PageSource;
 use vswap_sys::memory::{HugePages, MemoryError, PageArena};
 
-/// Address space reserved for pool and frames; only what is used takes memory.
+/// Address space reserved for pool and frames. Only used pages take memory.
 const RESERVATION_BYTES: usize = 1 << 40;
 
 /// A page source on mapped memory.
@@ -25,19 +25,20 @@ impl MappedPages {
     }
 }
 
-// SAFETY: runs of the arena are mapped, page aligned, initialised by the kernel, and handed out to one user at a time.
+// SAFETY: runs of the arena are mapped, page aligned and initialised by the kernel, and each has one user at a time.
+// Unsafe is needed because the engine takes its memory as raw pointers, and the trait demands these promises.
 unsafe impl PageSource for MappedPages {
     fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
         self.0.alloc(pages)
     }
 
     unsafe fn free(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: the caller hands back what `alloc` gave, unused.
+        // SAFETY: the caller gives back what `alloc` returned and does not use it any more.
         unsafe { self.0.free(run, pages) }
     }
 
     unsafe fn discard(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the promise that `clear` demands.
         unsafe { self.0.clear(run, pages) }
     }
 }

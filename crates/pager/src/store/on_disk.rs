@@ -8,21 +8,21 @@ use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
 use crate::base::page_run::PAGE_BYTES;
 
-/// A page that comes in less is there at once: fetching one more with it costs about as much as it may save.
+/// A page read in less than this is there at once. Reading one more along with it costs about as much as it may save.
 const QUICK: Duration = Duration::from_micros(10);
-/// The newest read counts for one part in this many.
+/// Weight of the newest read in the average: one part in this many.
 const LATENCY_PART: u64 = 8;
 
 /// A file or block device as the engine's storage: slot n lies at byte n * 4096.
 #[derive(Debug)]
 pub struct OnDisk {
     disk: Disk,
-    /// How long the read of one page takes, on average; 0 while nobody knows.
+    /// How long reading one page takes on average. 0 if not known yet.
     latency_ns: AtomicU64,
 }
 
 impl OnDisk {
-    /// A disk that nothing has been read from.
+    /// A disk from which nothing was read yet.
     pub fn new(disk: Disk) -> OnDisk {
         OnDisk {
             disk,
@@ -32,7 +32,7 @@ impl OnDisk {
 
     fn note_latency(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // Two threads may lose each other's change: it is an average.
+        // Two threads may lose each other's change. It is only an average.
         let so_far = self.latency_ns.load(Ordering::Relaxed);
         let average = match so_far {
             0 => took,
