@@ -91,7 +91,7 @@ pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usiz
     };
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
-    // SAFETY: path and arguments are the program's; the environment is too, or is a copy that says the same.
+    // SAFETY: path and arguments are the program's. The environment is too, or it is a copy that outlives the call.
     with_agent_or_without(environment, |environment| unsafe {
         next(path, arguments, environment)
     })
