@@ -1,11 +1,11 @@
-//! How the agent is linked. Every exec in a run loads it, so it is kept to two segments and no library but libc:
-//! std and libgcc_s would cost 120 us in each exec, the agent itself costs less than that.
+//! How the agent is linked. Every exec in a run loads it, so it has only two segments and needs no library but libc.
+//! std and libgcc_s would cost 120 us in each exec; the agent itself costs less than that.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for argument in [
         "-nostartfiles",
-        // Names libc as a dependency, so that it is initialised before the agent.
+        // Makes libc a dependency, so that the loader initialises libc before the agent.
         "-Wl,--no-as-needed",
         "-lc",
         "-Wl,-z,noseparate-code",

@@ -1,15 +1,20 @@
-//! `unshare` and `setns`: calls for which the kernel wants a process of one thread. The agent's steps aside for them.
+//! `unshare` and `setns`: the kernel permits some of these calls only to a process of one thread. The agent's thread
+//! steps aside for them.
 //!
-//! A call is made as it is first. Where the kernel refuses it for its threads, and the agent's is the only other one,
-//! that one leaves: the program's thread borrows its descriptors, rings its bell, and waits until the kernel knows it
-//! no more. Then the call is made again, and a new thread of the agent takes over, with the same descriptors, on
-//! the same stack, at the same command. The pager sees a slow answer and another thread id.
+//! The call is first made as it is. If the kernel refuses it because of the number of threads, and the only other
+//! thread is the agent's, the agent's thread leaves: the program's thread borrows the agent's descriptors, rings its
+//! bell, and waits until the kernel no longer knows the agent's thread. Then it makes the call again. A new thread of
+//! the agent takes over with the same descriptors, on the same stack, at the same command. The pager sees a slow answer
+//! and another thread id.
 //!
-//! In between nobody carries commands out, so the program's thread may wait for no fault: it runs on the herald's stack
-//! and touches the agent's memory alone. All signals are blocked. If vswap is killed just then, its guardian kills the
-//! process, and what is out stays out as long as the borrowed descriptors are open.
+//! In between nobody carries out commands, so the program's thread must not wait for a fault: it runs on the herald's
+//! stack and touches only the agent's memory. All signals are blocked. If vswap is killed just then, its guardian kills
+//! the process; what is swapped out stays out as long as the borrowed descriptors are open.
 //!
-//! Needs Linux 6.9 (PIDFD_THREAD); before it such calls fail, as they do in a process of several threads.
+//! Needs Linux 6.9 (PIDFD_THREAD). Before that such calls fail, as they do in any process of several threads.
+//!
+//! Unsafe is needed here because every call is a bare system call: libc's wrappers are the functions that this file
+//! replaces, and they would use the program's stack and errno.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -30,11 +35,11 @@ const CLONE_VM: usize = 0x100;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_NEWUSER: usize = 0x1000_0000;
-/// What unshare(2) permits to a process of one thread alone.
+/// What unshare(2) permits only to a process of one thread.
 const FOR_ONE_THREAD: usize = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEWUSER;
-/// Links of a directory with as many threads as there are with one thread and the agent's.
+/// Links of /proc/self/task with two threads in it: the program's and the agent's.
 const LINKS_OF_TWO: u64 = 4;
-/// How often, and how many times, it is looked whether a thread that ends has gone.
+/// How long to pause between two looks whether an ending thread has gone, and how often to look.
 const GONE_PACE_NANOSECONDS: u64 = 20_000;
 const GONE_TRIES: u32 = 50_000;
 
@@ -72,18 +77,18 @@ fn finish(returned: isize) -> c_int {
     }
 }
 
-/// Makes a call, number and arguments, as a process of one thread where the agent's is the only other. Returns what the
-/// kernel returned.
+/// Makes a call, given as number and arguments. If the kernel wants one thread and the agent's is the only other, makes
+/// it as a process of one thread. Returns what the kernel returned.
 pub fn carry_out(wanted: [usize; 3]) -> isize {
     let [number, first, second] = wanted;
-    // SAFETY: the program asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     let returned = unsafe { raw::syscall2(number, first, second) };
     let is_for_threads = match raw::result(returned) {
         Err(EINVAL) => number == call::SETNS || first & FOR_ONE_THREAD != 0,
         Err(EUSERS) => number == call::SETNS,
         _ => false,
     };
-    // A thread that a program with a seccomp filter makes may be killed for what the agent does.
+    // A new thread would be confined by the program's seccomp filter, and might be killed for what the agent does.
     let is_sandboxed = STATE.sandboxed.load(Ordering::SeqCst) != 0;
     if !is_for_threads || is_sandboxed || STATE.is_copy() {
         return returned;
@@ -100,7 +105,8 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
         await_end(STATE.herald_tid.swap(0, Ordering::Relaxed));
         if is_one_but_for_the_agent() {
             let stack_top = Reservation::at(STATE.base.load(Ordering::Relaxed)).herald_stack_top();
-            // SAFETY: no herald is alive, and none comes while the lock is held.
+            // SAFETY: the stack is free: no herald is alive, and none starts while this thread holds the lock.
+            // Switching stacks is unsafe by nature.
             unsafe { raw::call_on_stack(stack_top, call_alone, 0) };
         }
     }
@@ -110,9 +116,9 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
     returned
 }
 
-/// True also where nobody can tell.
+/// Also true if the kernel does not tell.
 fn is_one_but_for_the_agent() -> bool {
-    /// Bytes of a `stat`, and its word with the number of links.
+    /// Words of a `stat`, and the index of the one with the number of links.
     const STAT_WORDS: usize = 144 / 8;
     const LINKS: usize = 2;
     const AT_FDCWD: usize = (-100_isize).cast_unsigned();
@@ -125,12 +131,12 @@ fn is_one_but_for_the_agent() -> bool {
         0,
         0,
     ];
-    // SAFETY: the words are as many as the kernel writes.
+    // SAFETY: the path is a string, and the buffer has as many bytes as the kernel writes.
     let asked = unsafe { call(call::NEWFSTATAT, arguments) };
     asked.is_err() || stat.get(LINKS).is_some_and(|links| *links <= LINKS_OF_TWO)
 }
 
-/// The call of `STATE.alone_call`, while the agent's thread is away. On the herald's stack.
+/// Makes the call in `STATE.alone_call` while the agent's thread is away. Runs on the herald's stack.
 extern "C" fn call_alone(_: usize) {
     let Some(ring) = STATE.ring() else {
         return;
@@ -139,7 +145,7 @@ extern "C" fn call_alone(_: usize) {
     let Ok(agent) = Agent::borrow(tid) else {
         return;
     };
-    // By this one the pager finds the process meanwhile.
+    // Meanwhile the pager finds the process by this thread.
     ring.agent_tid
         .store(thread_id().cast_unsigned(), Ordering::SeqCst);
     agent.send_away(tid);
@@ -147,7 +153,7 @@ extern "C" fn call_alone(_: usize) {
         let word = STATE.alone_call.get(index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     });
-    // SAFETY: the program asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     let returned = unsafe { raw::syscall2(number, first, second) };
     STATE.alone_returned.store(returned, Ordering::Relaxed);
     let own = agent.give_back();
@@ -166,7 +172,7 @@ impl Agent {
     fn borrow(tid: c_int) -> Result<Agent, Errno> {
         const PIDFD_THREAD: usize = 0o200;
         let tid = tid.cast_unsigned() as usize;
-        // SAFETY: makes a descriptor.
+        // SAFETY: this only makes a descriptor.
         let thread = unsafe { call(call::PIDFD_OPEN, [tid, PIDFD_THREAD, 0, 0, 0, 0]) }?;
         let mut agent = Agent {
             thread,
@@ -174,7 +180,7 @@ impl Agent {
         };
         for (own, theirs) in agent.descriptors.iter_mut().zip(&STATE.descriptors) {
             let theirs = theirs.load(Ordering::Relaxed);
-            // SAFETY: makes a descriptor.
+            // SAFETY: this only makes a descriptor.
             match unsafe { call(call::PIDFD_GETFD, [thread, theirs, 0, 0, 0, 0]) } {
                 Ok(descriptor) => *own = descriptor,
                 Err(errno) => {
@@ -192,15 +198,15 @@ impl Agent {
         close(self.thread);
     }
 
-    /// Returns when the kernel does not count it among the threads any more.
+    /// Asks the agent's thread to leave. Returns when the kernel no longer counts it among the threads.
     fn send_away(&self, tid: c_int) {
         const POLLIN: u64 = 1;
         let [.., bell] = self.descriptors;
         let one = 1_u64;
-        // A `pollfd`: descriptor, and what is waited for in the upper half.
+        // A `pollfd` in one word: the descriptor, and in the upper half what is waited for.
         let mut ended = self.thread as u64 | POLLIN << 32;
-        // SAFETY: a word that is read and a record that is written, both on this stack. The agent looks at the bell
-        // when it has nothing to do.
+        // SAFETY: the kernel reads the word and writes the record, both on this stack. The agent's thread looks at the
+        // bell when it has nothing to do.
         unsafe {
             raw::syscall3(call::WRITE, bell, (&raw const one).addr(), size_of::<u64>());
             raw::syscall3(call::POLL, (&raw mut ended).addr(), 1, usize::MAX);
@@ -208,7 +214,7 @@ impl Agent {
         await_end(tid);
     }
 
-    /// Makes the descriptors those of the thread that takes over, and returns them to be closed afterwards.
+    /// Hands the descriptors to the thread that takes over. Returns them, to be closed afterwards.
     fn give_back(self) -> [Descriptor; DESCRIPTORS] {
         close(self.thread);
         for (word, own) in STATE.descriptors.iter().zip(self.descriptors) {
@@ -218,7 +224,7 @@ impl Agent {
     }
 }
 
-/// Waits until a thread that has ended is not in its process any more. 0 is no thread.
+/// Waits until an ended thread is no longer in its process. 0 stands for no thread.
 fn await_end(tid: c_int) {
     const PRIO_PGRP: usize = 1;
     if tid == 0 {
@@ -229,19 +235,19 @@ fn await_end(tid: c_int) {
         tid.cast_unsigned() as usize,
     );
     for _ in 0..GONE_TRIES {
-        // SAFETY: no signal is sent.
+        // SAFETY: signal 0 is not sent; the call only looks for the thread.
         if unsafe { call(call::TGKILL, [pid, tid, 0, 0, 0, 0]) } == Err(ESRCH) {
             break;
         }
         kernel::nap(GONE_PACE_NANOSECONDS);
     }
-    // SAFETY: changes nothing. It takes the lock under which the kernel takes a thread out of all its lists: one that
-    // is no longer found in the first of them is in none afterwards.
+    // SAFETY: the call changes nothing. It is made for the lock that it takes: the kernel removes a thread from all its
+    // lists under that lock. So a thread that was no longer in the first list is in none after this call.
     unsafe { raw::syscall2(call::GETPRIORITY, PRIO_PGRP, 0) };
 }
 
 impl Session {
-    /// Writes down which descriptors these are, for a thread that takes over.
+    /// Writes down the descriptors for a thread that takes over.
     pub fn remember(&self) {
         let descriptors = [self.main, self.staging, self.socket, self.bell];
         for (word, descriptor) in STATE.descriptors.iter().zip(descriptors) {
@@ -249,7 +255,7 @@ impl Session {
         }
     }
 
-    /// What was written down.
+    /// The session that was written down.
     pub fn remembered(reservation: Reservation) -> Session {
         let [main, staging, socket, bell] = &STATE.descriptors;
         let load = |word: &core::sync::atomic::AtomicUsize| word.load(Ordering::SeqCst);
@@ -262,22 +268,22 @@ impl Session {
         }
     }
 
-    /// Waits until there is something to hear, and says whether it is the bell.
+    /// Waits until there is something to hear. True if it is the bell.
     pub fn is_asked_to_leave(&self) -> bool {
         const POLLIN: u64 = 1;
-        // Two `pollfd`: descriptor, what is waited for, what there is.
+        // Two `pollfd`, a word each: descriptor, what is waited for, what there is.
         let mut both = [self.socket, self.bell]
             .map(|descriptor| (descriptor as u64 & u64::from(u32::MAX)) | POLLIN << 32);
-        // SAFETY: both records are on this stack. Without a time-out.
+        // SAFETY: the kernel writes both records, which are on this stack. There is no time-out.
         unsafe { raw::syscall3(call::POLL, both.as_mut_ptr().addr(), 2, usize::MAX) };
         let [_, bell] = both;
         bell >> 48 & POLLIN != 0
     }
 
-    /// The bell does not ring any more.
+    /// Resets the bell.
     pub fn silence(&self) {
         let mut rung = 0_u64;
-        // SAFETY: a word on this stack. An eventfd that was not rung answers at once, too.
+        // SAFETY: the kernel writes a word on this stack. Does not wait: the eventfd is non-blocking.
         unsafe {
             raw::syscall3(
                 call::READ,

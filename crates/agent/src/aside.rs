@@ -1,16 +1,17 @@
 //! Aside: how pages leave memory that the program may not write.
 //!
-//! UFFDIO_MOVE takes pages only from writable memory. mremap with MREMAP_DONTUNMAP takes them from any: in one step,
-//! under the kernel's lock of the address space, it moves the page table entries to another place and leaves the
-//! mapping as it is, but empty and still watched. So no content is copied while the program could change it, nothing
-//! is discarded, and the program's protection is never touched. At the new place, which is the agent's, the pages get
-//! an ordinary protection, and UFFDIO_MOVE takes them on into staging B. That last step is where the kernel refuses
-//! pages that are pinned for I/O or shared since a fork.
+//! UFFDIO_MOVE takes pages only from writable memory; mremap with MREMAP_DONTUNMAP takes them from any. In one step,
+//! under the kernel's lock of the address space, mremap moves the page table entries to another place. The old mapping
+//! stays, empty and still watched. So no content is copied while the program could change it, nothing is discarded, and
+//! the program's protection is never touched. The new place is the agent's. There the pages get an ordinary protection,
+//! and UFFDIO_MOVE takes them on to staging B. In that last step the kernel refuses pages that are pinned for I/O or
+//! shared since a fork.
 //!
-//! mremap does not ask whether its source is still the mapping that the pager knows. What that means, and what is done
-//! about it, is written down in the pager (`evict/aside.rs`).
+//! mremap does not check whether its source is still the mapping that the pager knows. The pager's `evict/aside.rs`
+//! says what that means and what is done about it.
 //!
-//! Runs on the agent's thread, one command at a time; may not allocate, panic, or touch the program's memory.
+//! Runs on the agent's thread, one command at a time. Must not allocate, panic, or touch the program's memory. Unsafe
+//! is needed here because the agent has no wrapper for these system calls, which change mappings.
 
 use core::sync::atomic::Ordering;
 
@@ -32,22 +33,22 @@ const PAGE_TRIES: u32 = 4;
 pub fn take(session: &Session, address: usize, pages: usize) -> Result<usize, Errno> {
     let bytes = bytes_of(pages)?;
     let target = session.reservation.aside();
-    // A mremap that fails may leave a hole, where the program may have mapped something since.
+    // A mremap that failed may have left a hole. The program may have mapped something there since.
     if !uffd::is_watched(session.staging, target, ASIDE_BYTES) {
         session.reservation.reserve_aside(session.staging, false)?;
     }
     empty_staging(session.reservation)?;
-    // Last, so that nearly nothing lies between this look and the mremap.
+    // The check comes last, so that nearly nothing lies between it and the mremap.
     if uffd::events_pending(session.main) {
         return Err(EAGAIN);
     }
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-    // SAFETY: the target is the agent's own and holds nothing. The source is what the pager wants to have: it answers
-    // the faults there.
+    // SAFETY: the target is the agent's own and holds nothing. The pager wants the source moved, and answers the faults
+    // there.
     unsafe { call(call::MREMAP, [address, bytes, bytes, flags, target, MARK]) }.map(|_| 0)
 }
 
-/// Moves what was taken on to staging B.
+/// Moves the pages from aside to staging B.
 pub fn to_staging(session: &Session, ring: &Ring, pages: usize) -> Result<usize, Errno> {
     let bytes = bytes_of(pages)?;
     let aside = session.reservation.aside();
@@ -68,9 +69,9 @@ pub fn to_staging(session: &Session, ring: &Ring, pages: usize) -> Result<usize,
     Ok(0)
 }
 
-/// Discards what was taken.
+/// Discards the pages that are still aside.
 pub fn end(session: &Session) -> Result<usize, Errno> {
-    // Where it is still watched, to be replaced would raise an event.
+    // Replacing a mapping that the main userfaultfd still watches would raise an event.
     uffd::unregister(session.main, session.reservation.aside(), ASIDE_BYTES);
     let reserved = session.reservation.reserve_aside(session.staging, true);
     empty_staging(session.reservation)?;
@@ -92,19 +93,19 @@ fn make_ordinary(address: usize, bytes: usize) -> Result<(), Errno> {
             call::PKEY_MPROTECT,
             [address, bytes, PROT_READ_WRITE, 0, 0, 0],
         )
-        // Where the processor has no keys.
+        // For processors without keys.
         .or_else(|_| call(call::MPROTECT, [address, bytes, PROT_READ_WRITE, 0, 0, 0]))
         .map(|_| ())
     }
 }
 
-/// The beginning of staging B, without an event: its userfaultfd has none.
+/// Empties the beginning of staging B. That raises no event, because its userfaultfd has none.
 fn empty_staging(reservation: Reservation) -> Result<(), Errno> {
     // SAFETY: the pager has no more use for what lies there.
     unsafe { advise(reservation.freeing(), ASIDE_BYTES, MADV_DONTNEED_LOCKED) }
 }
 
-/// The way of what was taken from aside to staging B, page by page to the same offset.
+/// The pages on their way from aside to staging B, each to the same offset.
 struct Pages<'a> {
     session: &'a Session,
     ring: &'a Ring,
@@ -113,7 +114,7 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Goes past one page or more.
+    /// Moves or skips one page or more.
     fn move_some(&mut self) {
         let left = self.pages.wrapping_sub(self.index);
         let (moved, mut refused) = self.move_pages(left);
@@ -128,11 +129,11 @@ impl Pages<'_> {
                 _ => break,
             }
         }
-        // Moved, a hole, or pinned: the pager looks where it is.
+        // The page has moved, is a hole, or is pinned. The pager looks where it is.
         self.index = self.index.wrapping_add(1);
     }
 
-    /// Pages moved, from `index` on, and why not more.
+    /// Returns how many pages moved, from `index` on, and why not more.
     fn move_pages(&self, pages: usize) -> (usize, Option<Errno>) {
         let offset = self.index.wrapping_mul(PAGE_BYTES);
         let bytes = pages.wrapping_mul(PAGE_BYTES);
@@ -145,18 +146,18 @@ impl Pages<'_> {
         (done / PAGE_BYTES, refused)
     }
 
-    /// Removes what was in the way of the page. False if there is nothing to be done about it.
+    /// Removes what was in the way of the page. False if nothing can be done.
     fn help(&self, errno: Errno) -> bool {
         let offset = self.index.wrapping_mul(PAGE_BYTES);
         let reservation = self.session.reservation;
         match errno {
-            // Shared since a fork: a write makes a copy for this process. A page that is pinned stays busy.
+            // Shared since a fork: a write makes a copy for this process. A pinned page stays busy.
             EBUSY => {
                 if let Some(shared) = self.ring.page_errno.get(self.index) {
                     shared.store(EBUSY, Ordering::Relaxed);
                 }
                 let source = reservation.aside().wrapping_add(offset);
-                // SAFETY: changes no content, and the page is there.
+                // SAFETY: the advice changes no content, and the page is there.
                 unsafe { advise(source, PAGE_BYTES, MADV_POPULATE_WRITE) }.is_ok()
             }
             // The program has locked all its memory meanwhile, or unlocked it.
@@ -164,24 +165,24 @@ impl Pages<'_> {
                 reservation.unlock_aside();
                 true
             }
-            // Locking has brought a page of zeros there; or it is the page itself, of which the kernel does not admit
-            // that it has moved (rule P8).
+            // Either locking has put a page of zeros there. Or it is the page itself: the kernel has moved it and does
+            // not admit it (rule P8).
             EEXIST if self.is_aside() => {
                 let target = reservation.freeing().wrapping_add(offset);
-                // SAFETY: what lies there is no page of the program's, for that one is still aside.
+                // SAFETY: what lies there is not the program's page, for that one is still aside.
                 unsafe { advise(target, PAGE_BYTES, MADV_DONTNEED_LOCKED) }.is_ok()
             }
             _ => false,
         }
     }
 
-    /// Is the page still where it was taken to?
+    /// Is the page still aside?
     fn is_aside(&self) -> bool {
         let offset = self.index.wrapping_mul(PAGE_BYTES);
         let page = self.session.reservation.aside().wrapping_add(offset);
         let mut resident = 0_u8;
         let arguments = [page, PAGE_BYTES, (&raw mut resident).addr(), 0, 0, 0];
-        // SAFETY: writes one byte to `resident`.
+        // SAFETY: the kernel writes one byte to `resident`.
         let asked = unsafe { call(call::MINCORE, arguments) };
         asked.is_ok() && resident & 1 != 0
     }

@@ -1,11 +1,15 @@
-//! `_Fork`, `clone` and `syscall`: what makes a child without the hooks of fork, so that it gets an agent all the same.
+//! `_Fork`, `clone` and `syscall`: these make children without the hooks of fork. Here such a child gets an agent all
+//! the same.
 //!
-//! Only calls that make a child with memory of its own are of interest. Those go through the hooks as fork does; every
-//! other call jumps on to libc with its registers as they were. glibc's own fork uses its own `_Fork`, not this one, so
-//! no hook runs twice. Program threads only; also in signal handlers, from which `_Fork` may be called.
+//! Only calls that make a child with memory of its own matter. They go through the hooks as fork does. Every other call
+//! jumps on to libc with its registers as they were. glibc's own fork uses its internal `_Fork`, not this one, so no
+//! hook runs twice. For program threads only; also in signal handlers, from which `_Fork` may be called.
 //!
-//! Not covered: a child of the bare instruction, one with a stack of its own by `syscall`, and the rare CLONE_VFORK and
-//! CLONE_SETTLS without CLONE_VM. The pager serves those without an agent, see ARCHITECTURE.md, Forks.
+//! Not covered: a child of the bare instruction, a child with a stack of its own by `syscall`, and the rare CLONE_VFORK
+//! and CLONE_SETTLS without CLONE_VM. The pager serves those without an agent, see ARCHITECTURE.md, Forks.
+//!
+//! Unsafe is needed here because the calls are C functions found by name at run time, and their registers have to pass
+//! through unchanged, which takes assembly.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
@@ -22,31 +26,31 @@ use crate::state::STATE;
 const CLONE_VM: usize = 0x100;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_SETTLS: usize = 0x8_0000;
-/// With any of these the call goes by untouched.
+/// A call with any of these flags passes on unchanged.
 const UNTOUCHED: usize = CLONE_VM | CLONE_VFORK | CLONE_SETTLS;
 const SIGCHLD: usize = 17;
-/// Fields of `clone_args`, and the bytes of its first version.
+/// Offsets of fields of `clone_args`, and the size of its first version in bytes.
 const CLONE_ARGS_FLAGS: usize = 0;
 const CLONE_ARGS_STACK: usize = 40;
 const CLONE_ARGS_BYTES_LEAST: usize = 64;
 
-/// The six registers of a call, and the word behind its return address.
+/// The six argument registers of a call, and the word behind its return address.
 type Arguments = [usize; 7];
 
-/// What becomes of a call.
+/// What happens to a call.
 #[repr(C)]
 struct Verdict {
-    /// Where it jumps to; 0 if it has been carried out.
+    /// Address to jump to; 0 if the call has been carried out.
     onward: usize,
-    /// What it returns in that case.
+    /// What a call that has been carried out returns.
     returned: isize,
 }
 
-/// Where `syscall` jumps to. In `.data`, as everything of the agent.
+/// Where `syscall` jumps to. In `.data`, like everything of the agent.
 #[unsafe(link_section = ".data")]
 static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(plain_syscall as *mut ());
 
-/// Looks the calls of libc up. Called by the constructor; whoever comes before it is served all the same.
+/// Looks libc's functions up. Called by the constructor. Calls that come before it work all the same.
 pub fn find() {
     find_next(&STATE.libc_clone, c"clone");
     find_next(&STATE.libc_fork, c"_Fork");
@@ -68,7 +72,7 @@ fn find_next(word: &AtomicUsize, name: &CStr) -> Option<usize> {
     Some(found)
 }
 
-/// Runs what makes a child between the hooks. In the child it returns on a copy of the stack.
+/// Calls `make`, which makes a child, between the hooks. In the child it returns on a copy of the stack.
 fn with_hooks(make: impl FnOnce() -> isize) -> isize {
     fork::prepare();
     let returned = make();
@@ -85,7 +89,7 @@ fn failed(errno: c_int) -> isize {
     -1
 }
 
-/// libc's `_Fork`: fork without the handlers of `pthread_atfork`, but for those of the agent.
+/// libc's `_Fork`: fork without the handlers of `pthread_atfork`. The agent's own handlers run all the same.
 ///
 /// # Safety
 /// As for _Fork(3).
@@ -202,7 +206,7 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
-/// What libc's `syscall` does, for calls before the constructor.
+/// Does what libc's `syscall` does, for calls before the constructor.
 #[unsafe(naked)]
 extern "C" fn plain_syscall() {
     naked_asm!(
@@ -233,7 +237,7 @@ extern "C" fn set_errno(errno: c_int) {
     libc::set_errno(errno);
 }
 
-/// What a child of `clone` is to run. On the stack of its parent, of which the child has a copy.
+/// What a child of `clone` is to run. It lies on the parent's stack, of which the child has a copy.
 #[repr(C)]
 struct Routine {
     routine: extern "C" fn(usize) -> c_int,
@@ -251,7 +255,7 @@ extern "C" fn judge_clone(arguments: &Arguments) -> Verdict {
     if flags & UNTOUCHED != 0 || routine == 0 || stack == 0 {
         return onward(next);
     }
-    // SAFETY: the program gave the address as a function of this type.
+    // SAFETY: the program passed the address as a function of this type.
     let routine = unsafe { core::mem::transmute::<usize, extern "C" fn(usize) -> c_int>(routine) };
     let routine = Routine { routine, argument };
     #[allow(
@@ -261,7 +265,8 @@ extern "C" fn judge_clone(arguments: &Arguments) -> Verdict {
     )]
     let flags = flags as c_int;
     fork::prepare();
-    // SAFETY: the address is that of libc's clone; its arguments are the program's, but for what the child runs first.
+    // SAFETY: the address is that of libc's clone. The arguments are the program's, except for what the child runs
+    // first.
     let pid = unsafe {
         core::mem::transmute::<usize, Clone>(next)(
             begin_child,
@@ -277,7 +282,7 @@ extern "C" fn judge_clone(arguments: &Arguments) -> Verdict {
     done(pid as isize)
 }
 
-/// First code of a child of `clone`. What it returns is the child's exit status.
+/// The child of `clone` starts here. The returned value is the child's exit status.
 extern "C" fn begin_child(routine: &Routine) -> c_int {
     fork::child();
     (routine.routine)(routine.argument)
@@ -290,10 +295,10 @@ extern "C" fn judge_syscall(arguments: &Arguments) -> Verdict {
         call::UNSHARE | call::SETNS => return returned(alone::carry_out([number, a, b])),
         call::FORK => (SIGCHLD, 0),
         call::CLONE => (a, b),
-        // What the kernel would refuse is refused by the kernel.
+        // An invalid record goes on to the kernel, which refuses it.
         _ => clone_args(a, b).unwrap_or((UNTOUCHED, 0)),
     };
-    // With a stack of its own the child would return to an address that is not on it.
+    // A child with a stack of its own would return to an address that is not on that stack.
     if flags & UNTOUCHED != 0 || stack != 0 {
         return onward(NEXT_SYSCALL.load(Ordering::Relaxed).addr());
     }
@@ -302,7 +307,7 @@ extern "C" fn judge_syscall(arguments: &Arguments) -> Verdict {
     returned(made)
 }
 
-/// What the kernel returned, as `syscall` returns it.
+/// Turns what the kernel returned into what `syscall` returns.
 fn returned(value: isize) -> Verdict {
     match raw::result(value) {
         Ok(_) => done(value),
@@ -310,7 +315,7 @@ fn returned(value: isize) -> Verdict {
     }
 }
 
-/// Flags and stack of a `clone_args`, if the kernel could read it.
+/// Flags and stack of a `clone_args`, if it can be read.
 fn clone_args(address: usize, bytes: usize) -> Option<(usize, usize)> {
     if bytes < CLONE_ARGS_BYTES_LEAST {
         return None;
@@ -318,18 +323,18 @@ fn clone_args(address: usize, bytes: usize) -> Option<(usize, usize)> {
     let [flags, stack] = [CLONE_ARGS_FLAGS, CLONE_ARGS_STACK].map(|field| {
         let field = address.wrapping_add(field);
         is_readable(field).then(|| {
-            // SAFETY: the kernel has just read a word there.
+            // SAFETY: the kernel has just read a word there. The word is the program's, so it is read by address.
             unsafe { core::ptr::with_exposed_provenance::<usize>(field).read_unaligned() }
         })
     });
     Some((flags?, stack?))
 }
 
-/// Can a word be read? Asks the kernel, which answers where the program would be killed. Changes nothing: a mask that
-/// could be read is refused because of the impossible first argument.
+/// Can a word be read? Asks the kernel, which answers EFAULT where a read would kill the program. Changes nothing: even
+/// if the kernel can read the mask, it refuses the call because of the impossible first argument.
 pub fn is_readable(address: usize) -> bool {
     const NO_SUCH_HOW: usize = 99;
-    // SAFETY: the call fails in every case.
+    // SAFETY: the call fails in every case and changes nothing.
     let asked = unsafe {
         raw::syscall4(
             call::RT_SIGPROCMASK,

@@ -1,7 +1,9 @@
 //! What the pager can ask for. Runs on the agent's thread, one command at a time.
 //!
-//! Nothing here can panic, allocate or wait, except for the pager's own reading of layout events that a command raises.
-//! Every length that comes from the ring is bounded before it is used.
+//! Nothing here can panic, allocate or wait, with one exception: a command that raises layout events waits until the
+//! pager has read them. Every length that comes from the ring is bounded before it is used.
+//!
+//! Unsafe is needed here because the agent has no wrapper for these system calls, which change mappings of the program.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,12 +22,12 @@ use crate::ring::{
 use crate::socket;
 use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
 
-/// MADV_DONTNEED also for memory that is locked (Linux 5.18).
+/// MADV_DONTNEED that also takes locked memory (Linux 5.18).
 pub const MADV_DONTNEED_LOCKED: usize = advice::DONTNEED_LOCKED as usize;
 pub const MADV_POPULATE_WRITE: usize = advice::POPULATE_WRITE as usize;
 pub const PROT_READ_WRITE: usize = 3;
 const PROT_READ_WRITE_EXECUTE: usize = 7;
-/// Tries to give a staging page back that somebody has a reference on: the pager has just read it.
+/// Tries to free a staging page on which somebody holds a reference: the pager has just read it.
 const FREE_TRIES: u32 = 64;
 
 /// What the agent's thread holds.
@@ -37,7 +39,7 @@ pub struct Session {
     pub staging: Descriptor,
     /// Connection to the pager.
     pub socket: Descriptor,
-    /// An eventfd: rung by a program thread that asks this one to leave (`alone`).
+    /// An eventfd. A program thread rings it to ask this thread to leave (`alone`).
     pub bell: Descriptor,
     /// The agent's memory.
     pub reservation: Reservation,
@@ -59,7 +61,7 @@ pub fn carry_out(session: &Session, ring: &Ring) -> isize {
         op::TAKE_ASIDE => aside::take(session, argument(ring, 0), argument(ring, 1)),
         op::ASIDE_TO_STAGING => aside::to_staging(session, ring, argument(ring, 0)),
         op::ASIDE_END => aside::end(session),
-        // Rule P7 is kept: whoever could read this memory has ended.
+        // Rule P7 is kept: everybody who could read this memory has ended.
         op::LEAVE => kernel::exit_thread_with(argument(ring, 0)),
         _ => Err(ENOSYS),
     };
@@ -94,7 +96,7 @@ fn move_out(session: &Session, ring: &Ring) -> Result<usize, Errno> {
     if pages > MOVE_PAGES_MAX || first.saturating_add(pages) > STAGING_PAGES {
         return Err(EINVAL);
     }
-    // Whatever is not reached keeps this.
+    // Pages that are not reached keep this.
     for errno in ring.page_errno.iter().take(pages) {
         errno.store(EAGAIN, Ordering::Relaxed);
     }
@@ -122,7 +124,7 @@ fn move_out(session: &Session, ring: &Ring) -> Result<usize, Errno> {
 struct Window<'a> {
     ring: &'a Ring,
     main: Descriptor,
-    /// A marker is left in the place of each page.
+    /// Leave a marker in the place of each page.
     marks: bool,
     /// Where page `index` goes to.
     target: usize,
@@ -132,17 +134,17 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// False if everything has to stop: a layout event is unread.
+    /// Moves one run. False if everything has to stop because a layout event is unread.
     ///
-    /// Each turn of the loop settles a page or more, or goes over to single pages, which happens once: at most one call
-    /// per page and one more.
+    /// Each turn of the loop settles a page or more, or changes over to single pages, which happens once. So there is
+    /// at most one call per page and one more.
     fn move_run(&mut self, mut address: usize, pages: usize) -> bool {
-        // The ring may have changed since it was added up.
+        // The ring may have changed since the pages were counted.
         let mut left = pages.min(self.end.wrapping_sub(self.index));
         let mut at_once = usize::MAX;
         while left > 0 {
             let now = left.min(at_once);
-            // SAFETY: the target is staging, as `move_out` has checked; the pager says what to move there.
+            // SAFETY: the target is staging, as `move_out` has checked, and the pager wants these pages there.
             let (bytes, errno) = unsafe {
                 uffd::move_pages(
                     self.main,
@@ -171,7 +173,7 @@ impl Window<'_> {
         true
     }
 
-    /// Leaves markers where pages have just been. Returns the outcome of these pages.
+    /// Leaves markers where pages have just been. Returns the outcome for these pages.
     fn mark(&self, address: usize, pages: usize) -> Errno {
         let bytes = pages.wrapping_mul(PAGE_BYTES);
         if self.marks && uffd::write_protect(self.main, address, bytes).is_err() {
@@ -194,7 +196,8 @@ impl Window<'_> {
     }
 }
 
-/// Frees staging pages without an event: to staging B, whose userfaultfd has none, and away from there.
+/// Frees staging pages without an event: moves them to staging B, whose userfaultfd has no events, and discards them
+/// there.
 fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
     let (first, pages) = (argument(ring, 0), argument(ring, 1));
     if pages == 0 {
@@ -223,16 +226,18 @@ fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
             return Err(errno);
         }
         if errno == Some(EEXIST) {
-            // The program has locked all its memory: pages of zeros came into both, and locked ranges take no others.
+            // The program has locked all its memory. Pages of zeros came into both ranges, and locked ranges take no
+            // others.
             session.reservation.unlock_staging();
         }
-        // SAFETY: staging B holds nothing but pages on their way out.
+        // SAFETY: staging B holds only pages that are to be freed.
         unsafe { advise(target, left, MADV_DONTNEED_LOCKED) }?;
     }
     Ok(0)
 }
 
-/// Staging takes pages only from memory of its own protection: readable, writable, and perhaps executable.
+/// Changes the protection of staging. UFFDIO_MOVE takes pages only from memory of the same protection as staging:
+/// readable, writable, and perhaps executable.
 fn staging_protect(session: &Session, ring: &Ring) -> Result<usize, Errno> {
     match argument(ring, 0) {
         protection @ (PROT_READ_WRITE | PROT_READ_WRITE_EXECUTE) => {
@@ -242,12 +247,12 @@ fn staging_protect(session: &Session, ring: &Ring) -> Result<usize, Errno> {
     }
 }
 
-/// Makes pages exclusive to the process again, by runs. Returns how many runs it was done for.
+/// Makes pages exclusive to the process again, run by run. Returns how many runs succeeded.
 fn populate_write(ring: &Ring) -> usize {
     let mut done = 0_usize;
     for (address, pages) in runs(ring) {
         let bytes = pages.saturating_mul(PAGE_BYTES);
-        // SAFETY: changes no content: it is what a write to each page would do, without the write.
+        // SAFETY: the advice changes no content. It does what a write to each page would do, without the write.
         if unsafe { advise(address, bytes, MADV_POPULATE_WRITE) }.is_ok() {
             done = done.wrapping_add(1);
         }
@@ -255,19 +260,19 @@ fn populate_write(ring: &Ring) -> usize {
     done
 }
 
-/// The mremap of a program thread that waits in the filter.
+/// Makes the mremap of a program thread that waits in the filter.
 fn mremap(ring: &Ring) -> Result<usize, Errno> {
     let a = |index| argument(ring, index);
-    // SAFETY: the program has asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     raw::result(unsafe {
         raw::syscall6(call::MREMAP, [a(0), a(1), a(2), a(3), a(4), filter::MARK])
     })
 }
 
-/// The mmap of a program thread that waits in the filter: private anonymous memory, so there is no file to look up.
+/// Makes the mmap of a program thread that waits in the filter. It is private anonymous memory, so it needs no file.
 fn mmap(ring: &Ring) -> Result<usize, Errno> {
     let a = |index| argument(ring, index);
-    // SAFETY: the program has asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     raw::result(unsafe {
         raw::syscall6(
             call::MMAP,
@@ -276,10 +281,10 @@ fn mmap(ring: &Ring) -> Result<usize, Errno> {
     })
 }
 
-/// The brk of a program thread that waits in the filter. There is no error: the break says how it went.
+/// Makes the brk of a program thread that waits in the filter. There is no error: the returned break tells the outcome.
 fn brk(ring: &Ring) -> usize {
     let to = |address| {
-        // SAFETY: the program has asked for this call, or it changes nothing.
+        // SAFETY: either the program asked for this call, or the address is 0 and nothing changes.
         raw::result(unsafe { raw::syscall6(call::BRK, [address, 0, 0, 0, 0, filter::MARK]) })
             .unwrap_or(0)
     };
@@ -287,22 +292,22 @@ fn brk(ring: &Ring) -> usize {
     to(argument(ring, 0))
 }
 
-/// The advice of a program thread that waits in the filter.
+/// Gives the advice of a program thread that waits in the filter.
 fn advise_for(ring: &Ring) -> Result<usize, Errno> {
     let [address, bytes, advice, by_process] = [0, 1, 2, 3].map(|index| argument(ring, index));
     if by_process != 0 {
         return advise_own_process(address, bytes, advice);
     }
     let arguments = [address, bytes, advice, 0, 0, filter::MARK];
-    // SAFETY: the program has asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     unsafe { call(call::MADVISE, arguments) }
 }
 
-/// The same by the other system call. 0 when it was done, as of madvise.
+/// Gives the advice by process_madvise. Returns 0 for success, like madvise.
 fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usize, Errno> {
     let vector = [address, bytes];
-    // SAFETY: the descriptor is of the agent's own table; the vector is one iovec and lives until the call returns; the
-    // program has asked for this call.
+    // SAFETY: the descriptor is of the agent's own table. The vector is one iovec and outlives the call. The program
+    // asked for this advice.
     unsafe {
         let own = kernel::process_id().unsigned_abs() as usize;
         let process = call(call::PIDFD_OPEN, [own, 0, 0, 0, 0, 0])?;
@@ -314,7 +319,7 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
     }
 }
 
-/// Installs the filter and hands its listener to the pager. A listener that is lost would make every mremap fail.
+/// Installs the filter and hands its listener to the pager. If the listener were lost, every mremap would fail.
 fn install_filter(session: &Session) -> Result<usize, Errno> {
     let listener = filter::install()?;
     if socket::send_descriptor(session.socket, ACK, listener).is_err() {

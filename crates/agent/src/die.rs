@@ -1,7 +1,7 @@
 //! The fail-closed end: a process whose pager is gone must not read one more page.
 //!
 //! When the last copy of a userfaultfd closes, the kernel fills every hole with zeros. The agent's thread holds a copy
-//! in its own table, so nothing is filled before the whole process is dead. Any thread may call this.
+//! in its own table, so the kernel fills nothing before the whole process is dead. Any thread may call `die`.
 
 use core::ffi::c_short;
 
@@ -12,13 +12,14 @@ const SIGKILL: usize = 9;
 const POLLOUT: c_short = 4;
 const STDERR: usize = 2;
 
-/// Kills the process at once. `why` goes to the program's standard error if that takes it without waiting.
+/// Kills the process at once. Writes `why` to the program's standard error if that takes it without waiting.
 pub fn die(why: &[u8]) -> ! {
     let pid = process_id();
     say(pid.unsigned_abs() as usize, why);
     loop {
-        // SAFETY: ends this process, whatever credentials the program has taken on: a process may always kill itself.
-        // The second call is for a process that is out of reach of the first (pid 1 of a namespace).
+        // SAFETY: this ends the own process, which is the purpose. A process may always kill itself, whatever
+        // credentials it has taken on. The second call is for pid 1 of a namespace, which the first does not reach.
+        // Unsafe: bare system calls.
         unsafe {
             raw::syscall2(call::KILL, pid.unsigned_abs() as usize, SIGKILL);
             raw::syscall1(call::EXIT_GROUP, 128 + SIGKILL);
@@ -26,7 +27,8 @@ pub fn die(why: &[u8]) -> ! {
     }
 }
 
-/// The agent's thread has no standard error of its own (it would keep pipes open), so it borrows the program's.
+/// The agent's thread has no standard error of its own, because that would keep pipes open. So it borrows the
+/// program's.
 fn say(pid: usize, why: &[u8]) {
     #[repr(C)]
     struct Poll {
@@ -34,7 +36,7 @@ fn say(pid: usize, why: &[u8]) {
         events: c_short,
         returned: c_short,
     }
-    // SAFETY: the calls name this process's own descriptors and a buffer and a record that live here.
+    // SAFETY: the calls name descriptors of this process, and a buffer and a record that outlive the calls.
     unsafe {
         let Ok(process) = raw::result(raw::syscall2(call::PIDFD_OPEN, pid, 0)) else {
             return;

@@ -1,13 +1,17 @@
-//! The functions of libc that start programs: where the agent's file cannot be seen, they do not ask for it.
+//! The functions of libc that start programs. Where the agent's file cannot be seen, the new program must not ask for
+//! it.
 //!
-//! The loader complains on standard error of each library in LD_PRELOAD that it does not find, and the program would
-//! be heard to say so. After chroot, pivot_root or in another mount namespace the agent's file is not there. So each of
-//! these looks for it, and if it is gone takes it out of LD_PRELOAD for the program that is started: that one runs
-//! without an agent either way. Otherwise everything is passed on as it is. What starts programs from within libc
-//! (`system`, `popen`) or by the bare system call goes by.
+//! The loader complains on standard error of each library in LD_PRELOAD that it does not find, and users would take
+//! that for the program's words. After chroot, after pivot_root or in another mount namespace the agent's file is not
+//! there. So each of these functions looks for the file. If it is gone, the function takes the agent out of LD_PRELOAD
+//! for the new program, which runs without an agent either way. Otherwise everything is passed on unchanged. Not
+//! covered: programs started from within libc (`system`, `popen`) or by the bare system call.
 //!
-//! Program threads only; also in signal handlers, and in children of vfork, whose memory is their parent's: nothing is
-//! allocated, and the new environment lies on the stack.
+//! For program threads only; also in signal handlers, and in children of vfork, whose memory is their parent's. So
+//! nothing is allocated, and the new environment lies on the stack.
+//!
+//! Unsafe is needed here because these are C functions, found by name at run time, and the program's strings may be
+//! anywhere: they are addresses that have to be probed, never references.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
@@ -42,11 +46,11 @@ const NAMES: [&CStr; 6] = [
 #[unsafe(link_section = ".data")]
 static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// The name of the variable, and what comes before its value.
+/// The name of the variable, with the `=` before its value.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Longest value that is changed.
+/// Longest LD_PRELOAD, name included, that is changed.
 const PRELOAD_BYTES_MAX: usize = 1024;
-/// Most variables that an environment may have to be changed, and the steps in which room is made for them.
+/// Room for variables in a changed environment comes in these steps. A larger environment is not changed.
 const SMALL: usize = 128;
 const MEDIUM: usize = 1024;
 const LARGE: usize = 16 * 1024;
@@ -58,7 +62,7 @@ pub fn find() {
     }
 }
 
-/// The address of libc's function, if it has one.
+/// Address of libc's function, if libc has one.
 fn next(which: Next) -> Option<usize> {
     let word = NEXT.get(which as usize)?;
     let known = word.load(Ordering::Relaxed);
@@ -87,7 +91,7 @@ pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usiz
     };
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
-    // SAFETY: the arguments are the program's, or say the same.
+    // SAFETY: path and arguments are the program's. The environment is too, or it is a copy that outlives the call.
     with_agent_or_without(environment, |environment| unsafe {
         next(path, arguments, environment)
     })
@@ -99,7 +103,7 @@ pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usiz
 /// As for exec(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: usize, arguments: usize) -> c_int {
-    // SAFETY: that is what execv is.
+    // SAFETY: execv is execve with the current environment.
     unsafe { execve(path, arguments, libc::environ()) }
 }
 
@@ -115,7 +119,7 @@ pub unsafe extern "C" fn execvpe(file: usize, arguments: usize, environment: usi
     };
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
-    // SAFETY: the arguments are the program's, or say the same.
+    // SAFETY: as in `execve`.
     with_agent_or_without(environment, |environment| unsafe {
         next(file, arguments, environment)
     })
@@ -127,7 +131,7 @@ pub unsafe extern "C" fn execvpe(file: usize, arguments: usize, environment: usi
 /// As for exec(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: usize, arguments: usize) -> c_int {
-    // SAFETY: that is what execvp is.
+    // SAFETY: execvp is execvpe with the current environment.
     unsafe { execvpe(file, arguments, libc::environ()) }
 }
 
@@ -143,7 +147,7 @@ pub unsafe extern "C" fn fexecve(descriptor: c_int, arguments: usize, environmen
     };
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
-    // SAFETY: the arguments are the program's, or say the same.
+    // SAFETY: as in `execve`.
     with_agent_or_without(environment, |environment| unsafe {
         next(descriptor, arguments, environment)
     })
@@ -167,7 +171,7 @@ pub unsafe extern "C" fn execveat(
     };
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
-    // SAFETY: the arguments are the program's, or say the same.
+    // SAFETY: as in `execve`.
     with_agent_or_without(environment, |environment| unsafe {
         next(directory, path, arguments, environment, flags)
     })
@@ -187,7 +191,7 @@ pub unsafe extern "C" fn posix_spawn(
     environment: usize,
 ) -> c_int {
     let what = [pid, path, actions, attributes, arguments];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the promises of posix_spawn, which has these arguments.
     unsafe { spawn(Next::Spawn, what, environment) }
 }
 
@@ -205,7 +209,7 @@ pub unsafe extern "C" fn posix_spawnp(
     environment: usize,
 ) -> c_int {
     let what = [pid, file, actions, attributes, arguments];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the promises of posix_spawnp, which has these arguments.
     unsafe { spawn(Next::Spawnp, what, environment) }
 }
 
@@ -217,15 +221,15 @@ unsafe fn spawn(which: Next, what: [usize; 5], environment: usize) -> c_int {
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
     let [pid, file, actions, attributes, arguments] = what;
-    // SAFETY: the arguments are the program's, or say the same.
+    // SAFETY: as in `execve`.
     with_agent_or_without(environment, |environment| unsafe {
         next(pid, file, actions, attributes, arguments, environment)
     })
 }
 
-/// Defines a function that takes the program's arguments one by one, and calls `$to` with the address of the first of
-/// them. The registers are put below the rest of them, which the caller has on the stack, and the return address
-/// below all.
+/// Defines a function that takes the program's arguments one by one, and calls `$to` with the address of the first. The
+/// caller has the arguments beyond the registers on the stack. So the code pops the return address, pushes the
+/// registers below those arguments, and pushes the return address back.
 macro_rules! list_arguments {
     ($(#[$attribute:meta])* $name:ident, $to:path) => {
         $(#[$attribute])*
@@ -276,21 +280,21 @@ list_arguments!(
     execute_with_environment
 );
 
-/// `execle` with the address of its list: the environment comes behind it.
+/// Does the work of `execle`, given the address of its list. The environment comes behind the list.
 unsafe extern "C" fn execute_with_environment(path: usize, arguments: usize) -> c_int {
     let mut end = arguments;
-    // SAFETY: the caller of execle has ended the list with a null pointer and gone on with the environment.
+    // SAFETY: the caller of execle has ended the list with a null pointer and put the environment behind it.
     let environment = unsafe {
         while word_at(end) != 0 {
             end = end.wrapping_add(size_of::<usize>());
         }
         word_at(end.wrapping_add(size_of::<usize>()))
     };
-    // SAFETY: as for the caller.
+    // SAFETY: the caller of execle keeps the promises of execve.
     unsafe { execve(path, arguments, environment) }
 }
 
-/// Does `start` with an environment, from which the agent is left out if its file is not there.
+/// Calls `start` with the environment. If the agent's file is not there, it is an environment without the agent.
 fn with_agent_or_without(environment: usize, start: impl Fn(usize) -> c_int) -> c_int {
     if is_agent_there() {
         return start(environment);
@@ -309,7 +313,7 @@ fn with_agent_or_without(environment: usize, start: impl Fn(usize) -> c_int) -> 
     changed.unwrap_or_else(|| start(environment))
 }
 
-/// Can a program that is started now load the agent? True also where its path is not known.
+/// Can a program that is started now load the agent? Also true if the agent's path is not known.
 fn is_agent_there() -> bool {
     const AT_FDCWD: usize = (-100_isize).cast_unsigned();
     /// Bytes of a `stat`.
@@ -319,12 +323,12 @@ fn is_agent_there() -> bool {
     };
     let mut stat = [0_u64; STAT_WORDS];
     let arguments = [AT_FDCWD, path, stat.as_mut_ptr().addr(), 0, 0, 0];
-    // SAFETY: the words are as many as the kernel writes, and the path is a string.
+    // SAFETY: the path is a string, and the buffer has as many bytes as the kernel writes.
     unsafe { call(call::NEWFSTATAT, arguments) }.is_ok()
 }
 
-/// Where LD_PRELOAD is among the variables, and how many there are. None where there is none, or where the environment
-/// cannot be read: that is for the kernel to say.
+/// The index of LD_PRELOAD among the variables, and the number of variables. None if there is no LD_PRELOAD, or if the
+/// environment cannot be read; then the kernel reports that.
 fn find_preload(environment: usize) -> Option<(usize, usize)> {
     let (mut found, mut count) = (None, 0);
     loop {
@@ -342,7 +346,7 @@ fn find_preload(environment: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// In place of a variable that cannot be read.
+/// Stands for a variable that cannot be read.
 const UNREADABLE: usize = usize::MAX;
 
 fn variable_at(environment: usize, index: usize) -> usize {
@@ -357,7 +361,8 @@ fn variable_at(environment: usize, index: usize) -> usize {
 /// # Safety
 /// There is a word at `address`.
 unsafe fn word_at(address: usize) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that there is a word. It may be unaligned, and is the program's, so it is read by
+    // address.
     unsafe { core::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
 }
 
@@ -370,22 +375,22 @@ fn starts_with(text: usize, prefix: &[u8]) -> bool {
     })
 }
 
-/// Can the byte be read? Asked at the beginning of a text, and for each page that it goes on to.
+/// Can the byte be read? Asks the kernel only at the beginning of a text and at each new page.
 fn is_readable_at_page(address: usize, start: usize) -> bool {
     const PAGE_BYTES: usize = crate::kernel::PAGE_BYTES;
-    // A word that begins here may go on in a page that is not there.
+    // Rounded down, because a word that begins here may extend into a page that is not there.
     let word = address & !(size_of::<usize>() - 1);
     (address != start && !address.is_multiple_of(PAGE_BYTES)) || is_readable(word)
 }
 
-/// The byte at an address that can be read.
+/// The byte at an address that is known to be readable.
 fn byte_at(address: usize) -> u8 {
-    // SAFETY: the callers have asked the kernel for its page.
+    // SAFETY: the callers have asked the kernel whether its page can be read.
     unsafe { core::ptr::with_exposed_provenance::<u8>(address).read() }
 }
 
-/// Writes an LD_PRELOAD without the agent to `value`, with a zero at the end. Returns how many libraries are left;
-/// None if the agent is not among them, or there is no room.
+/// Writes LD_PRELOAD without the agent to `value`, with a zero at the end. Returns how many libraries are left. None if
+/// the agent is not in the list, or if there is no room.
 fn without_agent(variable: usize, value: &mut [u8; PRELOAD_BYTES_MAX]) -> Option<usize> {
     let mut text = [0; PRELOAD_BYTES_MAX];
     let mut bytes = 0_usize;
@@ -423,8 +428,8 @@ fn without_agent(variable: usize, value: &mut [u8; PRELOAD_BYTES_MAX]) -> Option
     had_agent.then_some(kept)
 }
 
-/// Does `start` with a copy of an environment of less than `ROOM` variables, in which the one at `at` is `new`, or is
-/// left out where that is 0.
+/// Calls `start` with a copy of the environment, which has less than `ROOM` variables. The variable at `at` is replaced
+/// by `new`, or left out if `new` is 0.
 #[inline(never)]
 fn start_changed<const ROOM: usize>(
     environment: usize,

@@ -1,24 +1,24 @@
-//! The seccomp filter: some kinds of system call stop until the pager has dealt with them, everything else runs.
+//! The seccomp filter. Some kinds of system call stop until the pager has dealt with them; every other call runs.
 //!
 //! | call | why it stops |
 //! |---|---|
 //! | mremap | its events do not arrive in the order in which threads called it |
-//! | mmap of private anonymous memory, brk | so that it is registered before it is filled, and merges with neighbours |
+//! | mmap of private anonymous memory, brk | registered before it is filled; so it merges with its neighbours |
 //! | MADV_FREE | the pages stay mapped and die later, without an event |
 //! | MADV_GUARD_INSTALL | discards content without an event |
-//! | MADV_GUARD_REMOVE | the last moment at which a guard that a ring has installed can be seen |
+//! | MADV_GUARD_REMOVE | the last moment at which the pager can see a guard that a ring has installed |
 //! | MADV_WIPEONFORK | a child must not get what was swapped out |
-//! | MADV_KEEPONFORK | what was left alone since MADV_WIPEONFORK is looked after again |
+//! | MADV_KEEPONFORK | the pager manages again what it left alone since MADV_WIPEONFORK |
 //! | UFFDIO_REGISTER | another userfaultfd on memory that is swapped out would lose it |
 //! | exit of a thread | the kernel writes to memory of a thread that ends, and cannot wait for a fault then |
-//! | clone of a thread, clone3, set_tid_address | they name a word that will be written so |
+//! | clone of a thread, clone3, set_tid_address | they name a word that the kernel will write in this way |
 //! | io_uring_setup | advice by a ring raises no event and stops nowhere |
 //! | PTRACE_ATTACH, PTRACE_SEIZE | a process that stops itself (LeakSanitizer does) must not stop its agent |
 //! | a seccomp filter for all threads | the agent is one of them |
 //!
-//! Advice stops at both of its system calls, madvise and process_madvise. The number of the call is decided before
-//! anything else is looked at, so that the kernel keeps its table of calls that are always allowed and the others cost
-//! nothing. The filter stays across fork and exec.
+//! Advice stops at both of its system calls, madvise and process_madvise. The filter decides by the number of the call
+//! before it looks at anything else. So the kernel keeps its table of calls that are always allowed, and those cost
+//! nothing. The filter survives fork and exec.
 
 use crate::abi::advice::{FREE, GUARD_INSTALL, GUARD_REMOVE, KEEPONFORK, WIPEONFORK};
 use crate::abi::call::{
@@ -27,9 +27,9 @@ use crate::abi::call::{
 };
 use crate::kernel::{Descriptor, EACCES, Errno, call};
 
-/// The agent's own calls carry this in the sixth argument register, which the other calls do not use, and in which mmap
-/// wants a multiple of the page size that means nothing for anonymous memory. The address of the
-/// instruction would not do: the filter outlives an exec, and the next image has its agent elsewhere.
+/// The agent's own calls carry this mark in the register of the sixth argument. All but mmap ignore that register. For
+/// mmap it is an offset, which must be a multiple of the page size and means nothing for anonymous memory. The address
+/// of the instruction would not do as a mark: the filter outlives an exec, and the next image has its agent elsewhere.
 pub const MARK: usize = (MARK_HIGH as usize) << 32 | MARK_LOW as usize;
 const MARK_HIGH: u32 = 0x9b5c_71e2;
 const MARK_LOW: u32 = 0xd03f_4000;
@@ -68,7 +68,7 @@ const fn load(offset: u32) -> Instruction {
     }
 }
 
-/// Skips so many instructions if what was loaded is `value`, and so many if not.
+/// Skips `if_true` instructions if the loaded word is `value`, else `if_false`.
 const fn equal(value: u32, if_true: u8, if_false: u8) -> Instruction {
     Instruction {
         code: EQUAL,
@@ -78,7 +78,7 @@ const fn equal(value: u32, if_true: u8, if_false: u8) -> Instruction {
     }
 }
 
-/// Skips so many instructions if what was loaded has a bit of `mask`, and so many if not.
+/// Skips `if_true` instructions if the loaded word has a bit of `mask`, else `if_false`.
 const fn any_of(mask: u32, if_true: u8, if_false: u8) -> Instruction {
     Instruction {
         code: ANY_OF,
@@ -88,7 +88,7 @@ const fn any_of(mask: u32, if_true: u8, if_false: u8) -> Instruction {
     }
 }
 
-/// Keeps the bits of `mask` of what was loaded.
+/// Keeps only the bits of `mask` in the loaded word.
 const fn keep(mask: u32) -> Instruction {
     Instruction {
         code: KEEP,
@@ -108,7 +108,7 @@ const fn answer(value: u32) -> Instruction {
     }
 }
 
-// Offsets in seccomp_data; low halves of arguments, on a little-endian machine.
+// Offsets in seccomp_data. An argument's offset is that of its low half, on a little-endian machine.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
@@ -134,7 +134,8 @@ const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
 const FILTER_LENGTH: u16 = 49;
 
-// The second and third number of `equal` and `any_of` are how many instructions are skipped.
+// The second and third argument of `equal` and `any_of` say how many instructions are skipped. The comments behind the
+// instructions name the target.
 #[rustfmt::skip]
 static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
 #[rustfmt::skip]
@@ -190,7 +191,7 @@ const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /* 48 */ answer(ALLOW),
 ];
 
-/// What the kernel makes of a call: the instructions above, carried out by the compiler.
+/// What the kernel answers to a call. The compiler carries the instructions above out.
 const fn decide(architecture: u32, number: usize, arguments: [usize; 6]) -> u32 {
     let (mut at, mut word) = (0, 0);
     loop {
@@ -238,7 +239,7 @@ const fn is_trapped(number: u32, arguments: [usize; 6]) -> bool {
     decide(AUDIT_ARCH_X86_64, number as usize, arguments) == USER_NOTIF
 }
 
-/// Checked whenever the agent is compiled: what is trapped, what is not, and that the agent's own calls never are.
+/// Checked at each compilation: what stops, what does not, and that the agent's own calls never stop.
 const _: () = {
     const HIGH: usize = 1 << 32;
     assert!(is_trapped(MREMAP, [0; 6]) && !is_trapped(MREMAP, [0, 0, 0, 0, 0, MARK]));
@@ -272,8 +273,8 @@ const _: () = {
         assert!(!is_trapped(PROCESS_MADVISE, [3, 0, advice, 4, 0, 0]));
         at += 1;
     }
-    // Of threads: also with the mark, but for the end of the agent's own. A fork names a word that is the child's own
-    // (CLONE_CHILD_CLEARTID without CLONE_VM); CLONE_VFORK | CLONE_VM names none.
+    // Calls of threads stop even with the mark, except the exit of the agent's own threads. A fork does not stop: its
+    // word is the child's own (CLONE_CHILD_CLEARTID without CLONE_VM). CLONE_VFORK | CLONE_VM names no word.
     assert!(is_trapped(EXIT, [0; 6]) && !is_trapped(EXIT, [0, 0, 0, 0, 0, MARK]));
     assert!(is_trapped(CLONE, [0x3d_0f00, 0, 0, 4096, 0, 0]));
     assert!(is_trapped(CLONE, [0x20_0100, 0, 0, 4096, 0, MARK]));
@@ -293,16 +294,16 @@ const _: () = {
     assert!(!is_trapped(SECCOMP, [3, 1, 4096, 0, 0, 0]));
     assert!(!is_trapped(SECCOMP, [1, 0x3d, 4096, 0, 0, MARK]));
     assert!(!is_trapped(0, [0; 6]) && !is_trapped(231, [MARK; 6]));
-    // The numbers mean other calls on other architectures.
+    // On other architectures the numbers mean other calls.
     assert!(decide(0x4000_0003, MREMAP as usize, [0; 6]) == ALLOW);
 };
 
 /// Installs the filter on all threads of the process and returns its listener. EBUSY: the process has inherited the
-/// filter of another process of the run, whose listener serves it too.
+/// filter of another process of the run, whose listener serves this process too.
 ///
-/// Signals do not interrupt a call that the pager has received: mremap, done for the program and then done again after
-/// the signal's handler, would move somebody else's memory. Without the right to install a filter the process gives up
-/// the right to gain privileges, which is what the kernel then asks for.
+/// Signals do not interrupt a call that the pager has received. Otherwise mremap could be done for the program and then
+/// once more after the signal's handler, and move somebody else's memory. If the process has no right to install a
+/// filter, it gives up the right to gain privileges, which is what the kernel demands then.
 pub fn install() -> Result<Descriptor, Errno> {
     const SECCOMP_SET_MODE_FILTER: usize = 1;
     /// TSYNC, SPEC_ALLOW, NEW_LISTENER, TSYNC_ESRCH, WAIT_KILLABLE_RECV.
@@ -320,7 +321,8 @@ pub fn install() -> Result<Descriptor, Errno> {
         0,
         MARK,
     ];
-    // SAFETY: the program is complete, every jump ends inside it, and it stays in memory.
+    // SAFETY: the program is complete, every jump ends inside it, and both records outlive the call. Unsafe: bare
+    // calls.
     unsafe {
         match call(call::SECCOMP, arguments) {
             Err(EACCES) => {

@@ -1,13 +1,14 @@
-//! The hooks around fork: the pager is told before it, and the child is under a pager before it runs on.
+//! The hooks around fork. The pager hears of a fork before it happens, and the child is under a pager before it runs
+//! on.
 //!
-//! `prepare` runs last before the fork and `child` first after it, with all signals blocked and the fork lock held in
-//! between. As long as nothing is registered a fork is counted and no more, and the child begins like a fresh program.
-//! Otherwise the herald, a bare thread that lives as long as the fork, announces it on a connection of its own (the
-//! program's descriptor table stays untouched, and may be full). vfork and posix_spawn come by without hooks, and need
-//! none.
+//! `prepare` is the last hook to run before the fork, and `child` the first after it. In between all signals are
+//! blocked and this thread holds the fork lock. As long as nothing is registered, a fork is only counted, and the child
+//! begins like a fresh program. Otherwise the herald, a bare thread that lives as long as the fork, announces the fork.
+//! It has a connection of its own, because the program's descriptor table stays untouched and may be full. vfork and
+//! posix_spawn do not run the hooks, and need none.
 //!
-//! A child that was made without the hooks has a copy of the state here, taken at any moment: with the lock held, or in
-//! the middle of a fork. It has no agent, so its hooks have nothing to do, and leave all of it alone but `fork_mode`.
+//! A child that was made without the hooks has a copy of the state here, taken at any moment: the lock may be held, or
+//! a fork under way. Such a child has no agent. Its hooks do nothing, and of the state they write only `fork_mode`.
 
 use core::sync::atomic::Ordering;
 
@@ -25,7 +26,7 @@ use crate::thread::{self, Origin};
 mod mode {
     /// There is no agent here.
     pub const OFF: u32 = 0;
-    /// Nothing is registered.
+    /// Nothing is registered, so the fork was only counted.
     pub const QUIET: u32 = 1;
     /// The pager has been told and knows what to do.
     pub const ANNOUNCED: u32 = 2;
@@ -33,7 +34,8 @@ mod mode {
     pub const BROKEN: u32 = 3;
     /// This process is a copy, and its children are copies too.
     pub const COPY: u32 = 4;
-    /// The process has a seccomp filter of its own: the child gets no agent, which might be killed for its first call.
+    /// The process has a seccomp filter of its own. The child gets no agent: its agent might be killed for its first
+    /// call.
     pub const BARE: u32 = 5;
 }
 
@@ -53,7 +55,7 @@ mod herald {
 /// Before the fork, in the forking thread.
 pub extern "C" fn prepare() {
     if STATE.is_copy() {
-        // Threads of a copy may be here at the same time: all of them store the same.
+        // Several threads of a copy may be here at the same time; all of them store the same value.
         STATE.fork_mode.store(mode::COPY, Ordering::Relaxed);
         return;
     }
@@ -64,14 +66,14 @@ pub extern "C" fn prepare() {
 }
 
 fn begin() -> u32 {
-    // A child of vfork shares its parent's memory, but the pager knows the parent alone.
+    // A child of vfork shares its parent's memory, but the pager knows only the parent.
     if STATE.settled() != phase::ARMED || STATE.owner.load(Ordering::Relaxed) != process_id() {
         return mode::OFF;
     }
     let Some(ring) = STATE.ring() else {
         return mode::OFF;
     };
-    // Against the pager, which sets `active` and then waits for `forks` to be 0.
+    // Pairs with the pager, which sets `active` and then waits for `forks` to be 0.
     ring.forks.fetch_add(1, Ordering::SeqCst);
     let active = ring.active.load(Ordering::SeqCst);
     if active == 0 {
@@ -91,11 +93,11 @@ fn begin() -> u32 {
     }
 }
 
-/// After the fork, in the parent, also when it failed.
+/// After the fork, in the parent; also when the fork failed.
 pub extern "C" fn parent() {
     match STATE.fork_mode.load(Ordering::Relaxed) {
         mode::QUIET => {
-            // The ring is shared with the child: the fork is counted down once, here.
+            // The ring is shared with the child. The parent alone counts the fork down.
             if let Some(ring) = STATE.ring() {
                 ring.forks.fetch_sub(1, Ordering::SeqCst);
             }
@@ -114,7 +116,7 @@ pub extern "C" fn child() {
             STATE.phase.store(phase::OFF, Ordering::Relaxed);
             None
         }
-        // It goes on as a copy.
+        // The child goes on as a copy.
         mode::BARE => None,
         mode::QUIET if STATE.sandboxed.load(Ordering::SeqCst) != 0 => None,
         mode::QUIET => Some(Origin::Forked),
@@ -125,7 +127,7 @@ pub extern "C" fn child() {
     if let Some(origin) = origin {
         let old = Reservation::at(STATE.base.load(Ordering::Relaxed));
         STATE.ring.store(core::ptr::null_mut(), Ordering::SeqCst);
-        // Who forked, even if it has exited since: getppid would then name somebody else.
+        // The process that forked, even if it has exited since: getppid would then name another process.
         STATE
             .parent
             .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -137,7 +139,7 @@ pub extern "C" fn child() {
         // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.
         unsafe { old.forsake() };
         let started = thread::start(origin).is_ok();
-        // Without the agent the pager cannot look after the memory; with nothing registered it need not.
+        // Without an agent the pager cannot manage the memory. If nothing is registered it need not.
         if origin == Origin::Inherited && (!started || STATE.settled() != phase::ARMED) {
             die(b"vswap-agent: no thread for a forked process with swapped memory, process killed\n");
         }
@@ -151,7 +153,7 @@ fn end() {
     restore_signals(signals);
 }
 
-/// The herald of the last fork may still be on its way out: wait until its stack is free.
+/// Waits until the herald's stack is free. The herald of the last fork may still be on its way out.
 pub fn await_herald() {
     loop {
         let alive = STATE.herald_alive.load(Ordering::SeqCst);
@@ -162,7 +164,7 @@ pub fn await_herald() {
     }
 }
 
-/// Tells the pager something and waits until it has been heard. With the lock held and signals blocked.
+/// Tells the pager something and waits until the pager has heard it. Call with the lock held and signals blocked.
 pub fn tell(kind: u32) {
     let is_here = STATE.owner.load(Ordering::Relaxed) == process_id();
     if is_here && !STATE.is_copy() && STATE.settled() == phase::ARMED && announce(kind) {
@@ -178,7 +180,8 @@ fn announce(kind: u32) -> bool {
     STATE.herald.store(herald::STARTED, Ordering::SeqCst);
     STATE.herald_alive.store(1, Ordering::SeqCst);
     let stack_top = Reservation::at(STATE.base.load(Ordering::Relaxed)).herald_stack_top();
-    // SAFETY: the stack is the herald's, and no herald is alive; `run_herald` keeps to system calls.
+    // SAFETY: the stack is the herald's and no herald is alive. `run_herald` makes only system calls. Unsafe because
+    // only a bare clone makes a thread that libc does not know.
     let started = unsafe { thread::spawn(stack_top, &raw const STATE.herald_alive, run_herald, 0) };
     let Ok(tid) = started else {
         STATE.herald_alive.store(0, Ordering::SeqCst);
@@ -198,7 +201,7 @@ fn dismiss() {
     futex_wake(&STATE.herald);
 }
 
-/// Body of the herald. The end of its connection, which is the end of the thread, says that a fork is over.
+/// Body of the herald. The end of its thread closes its connection, which tells the pager that the fork is over.
 extern "C" fn run_herald(_: usize) -> ! {
     let greeting = Hello {
         magic: RING_MAGIC,
@@ -225,7 +228,7 @@ extern "C" fn run_herald(_: usize) -> ! {
     exit_thread()
 }
 
-/// Keeps forks and their like out. With signals blocked.
+/// Keeps out forks, and other work that needs the herald. Call with signals blocked.
 pub fn lock() {
     let word = &STATE.fork_lock;
     if word
@@ -239,7 +242,7 @@ pub fn lock() {
     }
 }
 
-/// Ends what `lock` began.
+/// Releases the fork lock.
 pub fn unlock() {
     if STATE.fork_lock.swap(0, Ordering::Release) == 2 {
         futex_wake(&STATE.fork_lock);

@@ -1,7 +1,7 @@
 //! The constructor: runs in every program of a run before main, on the program's main thread.
 //!
-//! It leaves the program as it was: no descriptor, no signal mask, no errno, no environment variable changes.
-//! Everything that takes time is done by the agent's thread while the program already starts.
+//! It leaves the program as it was: no descriptor, signal mask, errno or environment variable changes. The agent's
+//! thread does everything that takes time, while the program already starts.
 
 use core::sync::atomic::Ordering;
 
@@ -36,14 +36,14 @@ fn begin() -> bool {
     if !remember_socket() {
         return false;
     }
-    // Before the thread: a process that has an agent and no hooks would corrupt its children.
+    // The hooks come before the thread: a process with an agent and without hooks would corrupt its children.
     if !libc::register_atfork(fork::prepare, fork::parent, fork::child) {
         return false;
     }
     thread::start(Origin::Exec).is_ok()
 }
 
-/// Keeps a copy of the socket's path: programs change their environment, or write over it.
+/// Copies the path of the socket, because programs change their environment or write over it.
 fn remember_socket() -> bool {
     const PREFIX_BYTES: usize = SOCKET_ENV.len() + 1;
     let mut prefix = [b'='; PREFIX_BYTES];

@@ -1,4 +1,6 @@
 //! The plain system calls of the agent: memory, signals, futexes, processes. Constants as in the kernel's headers.
+//!
+//! Unsafe is needed here because each call is a bare system call: the agent has no std and no crate that wraps them.
 
 use core::sync::atomic::AtomicU32;
 
@@ -37,7 +39,7 @@ pub mod call {
     pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = abi::call::CLONE as usize;
     pub const FORK: usize = 57;
-    /// Of the calling thread alone.
+    /// Ends the calling thread alone.
     pub const EXIT: usize = abi::call::EXIT as usize;
     pub const KILL: usize = 62;
     pub const FTRUNCATE: usize = 77;
@@ -85,25 +87,25 @@ pub const EFAULT: Errno = 14;
 pub const EINVAL: Errno = 22;
 pub const EFBIG: Errno = 27;
 pub const ENOSYS: Errno = 38;
-/// EUSERS: what time namespaces say to a process of several threads.
+/// EUSERS: the answer of time namespaces to a process with several threads.
 pub const EUSERS: Errno = 87;
 /// ENODATA: the pager says that nothing was inherited.
 pub const ENODATA: Errno = 61;
-/// EPROTO: the other side does not keep to the protocol.
+/// EPROTO: the other side breaks the protocol.
 pub const EPROTO: Errno = 71;
 
-/// A system call whose errno is of interest.
+/// A system call whose errno matters.
 ///
 /// # Safety
 /// See [`raw::syscall6`].
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller answers for the meaning of number and arguments.
     raw::result(unsafe { raw::syscall6(number, arguments) })
 }
 
 /// Closes a descriptor of the agent's own table.
 pub fn close(descriptor: Descriptor) {
-    // SAFETY: the agent's table holds nothing but the agent's descriptors.
+    // SAFETY: the agent's table holds only the agent's descriptors, so nobody else's is closed.
     unsafe { raw::syscall1(call::CLOSE, descriptor) };
 }
 
@@ -112,7 +114,7 @@ pub fn close(descriptor: Descriptor) {
 /// # Safety
 /// The range belongs to the agent and is no longer used.
 pub unsafe fn unmap(address: usize, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that nobody uses the range any more.
     unsafe { raw::syscall2(call::MUNMAP, address, bytes) };
 }
 
@@ -121,7 +123,7 @@ pub unsafe fn unmap(address: usize, bytes: usize) {
 /// # Safety
 /// The caller answers for what `advice` does to the memory.
 pub unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller answers for what the advice does to the memory.
     raw::result(unsafe { raw::syscall3(call::MADVISE, address, bytes, advice) }).map(|_| ())
 }
 
@@ -148,7 +150,7 @@ fn id(number: usize) -> i32 {
 /// A random word, not 0.
 pub fn random_word() -> u64 {
     let mut word = 0_u64;
-    // SAFETY: a word of 8 bytes on this stack.
+    // SAFETY: the kernel writes 8 bytes to a word of 8 bytes on this stack.
     unsafe { raw::syscall3(call::GETRANDOM, (&raw mut word).addr(), size_of::<u64>(), 0) };
     word.max(1)
 }
@@ -157,7 +159,7 @@ pub fn random_word() -> u64 {
 pub fn block_signals() -> u64 {
     const SIG_BLOCK: usize = 0;
     let (all, mut before) = (u64::MAX, 0_u64);
-    // SAFETY: both masks are words of 8 bytes on this stack.
+    // SAFETY: the kernel reads one mask and writes the other; both are words of 8 bytes on this stack.
     unsafe {
         raw::syscall4(
             call::RT_SIGPROCMASK,
@@ -173,7 +175,7 @@ pub fn block_signals() -> u64 {
 /// Gives the calling thread a signal mask that `block_signals` returned.
 pub fn restore_signals(mask: u64) {
     const SIG_SETMASK: usize = 2;
-    // SAFETY: the mask is a word of 8 bytes on this stack.
+    // SAFETY: the kernel reads a mask of 8 bytes on this stack.
     unsafe {
         raw::syscall4(
             call::RT_SIGPROCMASK,
@@ -185,11 +187,11 @@ pub fn restore_signals(mask: u64) {
     }
 }
 
-/// Waits while `word` is `value`. May return early. Not a private futex: the ring is shared, and the kernel's own
-/// wake-up at the end of a thread is not private either.
+/// Waits while `word` is `value`. May return early. The futex is not private: the pager shares the ring, and when a
+/// thread ends the kernel's own wake-up is not private either.
 pub fn futex_wait(word: &AtomicU32, value: u32) {
     const FUTEX_WAIT: usize = 0;
-    // SAFETY: the word is mapped; there is no time-out.
+    // SAFETY: the reference proves that the word is mapped; the null pointer says that there is no time-out.
     unsafe {
         raw::syscall4(
             call::FUTEX,
@@ -205,26 +207,28 @@ pub fn futex_wait(word: &AtomicU32, value: u32) {
 pub fn futex_wake(word: &AtomicU32) {
     const FUTEX_WAKE: usize = 1;
     const EVERYONE: usize = 0x7fff_ffff;
-    // SAFETY: the word is mapped.
+    // SAFETY: the reference proves that the word is mapped.
     unsafe { raw::syscall3(call::FUTEX, word.as_ptr().addr(), FUTEX_WAKE, EVERYONE) };
 }
 
 /// Sleeps for less than a second. May end early.
 pub fn nap(nanoseconds: u64) {
     let time = [0, nanoseconds];
-    // SAFETY: the words are a timespec on this stack, and what is left of the time is not asked for.
+    // SAFETY: the kernel reads the two words on this stack as a timespec. The null pointer says that nobody asks for
+    // the time that is left.
     unsafe { raw::syscall2(call::NANOSLEEP, time.as_ptr().addr(), 0) };
 }
 
-/// Ends the calling thread. Marked: the pager may be waiting for the end of this very thread.
+/// Ends the calling thread. The call carries the mark, because the pager may be waiting for the end of this very
+/// thread.
 pub fn exit_thread() -> ! {
     exit_thread_with(0)
 }
 
-/// Ends the calling thread with a status, which is the process's if it is the last one.
+/// Ends the calling thread with a status. If it is the last thread, this is the status of the process.
 pub fn exit_thread_with(status: usize) -> ! {
     loop {
-        // SAFETY: the callers are threads of the agent, which hold nothing.
+        // SAFETY: only threads of the agent call this, and they hold nothing that would have to be released.
         unsafe { raw::syscall6(call::EXIT, [status, 0, 0, 0, 0, MARK]) };
     }
 }

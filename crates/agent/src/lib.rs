@@ -1,14 +1,19 @@
 //! The preloaded library inside the program: one thread that carries out the pager's commands, and a few hooks.
 //!
-//! It is loaded into every dynamic program of a run by LD_PRELOAD. `init` finds the pager's socket in the environment
-//! and starts a thread that libc does not know (`thread`); that thread opens everything else in a descriptor table of
-//! its own and from then on carries out commands from the ring that it shares with the pager (`commands`). Program
-//! threads run agent code around a fork (`fork`), by whatever function of libc it is made (`clones`), and where they
-//! ask for the list of libraries (`unseen`).
+//! LD_PRELOAD loads it into every dynamic program of a run. `init` finds the pager's socket in the environment and
+//! starts a thread that libc does not know (`thread`). That thread opens everything else in a descriptor table of its
+//! own. From then on it carries out commands from the ring that it shares with the pager (`commands`). Program threads
+//! run agent code around a fork (`fork`), whichever function of libc makes the fork (`clones`), and when they ask for
+//! the list of libraries (`unseen`).
 //!
-//! The agent allocates nothing, prints nothing unless it must kill the process (`die`), and never lets the program run
-//! on when the pager is gone. If anything is missing at the start the program runs as if there were no agent. Nothing
-//! here may touch memory that the pager could evict: statics lie in `.data`, which is file backed, never in `.bss`.
+//! The agent allocates nothing and prints nothing unless it must kill the process (`die`). It never lets the program
+//! run on when the pager is gone. If anything is missing at the start, the program runs as if there were no agent.
+//! Nothing here may touch memory that the pager could evict: statics lie in `.data`, which is file backed, never in
+//! `.bss`.
+//!
+//! Unsafe is needed throughout this crate. The agent may not use std, rustix or libc's wrappers: they use thread-local
+//! storage (errno), may allocate, and cost time in every exec. So each system call is a bare one through `raw`, and the
+//! compiler cannot check what the kernel does with its arguments. Only soundness is said at the single calls.
 
 #![cfg_attr(panic = "abort", no_std)]
 
@@ -45,14 +50,14 @@ mod thread;
 mod uffd;
 mod unseen;
 
-/// Nothing in the agent panics; if something does all the same, the process must not go on.
+/// Nothing in the agent panics. If something does all the same, the process must not go on.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     die::die(b"vswap-agent: internal error, process killed\n")
 }
 
-// core is compiled for unwinding and names this where it is linked with debug assertions. Nothing unwinds here.
+// core is compiled for unwinding and names this symbol where it is linked with debug assertions. Nothing unwinds here.
 #[cfg(panic = "abort")]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",

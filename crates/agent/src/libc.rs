@@ -1,7 +1,11 @@
 //! The four things of libc that the agent uses, each of which may be missing.
 //!
-//! They are weak references of the oldest symbol version, so that the library loads with any libc; a strong or a newer
-//! one would make the loader refuse the whole program. Only the constructor and program threads may call these.
+//! They are weak references of the oldest symbol version, so that the library loads with any libc. A strong reference
+//! or a newer version would make the loader refuse the whole program. Only the constructor and program threads may call
+//! these.
+//!
+//! Unsafe is needed here because a symbol that may be missing cannot be declared as a function. It is an address from a
+//! table that the loader fills, and only this file knows its type.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -34,7 +38,8 @@ const RTLD_NEXT: usize = usize::MAX;
 pub type Hook = extern "C" fn();
 
 fn entry(index: usize) -> Option<usize> {
-    // SAFETY: the table is defined above with four words and relocated before any code of this library runs.
+    // SAFETY: the table is defined above with four words, and the loader relocates it before any code of this library
+    // runs.
     let table = unsafe { &vswap_libc_table };
     table
         .get(index)
@@ -42,11 +47,11 @@ fn entry(index: usize) -> Option<usize> {
         .filter(|address| *address != 0)
 }
 
-/// Address of the definition of `name` that comes after this library's.
+/// Address of the next definition of `name` after this library's.
 pub fn next_symbol(name: &CStr) -> Option<usize> {
     type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     let address = entry(0)?;
-    // SAFETY: the address is that of `dlsym`, which has this type; RTLD_NEXT and a C string are what it takes.
+    // SAFETY: the address is that of `dlsym`, which has this type and takes RTLD_NEXT and a C string.
     let found = unsafe {
         core::mem::transmute::<usize, Dlsym>(address)(RTLD_NEXT as *mut c_void, name.as_ptr())
     };
@@ -56,15 +61,16 @@ pub fn next_symbol(name: &CStr) -> Option<usize> {
 /// The program's environment as it is now; 0 without a libc that has one.
 pub fn environ() -> usize {
     let Some(place) = entry(1) else { return 0 };
-    // SAFETY: `environ` is a variable of libc.
+    // SAFETY: the address is that of `environ`, a variable of libc that is as large as a pointer. It is read without a
+    // reference because the program may write it.
     unsafe { core::ptr::with_exposed_provenance::<usize>(place).read() }
 }
 
 /// The value of the environment variable whose name and `=` are `prefix`, without copying it.
 pub fn environment(prefix: &[u8]) -> Option<&'static CStr> {
     let environ = entry(1)? as *const *const *const c_char;
-    // SAFETY: `environ` is a variable of libc that names a null-terminated vector of C strings, and nobody changes it
-    // while constructors run.
+    // SAFETY: `environ` is a variable of libc. It points to a null-terminated vector of C strings, and nobody changes
+    // it while constructors run.
     unsafe {
         let mut variable = *environ;
         while !variable.is_null() && !(*variable).is_null() {
@@ -84,9 +90,9 @@ pub fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
     let Some(address) = entry(2) else {
         return work();
     };
-    // SAFETY: the address is that of `__errno_location`, which has this type and gives a word of the calling thread.
+    // SAFETY: the address is that of `__errno_location`, which has this type and returns a word of the calling thread.
     let errno = unsafe { core::mem::transmute::<usize, Location>(address)() };
-    // SAFETY: as above, before and after.
+    // SAFETY: the word is the calling thread's own, so nobody else writes it.
     let before = unsafe { *errno };
     let answer = work();
     // SAFETY: as above.
@@ -100,7 +106,7 @@ pub fn set_errno(errno: c_int) {
     let Some(address) = entry(2) else {
         return;
     };
-    // SAFETY: the address is that of `__errno_location`, which has this type and gives a word of the calling thread.
+    // SAFETY: the address is that of `__errno_location`, which has this type and returns a word of the calling thread.
     unsafe { *core::mem::transmute::<usize, Location>(address)() = errno };
 }
 

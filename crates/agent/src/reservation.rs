@@ -5,12 +5,15 @@
 //! | guard | ring (memfd, shared) | birthmark | guard | stacks: agent, herald | staging A | staging B | aside | guard |
 //! ```
 //!
-//! From the stacks to staging B it is one anonymous mapping, not inherited by children and without huge pages. It is
-//! never unmapped while the process lives. Aside has no access but while pages of the program are taken there.
+//! From the stacks to staging B it is one anonymous mapping, without huge pages, which children do not inherit. It is
+//! never unmapped while the process lives. Aside has no access except while pages of the program are there.
 //!
 //! The birthmark is a word that the kernel wipes in every child (MADV_WIPEONFORK), whatever call made the child. So it
-//! tells the process that made the reservation from a copy of it. A process id cannot: both may be pid 1, each in its
-//! own namespace.
+//! tells the process that made the reservation from a copy of that process. A process id cannot: both may be pid 1,
+//! each in its own namespace.
+//!
+//! Unsafe is needed here because the agent has no wrapper for these system calls, and because they change mappings,
+//! which no type can describe.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +27,7 @@ use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
 use crate::uffd::{self, mode};
 
 const GUARD_BYTES: usize = PAGE_BYTES;
-/// The agent's frames are small and take no signals; 48 KiB is more than ten times what was seen.
+/// The agent's frames are small and take no signals. 48 KiB is more than ten times what was seen.
 const AGENT_STACK_BYTES: usize = 48 * 1024;
 const HERALD_STACK_BYTES: usize = 16 * 1024;
 const STAGING_BYTES: usize = STAGING_PAGES * PAGE_BYTES;
@@ -54,13 +57,13 @@ const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTFORK: usize = advice::DONTFORK as usize;
 const MADV_NOHUGEPAGE: usize = advice::NOHUGEPAGE as usize;
 const MADV_WIPEONFORK: usize = advice::WIPEONFORK as usize;
-/// Value of the birthmark in the process that made the reservation; in its children it is 0.
+/// Value of the birthmark in the process that made the reservation. In its children the word is 0.
 const BORN_HERE: u64 = 1;
 const MFD_CLOEXEC: usize = 1;
 const MFD_NOEXEC_SEAL: usize = 8;
 
-/// Name of the ring's file, with the path of the pager's socket and a zero at the end. It is seen in the mappings of
-/// each process that came of an agent's by forks, also of one that has no agent of its own.
+/// Name of the ring's file, with the path of the pager's socket and a zero at the end. The name is seen in the mappings
+/// of every process that descends from an agent's by forks, even if it has no agent of its own.
 fn ring_name() -> [u8; RING_NAME_BYTES] {
     let mut name = [0; RING_NAME_BYTES];
     let text = RING_NAME.bytes().chain(STATE.socket_path_bytes());
@@ -74,23 +77,23 @@ const RING_NAME_BYTES: usize = RING_NAME.len() + SOCKET_PATH_BYTES_MAX + 1;
 /// Longest name of a file in memory, less `memfd:`.
 const _: () = assert!(RING_NAME_BYTES <= 249 + 1);
 
-/// Where things are, for a reservation at a given base.
+/// Where everything is, in a reservation at a given base.
 #[derive(Debug, Clone, Copy)]
 pub struct Reservation(usize);
 
 impl Reservation {
-    /// Reserves the range and makes the stacks and staging usable, also where the process may have no more memory.
+    /// Reserves the range and makes the stacks and staging usable, even if limits permit the process no more memory.
     pub fn map() -> Result<Self, Errno> {
         limits::make_room(Self::map_within_limits)
     }
 
     fn map_within_limits() -> Result<Self, Errno> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        // SAFETY: makes a new mapping at an address that the kernel chooses.
         let base = unsafe { call(call::MMAP, [0, BYTES, PROT_NONE, flags, usize::MAX, MARK]) }?;
         let (start, bytes) = (base.wrapping_add(STACKS), ASIDE - STACKS);
         let mark = base.wrapping_add(BIRTHMARK);
-        // Marked, because a forked child has its parent's filter.
+        // With the mark, because a forked child has its parent's filter.
         let wipe = [mark, PAGE_BYTES, MADV_WIPEONFORK, 0, 0, MARK];
         // SAFETY: the range was mapped just now and nobody uses it.
         unsafe {
@@ -110,14 +113,15 @@ impl Reservation {
         Ok(reservation)
     }
 
-    /// Was this reservation made by this very process? False in every child that has a copy of it.
+    /// Did this very process make the reservation? False in every child that has a copy of it.
     pub fn was_made_here(self) -> bool {
         self.birthmark().load(Ordering::SeqCst) == BORN_HERE
     }
 
     fn birthmark(&self) -> &AtomicU64 {
         // SAFETY: the word is mapped from `map` on for as long as the process lives, and children inherit the mapping.
-        // `forsake` alone unmaps it, after the child's only thread has forgotten the reservation.
+        // Only `forsake` unmaps it, after the child's only thread has forgotten the reservation. Unsafe: the memory is
+        // a bare mapping.
         unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(self.0.wrapping_add(BIRTHMARK)) }
     }
 
@@ -157,26 +161,26 @@ impl Reservation {
         }
     }
 
-    /// Unmaps what a forked child has of its parent's reservation: the parts that were not inherited may be the child's
-    /// own by now.
+    /// Unmaps what a forked child has inherited of its parent's reservation. The other parts stay: the child may have
+    /// its own memory there by now.
     ///
     /// # Safety
     /// The caller is the only thread of the child, and nothing uses the ring any more.
     pub unsafe fn forsake(self) {
-        // SAFETY: guards, ring and aside were inherited and are the agent's.
+        // SAFETY: the child inherited guards, ring and aside, and they are the agent's.
         unsafe {
             unmap(self.0, STACKS);
             unmap(self.0.wrapping_add(ASIDE), BYTES - ASIDE);
         }
     }
 
-    /// Unmaps everything but the stacks, on one of which the caller runs, and the birthmark, at which a program thread
-    /// may be looking.
+    /// Unmaps everything but the stacks and the birthmark. The caller runs on one of the stacks, and a program thread
+    /// may be looking at the birthmark.
     ///
     /// # Safety
     /// Nobody uses the ring or staging, now or later.
     pub unsafe fn give_up(self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that nobody uses what is unmapped.
         unsafe {
             unmap(self.0, BIRTHMARK);
             unmap(self.staging(), BYTES - STAGING_A);
@@ -188,7 +192,7 @@ impl Reservation {
     /// # Safety
     /// Nobody uses the ring, the stacks or staging, now or later.
     pub unsafe fn give_up_all(self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that nobody uses what is unmapped.
         unsafe {
             unmap(self.0, BIRTHMARK);
             unmap(self.0.wrapping_add(STACKS), BYTES - STACKS);
@@ -225,13 +229,13 @@ impl Reservation {
         self.0.wrapping_add(STAGING_B)
     }
 
-    /// Address of the place for pages that UFFDIO_MOVE does not take from where they are.
+    /// Address of aside, for pages that UFFDIO_MOVE does not take from where they are.
     pub fn aside(self) -> usize {
         self.0.wrapping_add(ASIDE)
     }
 
-    /// Makes aside a place without memory and without access, under the userfaultfd of staging B: that is how it is
-    /// known as the agent's. A mapping that lies there is replaced only if `replaces`.
+    /// Makes aside a place without memory and without access, registered with the userfaultfd of staging B, which marks
+    /// the place as the agent's. Replaces a mapping that lies there only if `replaces`.
     pub fn reserve_aside(self, staging: Descriptor, replaces: bool) -> Result<(), Errno> {
         let fixed = if replaces {
             MAP_FIXED
@@ -247,38 +251,37 @@ impl Reservation {
             usize::MAX,
             MARK,
         ];
-        // SAFETY: the place is the agent's own, or nothing is replaced.
+        // SAFETY: either the place is the agent's own, or the kernel replaces nothing.
         unsafe { call(call::MMAP, arguments) }?;
         uffd::register(staging, self.aside(), ASIDE_BYTES, mode::WP)
     }
 
-    /// Undoes what mlockall has done to aside and staging B.
+    /// Undoes for staging B and aside what mlockall has done.
     pub fn unlock_aside(self) {
         let arguments = [self.freeing(), STAGING_BYTES + ASIDE_BYTES, 0, 0, 0, 0];
         // SAFETY: unlocking changes no content, and the range is the agent's own. It cannot fail on mapped memory.
         let _ = unsafe { call(call::MUNLOCK, arguments) };
     }
 
-    /// Gives both staging ranges a protection.
+    /// Changes the protection of both staging ranges.
     pub fn protect_staging(self, protection: usize) -> Result<(), Errno> {
         let arguments = [self.staging(), 2 * STAGING_BYTES, protection, 0, 0, 0];
-        // SAFETY: staging is the agent's own and empty, and readable and writable also afterwards, as the caller has
-        // checked.
+        // SAFETY: staging is the agent's own and empty. The caller has checked that it stays readable and writable.
         unsafe { call(call::MPROTECT, arguments) }.map(|_| ())
     }
 
-    /// Puts staging A under the main userfaultfd. Missing pages must not wait for an answer, here and in staging B:
-    /// they are touched when the program locks all its memory, and then nobody may be reading.
+    /// Registers staging A with the main userfaultfd. Missing pages must not wait for an answer, neither here nor in
+    /// staging B: they are touched when the program locks all its memory, and then perhaps nobody reads events.
     pub fn register_staging(self, main: Descriptor) -> Result<(), Errno> {
         uffd::register(main, self.staging(), STAGING_BYTES, mode::WP)
     }
 
-    /// Is the process that runs here the one whose memory `main` watches? Asked before staging is under it.
+    /// Does `main` watch the memory of the process that runs here? Call before staging is registered with it.
     pub fn is_watched_by(self, main: Descriptor) -> bool {
         uffd::watches_this_process(main, self.staging(), self.freeing())
     }
 
-    /// Puts staging B and aside under its own.
+    /// Registers staging B and aside with the userfaultfd of staging B.
     pub fn register_freeing(self, staging: Descriptor) -> Result<(), Errno> {
         uffd::register(
             staging,
@@ -288,14 +291,14 @@ impl Reservation {
         )
     }
 
-    /// Undoes what mlockall has done to both.
+    /// Undoes for both staging ranges what mlockall has done.
     pub fn unlock_staging(self) {
         let arguments = [self.staging(), 2 * STAGING_BYTES, 0, 0, 0, 0];
         // SAFETY: unlocking changes no content, and the range is the agent's own. It cannot fail on mapped memory.
         let _ = unsafe { call(call::MUNLOCK, arguments) };
     }
 
-    /// Takes staging B and aside back from its userfaultfd, of which the pager may have a copy.
+    /// Unregisters staging B and aside from their userfaultfd, of which the pager may have a copy.
     pub fn unregister_freeing(self, staging: Descriptor) {
         uffd::unregister(staging, self.freeing(), STAGING_BYTES + ASIDE_BYTES);
     }

@@ -1,17 +1,17 @@
-//! The switch that leaves rule P7 out (ARCHITECTURE.md, Rules of the pager), so that its test can be tested.
+//! The switch that breaks rule P7 (ARCHITECTURE.md, Rules of the pager), so that the test of P7 can be tested.
 //!
-//! Without the feature `break-rules`, which no product is built with, the rule holds. With it the environment variable
-//! `VSWAP_BREAK_RULE` may name it; `cargo xtask rules` does that.
+//! No product is built with the feature `break-rules`; without it the rule holds. With it the environment variable
+//! `VSWAP_BREAK_RULE` may name the rule; `cargo xtask rules` sets that variable.
 
 #[cfg(feature = "break-rules")]
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Must the process die with its pager? In `.data`, as everything that the agent's thread reads.
+/// Is P7 broken? In `.data`, like everything that the agent's thread reads.
 #[cfg(feature = "break-rules")]
 #[unsafe(link_section = ".data")]
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
-/// Read the environment. Called by the constructor.
+/// Reads the environment. Called by the constructor.
 #[cfg(feature = "break-rules")]
 pub fn read() {
     let named = crate::libc::environment(b"VSWAP_BREAK_RULE=");
@@ -25,11 +25,11 @@ pub fn dies_with_pager() -> bool {
     !BROKEN.load(Ordering::SeqCst)
 }
 
-/// There is nothing to read.
+/// Does nothing: there is no variable to read.
 #[cfg(not(feature = "break-rules"))]
 pub const fn read() {}
 
-/// P7 is kept.
+/// P7 is always kept.
 #[cfg(not(feature = "break-rules"))]
 pub const fn dies_with_pager() -> bool {
     true

@@ -1,12 +1,13 @@
-//! `prctl` and `syscall` where they install a seccomp filter of the program's own: vswap's comes first.
+//! `prctl` and `syscall` where they install a seccomp filter of the program's own: vswap's filter comes first.
 //!
-//! A filter confines whoever the calling thread makes from then on, and no filter can be given to all threads any more
-//! once one of them has its own. So the pager is asked to install its filter before, while that can be done; the
-//! agent's thread has left the program's thread long ago, and is not confined. Afterwards nobody can be sent to the
-//! pager who is not: children get no agent, as if the bare instruction had made them, and the agent does not step
-//! aside. A filter for all threads (TSYNC) is for the agent too; nothing is prepared for that one.
+//! A filter confines every thread and child that the calling thread makes afterwards. And once one thread has a filter
+//! of its own, no filter can be given to all threads any more. So the agent asks the pager to install vswap's filter
+//! before, while that is still possible. The agent's thread was made before the program's filter, so it is not
+//! confined. Later threads and children are confined, so nobody new can be sent to the pager. So children get no agent,
+//! as if the bare instruction had made them, and the agent does not step aside. A filter for all threads (TSYNC)
+//! confines the agent too; nothing is prepared for that.
 //!
-//! Program threads only.
+//! For program threads only. Unsafe is needed here because the program's own calls are passed on as bare system calls.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ const PR_SET_SECCOMP: usize = 22;
 const SECCOMP_MODE_FILTER: usize = 2;
 const SECCOMP_SET_MODE_FILTER: usize = 1;
 const SECCOMP_FILTER_FLAG_TSYNC: usize = 1;
-/// A process has one listener at the most, so the program's would be refused behind vswap's.
+/// A process has one listener at most, so the kernel would refuse the program's after vswap's.
 const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
 
 /// libc's `prctl`, `int prctl(option, ...)`.
@@ -32,7 +33,7 @@ const SECCOMP_FILTER_FLAG_NEW_LISTENER: usize = 1 << 3;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let option = option.cast_unsigned() as usize;
-    // SAFETY: the program asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     let make = || unsafe { raw::syscall5(call::PRCTL, option, a, b, c, d) };
     let returned = if option == PR_SET_SECCOMP && a == SECCOMP_MODE_FILTER && b != 0 {
         install(0, make)
@@ -53,12 +54,12 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     }
 }
 
-/// The call seccomp. Returns what the kernel returned.
+/// The system call seccomp. Returns what the kernel returned.
 pub fn seccomp(arguments: [usize; 6]) -> isize {
     let [operation, flags, program, ..] = arguments;
-    // SAFETY: the program asked for exactly this call.
+    // SAFETY: the program asked for exactly this call, and answers for it.
     let make = || unsafe { raw::syscall6(call::SECCOMP, arguments) };
-    // To name no program is how the kernel is asked what it knows.
+    // A call without a program only asks the kernel what it knows.
     if operation == SECCOMP_SET_MODE_FILTER && program != 0 {
         install(flags, make)
     } else {

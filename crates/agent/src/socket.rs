@@ -1,6 +1,7 @@
 //! The connection to the pager: SEQPACKET messages, and descriptors that go with them.
 //!
-//! Used by threads of the agent only, in their own descriptor tables.
+//! Only threads of the agent use it, in their own descriptor tables. Unsafe is needed here because the agent has no
+//! wrapper for these system calls, and the kernel reads and writes their records by address.
 
 use core::sync::atomic::Ordering;
 
@@ -15,9 +16,9 @@ const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const MSG_NOSIGNAL: usize = 0x4000;
 const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
-/// Most descriptors in one message: those of a Hello.
+/// Most descriptors that one message carries: those of a Hello.
 const DESCRIPTORS_MAX: usize = 3;
-/// Header and descriptors, rounded up to words.
+/// Bytes of the header and the descriptors, rounded up to words.
 const CONTROL_BYTES: usize = CONTROL_HEADER_BYTES + (DESCRIPTORS_MAX * 4).next_multiple_of(8);
 const CONTROL_HEADER_BYTES: usize = 16;
 
@@ -55,10 +56,10 @@ struct Message {
 const _: () = assert!(size_of::<Control>() == CONTROL_BYTES);
 const _: () = assert!(size_of::<Message>() == 56);
 
-/// Connects to the pager's socket. A program that has changed its root does not see the path any more, so the same
-/// name is tried as an abstract one after it. Anybody could listen there, so the other end must be root or this user.
+/// Connects to the pager's socket. A program that has changed its root does not see the path any more, so the same name
+/// is then tried as an abstract one. Anybody could listen there, so the other end must be root or this user.
 pub fn connect() -> Result<Descriptor, Errno> {
-    // SAFETY: makes a descriptor in the agent's own table.
+    // SAFETY: this only makes a descriptor in the agent's own table.
     let socket = raw::result(unsafe {
         raw::syscall3(
             call::SOCKET,
@@ -78,7 +79,7 @@ fn check_peer(socket: Descriptor) -> Result<(), Errno> {
     // pid, uid, gid
     let (mut credentials, mut bytes) = ([0_u32; 3], 12_u32);
     let (buffer, length) = ((&raw mut credentials).addr(), (&raw mut bytes).addr());
-    // SAFETY: the buffer has the size and layout of ucred; geteuid has no effects.
+    // SAFETY: the buffer has the size and layout of ucred, and `bytes` says so. geteuid has no effects.
     let own = unsafe {
         raw::result(raw::syscall5(
             call::GETSOCKOPT,
@@ -103,7 +104,8 @@ fn connect_to(socket: Descriptor, abstract_name: bool) -> Result<(), Errno> {
         family: AF_UNIX,
         path: [0; SOCKET_PATH_BYTES_MAX + 1],
     };
-    // A path ends with a zero, an abstract name begins with one: either way one byte more than the name.
+    // A path ends with a zero, and an abstract name begins with one. Either way the length is one byte more than the
+    // name.
     let room = address.path.iter_mut().skip(usize::from(abstract_name));
     let mut bytes = 0_usize;
     for (to, from) in room.zip(STATE.socket_path_bytes()) {
@@ -112,7 +114,7 @@ fn connect_to(socket: Descriptor, abstract_name: bool) -> Result<(), Errno> {
     }
     let length = size_of::<u16>() + bytes + 1;
     loop {
-        // SAFETY: the address has the layout of sockaddr_un and `length` is within it.
+        // SAFETY: the address has the layout of sockaddr_un, and `length` is within it.
         match raw::result(unsafe {
             raw::syscall3(call::CONNECT, socket, (&raw const address).addr(), length)
         }) {
@@ -136,7 +138,7 @@ pub fn send_hello(
     )
 }
 
-/// A descriptor of /dev/userfaultfd from the pager, on a connection for that alone.
+/// Gets a descriptor of /dev/userfaultfd from the pager, on a connection for that alone.
 pub fn ask_for_device() -> Result<Descriptor, Errno> {
     let greeting = Hello {
         magic: RING_MAGIC,
@@ -194,7 +196,7 @@ fn send(
         flags: 0,
     };
     loop {
-        // SAFETY: the message and all that it names live here until the call returns.
+        // SAFETY: the message and everything that it points to live here until the call returns.
         let sent = raw::result(unsafe {
             raw::syscall3(
                 call::SENDMSG,
@@ -212,11 +214,11 @@ fn send(
     }
 }
 
-/// Waits for a message of one byte, and takes it. An error, and the end of the connection, is the pager's death.
+/// Waits for a message of one byte and takes it. An error or the end of the connection means that the pager is dead.
 pub fn receive_byte(socket: Descriptor) -> Result<u8, Errno> {
     let mut byte = 0_u8;
     loop {
-        // SAFETY: one byte on this stack; no address is asked for.
+        // SAFETY: the kernel writes one byte on this stack. No sender's address is asked for.
         let received = raw::result(unsafe {
             raw::syscall6(call::RECVFROM, [socket, (&raw mut byte).addr(), 1, 0, 0, 0])
         });
@@ -252,7 +254,7 @@ pub fn receive_descriptor(socket: Descriptor) -> Result<(u8, Option<Descriptor>)
             control_bytes: size_of::<Control>(),
             flags: 0,
         };
-        // SAFETY: the message and all that it names live here until the call returns.
+        // SAFETY: the message and everything that it points to live here until the call returns.
         let received = raw::result(unsafe {
             raw::syscall3(
                 call::RECVMSG,

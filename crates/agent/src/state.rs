@@ -1,8 +1,8 @@
 //! What the agent remembers: one static, all of it atomic words.
 //!
-//! It lies in `.data`, whose pages are file backed and so never evicted: the agent's thread must not wait for a fault
-//! that the pager may be unable to serve while it waits for the agent. Written by `init`, by the agent's thread while
-//! it sets up, and by the fork hooks under the fork lock.
+//! The static lies in `.data`, whose pages are file backed and so never evicted. The agent's thread must not wait for a
+//! fault: the pager may be unable to serve it while the pager waits for the agent. `init` writes the static, as do the
+//! agent's thread while it sets up, and the fork hooks under the fork lock.
 
 use core::ptr;
 use core::sync::atomic::{
@@ -25,27 +25,27 @@ pub mod phase {
     pub const ARMED: u32 = 3;
 }
 
-/// Longest path of the pager's socket: `sun_path` less the zero that ends it.
+/// Longest path of the pager's socket: `sun_path` less the zero at its end.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Room for the path of the agent's file, which lies beside the socket or is a descriptor of vswap's.
+/// Room for the path of the agent's file. The file lies beside the socket, or is a descriptor of vswap's.
 const AGENT_PATH_BYTES: usize = 128;
 const SOCKET_PATH_WORDS: usize = SOCKET_PATH_BYTES_MAX.div_ceil(8);
 
-/// Descriptors that the agent's thread holds: both userfaultfds, the connection, the bell.
+/// Number of descriptors that the agent's thread holds: both userfaultfds, the connection, the bell.
 pub const DESCRIPTORS: usize = 4;
-/// In place of one that could not be had; the kernel knows no such number.
+/// Stands for a descriptor that could not be had. The kernel knows no such number.
 pub const NO_DESCRIPTOR: usize = u32::MAX as usize;
 
-/// The agent's memory.
+/// The agent's state.
 #[derive(Debug)]
 pub struct State {
-    /// One of `phase::*`; a futex while it is STARTING.
+    /// One of `phase::*`. A futex while it is STARTING.
     pub phase: AtomicU32,
-    /// Process that armed the agent, by the id that it has in its own namespace.
+    /// Process that armed the agent: the pid that it has in its own namespace.
     pub owner: AtomicI32,
-    /// Process that forked this one, for a child.
+    /// In a child: the process that forked it.
     pub parent: AtomicI32,
-    /// The ring; null before the agent is armed. Published after the ring is initialised.
+    /// The ring; null before the agent is armed. Stored after the ring is initialised.
     pub ring: AtomicPtr<Ring>,
     /// Lowest address of the reservation.
     pub base: AtomicUsize,
@@ -53,8 +53,8 @@ pub struct State {
     pub features: AtomicU64,
     /// Id of the agent's thread.
     pub agent_tid: AtomicI32,
-    /// The descriptors of `commands::Session`, in the agent's own table. While another thread takes over they are those
-    /// in the program's.
+    /// The descriptors of `commands::Session`, in the agent's own table. While another thread takes over, they are
+    /// numbers of the program's table.
     pub descriptors: [AtomicUsize; DESCRIPTORS],
     /// libc's `dl_iterate_phdr`; 0 until it is looked up.
     pub dl_iterate_phdr: AtomicUsize,
@@ -67,35 +67,35 @@ pub struct State {
     /// Bytes of `socket_path`.
     pub socket_path_length: AtomicUsize,
 
-    /// Path of the agent's own file as the loader was told it, with a zero at the end; empty if it is not known.
+    /// Path of the agent's own file as the loader was given it, with a zero at the end; empty if it is not known.
     pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
 
-    /// Held from prepare to the end of the fork: 0 free, 1 held, 2 held and waited for.
+    /// Held from `prepare` to the end of the fork: 0 free, 1 held, 2 held and waited for.
     pub fork_lock: AtomicU32,
     /// How this fork goes, one of `fork::mode::*`. Protected by `fork_lock`.
     pub fork_mode: AtomicU32,
-    /// Names the fork under way, or the last one. Protected by `fork_lock`.
+    /// Token of the fork under way, or of the last one. Protected by `fork_lock`.
     pub fork_token: AtomicU64,
     /// Signal mask of the forking thread. Protected by `fork_lock`.
     pub fork_signals: AtomicU64,
-    /// What the herald says, one of `hello::*`. Protected by `fork_lock`.
+    /// What the herald tells the pager, one of `hello::*`. Protected by `fork_lock`.
     pub herald_kind: AtomicU32,
-    /// Not 0 once the program has installed a seccomp filter itself. Threads and children that it makes may then not do
-    /// what the agent's do.
+    /// Not 0 once the program has installed a seccomp filter of its own. Threads and children that it makes afterwards
+    /// may not make the calls that the agent makes.
     pub sandboxed: AtomicU32,
-    /// Where the herald is, one of `fork::herald::*`; a futex.
+    /// State of the herald, one of `fork::herald::*`. A futex.
     pub herald: AtomicU32,
-    /// Not 0 while the herald's thread runs; the kernel clears and wakes it.
+    /// Not 0 while the herald's thread runs. The kernel clears it and wakes the futex.
     pub herald_alive: AtomicU32,
-    /// Id of the last herald's thread; 0 without one. Protected by `fork_lock`.
+    /// Thread id of the last herald; 0 without one. Protected by `fork_lock`.
     pub herald_tid: AtomicI32,
-    /// A call that the agent steps aside for: its number and arguments. Protected by `fork_lock`.
+    /// The call that the agent steps aside for: number and two arguments. Protected by `fork_lock`.
     pub alone_call: [AtomicUsize; 3],
-    /// What it returned. Protected by `fork_lock`.
+    /// What that call returned. Protected by `fork_lock`.
     pub alone_returned: AtomicIsize,
 }
 
-/// The one and only.
+/// The only one.
 #[unsafe(link_section = ".data")]
 pub static STATE: State = State {
     phase: AtomicU32::new(phase::UNBORN),
@@ -159,8 +159,8 @@ impl State {
         known.take_while(|byte| *byte != 0).eq(path.iter().copied())
     }
 
-    /// Is this process a child that was made without the hooks? It has its parent's state, in whatever moment that was
-    /// copied, but no agent: it may use none of it, and must not wait for it to change.
+    /// Is this process a child that was made without the hooks? Such a child has a copy of its parent's state, taken at
+    /// any moment, but no agent. It may use none of the state and must not wait for it to change.
     pub fn is_copy(&self) -> bool {
         let base = self.base.load(Ordering::SeqCst);
         base != 0 && !Reservation::at(base).was_made_here()
@@ -171,8 +171,9 @@ impl State {
         if self.is_copy() {
             return None;
         }
-        // SAFETY: the pointer is null or names the mapped ring, whose fields are all atomic. It is unmapped in a forked
-        // child only, by the fork hook, after the pointer was made null.
+        // SAFETY: the pointer is null or points to the mapped ring. A shared reference is sound although the pager
+        // writes the ring, because all fields are atomic. Only the fork hook unmaps it, in a child, after it made the
+        // pointer null.
         unsafe { self.ring.load(Ordering::SeqCst).as_ref() }
     }
 
@@ -186,7 +187,7 @@ impl State {
     pub fn settled(&self) -> u32 {
         loop {
             let phase = self.phase.load(Ordering::SeqCst);
-            // STARTING is stored after the base, so a copy that has it knows that it is one.
+            // STARTING is stored after the base, so a copy that sees STARTING also sees that it is a copy.
             if phase != phase::STARTING || self.is_copy() {
                 return phase;
             }

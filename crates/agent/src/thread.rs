@@ -1,8 +1,11 @@
 //! The agent's thread: sets up, then carries out the pager's commands until the process or the pager ends.
 //!
-//! It is made by a bare clone: libc does not know it and goes on believing that the program has one thread. It has its
-//! own descriptor table, root and current directory, no thread-local storage, and all signals blocked. It must touch
-//! neither libc nor memory that could be evicted. Commands come one at a time; see `ring`.
+//! A bare clone makes the thread. libc does not know it and goes on believing that the program has one thread. The
+//! thread has its own descriptor table, root and current directory, no thread-local storage, and all signals blocked.
+//! It must touch neither libc nor memory that could be evicted. Commands come one at a time; see `ring`.
+//!
+//! Unsafe is needed here because no wrapper makes such a thread: libc's threads have thread-local storage and are
+//! counted.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -45,7 +48,7 @@ impl Origin {
     }
 }
 
-/// Reserves the agent's memory and starts the thread. `STATE.phase` says how it went, see
+/// Reserves the agent's memory and starts the thread. `STATE.phase` tells the outcome, see
 /// [`crate::state::State::settled`].
 pub fn start(origin: Origin) -> Result<(), Errno> {
     let reservation = Reservation::map()?;
@@ -53,7 +56,7 @@ pub fn start(origin: Origin) -> Result<(), Errno> {
     STATE.base.store(reservation.base(), Ordering::SeqCst);
     STATE.owner.store(process_id(), Ordering::SeqCst);
     STATE.phase.store(phase::STARTING, Ordering::SeqCst);
-    // SAFETY: the stack is fresh and stays mapped, and `run` keeps to system calls.
+    // SAFETY: the stack is new and stays mapped, and `run` makes only system calls.
     let started = unsafe {
         spawn(
             reservation.agent_stack_top(),
@@ -81,23 +84,23 @@ pub unsafe fn spawn(
     argument: usize,
 ) -> Result<i32, Errno> {
     let signals = block_signals();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the promises of `clone_thread`.
     let started = raw::result(unsafe { raw::clone_thread(stack_top, exited, entry, argument) });
     restore_signals(signals);
     started.map(|tid| i32::try_from(tid).unwrap_or(0))
 }
 
-/// Ahead of the program, whose threads wait for the agent. The pager's threads are as nice.
+/// Ahead of the program, whose threads wait for the agent. The pager's threads have the same nice value.
 const NICE: usize = (-15_isize).cast_unsigned();
 
-/// Gives the calling thread an empty descriptor table of its own, connects, and lets go of the program's directory.
+/// Gives the calling thread an empty descriptor table of its own, leaves the program's directory, and connects.
 pub fn connect_alone() -> Result<Descriptor, Errno> {
     keep_descriptors(&[])?;
     settle_in();
     socket::connect()
 }
 
-/// Gives the calling thread a descriptor table of its own, with these of the program's descriptors and no others.
+/// Gives the calling thread a descriptor table of its own, which keeps only these of the program's descriptors.
 fn keep_descriptors(kept: &[Descriptor]) -> Result<(), Errno> {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     let mut from = 0;
@@ -107,7 +110,7 @@ fn keep_descriptors(kept: &[Descriptor]) -> Result<(), Errno> {
             .unwrap_or(LAST_DESCRIPTOR)
             .wrapping_sub(usize::from(next.is_some()));
         if next != Some(from) {
-            // SAFETY: the table is unshared by the first call, so the program's descriptors stay as they are.
+            // SAFETY: the first call unshares the table, so the program's descriptors stay as they are.
             unsafe {
                 call(
                     call::CLOSE_RANGE,
@@ -124,16 +127,16 @@ fn keep_descriptors(kept: &[Descriptor]) -> Result<(), Errno> {
 
 const LAST_DESCRIPTOR: usize = u32::MAX as usize;
 
-/// What the agent's thread changes of itself.
+/// Changes of the agent's thread to itself.
 fn settle_in() {
     const PR_SET_NAME: usize = 15;
     let (root, name) = (c"/".as_ptr().addr(), c"vswap-agent".as_ptr().addr());
-    // SAFETY: the directory is the thread's own since the clone; at the root it keeps no file system from being
-    // unmounted. The name is a string.
+    // SAFETY: both arguments are C strings. The thread has its own current directory since the clone; at the root that
+    // directory keeps no file system from being unmounted.
     unsafe {
         raw::syscall1(call::CHDIR, root);
         raw::syscall2(call::PRCTL, PR_SET_NAME, name);
-        // Of this thread alone. An ordinary user's agent has to wait its turn.
+        // For this thread alone. An ordinary user may not do this, and the agent then has to wait its turn.
         raw::syscall3(call::SETPRIORITY, 0, 0, NICE);
     }
 }
@@ -165,11 +168,11 @@ extern "C" fn run(argument: usize) -> ! {
 
 fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static Ring), Errno> {
     match connect_alone() {
-        // After this staging stays mapped, whatever happens: unmapping it could wait for somebody who reads events.
+        // From here on staging stays mapped, whatever happens: unmapping it could wait for somebody who reads events.
         Ok(socket) => introduce(origin, reservation, socket),
         Err(errno) => {
             if STATE.ring().is_none() {
-                // SAFETY: there is no ring, and nobody but this thread knows of staging.
+                // SAFETY: there is no ring, and only this thread knows of staging.
                 unsafe { reservation.give_up() };
             }
             Err(errno)
@@ -177,7 +180,7 @@ fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static
     }
 }
 
-/// Opens everything and says Hello. If that fails, says so to the pager instead; the end of the connection follows.
+/// Opens everything and says Hello. If opening fails, tells the pager the errno instead, and the connection then ends.
 fn introduce(
     origin: Origin,
     reservation: Reservation,
@@ -237,15 +240,16 @@ fn introduce(
     Ok((session, ring))
 }
 
-/// An eventfd; without one the agent never leaves.
+/// Makes an eventfd. Without one the agent never leaves.
 fn make_bell() -> Descriptor {
     const NONBLOCK: usize = 0o4000;
-    // SAFETY: makes a descriptor in the agent's own table.
+    // SAFETY: this only makes a descriptor in the agent's own table.
     let bell = unsafe { call(call::EVENTFD2, [0, kernel::CLOEXEC | NONBLOCK, 0, 0, 0, 0]) };
     bell.unwrap_or(NO_DESCRIPTOR)
 }
 
-/// Takes over from a thread that has left, in a process that has no other but the caller. Returns when it has.
+/// Starts a new thread of the agent in place of one that has left, in a process whose only thread is the caller.
+/// Returns when the new thread has taken over.
 ///
 /// # Safety
 /// `STATE.descriptors` names descriptors of the calling thread, and no thread of the agent is left.
@@ -255,13 +259,13 @@ pub unsafe fn take_over() {
     STATE.phase.store(phase::STARTING, Ordering::SeqCst);
     let reservation = Reservation::at(STATE.base.load(Ordering::SeqCst));
     for _ in 0..TRIES {
-        // SAFETY: nobody is left on the stack, which stays mapped, and `run_again` keeps to system calls.
+        // SAFETY: nobody is left on the stack, the stack stays mapped, and `run_again` makes only system calls.
         let started = unsafe { spawn(reservation.agent_stack_top(), ptr::null(), run_again, 0) };
         if started.is_ok() {
             STATE.settled();
             return;
         }
-        // There may be a thread to be had a little later.
+        // A thread may be available a little later.
         kernel::nap(PACE_NANOSECONDS);
     }
     die(b"vswap-agent: no thread to come back, process killed\n")
@@ -290,8 +294,8 @@ extern "C" fn run_again(_: usize) -> ! {
 
 type Opened = (Option<Descriptor>, Descriptor, Descriptor, &'static Ring);
 
-/// The main userfaultfd (not for a child that inherits it), the one of staging, the ring's memfd, and the ring:
-/// complete before the pager hears of it.
+/// Opens the main userfaultfd (except in a child that inherits it), the one of staging, and the ring with its memfd.
+/// All is complete before the pager hears of it.
 fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     let (main, staging) = if origin == Origin::Inherited {
         (None, uffd::open_staging()?)
@@ -303,10 +307,11 @@ fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     };
     reservation.register_freeing(staging)?;
     let memfd = reservation.map_ring()?;
-    // SAFETY: the ring is mapped from now on for as long as the process lives, and zeros are a valid value of it.
+    // SAFETY: the ring is mapped from now on for as long as the process lives, and zeros are a valid ring. A shared
+    // reference is sound although the pager writes there, because all fields are atomic.
     let ring = unsafe { &*ptr::with_exposed_provenance::<Ring>(reservation.ring()) };
     ring.magic.store(RING_MAGIC, Ordering::SeqCst);
-    // A fork of this process must be announced from the start.
+    // A child that inherits must announce its own forks from the start.
     ring.active
         .store(u32::from(origin == Origin::Inherited), Ordering::SeqCst);
     // Program threads use the ring from here on.
@@ -316,15 +321,15 @@ fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     Ok((main, staging, memfd, ring))
 }
 
-/// Takes the inherited userfaultfd from the pager and puts staging under it. The pager may have several to offer: other
-/// threads of the parent may have made children without the hooks at the same time.
+/// Takes the inherited userfaultfd from the pager and registers staging with it. The pager may have several to offer:
+/// other threads of the parent may have made children without the hooks at the same time.
 fn inherit(socket: Descriptor, reservation: Reservation) -> Result<Descriptor, Errno> {
     loop {
         match socket::receive_descriptor(socket)? {
             (ACK, Some(main)) if reservation.is_watched_by(main) => {
                 reservation.register_staging(main)?;
                 socket::send_byte(socket, ACK)?;
-                // The pager knows the process from here on: it may fork.
+                // From here on the pager knows the process, so the process may fork.
                 return match socket::receive_byte(socket)? {
                     ACK => Ok(main),
                     _ => Err(kernel::EPROTO),
@@ -340,7 +345,7 @@ fn inherit(socket: Descriptor, reservation: Reservation) -> Result<Descriptor, E
     }
 }
 
-/// The command loop, from the command after `completed` on.
+/// The command loop. Starts with the command after `completed`.
 fn serve(session: &Session, ring: &Ring, mut completed: u32) -> ! {
     loop {
         let number = ring.command_seq.load(Ordering::Acquire);
@@ -351,7 +356,7 @@ fn serve(session: &Session, ring: &Ring, mut completed: u32) -> ! {
         let result = commands::carry_out(session, ring);
         ring.result.store(result as i64, Ordering::Relaxed);
         completed = number;
-        // Publishes the results. SeqCst, against the pager: it raises pager_sleeps and then reads complete_seq.
+        // Publishes the results. SeqCst, to pair with the pager: it raises pager_sleeps and then reads complete_seq.
         ring.complete_seq.store(completed, Ordering::SeqCst);
         if ring.pager_sleeps.swap(0, Ordering::SeqCst) != 0 {
             futex_wake(&ring.complete_seq);
@@ -359,10 +364,10 @@ fn serve(session: &Session, ring: &Ring, mut completed: u32) -> ! {
     }
 }
 
-/// Waits for the pager's doorbell unless a command has come meanwhile. Does not return when the pager is dead, nor when
-/// a program thread wants this one to leave.
+/// Waits for the pager's doorbell unless a command has come meanwhile. Does not return if the pager is dead, or if a
+/// program thread wants this one to leave.
 fn sleep(session: &Session, ring: &Ring, completed: u32) {
-    // SeqCst, against the pager: it raises command_seq and then exchanges agent_sleeps.
+    // SeqCst, to pair with the pager: it raises command_seq and then exchanges agent_sleeps.
     ring.agent_sleeps.store(1, Ordering::SeqCst);
     if ring.command_seq.load(Ordering::SeqCst) == completed {
         if session.is_asked_to_leave() {

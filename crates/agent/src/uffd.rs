@@ -1,4 +1,7 @@
 //! The userfaultfd calls of the agent. Layouts and numbers as in linux/userfaultfd.h.
+//!
+//! Unsafe is needed here because each is a bare ioctl: the agent has no wrapper for it, and the kernel reads and writes
+//! the request by address.
 
 use crate::filter::MARK;
 use crate::kernel::{CLOEXEC, Descriptor, EAGAIN, Errno, PAGE_BYTES, call, close};
@@ -18,7 +21,7 @@ const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 
 /// What a registration watches.
 pub mod mode {
-    /// Write-protected pages: there are none, so nothing is ever reported.
+    /// Write-protected pages. There are none, so nothing is ever reported.
     pub const WP: u64 = 2;
 }
 
@@ -28,8 +31,8 @@ pub const MOVE_DONTWAKE: u64 = 1;
 pub const MOVE_ALLOW_SRC_HOLES: u64 = 2;
 
 const FEATURE_FORK: u64 = 1 << 1;
-/// What the pager uses if it is offered: PAGEFAULT_FLAG_WP, EVENT_FORK, EVENT_REMAP, EVENT_REMOVE, EVENT_UNMAP,
-/// THREAD_ID, EXACT_ADDRESS, WP_UNPOPULATED, POISON, MOVE.
+/// The features that the pager uses if the kernel offers them: PAGEFAULT_FLAG_WP, EVENT_FORK, EVENT_REMAP,
+/// EVENT_REMOVE, EVENT_UNMAP, THREAD_ID, EXACT_ADDRESS, WP_UNPOPULATED, POISON, MOVE.
 const FEATURES: u64 =
     1 | FEATURE_FORK | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 8 | 1 << 11 | 1 << 13 | 1 << 14 | 1 << 16;
 
@@ -44,10 +47,10 @@ pub struct Pair {
     pub features: u64,
 }
 
-/// Opens both. Falls back to a `main` without fork events where they are not permitted.
+/// Opens both. If fork events are not permitted, opens `main` without them.
 pub fn open_pair() -> Result<Pair, Errno> {
     let staging = open()?;
-    // No feature asked for: the answer says which there are. UFFDIO_MOVE needs none.
+    // Asks for no feature: the answer says which there are. UFFDIO_MOVE needs none.
     let offered = handshake(staging, 0)?;
     let main = open()?;
     let mut features = FEATURES & offered;
@@ -62,8 +65,8 @@ pub fn open_pair() -> Result<Pair, Errno> {
     })
 }
 
-/// Opens only the one for staging, in a child that inherits the other. Where it may not, because its parent has changed
-/// its user or its view of files, the pager helps.
+/// Opens only the one for staging, in a child that inherits the other. If the child may not open it, because its parent
+/// has changed its user or its view of files, the pager helps.
 pub fn open_staging() -> Result<Descriptor, Errno> {
     let staging = open().or_else(|errno| {
         let device = socket::ask_for_device().map_err(|_| errno)?;
@@ -77,7 +80,7 @@ pub fn open_staging() -> Result<Descriptor, Errno> {
 
 fn open() -> Result<Descriptor, Errno> {
     let device = c"/dev/userfaultfd".as_ptr().addr();
-    // SAFETY: opens descriptors of the agent's own table.
+    // SAFETY: the path is a string, and the calls only make descriptors in the agent's own table.
     unsafe {
         if let Ok(device) = raw::result(raw::syscall4(
             call::OPENAT,
@@ -97,7 +100,7 @@ fn open() -> Result<Descriptor, Errno> {
 }
 
 fn open_by(device: Descriptor) -> Result<Descriptor, Errno> {
-    // SAFETY: makes a descriptor in the agent's own table.
+    // SAFETY: this only makes a descriptor in the agent's own table.
     raw::result(unsafe {
         raw::syscall3(
             call::IOCTL,
@@ -134,7 +137,7 @@ pub fn register(
     // start, len, mode, ioctls
     let mut request = [address as u64, bytes as u64, mode, 0];
     let request = (&raw mut request).addr();
-    // SAFETY: the request has the layout of uffdio_register; the range is the agent's own.
+    // SAFETY: the request has the layout of uffdio_register, and the range is the agent's own.
     raw::result(unsafe {
         raw::syscall6(
             call::IOCTL,
@@ -149,12 +152,12 @@ pub fn unregister(userfaultfd: Descriptor, address: usize, bytes: usize) {
     // start, len
     let request = [address as u64, bytes as u64];
     let request = (&raw const request).addr();
-    // SAFETY: the request has the layout of uffdio_range; the range is the agent's own and empty.
+    // SAFETY: the request has the layout of uffdio_range, and the range is the agent's own and empty.
     unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_UNREGISTER, request) };
 }
 
-/// Is a layout event of this userfaultfd unread, or not yet acted upon by the thread that raised it? Asks with a
-/// write-protect call on an empty range, which does nothing: the kernel looks for changing mappings first.
+/// Is there a layout event of this userfaultfd that is unread, or that the thread that raised it has not yet acted on?
+/// Asks with a write-protect call on an empty range, which does nothing: the kernel checks for changing mappings first.
 pub fn events_pending(userfaultfd: Descriptor) -> bool {
     // start, len, mode
     let mut request = [0_u64; 3];
@@ -166,25 +169,26 @@ pub fn events_pending(userfaultfd: Descriptor) -> bool {
     answer == Err(EAGAIN)
 }
 
-/// Write-protects a range. Where it has no pages, that leaves markers.
+/// Write-protects a range. Where the range has no pages, this leaves markers.
 pub fn write_protect(userfaultfd: Descriptor, address: usize, bytes: usize) -> Result<(), Errno> {
     const WRITEPROTECT_WP: u64 = 1;
     // start, len, mode
     let mut request = [address as u64, bytes as u64, WRITEPROTECT_WP];
     let request = (&raw mut request).addr();
-    // SAFETY: the request has the layout of uffdio_writeprotect; whoever writes to the range waits for the pager.
+    // SAFETY: the request has the layout of uffdio_writeprotect. Content stays; whoever writes to the range waits for
+    // the pager.
     raw::result(unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_WRITEPROTECT, request) })
         .map(|_| ())
 }
 
-/// Is a range of the agent's, which is empty, watched by this userfaultfd as a whole? Asks for protection to be lifted
+/// Does this userfaultfd watch the whole of a range of the agent's, which is empty? Asks by lifting a write protection
 /// that is not there.
 pub fn is_watched(userfaultfd: Descriptor, address: usize, bytes: usize) -> bool {
     const WRITEPROTECT_DONTWAKE: u64 = 2;
     // start, len, mode
     let mut request = [address as u64, bytes as u64, WRITEPROTECT_DONTWAKE];
     let request = (&raw mut request).addr();
-    // SAFETY: the request has the layout of uffdio_writeprotect; a range of somebody else's is refused.
+    // SAFETY: the request has the layout of uffdio_writeprotect. The kernel refuses a range of somebody else's.
     raw::result(unsafe { raw::syscall3(call::IOCTL, userfaultfd, UFFDIO_WRITEPROTECT, request) })
         .is_ok()
 }
@@ -192,7 +196,7 @@ pub fn is_watched(userfaultfd: Descriptor, address: usize, bytes: usize) -> bool
 /// Is this the userfaultfd of the calling process's own memory? Changes nothing.
 ///
 /// The kernel refuses a UFFDIO_MOVE in another process's memory before it does anything else, and writes `move` only
-/// after that. `target` is mapped but not under any userfaultfd yet, so here nothing moves either.
+/// after that check. `target` is mapped but not yet under any userfaultfd, so nothing moves in this process either.
 pub fn watches_this_process(userfaultfd: Descriptor, target: usize, source: usize) -> bool {
     const UNTOUCHED: u64 = u64::MAX;
     // dst, src, len, mode, move
@@ -203,7 +207,7 @@ pub fn watches_this_process(userfaultfd: Descriptor, target: usize, source: usiz
         0,
         UNTOUCHED,
     ];
-    // SAFETY: the request has the layout of uffdio_move and lives until the call returns; the target takes no page.
+    // SAFETY: the request has the layout of uffdio_move and outlives the call. The target takes no page.
     let answer = raw::result(unsafe {
         raw::syscall3(
             call::IOCTL,
@@ -212,8 +216,8 @@ pub fn watches_this_process(userfaultfd: Descriptor, target: usize, source: usiz
             (&raw mut request).addr(),
         )
     });
-    // EAGAIN comes before both while a layout event is unread, and newer kernels write `move` with it. In this process
-    // no event can be under way, for its only program thread waits: it is another's.
+    // EAGAIN comes before both checks while a layout event is unread, and newer kernels write `move` with it. But no
+    // event can be under way in this process, because its only program thread waits. So EAGAIN means another process.
     let [.., moved] = request;
     answer != Err(EAGAIN) && moved != UNTOUCHED
 }
@@ -221,7 +225,7 @@ pub fn watches_this_process(userfaultfd: Descriptor, target: usize, source: usiz
 /// Moves pages from `source` to `target`. Returns how many bytes moved, from the start on, and why not more.
 ///
 /// # Safety
-/// `target` is staging. Moving the source away is what the pager wants.
+/// `target` is staging. The pager wants the source moved away.
 pub unsafe fn move_pages(
     userfaultfd: Descriptor,
     target: usize,
@@ -231,8 +235,8 @@ pub unsafe fn move_pages(
 ) -> (usize, Option<Errno>) {
     // dst, src, len, mode, move
     let mut request = [target as u64, source as u64, bytes as u64, mode, 0];
-    // SAFETY: the request has the layout of uffdio_move and lives until the call returns; the rest is the caller's
-    // promise.
+    // SAFETY: the request has the layout of uffdio_move and outlives the call. The caller answers for source and
+    // target.
     let outcome = raw::result(unsafe {
         raw::syscall3(
             call::IOCTL,
@@ -244,7 +248,7 @@ pub unsafe fn move_pages(
     let Err(errno) = outcome else {
         return (bytes, None);
     };
-    // `move` holds the bytes moved, or a negative errno, or what it was where the kernel did not start.
+    // `move` holds the bytes moved, or a negative errno, or its old value if the kernel did not start.
     let [.., moved] = request;
     match usize::try_from(moved) {
         Ok(moved) if moved < bytes => (moved, Some(errno)),

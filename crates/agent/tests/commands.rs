@@ -1,4 +1,6 @@
-//! The pager's commands, against a live program: contents, errors page by page, events, the filter.
+//! The pager's commands, given to a live program: contents, errors page by page, events, the filter.
+//!
+//! Unsafe is needed here for the two seccomp ioctls, which rustix does not have.
 
 #![allow(clippy::cast_possible_truncation, reason = "counts of test pages")]
 
@@ -77,7 +79,7 @@ fn pages_go_out_and_come_back() {
         return;
     };
     for lap in 0..4 {
-        // All, in single pages, in runs at changing places of staging.
+        // First all in single pages, then in runs at changing places of staging.
         take(&agent, &program, 0, &[(0, PAGES)], &store);
         assert_eq!(program.ask("verify 0 256"), "ok");
         let singles: Vec<_> = (0..PAGES / 2).map(|index| (index * 2, 1)).collect();
@@ -107,9 +109,9 @@ fn staging_gives_memory_back_without_an_event() {
     assert_eq!(agent.command(op::MOVE_OUT, &[0], &all), PAGES.cast_signed());
     assert_eq!(agent.command(op::STAGING_FREE, &[0, PAGES], &[]), 0);
     assert!(resident(&agent) + PAGES - 8 < before);
-    // Nobody reads events in this test: the command would not have come back.
+    // Nobody reads events in this test, so with an event the command would not have come back.
     assert!(!has_message(agent.main()));
-    // Holes, and staging that was freed already, are no error; ranges outside of it are.
+    // Holes and staging pages that are already free are no error. Ranges outside of staging are.
     assert_eq!(agent.command(op::STAGING_FREE, &[0, 1024], &[]), 0);
     assert_eq!(
         agent.command(op::STAGING_FREE, &[1000, 25], &[]),
@@ -127,7 +129,7 @@ fn pages_that_cannot_move_keep_their_errno() {
         return;
     };
     const PROT_READ: u32 = 1;
-    // A hole in the middle, a read-only part, a part that is not there.
+    // A hole in the middle, a read-only part, and a part that is not mapped.
     take(&agent, &program, 0, &[(10, 1)], &store);
     assert_eq!(program.ask(&format!("protect 20 4 {PROT_READ}")), "0");
     assert_eq!(program.ask("unmap 40 4"), "0");
@@ -187,7 +189,7 @@ fn an_unread_event_stops_everything() {
     let server = Server::new(Arc::clone(agent.main.as_ref().unwrap()), Arc::default());
     assert_eq!(program.line(), "0");
     assert_eq!(agent.command(op::MOVE_OUT, &[0], &runs), 6);
-    // The program runs on as soon as the event is read, before the server has noted it.
+    // The program runs on as soon as the event is read. The server may not have noted it yet.
     while server.events.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
@@ -198,7 +200,7 @@ fn populate_write_makes_pages_movable_after_a_fork() {
     let Some((_pager, mut program, agent, store, _server)) = armed() else {
         return;
     };
-    // Without the hooks, so that the pager is not asked. The children are gone when the answer comes.
+    // A fork without the hooks, so that the pager is not asked. The children are gone when the answer comes.
     assert_eq!(program.ask("barefork"), "ok");
     let run = [(program.page(30), 8)];
     assert_eq!(agent.command(op::MOVE_OUT, &[0], &run), 0);
@@ -209,7 +211,6 @@ fn populate_write_makes_pages_movable_after_a_fork() {
     assert_eq!(program.ask("verify 0 256"), "ok");
 }
 
-/// Reads one notification of the filter: id, pid, number of the call, arguments.
 #[test]
 fn agent_steps_aside_for_calls_that_want_one_thread() {
     const CLONE_THREAD: &str = "65536";
@@ -229,7 +230,7 @@ fn agent_steps_aside_for_calls_that_want_one_thread() {
         assert_eq!(program.ask("verify 0 256"), "ok");
     }
     assert_eq!(program.ask("fds"), descriptors);
-    // Commands that come meanwhile are carried out by whoever comes back.
+    // The thread that takes over carries out commands that have come meanwhile.
     for _ in 0..200 {
         program.say(&format!("unshare {CLONE_THREAD}"));
         for _ in 0..5 {
@@ -238,7 +239,7 @@ fn agent_steps_aside_for_calls_that_want_one_thread() {
         assert_eq!(program.line(), "ok 0");
     }
     last = tid(&agent);
-    // Threads of the program's own, and calls that are wrong: the kernel refuses, and nobody leaves.
+    // With threads of the program's own, or for wrong calls, the kernel refuses and nobody leaves.
     for refused in ["threadedunshare 65536", "unshare 1", "threadedunshare 1"] {
         assert_eq!(program.ask(refused), "ok 22", "{refused}");
     }
@@ -247,6 +248,7 @@ fn agent_steps_aside_for_calls_that_want_one_thread() {
     program.quit();
 }
 
+/// Reads one notification of the filter: id, pid, number of the call, arguments.
 fn notification(listener: &OwnedFd) -> [u64; 10] {
     const SECCOMP_IOCTL_NOTIF_RECV: u64 = 0xc050_2100;
     let mut record = [0_u64; 10];
@@ -262,7 +264,7 @@ fn notification(listener: &OwnedFd) -> [u64; 10] {
     record
 }
 
-/// Answers it with a value.
+/// Answers a notification with a value.
 fn answer(listener: &OwnedFd, id: u64, value: i64) {
     send(listener, [id, value.cast_unsigned(), 0]);
 }
@@ -287,13 +289,13 @@ fn go_on(listener: &OwnedFd, id: u64) {
     send(listener, [id, 0, FLAG_CONTINUE]);
 }
 
-/// Lets the program's own brk and mmap run, counts them, and hands everything else over but set_tid_address, which each
-/// program calls as it starts.
+/// Lets the program's own brk and mmap run and counts them. Lets set_tid_address run too, which each program calls as
+/// it starts. Hands everything else over.
 fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, Arc<AtomicUsize>) {
     let (hand_over, others) = mpsc::channel();
     let allocations = Arc::new(AtomicUsize::new(0));
     let (listener, count) = (Arc::clone(listener), Arc::clone(&allocations));
-    // Ends with the test's process: receiving goes on until the last program of the filter is gone.
+    // The thread ends with the test's process: it receives until the last program under the filter is gone.
     std::thread::spawn(move || {
         loop {
             let record = notification(&listener);
@@ -321,7 +323,7 @@ fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
     let (calls, allocations) = without_allocations(&listener);
     let next = || calls.recv_timeout(PATIENCE).unwrap();
     assert_eq!(byte, ACK);
-    // One listener is all there can be.
+    // There can be only one listener.
     assert_eq!(
         agent.command(op::INSTALL_FILTER, &[], &[]),
         -i64::from(EBUSY)
@@ -360,12 +362,12 @@ fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
         "{events}"
     );
 
-    // MADV_FREE comes too, MADV_DONTNEED does not.
+    // MADV_FREE stops, MADV_DONTNEED does not.
     assert_eq!(program.ask("advise 0 1 4"), "0");
     program.say("advise 1 2 8");
     let record = next();
     assert_eq!((record[2] as u32, record[6]), (28, 8));
-    // As the pager does it: the kernel agrees, then the pages go at once.
+    // As the pager does it: first the kernel agrees, then the pages go at once.
     let advise = |advice| agent.command(op::ADVISE, &[record[4], record[5], advice, 0], &[]);
     assert_eq!([8, 4].map(advise), [0, 0]);
     answer(&listener, record[0], 0);
@@ -373,7 +375,7 @@ fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
     assert_eq!(program.ask("verify 3 64"), "ok");
     assert_eq!(program.ask("verify 1 3"), "wrong page 1");
 
-    // The next image inherits the filter; its agent's own calls pass it all the same.
+    // The next image inherits the filter. Its agent's own calls pass it all the same.
     let before = allocations.load(Ordering::SeqCst);
     assert_eq!(program.ask("exec"), "exec");
     program.memory();
@@ -409,7 +411,7 @@ fn the_filter_brings_beginnings_and_ends_of_threads_to_the_pager() {
     assert!(program.line().starts_with("ok"));
 }
 
-/// The agent's own mmap and brk pass the filter too, or nobody would answer them here.
+/// The agent's own mmap and brk pass the filter too. Otherwise nobody would answer them here.
 fn makes_mappings_and_moves_the_break(agent: &Agent) {
     const READ_WRITE: u64 = 3;
     const PRIVATE_ANONYMOUS: u64 = 0x22;
@@ -435,9 +437,9 @@ fn locking_all_memory_does_not_hang_in_staging() {
     let Some((_pager, mut program, agent, store, _server)) = armed() else {
         return;
     };
-    // The server answers for missing pages of staging A as for any other; nobody has to for staging B.
+    // The server answers for missing pages of staging A like any others. For staging B nobody has to answer.
     assert_eq!(program.ask("lockall"), "0");
-    // What was put into staging is in the way until it is freed.
+    // Pages that were put into staging are in the way until they are freed.
     assert_eq!(agent.command(op::STAGING_FREE, &[0, 1024], &[]), 0);
     take(&agent, &program, 0, &[(0, PAGES)], &store);
     assert_eq!(program.ask("verify 0 256"), "ok");

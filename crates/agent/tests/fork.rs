@@ -1,4 +1,4 @@
-//! Forks: of quiet and of active processes, from threads, under small limits, and what becomes of children.
+//! Forks of quiet and of active processes, from threads and under small limits, and what happens to the children.
 
 #![allow(clippy::cast_possible_truncation, reason = "counts of test pages")]
 
@@ -13,7 +13,7 @@ use common::{Agent, PAGE, PAGES, Pager, Program, Server, Store, possible};
 use vswap_sys::ring::{ACK, INHERITED, NOT_MINE, NOTHING_INHERITED, hello, op};
 use vswap_sys::sock::{Stream, Wait};
 
-/// A registered program, half of it taken out.
+/// A registered program with half of its pages taken out.
 fn active() -> Option<(Pager, Program, Agent, Store, Server)> {
     if !possible() {
         return None;
@@ -41,7 +41,7 @@ fn take(agent: &Agent, memory: u64, store: &Store) {
     assert_eq!(agent.command(op::STAGING_FREE, &[0, half], &[]), 0);
 }
 
-/// Waits until the parent, which the child may be ahead of, has counted its forks down.
+/// Waits until the parent has counted its forks down. The child may be ahead of it.
 fn no_forks(parent: &Agent) {
     let start = Instant::now();
     while parent.ring().forks.load(Ordering::SeqCst) != 0 {
@@ -53,7 +53,7 @@ fn no_forks(parent: &Agent) {
     }
 }
 
-/// Takes part in one fork of an active process: returns the child's agent and its server.
+/// Takes the pager's part in one fork of an active process. Returns the child's agent and its server.
 fn attend(pager: &Pager, server: &Server, store: &Store) -> (Agent, Server) {
     let announcement = pager.accept();
     assert_eq!(announcement.hello.kind, hello::FORK_BEGIN);
@@ -114,7 +114,7 @@ fn child_of_an_active_process_has_its_memory_under_the_pager() {
     assert_eq!(program.line(), format!("child {}", child.hello.pid));
     assert_eq!(program.ask("verify 0 256"), "ok");
     assert_eq!(child.command(op::PING, &[], &[]), 0);
-    // What came in by a fault is the child's own and goes out again.
+    // A page that came in by a fault is the child's own and goes out again.
     take(&child, program.memory, &store);
     assert_eq!(program.ask("verify 0 256"), "ok");
     assert!(program.ask("thread").starts_with("ok"));
@@ -192,7 +192,7 @@ fn several_threads_fork_at_once() {
     program.say(&format!("threadforks {THREADS} {FORKS}"));
     let (mut children, mut begun) = (Vec::new(), Vec::new());
     for _ in 0..THREADS * FORKS {
-        // Forks come one after the other, but a child may say Hello when the next fork has begun already.
+        // Forks come one after the other, but a child may say Hello after the next fork has begun.
         let mut left = 2;
         while left > 0 {
             let mut caller = pager.accept();
@@ -266,7 +266,7 @@ fn child_that_the_pager_does_not_answer_is_killed() {
         return;
     };
     program.say("fork");
-    // The announcement is refused: only the child must not live.
+    // The announcement is refused: the child must not live, the parent must.
     drop(pager.accept());
     assert_eq!(program.line(), "child ended 9");
     assert_eq!(program.ask("verify 0 256"), "ok");
@@ -327,7 +327,7 @@ fn child_names_the_parent_that_has_exited_already() {
     program.say("daemon");
     let announcement = pager.accept();
     announcement.stream.send(&ACK, &[], Wait::Yes).unwrap();
-    // The child waits for the answer to its Hello, so the parent is gone before it goes on.
+    // The child waits for the answer to its Hello, so the parent ends first.
     assert!(program.ended(Duration::from_secs(20)).is_some());
     let mut child = pager.accept();
     assert_eq!(child.hello.parent_pid, parent.hello.pid);
@@ -345,7 +345,7 @@ fn copy_of_an_agent_that_is_starting_may_fork() {
     if !possible() {
         return;
     }
-    // When the copy is made the agent's thread may not have run yet, or be anywhere on its way.
+    // When the copy is made, the agent's thread may not have run yet or may be anywhere in its setup.
     const RUNS: u32 = 40;
     let pager = Pager::new();
     for run in 0..RUNS {
@@ -373,7 +373,7 @@ fn child_finds_its_own_userfaultfd_among_those_of_other_children() {
     program.say("forkandclone");
     let announcement = pager.accept();
     assert_eq!(announcement.hello.kind, hello::FORK_BEGIN);
-    // Its fork waits, and somebody else is cloned meanwhile.
+    // Its fork waits. Meanwhile another thread is cloned.
     assert_eq!(program.line(), "bare");
     let bare = server.fork(0);
     announcement.stream.send(&ACK, &[], Wait::Yes).unwrap();

@@ -1,5 +1,5 @@
-// The program that the agent's tests preload it into. Takes one command a line on standard input and answers with one
-// line each. Holds seeded pages; every answer that begins with "ok" was checked here.
+// The program into which the agent's tests preload the agent. It reads one command a line from standard input and
+// answers each with one line. It holds seeded pages; every answer that begins with "ok" was checked here.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -91,7 +91,7 @@ static void threads_that_fork(int count, int forks) {
     printf(failures ? "failed %d\n" : "ok\n", failures);
 }
 
-// A fork that nothing of libc sees, and no library before it.
+// A fork that neither libc nor a preloaded library sees.
 static long bare_fork(void) {
     long child;
     __asm__ volatile("syscall"
@@ -107,8 +107,8 @@ static int ended(long child) {
     return status;
 }
 
-// The child of a bare clone has a copy of whatever state the agent is in at that moment. Its own forks must not wait
-// for that to change.
+// The child of a bare clone has a copy of the agent's state at that moment. Its own forks must not wait for that state
+// to change.
 static int fork_in_a_copy(void) {
     long copy = bare_fork();
     if (copy) return ended(copy);
@@ -125,7 +125,7 @@ static void fork_and_clone_at_once(void) {
     // The test holds the announced fork back until this line is there.
     usleep(200000);
     long child = bare_fork();
-    // It waits in an event that nobody reads: its userfaultfd then answers EAGAIN to everything.
+    // The child waits in an event that nobody reads. Its userfaultfd then answers EAGAIN to everything.
     if (!child) { madvise(memory, PAGE, MADV_DONTNEED); pause(); _exit(0); }
     printf("bare\n");
     void *failed;
@@ -182,7 +182,7 @@ static void show_start(char **argv) {
 #define SCRIPT "test \"$LD_PRELOAD\" = \"$WANT\" && test \"$0\" = a && test $7 = h && exit 7"
 #define LIST "sh", "-c", SCRIPT, "a", "b", "c", "d", "e", "f", "g", "h"
 
-// Starts a shell in every way there is. Each must have the LD_PRELOAD that is wanted, and all arguments.
+// Starts a shell in every possible way. Each shell must have the wanted LD_PRELOAD and all arguments.
 static void start_in_every_way(void) {
     char *list[] = {LIST, NULL};
     char **volatile unreadable = (char **)8;

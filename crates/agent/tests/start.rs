@@ -174,7 +174,7 @@ fn death_of_the_pager_kills_the_program_before_it_reads_zeros() {
     let status = program.ended(Duration::from_secs(5)).expect("lives on");
     assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(status.signal(), Some(9));
-    // Nothing was verified, and the reason was said.
+    // Nothing was verified, and the reason was printed.
     assert_eq!(program.line(), "");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut program.child.stderr.take().unwrap(), &mut said).unwrap();
@@ -249,7 +249,7 @@ fn only_interposed_symbols_are_exported_and_nothing_can_panic() {
         !listed(&["nm"]).contains("panicking"),
         "something can panic"
     );
-    // Memory that could be evicted.
+    // .bss would be memory that could be evicted.
     assert!(!listed(&["readelf", "-SW"]).contains(" .bss "));
 }
 
@@ -264,7 +264,7 @@ fn constructor_is_cheap() {
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
-        // A connection that is closed would be the death of the pager.
+        // If a connection were closed, the agent would take that for the death of the pager.
         let mut kept = Vec::new();
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
             if accepting.has_caller(Duration::from_millis(10)) {
@@ -278,7 +278,7 @@ fn constructor_is_cheap() {
         start.elapsed()
     };
     let (mut plain, mut armed) = (Vec::new(), Vec::new());
-    // The agent of a program that ends at once may find its connection closed; it must not matter.
+    // The agent of a program that ends at once may find its connection closed. That must not matter.
     for _ in 0..RUNS {
         plain.push(run(&mut Command::new("/bin/true")));
         armed.push(run(&mut pager.command(Path::new("/bin/true"))));
@@ -289,6 +289,6 @@ fn constructor_is_cheap() {
     armed.sort();
     let (plain, armed) = (plain[RUNS as usize / 2], armed[RUNS as usize / 2]);
     eprintln!("exec of /bin/true, median of {RUNS}: {plain:?}, with the agent {armed:?}");
-    // Ten times what it costs on a quiet machine; more is a mistake, not noise.
+    // Ten times the cost on a quiet machine. More is a mistake, not noise.
     assert!(armed < plain + Duration::from_micros(2500));
 }

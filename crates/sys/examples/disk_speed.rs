@@ -3,10 +3,10 @@
 //! `cargo run --release -p vswap-sys --features supervisor --example disk_speed -- DIRECTORY [MIB]`
 //! `... -- --overwrite DEVICE`
 //!
-//! All is done to a private file of `MIB` (1024) in `DIRECTORY`, or to a device whose content nobody needs, with direct
-//! I/O; fio does the same to a file of its own. Beside the throughput stands what a request costs this process on the
-//! processor. Each figure is one run of some seconds: on a machine that others use, compare figures of the same run
-//! only.
+//! Everything is done to a private file of `MIB` (1024) in `DIRECTORY`, or to a device whose content nobody needs, with
+//! direct I/O. fio does the same to a file of its own. Beside the throughput stands the processor time that a request
+//! costs this process. Each figure is one run of some seconds. On a machine that others use, compare only figures of
+//! one run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -144,7 +144,7 @@ fn tell(what: &str, rate: f64, unit: &str, cpu_us: Option<f64>) {
     println!("  {what:28} {rate:8.0} {unit:8}{cost}");
 }
 
-/// Processor time of this process, that in the kernel included.
+/// Processor time of this process, including that in the kernel.
 struct Cpu(f64);
 
 impl Cpu {

@@ -1,13 +1,13 @@
 //! Where pages lie on disk: a swap area in a file or device, or a private file that grows.
 //!
-//! A call takes a lane (`disk/lane.rs`), copies pages through its buffer and waits for its requests: one for up to
-//! [`LANE_PAGES`] neighbouring pages, or several at once for runs of pages that lie apart. Any number of threads may
-//! call at once; more than [`LANES_MAX`] wait for a lane. Nobody may read a page that is being written, or the content
-//! is mixed.
+//! A call takes a lane (`disk/lane.rs`), copies pages through the lane's buffer and waits for its requests. That is one
+//! request for up to [`LANE_PAGES`] neighbouring pages, or several at once for runs of pages that lie apart. Any number
+//! of threads may call at once; above [`LANES_MAX`] they wait for a lane. Nobody may read a page while it is being
+//! written: the content would be mixed.
 //!
-//! The page cache is left out (`O_DIRECT`): a page that went out to be cached here again would have freed nothing.
-//! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
-//! cache: that takes as long, and only then is an error that befalls it known to the right caller.
+//! Requests bypass the page cache (`O_DIRECT`): a page that goes out and is cached again here would have freed nothing.
+//! If a file system does not permit that, each write is followed by a wait until it is on disk, and its pages are
+//! dropped from the cache. That takes as long as a direct write, and only then does the right caller learn of an error.
 
 pub mod area_file;
 pub mod new_area;
@@ -40,21 +40,21 @@ use lanes::Lanes;
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
 const PAGE_BYTES_64: u64 = PAGE_BYTES as u64;
-/// How often in a row a request is made again that was interrupted, put off, or did nothing: the kernel asks for that
-/// when memory or requests run out for a moment. Each time costs at least a system call.
+/// How often in a row a request is repeated that was interrupted, put off, or did nothing. The kernel asks for that
+/// when memory or requests run out for a moment. Each repetition costs at least a system call.
 const TRIES_MAX: u32 = 100;
 
 /// The bytes of a page.
 pub type PageBytes = [u8; PAGE_BYTES];
 
-/// Neighbouring pages to be read, one of several such runs.
+/// One of several runs of neighbouring pages to be read.
 #[derive(Debug)]
 pub struct ReadRun<'a> {
-    /// Byte where they begin, a multiple of the page size.
+    /// Byte at which they begin, a multiple of the page size.
     pub at: u64,
     /// Where they are read to.
     pub pages: Vec<&'a mut PageBytes>,
-    /// How it went.
+    /// The outcome.
     pub outcome: Result<(), DiskError>,
 }
 
@@ -64,24 +64,24 @@ impl ReadRun<'_> {
     }
 }
 
-/// Why a disk did not do what it was asked for.
+/// Why a disk did not do what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
-    /// No room: the file system, the user's quota, or what a device lends its room from.
+    /// No room: in the file system, in the user's quota, or in the pool that lends a device its room.
     #[error("no space is left on it")]
     Full,
-    /// It ends before the page, or has gone altogether.
+    /// It ends before the page, or it has gone.
     #[error("it is shorter than it was: it was cut, or the device has gone")]
     Short,
-    /// The system said no.
+    /// The system refused.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Failed {
-        /// The system's number for what was wrong.
+        /// The system's error number.
         errno: i32,
     },
 }
 
-/// What the bytes lie in, and who else knows of it.
+/// What the bytes lie in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// A block device.
@@ -94,17 +94,17 @@ enum Place {
 
 /// An open file or device.
 pub struct Disk {
-    /// Before the file: what the rings hold of it they give back first.
+    /// Before the file, so that the rings are dropped first and give back what they hold of the file.
     lanes: Lanes,
     file: Held,
     place: Place,
     bytes: u64,
     rotating: bool,
-    /// Whether requests pass the page cache by.
+    /// Do requests bypass the page cache?
     direct: AtomicBool,
-    /// Whether discarding does anything.
+    /// Does discarding do anything?
     discards: AtomicBool,
-    /// Held for a write through the page cache: whoever asks first is told of an error that befell any write.
+    /// Held for a write through the page cache. The kernel reports an error of any write to the first caller that asks.
     through_cache: Mutex<()>,
 }
 
@@ -121,7 +121,7 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// Length in bytes: that of the area, or the most that a private file may grow to.
+    /// Length in bytes: of the area, or the most to which a private file may grow.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -134,12 +134,12 @@ impl Disk {
         }
     }
 
-    /// Whether heads have to move to another place first; false where that is not known.
+    /// Do heads have to move for another place? False if that is not known.
     pub fn is_rotating(&self) -> bool {
         self.rotating
     }
 
-    /// How requests are made: "io_uring" (files are written by calls even so), or "pread" where that is not permitted.
+    /// How requests are made: "io_uring" (even then calls write to files), or "pread" if io_uring is not permitted.
     pub fn engine(&self) -> &'static str {
         match self.lanes.way() {
             Way::Ring => "io_uring",
@@ -147,13 +147,13 @@ impl Disk {
         }
     }
 
-    /// Whether requests pass the page cache by. The first of them may find that they cannot.
+    /// Do requests bypass the page cache? The first request may find that they cannot.
     pub fn is_direct(&self) -> bool {
-        // Relaxed, here and below: the kernel orders the change of the file against requests, not this.
+        // Relaxed, here and below: the kernel orders the change of the file against requests, not this flag.
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// Whether discarding gives anything back.
+    /// Does discarding give anything back?
     pub fn discards(&self) -> bool {
         self.discards.load(Ordering::Relaxed)
     }
@@ -177,8 +177,8 @@ impl Disk {
         })
     }
 
-    /// Reads several runs of neighbouring pages, many of them at the same time where io_uring is permitted. Each run
-    /// has its outcome afterwards; pages of one that failed may have been written to.
+    /// Reads several runs of neighbouring pages, many of them at the same time if io_uring is permitted. Afterwards
+    /// each run has its outcome. Pages of a run that failed may have been written to.
     pub fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
         let mut rest = runs;
         while !rest.is_empty() {
@@ -193,7 +193,7 @@ impl Disk {
         }
     }
 
-    /// Reads runs that fit a lane together.
+    /// Reads runs that fit into a lane together.
     fn read_batch(&self, lane: &mut Lane, runs: &mut [ReadRun<'_>]) {
         let mut end = 0;
         let mut requests: Vec<Request> = Vec::with_capacity(runs.len());
@@ -208,7 +208,7 @@ impl Disk {
             let Ok(()) = run.outcome else { continue };
             let moved = request.moved.and_then(Result::ok).unwrap_or(0);
             let moved = moved - moved % PAGE_BYTES;
-            // What is left is asked for again: then it is there, or it is known why not.
+            // Asks again for what is left. Then it comes, or the reason is known.
             let left = request.range.start + moved..request.range.end;
             run.outcome = self.request(lane, Op::Read, run.at + moved as u64, left);
             let read = lane.pages().skip(request.range.start / PAGE_BYTES);
@@ -255,9 +255,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back what lies in a range of whole pages. Pages of a private file read as zeros afterwards, those of a
-    /// device as anything. Nothing happens where a device cannot, and in the file of an area: its blocks are reserved
-    /// on purpose, and the kernel's own swap keeps them as well.
+    /// Gives back what lies in a range of whole pages. Afterwards pages of a private file read as zeros, and those of a
+    /// device as anything. Does nothing if a device cannot discard, and in the file of an area: its blocks are reserved
+    /// on purpose, and the kernel's own swap keeps them too.
     ///
     /// # Errors
     /// `Short`, `Failed`.
@@ -287,7 +287,7 @@ impl Disk {
         }
     }
 
-    /// Refuses what is not there, and what no page begins at.
+    /// Refuses pages that are not there, and places where no page begins.
     fn check(&self, at: u64, pages: usize) -> Result<(), DiskError> {
         if !at.is_multiple_of(PAGE_BYTES_64) {
             return Err(explain(Errno::INVAL));
@@ -301,8 +301,8 @@ impl Disk {
         }
     }
 
-    /// Refuses to write behind the end of an area's file that was cut: the file would grow again, and what was lost
-    /// in between would read as zeros.
+    /// Refuses to write behind the end of an area's file that was cut. The file would grow again, and what was lost in
+    /// between would read as zeros.
     fn check_not_cut(&self, at: u64, pages: usize) -> Result<(), DiskError> {
         if self.place != Place::AreaFile {
             return Ok(());
@@ -316,7 +316,7 @@ impl Disk {
         }
     }
 
-    /// A device has no room left behind its end too: the end that it has now tells which it was.
+    /// A device says "no room" also for places behind its end. Its present end tells which case it was.
     fn or_end(&self, error: DiskError, at: u64, bytes: usize) -> DiskError {
         let end = at + bytes as u64;
         match (error, self.place) {
@@ -342,7 +342,7 @@ impl Disk {
         while !range.is_empty() {
             let direct = self.is_direct();
             match lane.request(&self.file, (op, way), at, range.clone()) {
-                // Goes on where a page begins: past the page cache nothing else is allowed.
+                // Goes on where a page begins: direct I/O allows nothing else.
                 Ok(moved) if moved >= PAGE_BYTES => {
                     let moved = moved - moved % PAGE_BYTES;
                     range.start += moved;
@@ -363,8 +363,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Which way a request goes. Files are written by calls: ext4 has an asynchronous direct write ended by
-    /// another thread, which takes 1.5 times as long for single pages as a call (`examples/disk_speed.rs`).
+    /// Which way a request goes. Calls write to files, because ext4 has another thread end an asynchronous direct
+    /// write. For single pages that takes 1.5 times as long as a call (`examples/disk_speed.rs`).
     fn way(&self, op: Op) -> Way {
         match (op, self.place) {
             (Op::Read, _) | (Op::Write, Place::Device) => self.lanes.way(),
@@ -382,7 +382,7 @@ impl Disk {
     /// Drops pages from the page cache.
     fn forget_cached(&self, at: u64, bytes: usize) {
         if !self.is_direct() {
-            // Advice: what cannot be dropped stays.
+            // This is only advice: what cannot be dropped stays.
             let _ = fadvise(
                 &*self.file,
                 at,
@@ -393,7 +393,7 @@ impl Disk {
     }
 }
 
-/// How many of the first runs are read at once: they fit a lane together, or are one. At least one.
+/// How many of the first runs are read at once: as many as fit into a lane together, but at least one.
 fn batch_len(runs: &[ReadRun<'_>]) -> usize {
     let mut pages = 0;
     let fits = |run: &&ReadRun<'_>| {
@@ -404,7 +404,7 @@ fn batch_len(runs: &[ReadRun<'_>]) -> usize {
     count.max(1)
 }
 
-/// Where the requests begin that a call from byte `at` on is made of.
+/// Where the requests begin that make up a call from byte `at` on.
 fn request_starts(at: u64) -> impl Iterator<Item = u64> {
     (at..).step_by(LANE_PAGES * PAGE_BYTES)
 }

@@ -1,7 +1,7 @@
-//! What this machine and this user are permitted, found by trying it, and what to do about what is missing.
+//! What this machine and this user are permitted, found by trying, and what to do about what is missing.
 //!
 //! `probe` creates descriptors, a few pages and two short-lived forked children, and leaves nothing behind. The
-//! children make system calls only. Call it from a process that has no userfaultfd registered with fork events.
+//! children make only system calls. Call it from a process that has no userfaultfd registered with fork events.
 
 mod probes;
 
@@ -16,7 +16,7 @@ pub enum Status {
     Unknown,
 }
 
-/// Whether `run` can do without.
+/// Does `run` need it?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// `run` refuses to start without it.
@@ -34,13 +34,13 @@ pub enum Need {
 pub struct Finding {
     /// A stable short name.
     pub name: &'static str,
-    /// What was found.
+    /// The result.
     pub status: Status,
-    /// Whether it matters.
+    /// Does it matter?
     pub need: Need,
     /// What it is for, or what was found, in a few words.
     pub detail: String,
-    /// What to do about it, empty when it works or nothing can be done.
+    /// What to do about it; empty if it works or nothing can be done.
     pub advice: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub fn probe() -> Vec<Finding> {
     findings
 }
 
-/// The required findings that do not work: empty means that `run` can start.
+/// The required findings that do not work. If there are none, `run` can start.
 pub fn missing(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
     findings
         .iter()
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(status(&first), status(&second));
         let required = missing(&first).count();
         assert_eq!(missing(&second).count(), required);
-        // The other test of this file may be at it too, but never with more than it holds at once.
+        // The other test of this file may probe at the same time, but never has more than it holds at once.
         assert!(userfaultfds() <= 4);
     }
 }

@@ -1,4 +1,4 @@
-//! A counter that one thread raises and others poll: the way to stop a thread that waits on descriptors.
+//! A counter that one thread raises and others poll. It stops threads that wait on descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl EventFd {
     }
 }
 
-/// poll(2) with a timeout (None = for ever); 0 descriptors ready on timeout or when a signal interrupts it.
+/// poll(2) with a timeout (None = for ever). Returns 0 on timeout, or when a signal interrupts the wait.
 ///
 /// # Errors
 /// The errno of the call.
@@ -71,7 +71,7 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<usize, 
     }
 }
 
-/// A duration as the kernel takes it; one too long for it becomes the longest.
+/// A duration in the kernel's form. One that is too long becomes the longest.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

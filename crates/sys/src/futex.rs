@@ -11,7 +11,7 @@ use crate::eventfd::timespec;
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody woke it, or a signal or the kernel for no reason: look at the word again.
+    /// Somebody woke the thread, or a signal came, or the kernel had no reason: look at the word again.
     LookAgain,
     /// The word did not hold the expected value.
     Changed,

@@ -1,16 +1,21 @@
-//! The guardian: a process that outlives a pager that is killed, and lets no program read what the pager had of it.
+//! The guardian: a process that outlives a killed pager and keeps programs from reading memory that the pager held.
 //!
 //! When the last copy of a userfaultfd closes, the kernel fills every hole of that memory with zeros. An agent holds a
-//! copy and dies with the pager; but a child of a bare clone has no agent. So the guardian is a child of the pager's
-//! process that shares its descriptor table (CLONE_FILES): whatever the pager opens or gets from a fork event, the
-//! guardian holds from the same moment on, and when the pager is killed nothing closes. It then closes everything but
-//! userfaultfds and listeners of seccomp filters, whereupon the agents stop their processes, kills what has no agent,
-//! and lets go of each userfaultfd only when the memory behind it is gone. A thread that touches a hole meanwhile waits
-//! for ever, and so does one that makes a trapped call: where nobody listens it would fail with ENOSYS.
+//! copy and dies with the pager, but a child of a bare clone has no agent. So the guardian is a child process of the
+//! pager's that shares its descriptor table (CLONE_FILES). Whatever the pager opens or gets from a fork event, the
+//! guardian holds from the same moment on. When the pager is killed, nothing closes.
 //!
-//! While the pager lives the guardian does nothing: one that opened or closed a descriptor would do so for both. It has
-//! no thread and no memory of its own beyond a few copied pages. It has a session of its own, so that no signal to the
-//! job reaches it, and `wait` does not see it (its exit signal is 0), so that it is none of the run's processes.
+//! The guardian then closes everything but userfaultfds and listeners of seccomp filters. That makes the agents stop
+//! their processes. The guardian kills the processes that have no agent, and closes each userfaultfd only when the
+//! memory behind it is gone. Meanwhile a thread that touches a hole waits for ever. So does one that makes a trapped
+//! call: without a listener that call would fail with ENOSYS.
+//!
+//! While the pager lives the guardian does nothing: opening or closing a descriptor would do so for both. It has no
+//! thread, and no memory of its own beyond a few copied pages. It has a session of its own, so that no signal to the
+//! job reaches it. Its exit signal is 0, so `wait` does not see it and it is not one of the run's processes.
+//!
+//! Unsafe is needed here because no safe call makes such a child, and because descriptors are owned that no object of
+//! this process has opened.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,16 +29,16 @@ use crate::process::procfs;
 use crate::ring::RING_NAME;
 use crate::uffd::Userfaultfd;
 
-/// How long agents have to stop their processes before those are looked for that have none.
+/// How long agents have to stop their processes before the guardian looks for processes without an agent.
 const GRACE: Duration = Duration::from_millis(100);
-/// How often the guardian looks whether the processes are gone: at first, and after so many looks. One that cannot be
-/// killed, because it waits for a device, costs little.
+/// How often the guardian looks whether the processes are gone: at first, and after `LOOKS` looks. So a process that
+/// cannot be killed because it waits for a device costs little.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 500;
 const LOOK_EVERY_LATER: Duration = Duration::from_secs(1);
-/// What the kernel calls a userfaultfd.
+/// The kernel's name for a userfaultfd.
 const USERFAULTFD_LINK: &str = "anon_inode:[userfaultfd]";
-/// And the listener of a seccomp filter.
+/// The kernel's name for the listener of a seccomp filter.
 const LISTENER_LINK: &str = "anon_inode:seccomp notify";
 const SOCKET_LINK: &str = "socket:";
 
@@ -41,19 +46,19 @@ const SOCKET_LINK: &str = "socket:";
 #[derive(Debug)]
 pub struct Guardian {
     pid: libc::pid_t,
-    /// Names this process; the guardian waits for it, by the same number.
+    /// Names this process. The guardian waits for it by the same descriptor number.
     _own: PidFd,
 }
 
 impl Guardian {
-    /// Starts it. To be called while this process has one thread, with all signals blocked.
+    /// Starts the guardian. Call it while this process has one thread, with all signals blocked.
     ///
     /// # Errors
     /// What the kernel said: no process or no descriptor is to be had.
     pub fn start() -> io::Result<Guardian> {
         let own = PidFd::open(std::process::id())?;
-        // SAFETY: the child has a copy of this process's memory and of its only thread, so every lock in it is as this
-        // thread has left it; it never returns from `guard`.
+        // SAFETY: this process has one thread, so every lock in the child's copy of the memory is as this thread left
+        // it. The child never returns from `guard`. Only the bare call can share descriptors and set the exit signal 0.
         let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES, 0, 0, 0, 0) };
         if pid == 0 {
             guard(own)
@@ -70,7 +75,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         procfs::leave_out(None);
-        // SAFETY: the pid is that of a child that nobody else waits for, so it names no other process.
+        // SAFETY: the pid is that of a child for which nobody else waits, so it names no other process.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WALL) < 0
@@ -82,25 +87,25 @@ impl Drop for Guardian {
 
 /// Body of the guardian.
 fn guard(pager: PidFd) -> ! {
-    // SAFETY: both calls concern this process alone; the name is a C string.
+    // SAFETY: both calls change only this process, and the name is a C string.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"vswap-guard".as_ptr());
     }
     while !matches!(pager.exited(None), Ok(true)) {}
-    // From here on the table is the guardian's alone. It may be full: this makes room for the look at it.
+    // From here on the table is the guardian's alone. It may be full, so this makes room for the look at it.
     drop(pager);
     let table = Table::of_this_process();
     table.close_the_rest();
     stop_all(table);
-    // SAFETY: ends the process without running what the pager registered for its own end.
+    // SAFETY: ends the process without running what the pager has registered for its own end.
     unsafe { libc::_exit(0) }
 }
 
-/// Kills what has no agent, again and again, until no memory is left that somebody could read.
+/// Kills processes without an agent, again and again, until no memory is left that somebody could read.
 fn stop_all(mut table: Table) {
     let mut looks = 0;
-    // Agents stop their processes themselves, and say why. Nobody reads anything wrong meanwhile: all userfaultfds are
+    // Agents stop their processes themselves, and say why. Meanwhile nobody reads anything wrong: all userfaultfds are
     // open.
     std::thread::sleep(GRACE);
     loop {
@@ -122,7 +127,8 @@ fn stop_all(mut table: Table) {
 struct Table {
     userfaultfds: Vec<Userfaultfd>,
     rest: Vec<RawFd>,
-    /// What the mappings of all processes have in them that came of the pager's agents by forks.
+    /// Ring names, as they stand in the mappings of every process that descends by forks from one of the pager's
+    /// agents.
     marks: HashSet<Vec<u8>>,
 }
 
@@ -142,12 +148,13 @@ impl Table {
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
             let link = link.to_string_lossy();
             if link == USERFAULTFD_LINK {
-                // SAFETY: the pager, which owned it, is gone with all that it had in memory.
+                // SAFETY: the pager owned the descriptor. It is gone with everything that it had in memory, so nobody
+                // else closes it.
                 let owned = unsafe { OwnedFd::from_raw_fd(fd) };
                 table.userfaultfds.push(Userfaultfd::from_fd(owned));
                 continue;
             }
-            // Open until the guardian ends.
+            // Stays open until the guardian ends.
             if link == LISTENER_LINK {
                 continue;
             }
@@ -161,16 +168,16 @@ impl Table {
 
     fn close_the_rest(&self) {
         for fd in &self.rest {
-            // SAFETY: nothing in this process uses it any more; the directory that was listed is closed already, and
-            // closing a number twice before anything was opened does nothing.
+            // SAFETY: nothing in this process uses the descriptor any more. The directory that was listed is closed
+            // already, and closing its number again does nothing, because nothing was opened since.
             unsafe { libc::close(*fd) };
         }
     }
 }
 
-/// The name that the rings of those have who called at this socket.
+/// The name of the rings whose agents have connected to this socket.
 fn mark_of(fd: RawFd) -> Option<Vec<u8>> {
-    // SAFETY: the address is a plain structure that the call fills at most to the given length.
+    // SAFETY: sockaddr_un is plain integers, so zeros are a value of it, and the call writes at most `length` bytes.
     let (address, length) = unsafe {
         let mut address: libc::sockaddr_un = std::mem::zeroed();
         let mut length = libc::socklen_t::try_from(size_of_val(&address)).ok()?;
@@ -180,14 +187,14 @@ fn mark_of(fd: RawFd) -> Option<Vec<u8>> {
     let path_bytes = (length as usize).checked_sub(size_of::<libc::sa_family_t>())?;
     let path = address.sun_path.iter().take(path_bytes);
     let path = path.map(|byte| byte.cast_unsigned());
-    // An abstract name begins with a zero; its listener has another at the same path.
+    // An abstract name begins with a zero. Its listener has another socket at the same path.
     let path: Vec<u8> = path.take_while(|byte| *byte != 0).collect();
     let is_local = i32::from(address.sun_family) == libc::AF_UNIX;
     (is_local && !path.is_empty()).then(|| mark(&path))
 }
 
-/// Kills every process that came by forks of one whose agent has called at the socket `path`, with or without an agent
-/// of its own.
+/// Kills every process that descends by forks from one whose agent has connected to the socket `path`, with or without
+/// an agent of its own.
 pub fn kill_callers(path: &Path) {
     kill_marked(&HashSet::from([mark(path.as_os_str().as_bytes())]));
 }
@@ -203,13 +210,13 @@ fn mark(path: &[u8]) -> Vec<u8> {
 
 fn kill_marked(marks: &HashSet<Vec<u8>>) {
     for process in procfs::processes().unwrap_or_default() {
-        // Before its mappings are read: what is killed is what was looked at.
+        // Opened before the mappings are read, so that what is killed is what was looked at.
         let Ok(target) = PidFd::open(process.pid) else {
             continue;
         };
         let maps = std::fs::read(format!("/proc/{}/maps", process.pid)).unwrap_or_default();
         if has_mark(&maps, marks) {
-            // One that may not be killed waits at its next hole.
+            // A process that may not be killed waits at its next hole.
             let _ = target.kill();
         }
     }

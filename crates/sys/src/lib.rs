@@ -1,6 +1,6 @@
 //! The only door to the kernel: userfaultfd, pagemap, seccomp, process memory, files and devices.
 //!
-//! Floors, lowest first: a module names those above it in this list, and none below (`cargo xtask tidy`).
+//! Floors, lowest first: a module names only modules above it in this list (`cargo xtask tidy` checks that).
 
 // What the agent takes as it is.
 #[allow(missing_docs, reason = "the names are the kernel's")]

@@ -1,8 +1,11 @@
 //! Memory of this process: anonymous and shared mappings, and the ring that an agent shares with the pager.
 //!
-//! Mappings are reached through raw pointers only; whoever takes one says who else touches it. `RingMap` is the one
-//! exception: all of a ring is atomic, so a shared reference to it is sound whatever the other side does, as long as
-//! the file keeps its length, which a seal guarantees where the file allows one.
+//! Mappings are reached only through raw pointers. Whoever takes a pointer says who else touches the memory. `RingMap`
+//! is the one exception: all of a ring is atomic, so a shared reference to it is sound whatever the other side does, as
+//! long as the file keeps its length. A seal guarantees the length where the file allows seals.
+//!
+//! Unsafe is needed here because mappings are made, changed and unmapped by address. Rust cannot check that nobody uses
+//! what goes away, so rustix has these calls only as unsafe ones.
 
 pub mod maps;
 pub mod mremap;
@@ -68,16 +71,16 @@ fn refused(bytes: usize, errno: Errno) -> MemoryError {
     }
 }
 
-/// Whether the kernel may back memory with huge pages.
+/// May the kernel back memory with huge pages?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePages {
-    /// Never: memory given back page by page stays given back.
+    /// Never: memory that is given back page by page stays given back.
     Never,
-    /// Where the machine's settings allow it: for memory that is used whole.
+    /// If the machine's settings allow it. For memory that is used whole.
     Allowed,
 }
 
-/// A page of this process that nothing can be read from; the same every time. None if there is no memory for it.
+/// A page of this process that cannot be read; the same every time. None if there is no memory for it.
 pub fn unreadable_page() -> Option<*const u8> {
     static PAGE_ADDRESS: OnceLock<Option<usize>> = OnceLock::new();
     let address = PAGE_ADDRESS.get_or_init(|| {
@@ -98,13 +101,13 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: an address range has no tie to a thread; access is through raw pointers and their users' promises.
+// SAFETY: an address range is not tied to a thread. Access is through raw pointers, for which their users answer.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods read only the address and the length, and madvise may run concurrently.
+// SAFETY: as above. The methods read only the address and the length, and madvise may run concurrently.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory that is counted against nothing until it is touched.
+    /// Private zeroed memory. The kernel reserves nothing for it before it is touched.
     ///
     /// # Errors
     /// `Length`, `Refused`.
@@ -168,7 +171,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Gives the pages of [offset, offset + bytes) back to the kernel; they read as zeros afterwards.
+    /// Gives the pages of [offset, offset + bytes) back to the kernel. They then read as zeros.
     ///
     /// # Errors
     /// `Length` for a range outside the mapping or not page aligned; `Refused`.
@@ -186,8 +189,8 @@ impl Mapping {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(MemoryError::Length { bytes });
         }
-        // SAFETY: the range lies in this mapping; advice that drops content is given only by `discard`, whose caller
-        // promises that nothing refers to it.
+        // SAFETY: the range lies in this mapping. Only `discard` gives advice that drops content, and its caller
+        // promises that nothing refers to the range.
         let done =
             unsafe { rustix::mm::madvise(self.pointer.as_ptr().add(offset).cast(), bytes, advice) };
         done.map_err(|errno| refused(bytes, errno))
@@ -196,7 +199,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is owned, so nobody uses it any more. Failure leaves it mapped, which harms nobody.
+        // SAFETY: the mapping is owned, so nobody uses it any more. If this fails it stays mapped, which does no harm.
         let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.bytes) };
     }
 }
@@ -208,7 +211,7 @@ fn check_length(bytes: usize) -> Result<(), MemoryError> {
     Ok(())
 }
 
-/// A memory file of `bytes`, close-on-exec, sealed so that it keeps its length.
+/// Makes a memory file of `bytes`, close-on-exec, sealed so that it keeps its length.
 ///
 /// # Errors
 /// `Length`, `Refused`.
@@ -231,7 +234,7 @@ pub struct RingMap {
 }
 
 impl RingMap {
-    /// A new ring, its magic written, and the file to send to the other side.
+    /// Makes a new ring, with its magic, and the file to send to the other side.
     ///
     /// # Errors
     /// `Refused`.
@@ -252,7 +255,7 @@ impl RingMap {
     /// # Errors
     /// `ShortRing`, `Magic`, `Refused`.
     pub fn open(file: BorrowedFd<'_>) -> Result<RingMap, MemoryError> {
-        // Sealed before the length is looked at, so that it stays what it was. A file made without sealing refuses.
+        // Seals before it checks the length, so that the length stays. A file made without sealing refuses.
         let sealed = rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK).is_ok()
             || rustix::fs::fcntl_get_seals(file).is_ok_and(|s| s.contains(SealFlags::SHRINK));
         let stat = rustix::fs::fstat(file).map_err(|errno| refused(RING_BYTES, errno))?;
@@ -270,7 +273,7 @@ impl RingMap {
         }
     }
 
-    /// Whether the file can no longer shrink. Where it can, its other owner can make this process die of SIGBUS.
+    /// Is it certain that the file cannot shrink? If it can, its other owner can make this process die of SIGBUS.
     pub fn sealed(&self) -> bool {
         self.sealed
     }
@@ -280,8 +283,8 @@ impl core::ops::Deref for RingMap {
     type Target = Ring;
 
     fn deref(&self) -> &Ring {
-        // SAFETY: the mapping is page aligned, at least as long as a Ring, zeroed by the kernel at first, and lives as
-        // long as `self`; a Ring is all atomics, so changes by the other side are changes through shared references.
+        // SAFETY: the mapping is page aligned, at least as long as a Ring, and lives as long as `self`. The other side
+        // writes to it, but a Ring is all atomics, so a shared reference is sound, and any bytes are a valid Ring.
         unsafe { self.mapping.pointer.cast::<Ring>().as_ref() }
     }
 }

@@ -1,7 +1,7 @@
 //! Other processes: descriptors that name them without races, signals, and reading their memory.
 //!
-//! Memory is read through the pages that are present; a page that is missing under a userfaultfd makes the read wait
-//! until somebody answers the fault, so a pager never reads what it would have to answer itself.
+//! Reading takes pages that are present. A page that is missing under a userfaultfd makes the read wait until somebody
+//! answers the fault. So a pager never reads memory whose faults it would have to answer itself.
 
 pub mod cgroup;
 pub mod cpu;
@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit};
 /// Spans that one `read_memory` may name on each side (the kernel's UIO_MAXIOV).
 pub const SPANS_MAX: usize = 1024;
 
-/// A descriptor of one process: it never names another, even after its pid was reused.
+/// A descriptor of one process. It never names another process, even after its pid was reused.
 #[derive(Debug)]
 pub struct PidFd {
     fd: OwnedFd,
@@ -36,7 +36,7 @@ impl AsFd for PidFd {
 }
 
 impl PidFd {
-    /// Opens `pid`; the process may be a zombie.
+    /// Opens `pid`. The process may be a zombie.
     ///
     /// # Errors
     /// ESRCH when there is none, EINVAL when `pid` names a thread that leads no process.
@@ -46,8 +46,8 @@ impl PidFd {
         })
     }
 
-    /// Opens the thread `tid`, which may be one that leads no process, and may have ended without having been waited
-    /// for. `exited` is then about this thread alone.
+    /// Opens the thread `tid`. It may be a thread that leads no process, and may have ended but not been waited for.
+    /// `exited` is then about this thread alone.
     ///
     /// # Errors
     /// ESRCH when there is none; EINVAL before Linux 6.9.
@@ -59,20 +59,21 @@ impl PidFd {
         })
     }
 
-    /// The status that a thread that has been opened before has exited with, once it is gone; None before Linux 6.15.
+    /// The status with which an opened thread has exited, once the thread is gone. None before Linux 6.15.
     pub fn exit_status(&self) -> Option<u8> {
         let mut info = PidfdInfo {
             mask: PidfdInfo::EXIT,
             ..PidfdInfo::default()
         };
-        // SAFETY: the ioctl reads and writes one pidfd_info of the size that its number tells.
+        // SAFETY: the ioctl reads and writes one pidfd_info, whose size is part of its number. rustix does not have
+        // this ioctl.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), PidfdInfo::GET, &raw mut info) };
         let known = done == 0 && info.mask & PidfdInfo::EXIT != 0;
         known.then(|| exit_status(info.exit_code.cast_unsigned()))
     }
 
-    /// Whether the process has exited (reaped or not), waiting up to `timeout` for it (None = for ever). A signal to
-    /// this thread ends the wait early with `false`.
+    /// Has the process exited (reaped or not)? Waits up to `timeout` for it (None = for ever). A signal to this thread
+    /// ends the wait early with `false`.
     ///
     /// # Errors
     /// The errno of poll.
@@ -89,7 +90,7 @@ impl PidFd {
         rustix::process::pidfd_send_signal(&self.fd, signal)
     }
 
-    /// SIGKILL; one that is gone already counts as killed.
+    /// SIGKILL. A process that is already gone counts as killed.
     ///
     /// # Errors
     /// EPERM.
@@ -98,25 +99,25 @@ impl PidFd {
     }
 }
 
-/// Could this process have `count` more descriptors now? Counted, not tried: whoever tries has all of them for a moment
-/// in which others find none. What the machine as a whole has left is not looked at.
+/// Could this process have `count` more descriptors now? Counts instead of trying, because a try would hold all of them
+/// for a moment in which others find none. Does not check what the whole machine has left.
 pub fn could_have_descriptors(count: usize) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return true;
     };
-    // Without the spare one, which is not for keeping.
+    // The spare descriptor is not used for this look, because the answer is about descriptors to keep.
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return false;
     };
     let names = entries.flatten().map(|entry| entry.file_name());
-    // The limit is one of numbers.
+    // The limit is one on descriptor numbers.
     let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
     let used = numbers.filter(|number: &u64| *number < limit).count() as u64;
-    // One of them was for the look itself.
+    // One of the used descriptors was for the look itself.
     used + count as u64 <= limit + 1
 }
 
-/// `pidfd_info`, as far as the first version goes.
+/// The first version of `pidfd_info`.
 #[repr(C)]
 #[derive(Default)]
 struct PidfdInfo {
@@ -136,13 +137,13 @@ impl PidfdInfo {
     const GET: libc::c_ulong = 0xc040_ff0b;
 }
 
-/// The low byte of what was given to exit, from the code that the kernel keeps.
+/// The low byte of the status given to exit, from the code that the kernel keeps.
 pub(crate) fn exit_status(code: u32) -> u8 {
     let [_, status, ..] = code.to_le_bytes();
     status
 }
 
-/// SIGKILL by pid; one that is gone already counts as killed. `PidFd::kill` is free of the race with pid reuse.
+/// SIGKILL by pid. A process that is already gone counts as killed. `PidFd::kill` is free of the race with pid reuse.
 ///
 /// # Errors
 /// EPERM; ESRCH for pid 0.
@@ -157,19 +158,19 @@ fn gone_is_killed(done: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Fills `words` from `address` on in the memory of `pid`. False where not all of it can be read.
+/// Fills `words` from `address` on in the memory of `pid`. False if not all of it can be read.
 pub fn read_words(pid: u32, address: u64, words: &mut [u64]) -> bool {
     let bytes = size_of_val(words);
     let local = [LocalSpan {
         pointer: words.as_mut_ptr().cast(),
         bytes,
     }];
-    // SAFETY: the local span is `words`, which is borrowed for the call and takes any bytes.
+    // SAFETY: the local span is `words`, which is borrowed for writing during the call and takes any bytes.
     unsafe { read_memory(pid, &[RemoteSpan { address, bytes }], &local) == Ok(bytes) }
 }
 
-/// The process or thread that a pidfd of thread `tid` names, by its number. None for other descriptors, and for one of
-/// a process that has ended.
+/// The id of the process or thread that a pidfd of thread `tid` names. None for other descriptors, and if the named
+/// process has ended.
 pub fn named_by_descriptor(tid: u32, descriptor: u32) -> Option<u32> {
     let info = crate::spare::read_text(&format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
     info.lines()
@@ -213,7 +214,7 @@ const _: () = assert!(size_of::<LocalSpan>() == size_of::<libc::iovec>());
 const _: () = assert!(core::mem::offset_of!(RemoteSpan, bytes) == 8);
 const _: () = assert!(core::mem::offset_of!(LocalSpan, bytes) == 8);
 
-/// Why memory could not be read, when not even the first span could.
+/// Why not even the first span could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// No such process.
@@ -248,8 +249,8 @@ pub unsafe fn read_memory(
     local: &[LocalSpan],
 ) -> Result<usize, ReadError> {
     let pid = i32::try_from(pid).map_err(|_| ReadError::Gone)?;
-    // SAFETY: both slices have the layout of iovec arrays of their lengths; the kernel checks the remote addresses,
-    // and the local ones are the caller's promise.
+    // SAFETY: both slices have the layout of iovec arrays of their lengths. The kernel checks the remote addresses, and
+    // the caller answers for the local ones. rustix does not have this call.
     let read = unsafe {
         libc::process_vm_readv(
             pid,

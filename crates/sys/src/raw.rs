@@ -1,8 +1,10 @@
 //! System calls without a C library: no errno, no thread-local storage, no allocation, no lock.
 //!
 //! The agent runs a thread that libc does not know, and hooks in which libc may not be called. This file is all that
-//! they need, and it uses `core` alone: the agent includes it by path, because it is built without std. Functions
+//! they need. It uses only `core`, because the agent is built without std and includes the file by path. Functions
 //! return what the kernel returned: a value, or a negative errno that `result` turns into an error.
+//!
+//! Unsafe is needed here because a system call is an instruction, which Rust knows only as inline assembly.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
@@ -37,8 +39,8 @@ pub const fn result(returned: isize) -> Result<usize, i32> {
 pub unsafe fn syscall6(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let returned: isize;
-    // SAFETY: the kernel keeps every register but rax, rcx and r11, and does not touch the red zone; the effects of the
-    // call itself are the caller's promise.
+    // SAFETY: the kernel keeps every register but rax, rcx and r11, and does not touch the red zone. The caller answers
+    // for what the call itself does.
     unsafe {
         asm!(
             "syscall",
@@ -57,7 +59,7 @@ pub unsafe fn syscall6(number: usize, arguments: [usize; 6]) -> isize {
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall0(number: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [0; 6]) }
 }
 
@@ -67,7 +69,7 @@ pub unsafe fn syscall0(number: usize) -> isize {
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall1(number: usize, a: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [a, 0, 0, 0, 0, 0]) }
 }
 
@@ -77,7 +79,7 @@ pub unsafe fn syscall1(number: usize, a: usize) -> isize {
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall2(number: usize, a: usize, b: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [a, b, 0, 0, 0, 0]) }
 }
 
@@ -87,7 +89,7 @@ pub unsafe fn syscall2(number: usize, a: usize, b: usize) -> isize {
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall3(number: usize, a: usize, b: usize, c: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [a, b, c, 0, 0, 0]) }
 }
 
@@ -97,7 +99,7 @@ pub unsafe fn syscall3(number: usize, a: usize, b: usize, c: usize) -> isize {
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall4(number: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [a, b, c, d, 0, 0]) }
 }
 
@@ -107,7 +109,7 @@ pub unsafe fn syscall4(number: usize, a: usize, b: usize, c: usize, d: usize) ->
 /// See [`syscall6`].
 #[inline(always)]
 pub unsafe fn syscall5(number: usize, a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
-    // SAFETY: as for the caller; the kernel ignores arguments that the call does not have.
+    // SAFETY: the caller's promise. The kernel ignores arguments that the call does not have.
     unsafe { syscall6(number, [a, b, c, d, e, 0]) }
 }
 
@@ -122,11 +124,10 @@ const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 /// Starts a thread that libc does not know, and returns its id or a negative errno.
 ///
 /// The thread shares memory, signal handlers and, until it unshares them, descriptors. It does *not* share the current
-/// directory and root, so that the process can still enter a mount namespace, nor the undo list of System V
-/// semaphores. Its fs base is 0: code that uses thread-local storage faults at once instead of spoiling another
-/// thread's. It inherits the caller's signal mask; block everything around the call. When it exits the kernel sets
-/// `exited` to 0 and wakes its futex (a null pointer: it does neither).
-///
+/// directory and root, so that the process can still enter a mount namespace. Nor does it share the undo list of System
+/// V semaphores. Its fs base is 0: code that uses thread-local storage faults at once instead of damaging another
+/// thread's. It inherits the caller's signal mask, so block everything around the call. When the thread exits, the
+/// kernel sets `exited` to 0 and wakes its futex. If `exited` is null, the kernel does neither.
 /// # Safety
 /// `stack_top` is the end of writable memory that nothing else uses while the thread runs; `exited` is null or lives as
 /// long as the thread; `entry` and all it calls use no thread-local storage and no libc function that does.
@@ -145,7 +146,7 @@ pub unsafe fn clone_thread(
     };
     let returned: isize;
     // SAFETY: the parent goes on at label 2 with every register but rax, rcx and r11 as before. The child starts with
-    // the same registers but on its own stack, aligned as a call wants it, and never comes back from `entry`.
+    // the same registers but on its own stack, which is aligned as for a call, and never comes back from `entry`.
     unsafe {
         asm!(
             "syscall",
@@ -171,8 +172,8 @@ pub unsafe fn clone_thread(
 /// `stack_top` is the end of writable memory that nothing else uses meanwhile, and `entry` does not unwind.
 #[inline(never)]
 pub unsafe fn call_on_stack(stack_top: usize, entry: extern "C" fn(usize), argument: usize) {
-    // SAFETY: the stack is the caller's promise, aligned as a call wants it. The old one is back before this returns,
-    // from a register that a called function keeps.
+    // SAFETY: the caller answers for the stack, which is aligned as for a call. The old stack pointer is kept in r13,
+    // which a called function preserves, and restored before this returns.
     unsafe {
         asm!(
             "mov r13, rsp",
@@ -206,7 +207,7 @@ mod tests {
         const SYS_CLOSE: usize = 3;
         const SYS_GETPID: usize = 39;
         const EBADF: i32 = 9;
-        // SAFETY: getpid has no effects, and closing a number that was never given out has none either.
+        // SAFETY: getpid has no effects. Closing a number that was never given out has none either.
         let (pid, closed) = unsafe { (syscall0(SYS_GETPID), syscall1(SYS_CLOSE, 0x7fff_ffff)) };
         assert_eq!(pid, isize::try_from(std::process::id()).unwrap());
         assert_eq!(result(closed), Err(EBADF));

@@ -1,10 +1,10 @@
 //! The page that the agent and the pager share, and the messages that go with it.
 //!
-//! One memfd per process of a run, mapped by both sides. The pager writes a command, raises `command_seq` and,
-//! when the agent sleeps, sends one byte on the agent's socket. The agent carries the command out, writes the
-//! results, raises `complete_seq` to the same number and wakes the pager with a futex. One command is under way
-//! at a time. Every word that the other side reads is atomic; the sequence numbers publish the rest (Release on
-//! the raise, Acquire on the read). Neither side trusts a length it reads here without checking its bound.
+//! There is one memfd per process of a run, mapped by both sides. The pager writes a command and raises `command_seq`.
+//! If the agent sleeps, the pager sends one byte on the agent's socket. The agent carries the command out, writes the
+//! results, raises `complete_seq` to the same number and wakes the pager with a futex. One command is under way at a
+//! time. Every word that the other side reads is atomic; the sequence numbers publish the rest (Release on the raise,
+//! Acquire on the read). Neither side trusts a length that it reads here before it has checked its bound.
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
@@ -16,11 +16,11 @@ pub const RING_BYTES: usize = 4 * 4096;
 pub const MOVE_PAGES_MAX: usize = 512;
 /// Most runs that one MOVE_OUT may name: every second page of the largest window.
 pub const MOVE_RUNS_MAX: usize = 256;
-/// Pages of the staging range that takes pages out of the program, and of the range that frees them.
+/// Pages of the staging range that takes pages out of the program. The range that frees them has as many.
 pub const STAGING_PAGES: usize = 1024;
-/// Outcome of a page that moved and left no marker behind; no errno.
+/// Outcome of a page that moved but left no marker. Not an errno.
 pub const MOVED_UNMARKED: i32 = 4096;
-/// Pages that TAKE_ASIDE takes at once. The place they are taken to follows the two staging ranges.
+/// Most pages of one TAKE_ASIDE. The place that they are taken to follows the two staging ranges.
 pub const ASIDE_PAGES: usize = 64;
 
 /// Environment variable with the path of the pager's socket.
@@ -31,22 +31,22 @@ pub const RING_NAME: &str = "vswap-ring:";
 
 /// Commands from the pager to the agent (`Ring::op`).
 pub mod op {
-    /// Nothing to do; answers at once. Shows that the agent lives.
+    /// Do nothing and answer at once. Shows that the agent lives.
     pub const PING: u32 = 1;
     /// Move `runs` out of the program into staging, from page `args[0]` of staging on, run after run without gaps.
-    /// `page_errno[i]` is 0 where the i-th page of the command moved, else the errno that kept it. Unless `args[1]` is
-    /// 0 each page leaves a marker in the page table; it is MOVED_UNMARKED where the page moved and left none.
-    /// EAGAIN ends the command: this and all later pages keep EAGAIN. EEXIST is what the kernel says of some pages that
+    /// `page_errno[i]` is 0 if the i-th page of the command moved, else the errno that kept it. Unless `args[1]` is 0,
+    /// each page leaves a marker in the page table; `page_errno[i]` is MOVED_UNMARKED if the page moved and left none.
+    /// EAGAIN ends the command: this page and all later ones have EAGAIN. The kernel says EEXIST of some pages that
     /// have moved (rule P8). `result` = pages moved for certain.
     pub const MOVE_OUT: u32 = 2;
-    /// Give back the memory of `args[1]` staging pages from page `args[0]` on, without raising an event.
+    /// Free `args[1]` staging pages from page `args[0]` on, without raising an event.
     pub const STAGING_FREE: u32 = 3;
     /// MADV_POPULATE_WRITE on each of `runs`: makes pages exclusive after a fork. `result` = runs done.
     pub const POPULATE_WRITE: u32 = 4;
     /// `mremap(args[0..5])` for a thread whose own call was trapped. `result` = address or -errno.
     pub const MREMAP: u32 = 5;
-    /// `madvise(args[0], args[1], args[2])` for a thread whose own call was trapped; by `process_madvise` on the own
-    /// process where `args[3]` is not 0, which the kernel may answer differently. `result` = 0 or -errno.
+    /// `madvise(args[0], args[1], args[2])` for a thread whose own call was trapped. If `args[3]` is not 0, by
+    /// `process_madvise` on the own process, to which the kernel may answer differently. `result` = 0 or -errno.
     pub const ADVISE: u32 = 6;
     /// Install the seccomp filter on all threads. The listener arrives on the agent's socket. `result` = 0 or -errno.
     pub const INSTALL_FILTER: u32 = 7;
@@ -56,58 +56,59 @@ pub mod op {
     /// `brk(args[0])` for a thread whose own call was trapped. `result` = the break afterwards, `before` = the break
     /// before.
     pub const BRK: u32 = 9;
-    /// No thread of the program is left: end this one too, with status `args[0]`, which becomes the process's. There is
-    /// no answer.
+    /// No thread of the program is left: the agent's thread must end too, with status `args[0]`, which becomes the
+    /// status of the process. There is no answer.
     pub const LEAVE: u32 = 10;
     /// Give both staging ranges, which are empty, the protection `args[0]`. `result` = 0 or -errno.
     pub const STAGING_PROTECT: u32 = 20;
-    /// Take `args[1]` pages from address `args[0]` on out of memory that MOVE_OUT refuses, holes and all, to the place
-    /// behind the staging ranges. Raises a REMAP event. `result` = 0, or -errno if nothing was taken.
+    /// Take `args[1]` pages, holes included, from address `args[0]` on to the place behind the staging ranges. For
+    /// memory that MOVE_OUT refuses. Raises a REMAP event. `result` = 0, or -errno if nothing was taken.
     pub const TAKE_ASIDE: u32 = 21;
-    /// Move what TAKE_ASIDE took, `args[0]` pages, to the beginning of the second staging range, page by page to the
-    /// same offset. `page_errno[i]` is EBUSY where a page had to be copied because it was shared since a fork. What is
-    /// pinned for I/O stays: ask again. `result` = 0 or -errno.
+    /// Move the `args[0]` pages that TAKE_ASIDE took to the beginning of the second staging range, each to the same
+    /// offset. `page_errno[i]` is EBUSY if a page had to be copied because it was shared since a fork. Pages pinned for
+    /// I/O stay: ask again. `result` = 0 or -errno.
     pub const ASIDE_TO_STAGING: u32 = 22;
-    /// Discard what was taken, here and in the second staging range. `result` = 0 or -errno.
+    /// Discard what was taken, aside and in the second staging range. `result` = 0 or -errno.
     pub const ASIDE_END: u32 = 23;
 }
 
-/// What a fresh connection says first (`Hello::kind`).
+/// The kind of a connection's first message (`Hello::kind`).
 pub mod hello {
     /// A program image has started. Descriptors: userfaultfd, staging userfaultfd, ring memfd.
     pub const EXEC: u32 = 1;
-    /// A forked child, before any code of the program runs in it. Descriptors: as for EXEC. If `flags` has
-    /// `INHERITED`, the child's memory is already under a userfaultfd that the pager got with the fork event:
-    /// the first descriptor is then the staging one, and the pager offers the userfaultfds of the children that were
-    /// made during the fork, one after the other, until the agent says which is its own.
+    /// A forked child, before any code of the program runs in it. Descriptors: as for EXEC. If `flags` has `INHERITED`,
+    /// the child's memory is already under a userfaultfd that the pager got with the fork event. Then the first
+    /// descriptor is the staging one. The pager offers the userfaultfds of the children that were made during the fork,
+    /// one after the other, until the agent says which is its own.
     pub const FORKED: u32 = 2;
-    /// A thread is about to fork. Answered by one `ACK` byte when the pager is ready for it. Whatever is sent
+    /// A thread is about to fork. The pager answers with one `ACK` byte when it is ready for the fork. Whatever is sent
     /// next, or the end of the connection, says that the fork is over.
     pub const FORK_BEGIN: u32 = 3;
-    /// A thread is about to install a seccomp filter of the program's own on itself. Answered by one `ACK` byte when
-    /// vswap's is there, or cannot be.
+    /// A thread is about to install a seccomp filter of the program's own on itself. The pager answers with one `ACK`
+    /// byte when vswap's filter is installed or cannot be.
     pub const FILTER: u32 = 4;
-    /// A child of the fork `fork`, whose memory is under a userfaultfd already, may not make one for staging: its
-    /// parent has given up the right. Answered by an `ACK` byte with a descriptor of /dev/userfaultfd.
+    /// A child of the fork `fork`, whose memory is already under a userfaultfd, may not make one for staging, because
+    /// its parent has given up the right. The pager answers with an `ACK` byte and a descriptor of /dev/userfaultfd.
     pub const DEVICE: u32 = 5;
 }
 
 /// `Hello::flags`: the child was made between FORK_BEGIN and its end.
 pub const INHERITED: u32 = 1;
-/// The one-byte answer to FORK_BEGIN and FORKED.
+/// The one-byte answer to FORK_BEGIN, FILTER, DEVICE and FORKED.
 pub const ACK: u8 = 0x06;
-/// The other answer to a FORKED with `INHERITED`: no fork event came, since nothing was registered after all. The child
-/// then begins like any other, with a FORKED without `INHERITED` on a new connection.
+/// The other answer to a FORKED with `INHERITED`: no fork event came, because nothing was registered after all. The
+/// child then begins like any other, with a FORKED without `INHERITED` on a new connection.
 pub const NOTHING_INHERITED: u8 = 0x15;
-/// The agent's answer to a userfaultfd that watches another process: the pager offers the next. The answer to its own
-/// is `ACK`, which the pager answers with `ACK` when the child may fork in its turn.
+/// The agent's answer to a userfaultfd that watches another process; the pager then offers the next. The agent answers
+/// its own with `ACK`. The pager answers that with `ACK` when the child may fork in its turn.
 pub const NOT_MINE: u8 = 0x1a;
-/// Instead of a doorbell, while nothing was ever registered: the pager does not want this process, which runs on
-/// without an agent. Without this byte the end of a connection is the pager's death, and the process is killed.
+/// Sent instead of a doorbell, only while nothing was ever registered: the pager does not want this process, which runs
+/// on without an agent. Without this byte the end of a connection is the pager's death, and the process is killed.
 pub const TURNED_AWAY: u8 = 0x18;
-/// The same where no thread of the program is left: a second byte follows, the status that the agent has to exit with.
+/// Like `TURNED_AWAY`, if no thread of the program is left. A second byte follows: the status that the agent must exit
+/// with.
 pub const LEFT_ALONE: u8 = 0x19;
-/// `Ring::active`: the program has confined the agent's thread. Children get no agent.
+/// Value of `Ring::active`: the program has confined the agent's thread. Children get no agent.
 pub const CONFINED: u32 = 2;
 /// The one-byte doorbell of the pager.
 pub const DOORBELL: u8 = 0x07;
@@ -122,26 +123,27 @@ pub struct Hello {
     pub kind: u32,
     /// Flags, see `INHERITED`.
     pub flags: u32,
-    /// Process id as the agent sees it (the pager believes the socket's credentials, not this).
+    /// Process id as the agent sees it. The pager believes the socket's credentials, not this.
     pub pid: i32,
-    /// Parent process id. For FORKED the process that forked, which may have exited meanwhile.
+    /// Parent process id. In FORKED it is the process that forked, which may have exited meanwhile.
     pub parent_pid: i32,
-    /// Thread id of the agent's own thread, 0 where there is none.
+    /// Thread id of the agent's own thread, 0 if there is none.
     pub agent_tid: i32,
-    /// errno of creating the userfaultfd, 0 when it worked. Without one only the staging and ring are absent too.
+    /// errno of creating the userfaultfd, 0 if that worked. If it failed, the staging userfaultfd and the ring are
+    /// missing too.
     pub uffd_errno: i32,
     /// Feature bits that the kernel granted to the userfaultfd.
     pub uffd_features: u64,
-    /// Lowest address and bytes of everything the agent has mapped (staging, stack, ring): never registered,
-    /// never evicted. Staging A begins at `agent_base + staging_offset`.
+    /// Lowest address of everything that the agent has mapped (ring, stacks, staging, aside). None of it is ever
+    /// evicted.
     pub agent_base: u64,
     /// Bytes from `agent_base` on that belong to the agent.
     pub agent_bytes: u64,
-    /// Address of the staging range (`STAGING_PAGES` pages, on the main userfaultfd).
+    /// Address of the staging range: `STAGING_PAGES` pages, on the main userfaultfd.
     pub staging: u64,
-    /// Names the fork, at random: the same in FORK_BEGIN and in the FORKED and DEVICE that come of it, 0 elsewhere.
-    /// Fork events carry no process id, a second fork may begin before the first child has said Hello, and the parent
-    /// may be gone by then.
+    /// Random name of the fork: the same in FORK_BEGIN and in the FORKED and DEVICE that come of it, 0 elsewhere. It is
+    /// needed because fork events carry no process id, a second fork may begin before the first child has said Hello,
+    /// and the parent may be gone by then.
     pub fork: u64,
 }
 
@@ -155,7 +157,7 @@ pub struct Run {
     pub pages: AtomicU64,
 }
 
-/// The shared page. Fields are grouped by who writes them.
+/// The shared page. Each field says who writes it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ring {
@@ -164,35 +166,36 @@ pub struct Ring {
 
     /// Pager: number of the newest command.
     pub command_seq: AtomicU32,
-    /// Agent: number of the newest completed command. A futex word; the pager waits on it.
+    /// Agent: number of the newest completed command. A futex on which the pager waits.
     pub complete_seq: AtomicU32,
-    /// Agent sets 1 before it sleeps on the socket, pager exchanges it with 0 and then sends the doorbell.
+    /// The agent sets 1 before it sleeps on the socket. The pager exchanges it with 0 and, if it was 1, sends the
+    /// doorbell.
     pub agent_sleeps: AtomicU32,
-    /// Pager sets 1 before it sleeps on `complete_seq`; the agent wakes only then.
+    /// The pager sets 1 before it sleeps on `complete_seq`. The agent wakes the pager only then.
     pub pager_sleeps: AtomicU32,
 
-    /// Pager: 1 from the moment the space may have registered memory, `CONFINED` when nothing will be any more. Read by
-    /// fork hooks (SeqCst, against `forks`).
+    /// Pager: 1 from the moment at which the space may have registered memory; `CONFINED` when nothing will be
+    /// registered any more. Fork hooks read it (SeqCst, to pair with `forks`).
     pub active: AtomicU32,
-    /// Program threads: forks under way that saw `active` = 0. The pager does not activate while it is not 0
-    /// (SeqCst: raise `forks`, then read `active`; the pager sets `active`, then reads `forks`).
+    /// Program threads: forks under way that saw `active` = 0. While it is not 0 the pager does not activate. SeqCst: a
+    /// fork raises `forks`, then reads `active`; the pager sets `active`, then reads `forks`.
     pub forks: AtomicU32,
-    /// Pager: what the agent's command is, `op::*`.
+    /// Pager: the command, one of `op::*`.
     pub op: AtomicU32,
     /// Pager: arguments.
     pub args: [AtomicU64; 6],
     /// Agent: result.
     pub result: AtomicI64,
-    /// Agent: what BRK found.
+    /// Agent: the break that BRK found.
     pub before: AtomicU64,
-    /// Pager: runs that follow.
+    /// Pager: number of used `runs`.
     pub run_count: AtomicU32,
-    /// Program threads: id of the thread that carries commands out, where it is another than the one that said hello; 0
-    /// where it is not. It leaves, and another comes, around calls that want a process of one thread.
+    /// Program threads: id of the thread that carries out commands, if it is not the one that said Hello; else 0.
+    /// Around calls that want a process of one thread, one thread leaves and another comes.
     pub agent_tid: AtomicU32,
     /// Pager: runs of MOVE_OUT and POPULATE_WRITE.
     pub runs: [Run; MOVE_RUNS_MAX],
-    /// Agent: errno per page of MOVE_OUT, 0 = moved.
+    /// Agent: errno of each page of MOVE_OUT; 0 = moved.
     pub page_errno: [AtomicI32; MOVE_PAGES_MAX],
 }
 

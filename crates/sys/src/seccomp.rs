@@ -1,9 +1,12 @@
 //! Answering the notifications of the seccomp filter that traps layout calls.
 //!
-//! Order between threads is lost in userfaultfd messages, so a program's mremap, MADV_FREE and UFFDIO_REGISTER calls
-//! stop in the kernel until the pager has answered them, one at a time. The agent installs the filter; the pager holds
-//! the listener. A notification names a thread id; the thread may die at any moment, so `id_valid` comes after
-//! whatever was learnt about it from elsewhere. Nothing here allocates.
+//! userfaultfd messages lose the order between threads. So a program's mremap, MADV_FREE and UFFDIO_REGISTER calls,
+//! among others, stop in the kernel until the pager has answered them, one at a time. The agent installs the filter;
+//! the pager holds the listener. A notification names a thread id, and that thread may die at any moment. So call
+//! `id_valid` after learning something about the thread from elsewhere. Nothing here allocates.
+//!
+//! Unsafe is needed here because rustix has no wrappers for these ioctls. The number of each fixes the size of its
+//! record.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -66,11 +69,11 @@ pub enum Answer {
     Value(i64),
     /// The call fails with this errno, 1..=4095.
     Errno(i32),
-    /// The kernel carries the call out as it was made; its arguments in memory may have changed since.
+    /// The kernel carries the call out as it was made. Its arguments in memory may have changed since.
     Continue,
 }
 
-/// The listening end of a filter.
+/// The pager's end of a filter.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -88,13 +91,13 @@ impl Listener {
         Listener { fd }
     }
 
-    /// Asks the kernel to hand the CPU over directly between caller and listener (Linux 6.6); a hint that older kernels
-    /// refuse.
+    /// Asks the kernel to hand the CPU over directly between caller and listener (Linux 6.6). It is a hint that older
+    /// kernels refuse.
     ///
     /// # Errors
     /// `Other { EINVAL }` from a kernel that does not know it.
     pub fn wake_on_callers_cpu(&self) -> Result<(), NotifyError> {
-        // SAFETY: the argument is a value, not a pointer.
+        // SAFETY: the ioctl takes a value, not a pointer.
         let done = unsafe {
             rustix::ioctl::ioctl(
                 &self.fd,
@@ -106,7 +109,7 @@ impl Listener {
         done.map_err(meaning)
     }
 
-    /// Waits until there is a notification, up to `timeout` (None = for ever); false when there is none.
+    /// Waits until there is a notification, up to `timeout` (None = for ever). False if there is none.
     ///
     /// # Errors
     /// `Closed` once the last process of the filter has exited.
@@ -120,10 +123,10 @@ impl Listener {
         }
     }
 
-    /// Takes the next notification, waiting for it; `wait` first where it must not wait.
+    /// Takes the next notification, and waits for it. To avoid waiting, call `wait` first.
     ///
     /// # Errors
-    /// `Over` when the caller died before it could be told of, or a signal came.
+    /// `Over` if the caller died before its notification could be read, or if a signal came.
     pub fn receive(&self) -> Result<Notification, NotifyError> {
         let data = seccomp_data {
             nr: 0,
@@ -131,7 +134,7 @@ impl Listener {
             instruction_pointer: 0,
             args: [0; 6],
         };
-        // The kernel insists on zeros.
+        // The kernel refuses a record that is not all zeros.
         let mut notif = seccomp_notif {
             id: 0,
             pid: 0,
@@ -149,7 +152,7 @@ impl Listener {
         })
     }
 
-    /// Whether the caller still waits for the answer; if so, its thread id was not reused before this call.
+    /// Does the caller still wait for the answer? If so, its thread id was not reused before this call.
     pub fn id_valid(&self, id: u64) -> bool {
         // SAFETY: the ioctl reads one u64.
         unsafe { rustix::ioctl::ioctl(&self.fd, Setter::<ID_VALID, _>::new(id)) }.is_ok()

@@ -1,8 +1,10 @@
 //! Message sockets between agent and pager: unix SEQPACKET, fixed structures, and descriptors beside them.
 //!
-//! Every descriptor made or received is close-on-exec. A message is one structure, whole or not at all; a message of
-//! another length, or one whose descriptors did not fit, is an error and its descriptors are closed. Nothing here
-//! allocates after a socket has been made.
+//! Every descriptor made or received is close-on-exec. A message is one structure, whole or not at all. A message of
+//! another length, or one whose descriptors did not fit, is an error, and its descriptors are closed. Once a socket has
+//! been made, nothing here allocates.
+//!
+//! Unsafe is needed here because structures are sent as their bytes, and because of one option that rustix misreads.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,7 +37,7 @@ pub unsafe trait Plain: Copy + Default {}
 unsafe impl Plain for u8 {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}
-// SAFETY: repr(C) integers, and the assertion below shows that nothing lies between them.
+// SAFETY: repr(C) integers, and the assertion below shows that there is no padding.
 unsafe impl Plain for Hello {}
 const _: () = assert!(size_of::<Hello>() == 6 * size_of::<u64>() + 6 * size_of::<u32>());
 
@@ -45,7 +47,7 @@ pub enum SockError {
     /// The other end is closed.
     #[error("the other end of the socket is closed")]
     Closed,
-    /// Nothing to receive, or no room to send, on a call that does not wait.
+    /// Nothing to receive, or no room to send, in a call that does not wait.
     #[error("the socket is not ready: wait for it")]
     NotReady,
     /// The message has another length than the structure.
@@ -78,16 +80,16 @@ impl From<Errno> for SockError {
     }
 }
 
-/// Whether a call waits until it can be done.
+/// Does a call wait until it can be done?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Wait.
     Yes,
-    /// Say `NotReady` at once.
+    /// Return `NotReady` at once.
     No,
 }
 
-/// Descriptors that came with a message, in the order they were sent; those not taken are closed.
+/// Descriptors that came with a message, in the order in which they were sent. Those not taken are closed.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     fds: [Option<OwnedFd>; DESCRIPTORS_MAX],
@@ -99,12 +101,12 @@ impl Descriptors {
         self.fds.iter().flatten().count()
     }
 
-    /// Whether none is left.
+    /// Is none left?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the `index`-th of those that were sent.
+    /// Takes the `index`-th descriptor of the message.
     pub fn take(&mut self, index: usize) -> Option<OwnedFd> {
         self.fds.get_mut(index)?.take()
     }
@@ -189,7 +191,7 @@ impl Stream {
         fds: &[BorrowedFd<'_>],
         wait: Wait,
     ) -> Result<(), SockError> {
-        // SAFETY: Plain has no padding, so all its bytes are initialised.
+        // SAFETY: Plain has no padding, so all bytes of `value` are initialised.
         let bytes = unsafe {
             core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
         };
@@ -221,7 +223,7 @@ impl Stream {
     /// `Closed` at the end of the connection; as `SockError` says.
     pub fn recv<T: Plain>(&self, wait: Wait) -> Result<(T, Descriptors), SockError> {
         let mut value = T::default();
-        // SAFETY: Plain has no padding and takes any bytes; nothing else refers to `value` meanwhile.
+        // SAFETY: Plain has no padding and takes any bytes. Nothing else refers to `value` as long as `bytes` is used.
         let bytes = unsafe {
             core::slice::from_raw_parts_mut(
                 core::ptr::from_mut(&mut value).cast::<u8>(),
@@ -230,7 +232,7 @@ impl Stream {
         };
         let mut space = [MaybeUninit::<u8>::uninit(); CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        // TRUNC makes the kernel say the real length of a message that is too long.
+        // With TRUNC the kernel tells the real length of a message that is too long.
         let mut flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::TRUNC;
         flags.set(RecvFlags::DONTWAIT, wait == Wait::No);
         let expected = bytes.len();
@@ -258,7 +260,7 @@ impl Stream {
         }
     }
 
-    /// Ends the connection for both ends and both directions; a receiver that waits is woken.
+    /// Ends the connection for both ends and both directions. Wakes a waiting receiver.
     ///
     /// # Errors
     /// The errno of shutdown; an end that is closed already is no error.
@@ -274,14 +276,14 @@ impl Stream {
     /// # Errors
     /// The errno of getsockopt.
     pub fn peer(&self) -> Result<Peer, SockError> {
-        // rustix reads the pid as a value that cannot be 0, which it is for a peer of a foreign pid namespace.
+        // rustix reads the pid as a value that cannot be 0. But it is 0 for a peer in a foreign pid namespace.
         let mut ucred = libc::ucred {
             pid: 0,
             uid: 0,
             gid: 0,
         };
         let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-        // SAFETY: the option writes at most `bytes` bytes of a ucred, which is plain integers.
+        // SAFETY: the kernel writes at most `bytes` bytes to a ucred, which is plain integers.
         let done = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -305,7 +307,7 @@ impl Stream {
     }
 }
 
-/// A listening socket; its path is removed when it is dropped.
+/// A listening socket. Dropping it removes its path.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -326,7 +328,7 @@ impl Listener {
     pub fn bind(path: &Path, mode: u32) -> Result<Listener, SockError> {
         let address = SocketAddrUnix::new(path)?;
         let fd = socket()?;
-        // The mode of an unbound socket becomes the mode of its file, so there is no moment at which it is wider.
+        // The mode of an unbound socket becomes the mode of its file, so at no moment is the file open to more users.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
         rustix::net::bind(&fd, &address)?;
         let listener = Listener {
@@ -337,8 +339,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Listens at the abstract name with the same text as `path`, which a process in another root can reach too. Such a
-    /// name has no permissions: look at the peer.
+    /// Listens at the abstract name with the same text as `path`. A process in another root can reach that too. Such a
+    /// name has no permissions, so check the peer.
     ///
     /// # Errors
     /// `Other` with EADDRINUSE, ENAMETOOLONG.
@@ -353,7 +355,7 @@ impl Listener {
         })
     }
 
-    /// Waits for a connection; poll the descriptor first where it must not wait.
+    /// Waits for a connection. To avoid waiting, poll the descriptor first.
     ///
     /// # Errors
     /// The errno of accept.
@@ -363,7 +365,7 @@ impl Listener {
         Ok(Stream { fd })
     }
 
-    /// Where it listens.
+    /// The path at which it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -371,7 +373,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A path that is gone, or cannot be removed, harms nobody: nothing listens there any more.
+        // A path that is gone or cannot be removed does no harm: nothing listens there any more.
         if !self.path.as_os_str().is_empty() {
             let _ = rustix::fs::unlink(&self.path);
         }

@@ -73,7 +73,7 @@ fn descriptors_of_a_refused_message_are_closed() {
     one.send(&7u64, &[writer.as_fd()], Wait::Yes).unwrap();
     drop(writer);
     assert!(other.recv::<u8>(Wait::Yes).is_err());
-    // With every copy of the writer closed the reader sees the end.
+    // When every copy of the writer is closed, the reader sees the end.
     assert_eq!(rustix::io::read(&reader, &mut [0u8; 1]), Ok(0));
     let many = [reader.as_fd(); DESCRIPTORS_MAX + 1];
     assert_eq!(

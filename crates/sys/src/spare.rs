@@ -1,9 +1,9 @@
 //! A descriptor that is kept for the moment at which there is no other.
 //!
-//! Much of what is known of a process is read from /proc, where every look takes a descriptor for a moment. A look that
-//! fails for want of one says nothing about the process: whoever takes it for "there is no such thread" answers calls
-//! of it wrongly. So [`with_descriptor`] gives the spare one up for the look and takes it back. Looks that need it wait
-//! for one another. What looks takes no descriptor that outlives the look.
+//! Much of what is known of a process is read from /proc, and every look there takes a descriptor for a moment. If a
+//! look fails for want of a descriptor, that says nothing about the process. Who takes it for "there is no such thread"
+//! answers calls of that thread wrongly. So [`with_descriptor`] closes the spare descriptor for the look and opens it
+//! again afterwards. Looks that need the spare one wait for each other. A look takes no descriptor that outlives it.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use std::time::Duration;
 /// The spare descriptor, of nothing in particular. Innermost lock; held for one look.
 static SPARE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Pause before a look is tried again whose descriptor somebody else was quicker to take.
+/// Pause before a look is repeated because another thread took the descriptor first.
 const PACE: Duration = Duration::from_millis(1);
 
-/// Begin to keep one. Until then looks fail as they do without.
+/// Begins to keep a spare descriptor. Until then looks fail as they would without this module.
 ///
 /// # Errors
 /// There is none left.
@@ -25,11 +25,11 @@ pub fn keep() -> io::Result<()> {
     Ok(())
 }
 
-/// A look that takes one descriptor at a time. As long as there is none it is tried again, so it may be made several
-/// times.
+/// Makes a look, which takes one descriptor at a time. While there is no descriptor the look is repeated, so it may be
+/// made several times.
 ///
 /// # Errors
-/// Those of the look, but for a want of descriptors only while none is kept.
+/// Those of the look. Want of descriptors is among them only while no spare one is kept.
 pub fn with_descriptor<R>(mut look: impl FnMut() -> io::Result<R>) -> io::Result<R> {
     match look() {
         Err(error) if is_for_want_of_descriptors(&error) => {}
@@ -42,7 +42,8 @@ pub fn with_descriptor<R>(mut look: impl FnMut() -> io::Result<R>) -> io::Result
     *spare = None;
     loop {
         match look() {
-            // Taken by another thread between closing and opening. It gives it back, or others give theirs back.
+            // Another thread took it between closing and opening. That thread gives it back, or others give theirs
+            // back.
             Err(error) if is_for_want_of_descriptors(&error) => std::thread::sleep(PACE),
             done => {
                 take_back(&mut spare);

@@ -1,11 +1,15 @@
 //! userfaultfd: faults and layout events of a process, and the calls that answer them.
 //!
-//! A `Userfaultfd` belongs to the address space of the process that made it and may be used from any other process
-//! that holds a descriptor. Every call is one system call, allocates nothing and touches no errno or thread-local
-//! storage, so the agent's raw thread may make it. All calls may run concurrently. Addresses are those of the
-//! owning address space, in bytes, page aligned; lengths are in bytes, multiples of the page size.
+//! A `Userfaultfd` belongs to the address space of the process that made it. Any other process that holds a descriptor
+//! may use it. Every call is one system call, allocates nothing and touches no errno or thread-local storage. All calls
+//! may run concurrently. Addresses are those of the owning address space, in bytes, page aligned; lengths are in bytes,
+//! multiples of the page size.
 //!
-//! Must not: decide anything. Retrying, waking and forgetting are for the pager.
+//! This module decides nothing. Retrying, waking and forgetting are for the pager.
+//!
+//! Unsafe is needed here because rustix has no wrappers for these ioctls. The number of each ioctl fixes the size of
+//! its record, and the kernel checks all addresses in it. They are those of the owning address space, where Rust has no
+//! references.
 
 mod error;
 mod message;
@@ -30,7 +34,7 @@ pub use wait::{Ready, Waiter};
 pub mod feature {
     use linux_raw_sys::general as raw;
 
-    /// Write-protect faults are told apart.
+    /// Messages tell write-protect faults from missing pages.
     pub const PAGEFAULT_FLAG_WP: u64 = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP as u64;
     /// Fork events; needs CAP_SYS_PTRACE.
     pub const EVENT_FORK: u64 = raw::UFFD_FEATURE_EVENT_FORK as u64;
@@ -50,7 +54,7 @@ pub mod feature {
     pub const WP_UNPOPULATED: u64 = raw::UFFD_FEATURE_WP_UNPOPULATED as u64;
     /// UFFDIO_POISON (Linux 6.6).
     pub const POISON: u64 = raw::UFFD_FEATURE_POISON as u64;
-    /// Write-protect faults resolve themselves and are found by PAGEMAP_SCAN (Linux 6.7).
+    /// The kernel resolves write-protect faults itself, and PAGEMAP_SCAN finds the written pages (Linux 6.7).
     pub const WP_ASYNC: u64 = raw::UFFD_FEATURE_WP_ASYNC as u64;
     /// UFFDIO_MOVE (Linux 6.8).
     pub const MOVE: u64 = raw::UFFD_FEATURE_MOVE as u64;
@@ -63,7 +67,7 @@ pub enum Registered {
     Yes,
     /// There is a hole, an unregistered mapping, or more than one mapping in the range.
     No,
-    /// A layout event is under way; ask again when it was read and its thread has gone on.
+    /// A layout event is under way. Ask again after it was read and its thread has gone on.
     Unknown,
 }
 
@@ -91,7 +95,7 @@ pub mod copy_mode {
 pub mod move_mode {
     /// Do not wake the threads that wait at the destination.
     pub const DONTWAKE: u64 = 1 << 0;
-    /// Skip holes of the source where else the call ends with ENOENT.
+    /// Skip holes of the source. Without it the call ends with ENOENT at a hole.
     pub const ALLOW_SRC_HOLES: u64 = 1 << 1;
 }
 
@@ -154,7 +158,7 @@ impl IntoRawFd for Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// Takes a descriptor that came from elsewhere. Any other kind of descriptor makes every call fail.
+    /// Takes a descriptor that came from elsewhere. With any other kind of descriptor every call fails.
     pub fn from_fd(fd: OwnedFd) -> Userfaultfd {
         Userfaultfd { fd }
     }
@@ -169,7 +173,8 @@ impl Userfaultfd {
         })
     }
 
-    /// Turns nonblocking reads on or off, for all descriptors of this userfaultfd. A blocking one cannot be polled.
+    /// Turns nonblocking reads on or off, for all descriptors of this userfaultfd. A blocking userfaultfd cannot be
+    /// polled.
     ///
     /// # Errors
     /// The errno of fcntl.
@@ -177,7 +182,7 @@ impl Userfaultfd {
         rustix::io::ioctl_fionbio(&self.fd, on)
     }
 
-    /// Registers [start, start + bytes) in `mode::*`; returns a bit mask of the calls that work on it.
+    /// Registers [start, start + bytes) in `mode::*`. Returns a bit mask of the calls that work on the range.
     ///
     /// # Errors
     /// `Busy` when another userfaultfd watches part of it, `Invalid` for a range or mapping that cannot be
@@ -193,7 +198,7 @@ impl Userfaultfd {
             mode: modes,
             ioctls: 0,
         };
-        // SAFETY: the ioctl reads and writes one uffdio_register; the range is the caller's promise.
+        // SAFETY: the ioctl reads and writes one uffdio_register. The caller answers for the range.
         let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<REGISTER, _>::new(&mut arg)) };
         match done {
             Ok(()) => Ok(arg.ioctls),
@@ -201,7 +206,7 @@ impl Userfaultfd {
         }
     }
 
-    /// Ends the watch over [start, start + bytes) and wakes its waiters. Pages that are missing then read as zeros.
+    /// Unregisters [start, start + bytes) and wakes its waiters. Missing pages then read as zeros.
     ///
     /// # Errors
     /// `Invalid` when part of the range has no mapping, `Gone`.
@@ -215,7 +220,7 @@ impl Userfaultfd {
 
     /// Fills missing pages at `destination` from `bytes` of this process's memory at `source`, in `copy_mode::*`.
     ///
-    /// The kernel reads the source; one that cannot be read gives `Other { EFAULT }`. Never overwrites a page.
+    /// The kernel reads the source; an unreadable one gives `Other { EFAULT }`. Never overwrites a page.
     ///
     /// # Errors
     /// `Exists` when a page is there, `NoEntry` when nothing is registered there, `Again`, `Gone`, `NoMemory`.
@@ -235,15 +240,16 @@ impl Userfaultfd {
             mode: modes,
             copy: 0,
         };
-        // SAFETY: the ioctl reads and writes one uffdio_copy; the kernel checks both addresses.
+        // SAFETY: the ioctl reads and writes one uffdio_copy. The kernel checks both addresses, and fills only missing
+        // pages.
         let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<COPY, _>::new(&mut arg)) };
         done.map_err(|errno| UffdError::new(errno, arg.copy))
     }
 
-    /// Does the memory no longer exist? Changes nothing, wherever the program has mapped something: what is to be
-    /// copied cannot be read.
+    /// Has the memory ceased to exist? Changes nothing, even if the program has mapped something at the address: the
+    /// kernel cannot read the page that it is asked to copy.
     pub fn is_gone(&self) -> bool {
-        /// Above the lowest address that anything may be mapped at.
+        /// Above the lowest address at which anything may be mapped.
         const SOMEWHERE: u64 = 1 << 32;
         let Some(unreadable) = memory::unreadable_page() else {
             return false;
@@ -307,11 +313,11 @@ impl Userfaultfd {
         done.map_err(|errno| UffdError::new(errno, 0))
     }
 
-    /// Whether the kernel would answer `Again` now: a layout event is unread, or was read so recently that the thread
-    /// that raised it has not run since.
+    /// Would the kernel answer `Again` now? True while a layout event is unread, or was read so recently that the
+    /// thread that raised it has not run since.
     ///
-    /// Asks with a write-protect call on an empty range. The kernel looks for changing mappings before it looks at
-    /// the range, so the answer is EAGAIN while there are any, and EINVAL, with nothing done, when there are none.
+    /// Asks with a write-protect call on an empty range. The kernel looks for changing mappings before it looks at the
+    /// range. So the answer is EAGAIN while there are any, and otherwise EINVAL, with nothing done.
     #[inline]
     pub fn events_pending(&self) -> bool {
         matches!(
@@ -322,10 +328,10 @@ impl Userfaultfd {
 
     /// Is all of a range of anonymous memory registered with some userfaultfd, as one mapping?
     ///
-    /// Asks with UFFDIO_CONTINUE, which anonymous memory never supports. The kernel looks for a registered mapping that
-    /// spans the range first (ENOENT), and at the kind of the mapping afterwards (EINVAL), so nothing is done either
-    /// way. The mapping may be registered with any userfaultfd of the address space. Ask one that has no events: it
-    /// always knows, while one with events says EAGAIN as long as one of them is under way. Costs about 0.3 us.
+    /// Asks with UFFDIO_CONTINUE, which anonymous memory never supports. The kernel first looks for a registered
+    /// mapping that spans the range (ENOENT), then at the kind of the mapping (EINVAL). So nothing is done either way.
+    /// The mapping may be registered with any userfaultfd of the address space. Ask a userfaultfd without events, which
+    /// always knows. One with events says EAGAIN as long as an event is under way. Costs about 0.3 us.
     #[inline]
     pub fn is_registered(&self, start: u64, bytes: u64) -> Registered {
         let range = raw::uffdio_range { start, len: bytes };
@@ -334,8 +340,8 @@ impl Userfaultfd {
             mode: 0,
             mapped: 0,
         };
-        // SAFETY: the ioctl reads and writes one uffdio_continue. It maps nothing: that works on files alone, which
-        // nobody registers here.
+        // SAFETY: the ioctl reads and writes one uffdio_continue. It maps nothing: it works only on files, which nobody
+        // registers here.
         let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<CONTINUE, _>::new(&mut arg)) };
         match done {
             Err(Errno::NOENT | Errno::SRCH) => Registered::No,
@@ -344,7 +350,7 @@ impl Userfaultfd {
         }
     }
 
-    /// Wakes the threads that wait for pages of a range. They fault again if the page is still missing.
+    /// Wakes the threads that wait for pages of a range. A thread whose page is still missing faults again.
     ///
     /// # Errors
     /// `Invalid` for a range that is not page aligned.
@@ -357,7 +363,7 @@ impl Userfaultfd {
     }
 
     /// Moves pages within the owning address space, from `source` to missing pages at `destination`, in `move_mode::*`
-    /// (Linux 6.8). Holes of the source are skipped and counted as done only with `ALLOW_SRC_HOLES`.
+    /// (Linux 6.8). Only with `ALLOW_SRC_HOLES` are holes of the source skipped and counted as done.
     ///
     /// # Errors
     /// `Busy` for pages that are pinned or shared by a fork, `NoEntry` for a hole or a missing mapping, `Invalid` for
@@ -382,12 +388,13 @@ impl Userfaultfd {
             mode: modes,
             move_: 0,
         };
-        // SAFETY: the ioctl reads and writes one uffdio_move; the source is the caller's promise.
+        // SAFETY: the ioctl reads and writes one uffdio_move. The caller answers for the source.
         let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<MOVE, _>::new(&mut arg)) };
         done.map_err(|errno| UffdError::new(errno, arg.move_))
     }
 
-    /// Makes missing pages raise SIGBUS in whoever touches them (Linux 6.6); wakes the waiters unless `dont_wake`.
+    /// Makes missing pages raise SIGBUS in every thread that touches them (Linux 6.6). Wakes the waiters unless
+    /// `dont_wake`.
     ///
     /// # Errors
     /// As for `copy`.
@@ -405,9 +412,9 @@ impl Userfaultfd {
         done.map_err(|errno| UffdError::new(errno, arg.updated))
     }
 
-    /// Reads up to `limit` (at most `MESSAGES_MAX`) messages and returns their number, 0 when there are none.
+    /// Reads up to `limit` (at most `MESSAGES_MAX`) messages and returns their number, 0 if there are none.
     ///
-    /// Faults come before events in one read. `limit` 1 lets several readers share a burst of faults.
+    /// Faults come before events in one read. With `limit` 1 several readers can share a burst of faults.
     ///
     /// # Errors
     /// The errno of read: EINTR, EINVAL before the handshake; EMFILE, ENFILE or ENOMEM when a fork message cannot be

@@ -33,7 +33,7 @@ fn a_scan_finds_exactly_the_pages_that_are_present() {
         runs(&regions[..scan.regions]),
         [(0, 3), (10, 11), (12, 14), (63, 64)]
     );
-    // A buffer that is too small: go on from where the walk ended.
+    // A buffer that is too small: the next scan goes on where the walk ended.
     let (mut from, mut all) = (start, Vec::new());
     while from < end {
         let scan = pagemap
@@ -117,7 +117,7 @@ fn a_process_that_has_exited_is_gone() {
     child.wait().unwrap();
     let mut regions = [Region::default(); 4];
     let scan = pagemap.scan(0, 1 << 40, &Query::EVICTABLE, &mut regions);
-    // Which of the two depends on whether somebody still holds the address space, as a look at /proc does.
+    // Which of the two depends on whether somebody, like a reader of /proc, still holds the address space.
     let found = scan.map(|scan| scan.regions);
     assert!(
         matches!(found, Ok(0) | Err(PagemapError::Gone)),

@@ -1,4 +1,6 @@
 //! A filter and its notifications between a forked child and this process.
+//!
+//! Unsafe is needed here for a bare seccomp call and for calls that the filter traps.
 
 mod support;
 
@@ -20,7 +22,7 @@ const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// Notify for mremap and for madvise(MADV_FREE), allow all else.
+/// Notifies for mremap and for madvise(MADV_FREE), and allows everything else.
 const FILTER: [libc::sock_filter; 7] = {
     const LOAD: u16 = 0x20;
     const EQUAL: u16 = 0x15;
@@ -39,7 +41,7 @@ const FILTER: [libc::sock_filter; 7] = {
     ]
 };
 
-/// Installs the filter in this (single-threaded) process; the listener, or the errno.
+/// Installs the filter in this (single-threaded) process. Returns the listener, or the errno.
 fn install() -> Result<OwnedFd, i32> {
     const SET_MODE_FILTER: libc::c_ulong = 1;
     const FLAG_NEW_LISTENER: libc::c_ulong = 1 << 3;
@@ -47,7 +49,7 @@ fn install() -> Result<OwnedFd, i32> {
         len: u16::try_from(FILTER.len()).unwrap_or(0),
         filter: FILTER.as_ptr(),
     };
-    // SAFETY: the program outlives the call, which copies it; prctl takes plain numbers.
+    // SAFETY: the program outlives the call, which copies it. prctl takes plain numbers.
     let fd = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(
@@ -58,14 +60,14 @@ fn install() -> Result<OwnedFd, i32> {
         )
     };
     match i32::try_from(fd) {
-        // SAFETY: the call returned a new descriptor.
+        // SAFETY: the call returned a new descriptor, which nobody else owns.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
     }
 }
 
 fn mremap(bytes: usize) -> (i64, i32) {
-    // SAFETY: address 0 is never mapped, so the call itself can only fail; the tests answer in its place.
+    // SAFETY: address 0 is never mapped, so the call itself can only fail. The tests answer in its place.
     let result = unsafe { libc::syscall(libc::SYS_mremap, 0, bytes, bytes, 0, 0) };
     (
         result,
@@ -88,11 +90,11 @@ fn child(parent: &Stream) -> i32 {
     if mremap(2) != (-1, libc::ENOMEM) {
         return 3;
     }
-    // Carried out by the kernel, which finds nothing at 0.
+    // The kernel carries this one out and finds nothing at 0.
     if mremap(4096) != (-1, libc::EFAULT) {
         return 4;
     }
-    // SAFETY: nothing is mapped at 0; only the second call is trapped.
+    // SAFETY: nothing is mapped at 0. Only the second call is trapped.
     let (plain, free) = unsafe {
         (
             libc::madvise(std::ptr::null_mut(), 0, libc::MADV_NORMAL),
@@ -113,7 +115,7 @@ fn trapped_calls_are_answered() {
         return support::skip("seccomp user notification is not permitted here");
     };
     let listener = Listener::from_fd(fds.take(0).unwrap());
-    // A hint; kernels before 6.6 refuse it.
+    // This is a hint, which kernels before 6.6 refuse.
     let _ = listener.wake_on_callers_cpu();
     let answers = [
         (libc::SYS_mremap, 1, Answer::Value(0x1234_5678_9000)),

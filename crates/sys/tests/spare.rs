@@ -1,11 +1,11 @@
-//! Looks at /proc while no descriptor is left. One test in a process of its own, since all its threads share a table.
+//! Looks at /proc while no descriptor is left. This test has a process of its own, because all threads share one table.
 
 use std::fs::File;
 use std::thread;
 
 use vswap_sys::{process, process::procfs, process::task, spare};
 
-/// Takes all descriptors that there are.
+/// Takes all descriptors that are left.
 fn take_all() -> Vec<File> {
     let mut taken = Vec::new();
     while let Ok(one) = File::open("/dev/null") {

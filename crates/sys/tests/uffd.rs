@@ -1,4 +1,6 @@
 //! userfaultfd against the running kernel: every call and every message, contents compared byte for byte.
+//!
+//! Unsafe is needed here because the tests register, move and discard their own memory, which they reach by address.
 
 mod support;
 
@@ -16,14 +18,14 @@ use vswap_sys::uffd::{
 };
 
 const SEED: u64 = 0x5EED;
-/// What the userfaultfd is called where a test waits for one alone.
+/// The key of the userfaultfd in tests that wait for only one.
 const KEY: u64 = 7;
-// A mapping is made before the userfaultfd that watches it: locals are dropped in reverse order, and unmapping watched
-// memory would wait for a reader.
+// The mapping is made before the userfaultfd that watches it. Locals are dropped in reverse order, and unmapping
+// watched memory would wait for a reader.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn register(uffd: &Userfaultfd, mapping: &Mapping, modes: u64) {
-    // SAFETY: the mapping is the test's own and is reached through raw pointers only.
+    // SAFETY: the mapping is the test's own and is reached only through raw pointers.
     unsafe { uffd.register(mapping.address(), mapping.bytes() as u64, modes) }.unwrap();
 }
 
@@ -34,7 +36,7 @@ fn move_pages(
     pages: u64,
     modes: u64,
 ) -> Result<(), UffdError> {
-    // SAFETY: the tests move pages of their own mappings, whose loss they expect.
+    // SAFETY: the tests move pages of their own mappings and expect their loss.
     unsafe { uffd.move_pages(to, from, pages * PAGE_U64, modes) }
 }
 
@@ -65,7 +67,7 @@ fn settle(uffd: &Userfaultfd) {
     }
 }
 
-/// Answers missing faults on `mapping` with seeded pages until `stop`; returns how many it answered.
+/// Answers missing faults on `mapping` with seeded pages until `stop`. Returns how many it answered.
 fn serve(uffd: &Userfaultfd, base: u64, stop: &EventFd) -> usize {
     let (mut messages, mut served) = (Messages::new(), 0);
     loop {
@@ -148,7 +150,7 @@ fn errors_mean_what_they_say_and_count_bytes() {
     let copy = |index: usize| uffd.copy(at(index), source.as_ptr(), PAGE_U64, 0);
     copy(4).unwrap();
     assert_eq!(copy(4), Err(UffdError::Exists { done_bytes: 0 }));
-    // Four pages, then the one that is there.
+    // Four pages come before the one that is there already.
     let partial = uffd.zeropage(at(0), 8 * PAGE_U64, false);
     assert_eq!(
         partial,
@@ -178,7 +180,7 @@ fn errors_mean_what_they_say_and_count_bytes() {
     assert_eq!(uffd.wake(1, 1), Err(UffdError::Invalid { done_bytes: 0 }));
     // A second userfaultfd may not watch the same range.
     let second = support::uffd(FEATURES).unwrap();
-    // SAFETY: the call is refused.
+    // SAFETY: the kernel refuses the call.
     let twice = unsafe { second.register(at(0), PAGE_U64, mode::MISSING) };
     assert_eq!(twice, Err(UffdError::Busy { done_bytes: 0 }));
     uffd.unregister(at(0), mapping.bytes() as u64).unwrap();
@@ -251,7 +253,7 @@ fn unmap_and_remap_are_reported_with_their_ranges() {
         return;
     };
     let bytes = 4 * PAGE;
-    // SAFETY: fresh memory, unmapped and moved below by its only user.
+    // SAFETY: new memory, which only this test uses, unmapped and moved below.
     let place = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -264,7 +266,7 @@ fn unmap_and_remap_are_reported_with_their_ranges() {
     };
     assert_ne!(place, libc::MAP_FAILED);
     let from = place.addr() as u64;
-    // SAFETY: as above.
+    // SAFETY: the memory is the test's own, as above.
     unsafe { uffd.register(from, bytes as u64, mode::MISSING) }.unwrap();
     uffd.copy(from, page(SEED, 3).as_ptr(), PAGE_U64, 0)
         .unwrap();
@@ -275,7 +277,7 @@ fn unmap_and_remap_are_reported_with_their_ranges() {
         let place = place.expose_provenance();
         scope.spawn(move || {
             let old = std::ptr::with_exposed_provenance_mut(place);
-            // SAFETY: moves the test's mapping over its other one.
+            // SAFETY: moves one mapping of the test over another of the test.
             let moved = unsafe {
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
                 libc::mremap(old, bytes, bytes, flags, target.pointer().as_ptr())
@@ -326,7 +328,7 @@ fn moved_pages_arrive_whole_and_leave_holes() {
             "page {index}"
         );
     }
-    // 24..32 have left: the move stops at the hole and says how far it came.
+    // 24..32 have left. The move stops at the hole and tells how far it came.
     assert_eq!(
         move_pages(&uffd, to(32), from(31), 1, 0),
         Err(UffdError::NoEntry { done_bytes: 0 })
@@ -346,7 +348,7 @@ fn moved_pages_arrive_whole_and_leave_holes() {
         move_pages(&uffd, to(32), from(40), 1, 0),
         Err(UffdError::Exists { done_bytes: 0 })
     );
-    // The holes fault, and are filled from what was moved.
+    // The holes fault, and are filled with what was moved.
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&program, 5));
         let Message::Fault {
@@ -382,7 +384,7 @@ fn writes_to_protected_pages_wait() {
     for index in 0..2 {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: the page is the test's own; nobody reads it meanwhile.
+                // SAFETY: the page is the test's own, and nobody reads it meanwhile.
                 unsafe { pointer(&mapping, index).write_volatile(0x77) }
             });
             let message = next(&uffd);
@@ -551,7 +553,7 @@ fn a_waiter_hears_of_all_that_it_watches_and_of_nothing_that_it_has_forgotten() 
             Ready::Messages(key) => usize::try_from(key).unwrap(),
             other => panic!("{other:?}"),
         };
-        // A thread may begin late: until both wait for their pages nothing is counted.
+        // A thread may begin late, so nothing is counted until both wait for their pages.
         let began = Instant::now();
         let mut first_heard = [false; 3];
         while !(first_heard[1] && first_heard[2]) && began.elapsed() < PATIENCE {
@@ -559,14 +561,14 @@ fn a_waiter_hears_of_all_that_it_watches_and_of_nothing_that_it_has_forgotten() 
         }
         let mut heard = [0; 3];
         (0..20).for_each(|_| heard[hear()] += 1);
-        // What is ready takes turns, though nobody reads it.
+        // Userfaultfds that are ready take turns, although nobody reads them.
         assert!(heard[1] >= 5 && heard[2] >= 5, "{heard:?}");
         waiter.forget(&first);
         waiter.forget(&first);
         assert_eq!(waiter.wait(short).unwrap(), Ready::Messages(2));
         waiter.forget(&second);
         assert_eq!(waiter.wait(short).unwrap(), Ready::Nothing);
-        // Whoever begins to wait late hears of what is unread.
+        // A waiter that begins late hears of messages that are still unread.
         waiter.step_back(&first, 1).unwrap();
         assert_eq!(waiter.wait(short).unwrap(), Ready::Messages(1));
         for (uffd, mapping) in [&first, &second].into_iter().zip(&mappings) {
@@ -606,7 +608,8 @@ fn features_that_cannot_be_had_are_dropped() {
         return support::skip("only root can show what another user is refused");
     }
     let code = support::wait(fork(|| {
-        // SAFETY: the child gives up its user id. The C library's call would wait for threads that were not forked.
+        // SAFETY: the child gives up its user id. By the bare call, because the C library's would wait for threads that
+        // were not forked.
         if unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) } != 0 {
             return 2;
         }
@@ -648,7 +651,8 @@ fn whether_memory_is_registered_can_be_asked_for_while_an_event_is_unread() {
         assert!(matches!(next(&uffd), Message::Remove { .. }));
         assert_eq!(discard.join().unwrap(), 0);
     });
-    // Another protection makes three mappings of one: each is registered, but no range over two of them is "one".
+    // A different protection splits one mapping into three. Each is registered, but no range over two of them is
+    // "one".
     // SAFETY: changes the protection of a page of the test's mapping, which nobody touches.
     let split = unsafe { libc::mprotect(pointer(&mapping, 4).cast(), PAGE, libc::PROT_NONE) };
     assert_eq!(split, 0);

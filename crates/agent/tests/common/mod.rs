@@ -1,4 +1,5 @@
-//! A small pager for the agent's tests: it accepts connections, gives commands, and serves faults from what it took.
+//! A small pager for the agent's tests: it accepts connections, gives commands, and serves faults with what it took
+//! out.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -25,7 +26,7 @@ pub const PAGES: u64 = 256;
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The agent as it is shipped: `cargo test` itself would build it with unwinding panics.
+/// The agent as it is shipped. `cargo test` itself would build it with unwinding panics.
 pub fn agent() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -64,7 +65,7 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// Copies of the agent and the test program that other users can run, for as long as it lives.
+/// Copies of the agent and the test program that other users can run. They last as long as this value.
 pub struct Published {
     place: tempfile::TempDir,
 }
@@ -86,7 +87,7 @@ impl Published {
         self.place.path().join("agent.so")
     }
 
-    /// Takes the agent's copy out of everybody's sight, or brings it back.
+    /// Hides the agent's copy from everybody, or brings it back.
     pub fn hide_agent(&self, hides: bool) {
         let hidden = self.place.path().join("hidden");
         let (from, to) = if hides {
@@ -97,7 +98,7 @@ impl Published {
         std::fs::rename(from, to).unwrap();
     }
 
-    /// As [`Pager::command`] for the test program.
+    /// Like [`Pager::command`], for the test program.
     pub fn command(&self, pager: &Pager) -> Command {
         let mut command = pager.command(&self.place.path().join("program"));
         command.env("LD_PRELOAD", self.place.path().join("agent.so"));
@@ -105,7 +106,7 @@ impl Published {
     }
 }
 
-/// Whether userfaultfd works here. Says so if not, for the test to be skipped.
+/// Does userfaultfd work here? If not, says so, and the test is to be skipped.
 pub fn possible() -> bool {
     let device = std::fs::OpenOptions::new()
         .read(true)
@@ -117,7 +118,7 @@ pub fn possible() -> bool {
     device.is_ok()
 }
 
-/// A path for a socket of its own.
+/// A new path for a socket.
 pub fn socket_path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +157,7 @@ impl Pager {
         Program::start(self.command(program()))
     }
 
-    /// Whether somebody connects within `time`.
+    /// Does somebody connect within `time`?
     pub fn has_caller(&self, time: Duration) -> bool {
         readable(self.listener.as_fd(), time)
     }
@@ -251,7 +252,7 @@ impl Program {
         None
     }
 
-    /// Ends it, and gives what it and its children have said on standard error.
+    /// Ends it, and returns what it and its children have written to standard error.
     pub fn quit_and_errors(mut self) -> String {
         self.say("quit");
         let mut errors = String::new();
@@ -276,7 +277,7 @@ impl Drop for Program {
     }
 }
 
-/// What byte the test program has at `at` of a page.
+/// The byte that the test program has at `at` of a page.
 pub fn seeded(page: u64, at: usize) -> u8 {
     ((page * 131 + at as u64 * 7 + 1) % 251) as u8
 }
@@ -405,7 +406,7 @@ impl Agent {
             pointer: bytes.as_mut_ptr(),
             bytes: bytes.len(),
         }];
-        // SAFETY: the local span is all of `bytes`.
+        // SAFETY: the local span is all of `bytes`. A copy from another process has no safe wrapper.
         let read = unsafe { read_memory(self.pid(), &remote, &local) };
         assert_eq!(read, Ok(bytes.len()));
         bytes
@@ -413,7 +414,7 @@ impl Agent {
 
     /// Registers the program's pages.
     pub fn register(&self, program: &Program) {
-        // SAFETY: the memory is another process's.
+        // SAFETY: the memory is another process's, so no reference here can point to it.
         unsafe {
             self.main().register(
                 program.memory,
@@ -442,7 +443,7 @@ impl Agent {
 /// Pages taken out of a program, by address.
 pub type Store = Arc<Mutex<HashMap<u64, Vec<u8>>>>;
 
-/// Serves one userfaultfd from a store, in a thread that ends with the address space or when it is dropped.
+/// Serves one userfaultfd from a store. Its thread ends with the address space, or when this value is dropped.
 pub struct Server {
     /// Userfaultfds of children, in the order of their forks.
     pub forks: Arc<Mutex<Vec<Arc<Userfaultfd>>>>,
@@ -477,16 +478,16 @@ impl Server {
 }
 
 impl Server {
-    /// The userfaultfd of the child after the last one asked for.
+    /// Waits for the userfaultfd of the child after the last one asked for.
     pub fn next_fork(&self) -> Arc<Userfaultfd> {
         self.fork(self.asked.fetch_add(1, Ordering::Relaxed) as usize)
     }
 
-    /// The userfaultfd of the `number`-th child, from 0 on.
+    /// Waits for the userfaultfd of the `number`-th child, from 0 on.
     pub fn fork(&self, number: usize) -> Arc<Userfaultfd> {
         let start = Instant::now();
         loop {
-            // The forking thread runs on as soon as the event is read, before it is noted here.
+            // The forking thread runs on as soon as the event is read, before the event is noted here.
             if let Some(uffd) = self.forks.lock().unwrap().get(number) {
                 return Arc::clone(uffd);
             }
@@ -530,7 +531,7 @@ fn serve(
     }
 }
 
-/// Whether a descriptor has something to read now.
+/// Does a descriptor have something to read now?
 pub fn has_message(uffd: &Userfaultfd) -> bool {
     readable(uffd.as_fd(), Duration::ZERO)
 }

@@ -1,7 +1,7 @@
-//! A file or block device that holds a swap area, or is about to: opening it for one user, looking at what it holds.
+//! A file or block device that holds a swap area, or will hold one: opening it for one user, looking at what it holds.
 //!
 //! Nothing is changed here: [`NewArea`](crate::disk::new_area::NewArea) makes areas, [`Disk`](crate::disk::Disk) uses
-//! them. One that is open has no second user: a device is opened exclusively, a file is locked. For one thread.
+//! them. An open one has no second user: a device is opened exclusively, and a file is locked. For one thread.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, ErrorKind};
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 
 use crate::process::procfs;
 
-/// What is looked at from the start: file systems, partition tables and volumes have what they are known by in there.
+/// Bytes looked at from the start. File systems, partition tables and volumes have their marks in there.
 const HEAD_BYTES: u64 = 1 << 20;
-/// What is looked at before the end: copies of partition tables and the labels of volumes.
+/// Bytes looked at before the end: copies of partition tables and the labels of volumes.
 const TAIL_BYTES: u64 = 64 << 10;
-/// The unit in which the size of files on disk is told, whatever the file system's blocks are.
+/// The unit in which stat tells the size of files on disk, whatever the file system's blocks are.
 const STAT_BLOCK_BYTES: u64 = 512;
-/// Bits of a mode that let group and others do something.
+/// Bits of a mode that permit something to group and others.
 const MODE_OTHERS: u32 = 0o077;
 
 /// What holds an area.
@@ -44,13 +44,13 @@ pub enum AreaError {
         /// What it is.
         what: &'static str,
     },
-    /// The name is taken, though no file is to be found there.
+    /// The name is taken, but there is no file.
     #[error("it is a symbolic link to nothing: remove the link, or make what it points to")]
     Dangling,
     /// The kernel swaps to it.
     #[error("the kernel is swapping to it at this moment: end that with swapoff first")]
     ActiveSwap,
-    /// Somebody has it for himself.
+    /// Somebody has it exclusively.
     #[error(
         "it is in use, mounted or part of a volume perhaps: end that first (lsblk shows what holds a device)"
     )]
@@ -58,7 +58,7 @@ pub enum AreaError {
     /// A file that is locked.
     #[error("another vswap uses it: wait until that has ended, or choose another file")]
     Locked,
-    /// A file with places that no block is behind.
+    /// A file with places that have no blocks.
     #[error(
         "it has holes, so the disk may be full when they are written: fill them with vswap mkswap --size {bytes}"
     )]
@@ -66,7 +66,7 @@ pub enum AreaError {
         /// Its length.
         bytes: u64,
     },
-    /// A device that takes no single page.
+    /// A device that cannot take a single page.
     #[error(
         "its logical blocks have {block_bytes} bytes and pages 4096: choose a device with smaller blocks, or a file on \
          this one"
@@ -90,7 +90,7 @@ pub enum AreaError {
         "{bytes} bytes do not fit, the file system or the user's quota is full: make room or choose a smaller size"
     )]
     Full {
-        /// How many were wanted.
+        /// How many bytes were wanted.
         bytes: u64,
     },
     /// Anything else.
@@ -106,7 +106,7 @@ pub enum AreaError {
 /// Turns an error of the kernel into one of ours; `action` completes "it cannot be ...".
 pub(crate) fn cannot(action: &'static str) -> impl Fn(io::Error) -> AreaError {
     move |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Only for the kernel's own swap files is a write refused so.
+        // Only for the kernel's own swap files is a write refused in this way.
         Some(Errno::TXTBSY) => AreaError::ActiveSwap,
         _ => AreaError::Io { action, error },
     }
@@ -115,21 +115,21 @@ pub(crate) fn cannot(action: &'static str) -> impl Fn(io::Error) -> AreaError {
 /// What a file or device holds at its two ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
-    /// The first MiB, or less where there is less.
+    /// The first MiB, or everything if it is shorter.
     pub head: Vec<u8>,
-    /// The last 64 KiB, or less where there is less.
+    /// The last 64 KiB, or everything if it is shorter.
     pub tail: Vec<u8>,
 }
 
 impl Ends {
-    /// Whether there are only zeros: nothing that is known by what stands at either end.
+    /// Are there only zeros? Then neither end has a mark of anything.
     pub fn are_blank(&self) -> bool {
         self.head.iter().chain(&self.tail).all(|byte| *byte == 0)
     }
 }
 
-/// An open file whose lock ends with it, even while a forked child that has not come to its own program yet, or never
-/// will, has a copy of the descriptor.
+/// An open file whose lock ends with this value. A forked child that has not yet reached its own program, or never
+/// will, may have a copy of the descriptor; the lock ends all the same.
 #[derive(Debug)]
 pub(crate) struct Held(pub(crate) File);
 
@@ -166,12 +166,12 @@ impl AreaFile {
             ErrorKind::NotFound => AreaError::Missing,
             _ => cannot("looked at")(error),
         })?;
-        // Before it is opened: to open may be to act, with some character devices and FIFOs.
+        // Checked before opening: opening some character devices and FIFOs has effects.
         kind_of(named.file_type())?;
         if is_active_swap(&named)? {
             return Err(AreaError::ActiveSwap);
         }
-        // On a device O_EXCL says that nobody else may hold it, mounts and the kernel's swap included.
+        // On a device O_EXCL demands that nobody else holds it, not even a mount or the kernel's swap.
         let file = File::options()
             .read(true)
             .write(true)
@@ -238,8 +238,8 @@ impl AreaFile {
         Ok(content)
     }
 
-    /// Whether a regular file has places without blocks: room for them may be missing when they are written, and the
-    /// kernel's own swap refuses such files. False where the file system does not tell.
+    /// Does a regular file have places without blocks? Room for them may be missing when they are written, and the
+    /// kernel's own swap refuses such files. False if the file system does not tell.
     pub fn has_holes(&self) -> bool {
         let Ok(metadata) = self.file.metadata() else {
             return false;
@@ -250,13 +250,13 @@ impl AreaFile {
             && seek(&*self.file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < self.bytes)
     }
 
-    /// The mode of a regular file that group or others may read, write or execute.
+    /// The mode of a regular file, if group or others may read, write or execute it.
     pub fn mode_for_others(&self) -> Option<u32> {
         let mode = self.file.metadata().ok()?.permissions().mode() & 0o7777;
         (self.kind == Kind::RegularFile && mode & MODE_OTHERS != 0).then_some(mode)
     }
 
-    /// Whether the path still names this file.
+    /// Does the path still name this file?
     pub(crate) fn is_named(&self) -> bool {
         match (std::fs::metadata(&self.path), self.file.metadata()) {
             (Ok(named), Ok(opened)) => is_same(&named, &opened),
@@ -265,8 +265,8 @@ impl AreaFile {
     }
 }
 
-/// Locks a file for as long as it is open. A file system that cannot lock is an error: two users of one area would
-/// each read the other's memory.
+/// Locks a file for as long as it is open. If the file system cannot lock, that is an error: two users of one area
+/// would each read the other's memory.
 fn lock(file: &File) -> Result<(), AreaError> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
         Errno::WOULDBLOCK => AreaError::Locked,
@@ -274,7 +274,7 @@ fn lock(file: &File) -> Result<(), AreaError> {
     })
 }
 
-/// The length of a device. stat tells nothing of it, but its end can be sought.
+/// The length of a device. stat does not tell it, but seeking to the end does.
 pub(crate) fn device_bytes(device: &File) -> io::Result<u64> {
     Ok(seek(device, SeekFrom::End(0))?)
 }
@@ -296,8 +296,8 @@ fn kind_of(kind: FileType) -> Result<Kind, AreaError> {
     Err(AreaError::OtherKind { what })
 }
 
-/// Whether the kernel swaps to this file or device, whatever it is called. One whose path in /proc/swaps leads
-/// elsewhere from here is not found; the kernel itself refuses writes to it.
+/// Does the kernel swap to this file or device, whatever its name? Misses one whose path in /proc/swaps leads elsewhere
+/// from here; the kernel itself refuses writes to that one.
 fn is_active_swap(metadata: &Metadata) -> Result<bool, AreaError> {
     let swaps = procfs::swaps().map_err(|error| AreaError::Io {
         action: "compared with the kernel's own swap",
@@ -309,7 +309,7 @@ fn is_active_swap(metadata: &Metadata) -> Result<bool, AreaError> {
         .any(|swap| is_same(&swap, metadata)))
 }
 
-/// Whether both are the same file, or the same device under any name.
+/// Are both the same file, or the same device under any name?
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     let device = |metadata: &Metadata| metadata.file_type().is_block_device();
     match (device(one), device(other)) {

@@ -1,9 +1,12 @@
-//! Requests out of one buffer, with a ring of its own where io_uring is permitted: one, or several at once.
+//! Requests out of one buffer, one or several at once, with a ring of its own where io_uring is permitted.
 //!
-//! The buffer lies as direct I/O demands whatever the pages of a caller do. It and the file are registered with the
-//! ring, so that the kernel does not look them up and pin them for every request. The kernel may write to the buffer
-//! from the moment it has taken a request until it has completed it: no function here returns in between, whatever
-//! goes wrong. For one thread at a time.
+//! The buffer is aligned for direct I/O, however the caller's pages lie. The buffer and the file are registered with
+//! the ring, so that the kernel does not look them up and pin them for every request. The kernel may write to the
+//! buffer from the moment at which it takes a request until it has completed the request. No function here returns in
+//! between, whatever goes wrong. For one thread at a time.
+//!
+//! Unsafe is needed here because the kernel writes to the buffer by address while requests run, which no borrow can
+//! express.
 
 use std::fs::File;
 use std::io;
@@ -16,20 +19,20 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::{PAGE_BYTES, PageBytes, TRIES_MAX};
 
-/// Pages of one request: as many as are swapped out together. More would hardly be faster, disks are at their best
-/// from 128 KiB on, and each lane keeps that much memory.
+/// Most pages of one request: as many as are swapped out together. More would hardly be faster, because disks are at
+/// their best from 128 KiB on, and each lane keeps that much memory.
 pub const LANE_PAGES: usize = 64;
 /// Bytes of a lane's buffer.
 const LANE_BYTES: usize = LANE_PAGES * PAGE_BYTES;
-/// Requests that a lane makes at once: what disks of today have under way without making any of them wait for long.
+/// Requests that a lane makes at once. Today's disks have as many under way without letting any of them wait for long.
 pub(super) const AT_ONCE_MAX: usize = 32;
 /// Entries of a lane's ring.
 const ENTRIES: u32 = 32;
 const _: () = assert!(ENTRIES as usize == AT_ONCE_MAX);
-/// Numbers of the file and the buffer among those that are registered.
+/// Numbers of the registered file and of the registered buffer.
 const FILE: types::Fixed = types::Fixed(0);
 const BUFFER: u16 = 0;
-/// How long to wait before looking again for the end of a request that the kernel does not let us wait for.
+/// Pause before looking again for the end of a request, if the kernel does not let us wait for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// How requests are made.
@@ -41,21 +44,21 @@ pub(super) enum Way {
     Call,
 }
 
-/// What is done.
+/// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Read,
     Write,
 }
 
-/// One request, and what became of it.
+/// One request and its outcome.
 #[derive(Debug)]
 pub(super) struct Request {
     /// Byte of the file.
     pub(super) at: u64,
     /// Part of the buffer.
     pub(super) range: Range<usize>,
-    /// How many bytes were moved; none while it was not made.
+    /// Bytes moved; None until the request was made.
     pub(super) moved: Option<Result<usize, Errno>>,
 }
 
@@ -71,14 +74,14 @@ impl Request {
 
 /// Room for the pages of a lane's requests.
 struct Buffer {
-    /// One page longer than its use, for it begins where a page does.
+    /// One page longer than its use, because the used part begins at a page boundary.
     bytes: Vec<u8>,
     start: usize,
 }
 
 impl Buffer {
     fn new() -> Buffer {
-        // Zeros: memory that is given out when it is touched first.
+        // Zeroed memory is given out only when it is first touched.
         let bytes = vec![0; LANE_BYTES + PAGE_BYTES];
         let address = bytes.as_ptr().addr();
         let start = address.next_multiple_of(PAGE_BYTES) - address;
@@ -91,13 +94,13 @@ impl Buffer {
 }
 
 pub(super) struct Lane {
-    /// Before the buffer: it has let go of that when the buffer goes.
+    /// Before the buffer, so that the ring is dropped first and lets go of the buffer.
     ring: Option<Ring>,
     buffer: Buffer,
 }
 
 impl Lane {
-    /// A lane that goes this way, or by calls if no ring is to be had.
+    /// A lane that goes this way, or by calls if there is no ring to be had.
     pub(super) fn new(file: &File, way: Way) -> Lane {
         let mut buffer = Buffer::new();
         let ring = match way {
@@ -113,7 +116,7 @@ impl Lane {
         pages.iter_mut()
     }
 
-    /// Makes one request for a range of the buffer, at byte `at` of the file, if possible that way; returns how many
+    /// Makes one request for a range of the buffer, at byte `at` of the file, in this way if possible. Returns how many
     /// bytes were moved.
     pub(super) fn request(
         &mut self,
@@ -128,8 +131,8 @@ impl Lane {
         one.moved.unwrap_or(Ok(0))
     }
 
-    /// Makes requests for ranges of the buffer that do not overlap, [`AT_ONCE_MAX`] at the most: all at once if
-    /// possible that way, else one after the other.
+    /// Makes requests for ranges of the buffer that do not overlap, [`AT_ONCE_MAX`] at most. All at once if possible in
+    /// this way, else one after the other.
     pub(super) fn request_all(
         &mut self,
         file: &File,
@@ -143,8 +146,8 @@ impl Lane {
         {
             self.ring = None;
         }
-        // What the ring did not take was not begun. What it failed at may be no fault of the disk: a ring that finds no
-        // thread or no memory cancels a request. So only an error of a plain call is believed.
+        // What the ring did not take was not begun. What it failed at need not be a fault of the disk: a ring that
+        // finds no thread or no memory cancels a request. So only an error of a plain call is believed.
         let is_left = |one: &&mut Request| !matches!(one.moved, Some(Ok(_)));
         for request in requests.iter_mut().filter(is_left) {
             let part = self.buffer.part(request.range.clone());
@@ -156,13 +159,13 @@ impl Lane {
     }
 }
 
-/// The kernel took not all requests from the ring, and will not.
+/// The kernel did not take all requests from the ring, and will not.
 struct Refused;
 
 /// A ring with a file and a buffer.
 struct Ring {
     uring: IoUring,
-    /// Whether the buffer is registered. It is not where so much memory must not be locked (`ulimit -l`).
+    /// Is the buffer registered? It is not if so much memory must not be locked (`ulimit -l`).
     fixed: bool,
 }
 
@@ -175,14 +178,14 @@ impl Ring {
             iov_base: part.as_mut_ptr().cast(),
             iov_len: part.len(),
         };
-        // SAFETY: the kernel wants memory that stays mapped while it is registered. The buffer is never reallocated,
-        // and the lane that owns both drops the ring, which gives the registration up, before the buffer.
+        // SAFETY: registered memory must stay mapped. The buffer is never reallocated, and the lane that owns both
+        // drops the ring, which ends the registration, before the buffer.
         let fixed = unsafe { uring.submitter().register_buffers(&[part]) }.is_ok();
         Ok(Ring { uring, fixed })
     }
 
-    /// Makes requests and waits until all of them have ended. After a refusal those that the kernel has taken have
-    /// ended as well, and the ring is not to be used again.
+    /// Makes requests and waits until all of them have ended. After a refusal the requests that the kernel has taken
+    /// have ended as well, and the ring must not be used again.
     fn request_all(
         &mut self,
         op: Op,
@@ -193,9 +196,9 @@ impl Ring {
             let part = &mut buffer[request.range.clone()];
             let entry = self.entry(op, request.at, part).user_data(number as u64);
             // SAFETY: the memory that the entry names must be valid until the request has ended. It is part of
-            // `buffer`, borrowed for as long as this function runs, and the function returns only when each request
-            // has ended or was not taken by the kernel (then the ring is dropped with the entry in it). Nothing in it
-            // unwinds from here on. The file is registered, so the ring itself keeps it open.
+            // `buffer`, which is borrowed as long as this function runs. The function returns only when each request
+            // has ended or was not taken by the kernel (then the ring is dropped with the entry in it). Nothing unwinds
+            // from here on. The file is registered, so the ring itself keeps it open.
             let pushed = unsafe { self.uring.submission().push(&entry) };
             pushed.map_err(|_| Refused)?;
         }
@@ -217,7 +220,7 @@ impl Ring {
             match self.uring.submit_and_wait(requests.len() - ended) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Taken: its end comes whether or not it can be waited for.
+                // The kernel has taken all requests. They will end, even if it cannot be waited for.
                 Err(_) if is_under_way => std::thread::sleep(LOOK_AGAIN),
                 Err(_) if tries == TRIES_MAX => return Err(Refused),
                 Err(_) => tries += 1,
@@ -242,21 +245,21 @@ impl Ring {
     }
 }
 
-/// The file is given back before the ring goes: the kernel takes a ring apart in its own time, and until then nobody
-/// else could lock the file, open the device or unmount the file system.
+/// Unregisters the file before the ring goes. The kernel takes a ring apart later, and until then nobody else could
+/// lock the file, open the device or unmount the file system.
 impl Drop for Ring {
     fn drop(&mut self) {
         let _ = self.uring.submitter().unregister_files();
     }
 }
 
-/// The smallest ring. The thread that waits for a request is the one that made it, so nobody need be interrupted for
+/// Makes the smallest ring. The thread that made a request also waits for it, so no thread has to be interrupted for
 /// its end.
 fn build() -> io::Result<IoUring> {
     IoUring::builder().setup_coop_taskrun().build(ENTRIES)
 }
 
-/// Whether this process may have rings.
+/// May this process have rings?
 pub(super) fn rings_are_permitted() -> bool {
     build().is_ok()
 }
@@ -266,7 +269,7 @@ mod tests {
     use super::*;
     use crate::disk::area_file::tests::Scratch;
 
-    /// A file of two lanes' length and a lane that has this ring.
+    /// A file as long as two lanes, and a lane with this ring.
     fn lane(
         scratch: &Scratch,
         ring: impl FnOnce(&File, &mut Buffer) -> Option<Ring>,
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn a_ring_that_takes_nothing_is_left() {
         let scratch = Scratch::new();
-        // One that was never enabled.
+        // This ring was never enabled.
         let Ok(uring) = IoUring::builder().setup_r_disabled().build(ENTRIES) else {
             return eprintln!("SKIP: io_uring is not permitted");
         };

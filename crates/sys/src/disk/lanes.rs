@@ -1,15 +1,16 @@
-//! The lanes of a disk: made when they are needed, lent to one call each.
+//! The lanes of a disk: made when they are needed, each lent to one call.
 //!
-//! One mutex, held while a list is popped or pushed; a lane is made outside of it. The lane used last is lent first:
-//! its buffer is warm, and a quiet disk never has more lanes than calls at once.
+//! There is one mutex, held only while a list is popped or pushed; lanes are made outside of it. The lane used last is
+//! lent first: its buffer is warm, and a quiet disk never has more lanes than calls at once.
 
 use std::fs::File;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::lane::{Lane, Way};
 
-/// Most lanes of a disk, and so most requests at once. With 32 threads that read single pages, 32 lanes gave 1.4 times
-/// what 8 gave (`examples/disk_speed.rs`, virtio disk); each takes up to 256 KiB once there are so many calls at once.
+/// Most lanes of a disk, and so most calls at once. With 32 threads that read single pages, 32 lanes gave 1.4 times
+/// what 8 gave (`examples/disk_speed.rs`, virtio disk). Each lane takes up to 256 KiB once there are so many calls at
+/// once.
 pub const LANES_MAX: usize = 32;
 
 pub(super) struct Lanes {
@@ -21,9 +22,9 @@ pub(super) struct Lanes {
 #[derive(Default)]
 struct State {
     free: Vec<Lane>,
-    /// How many there are, those that are lent included.
+    /// Number of lanes, those that are lent included.
     made: usize,
-    /// How many calls wait for one.
+    /// Number of calls that wait for a lane.
     waiting: usize,
 }
 
@@ -36,18 +37,18 @@ impl Lanes {
         }
     }
 
-    /// How new lanes go.
+    /// Which way new lanes go.
     pub(super) fn way(&self) -> Way {
         self.way
     }
 
-    /// Lends a lane of `file` to `work`; waits while all there may be are lent.
+    /// Lends a lane of `file` to `work`. Waits while all permitted lanes are lent.
     pub(super) fn with<T>(&self, file: &File, work: impl FnOnce(&mut Lane) -> T) -> T {
         let mut lane = self.take(file);
         let done = work(&mut lane);
         let mut state = self.lock();
         state.free.push(lane);
-        // A call into the kernel, even where nobody waits.
+        // Notifying is a call into the kernel, even if nobody waits.
         if state.waiting > 0 {
             self.returned.notify_one();
         }

@@ -1,7 +1,7 @@
 //! Making a swap area in a file or block device: giving it room, writing its first page.
 //!
-//! Nothing half made stays: what was changed is taken back when a [`NewArea`] is dropped before [`NewArea::keep`]. Only
-//! a process that is killed in between leaves a file behind, without a header. For one thread.
+//! Nothing half made stays: a [`NewArea`] that is dropped before [`NewArea::keep`] takes its changes back. Only a
+//! process that is killed in between leaves a file behind, without a header. For one thread.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -15,17 +15,17 @@ use crate::disk::area_file::{AreaError, AreaFile, cannot};
 
 /// Bytes of a page, and of the header.
 const PAGE_BYTES: usize = 4096;
-/// Zeros that are written at once where a file system cannot reserve blocks.
+/// Zeros that one call writes if the file system cannot reserve blocks.
 const ZEROS_BYTES: usize = 1 << 20;
 /// Mode of a new file: what was in memory is nobody else's business.
 const MODE: u32 = 0o600;
 
-/// How a file was given its room.
+/// How a file got its room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     /// All blocks are reserved.
     Allocated,
-    /// The file system cannot reserve blocks: zeros were written behind the old end.
+    /// The file system cannot reserve blocks, so zeros were written behind the old end.
     Written,
 }
 
@@ -36,14 +36,14 @@ pub struct NewArea {
     undo: Undo,
 }
 
-/// What takes the changes back.
+/// What is needed to take the changes back.
 #[derive(Debug, Default)]
 struct Undo {
     /// The file was made here.
     remove: bool,
     /// The length that a file had.
     truncate_to: Option<u64>,
-    /// What the first page was.
+    /// The old content of the first page.
     first_page: Option<Box<[u8; PAGE_BYTES]>>,
 }
 
@@ -91,8 +91,8 @@ impl NewArea {
         &self.area
     }
 
-    /// Gives a regular file `bytes` bytes with blocks behind all of them, or behind those that are new where the file
-    /// system cannot reserve any. What is in the file stays, and it is never made shorter.
+    /// Gives a regular file `bytes` bytes, with blocks behind all of them. If the file system cannot reserve blocks,
+    /// then only behind those that are new. The content stays, and the file never gets shorter.
     ///
     /// # Errors
     /// `Full`, `ActiveSwap`, `Io`.
@@ -127,7 +127,7 @@ impl NewArea {
         Ok(())
     }
 
-    /// Writes the first page, which must be there, and nothing else, and waits until all is on disk.
+    /// Writes only the first page, which must be there, and waits until everything is on disk.
     ///
     /// # Errors
     /// `ActiveSwap`, `Io`.
@@ -145,13 +145,13 @@ impl NewArea {
             .map_err(cannot("written"))
     }
 
-    /// Lets every change stay.
+    /// Keeps every change.
     pub fn keep(mut self) {
         self.undo = Undo::default();
     }
 }
 
-/// As far as the disk lets it: whoever drops an area has an error to report already.
+/// As far as the disk permits. Errors are dropped: whoever drops an area has an error to report already.
 impl Drop for NewArea {
     fn drop(&mut self) {
         let undo = std::mem::take(&mut self.undo);

@@ -41,7 +41,7 @@ fn a_file_that_is_not_kept_is_gone() {
     area.write_first_page(&PAGE).unwrap();
     drop(area);
     assert!(!path.exists());
-    // A file that has taken the name meanwhile is somebody else's.
+    // A file that has taken the name meanwhile belongs to somebody else.
     let area = NewArea::create(&path).unwrap();
     fs::rename(&path, scratch.0.join("elsewhere")).unwrap();
     scratch.file("new", b"theirs");

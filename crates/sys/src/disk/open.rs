@@ -1,4 +1,4 @@
-//! Making a [`Disk`] of what is open. For one thread.
+//! Making a [`Disk`] from an open file or device. For one thread.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +14,12 @@ use super::lanes::Lanes;
 use super::{Disk, PAGE_BYTES, Place, PrivateError, calls, private};
 use crate::disk::area_file::{AreaError, AreaFile, Held, Kind, cannot};
 
-/// What a disk is allowed to use. The default is everything: the less is for tests and comparisons.
+/// What a disk may use. The default is everything; less is for tests and comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// io_uring, where this process is permitted to use it.
+    /// io_uring, if this process may use it.
     pub io_uring: bool,
-    /// Direct I/O, where the file system can.
+    /// Direct I/O, if the file system can do it.
     pub direct: bool,
 }
 
@@ -33,7 +33,7 @@ impl Default for Options {
 }
 
 impl Disk {
-    /// The storage of an area that exists. Its header is the caller's to read ([`AreaFile::ends`]) and to believe.
+    /// The storage of an area that exists. The caller reads ([`AreaFile::ends`]) and checks its header.
     ///
     /// # Errors
     /// `Holes`, `LargeBlocks`, `FileLimit`, `Io`.
@@ -53,13 +53,13 @@ impl Disk {
                 Place::Device
             }
         };
-        // What was read to look at the area is not needed in memory any more.
+        // What was read while looking at the area is no longer needed in memory.
         let _ = fadvise(&*area.file, 0, None, Advice::DontNeed);
         Disk::new(area.file, place, bytes, options).map_err(cannot("looked at"))
     }
 
-    /// A file without a name that grows with what is written, up to `bytes`, and is gone with this. `path` is the
-    /// directory to make it in, or names a file that does not exist and lends its directory.
+    /// A file without a name that grows with what is written, up to `bytes`, and ends with this value. `path` is the
+    /// directory for it, or names a file that does not exist and lends its directory.
     ///
     /// # Errors
     /// [`PrivateError`].
@@ -72,7 +72,7 @@ impl Disk {
 
     fn new(file: Held, place: Place, bytes: u64, options: Options) -> io::Result<Disk> {
         let rotating = calls::is_rotating(&file.metadata()?);
-        // Set now and not when the file was opened: one that cannot is then open all the same.
+        // Set now and not at opening, so that a file that cannot do it is open all the same.
         let direct = options.direct
             && fcntl_getfl(&*file)
                 .is_ok_and(|flags| fcntl_setfl(&*file, flags | OFlags::DIRECT).is_ok());
@@ -94,15 +94,15 @@ impl Disk {
     }
 }
 
-/// Does the file lie in a file system of user space (FUSE)? When such a one answers a direct read of an io_uring with
-/// less than was asked for, the kernel (6.18 does) asks for the rest from the place where the whole began: the bytes
-/// that come are others, and the request counts as done. Plain calls return what was read.
+/// Does the file lie in a file system of user space (FUSE)? If such a file system answers a direct read of an io_uring
+/// with less than was asked for, the kernel (seen with 6.18) asks for the rest from the place where the whole began.
+/// The wrong bytes come, and the request counts as done. Plain calls return what was read.
 fn is_on_fuse(file: &File) -> bool {
     const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
     fstatfs(file).is_ok_and(|system| system.f_type == FUSE_SUPER_MAGIC)
 }
 
-/// Refuses a device that takes nothing as small as a page.
+/// Refuses a device whose blocks are larger than a page.
 fn check_blocks(device: &File) -> Result<(), AreaError> {
     let block_bytes = ioctl_blksszget(device).map_err(|errno| cannot("looked at")(errno.into()))?;
     if block_bytes as usize > PAGE_BYTES {
@@ -111,7 +111,7 @@ fn check_blocks(device: &File) -> Result<(), AreaError> {
     Ok(())
 }
 
-/// Refuses, with the limit, what is longer than this process may write a file: the kernel would end the process
+/// Refuses a file longer than this process may write, and returns the limit. The kernel would end the process
 /// (`SIGXFSZ`) when it got there.
 fn check_file_limit(bytes: u64) -> Result<(), u64> {
     match getrlimit(Resource::Fsize).current {

@@ -1,4 +1,4 @@
-//! Files without a name. Nobody else can open them, and however this process ends, nothing of them stays.
+//! Files without a name. Nobody else can open them, and nothing of them stays, however this process ends.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 /// Mode of a file: what was in memory is nobody else's business.
 const MODE: u32 = 0o600;
-/// Names that are tried for the moment that a file has one. Only what a process of the same number left behind, killed
-/// in that moment, can have taken one.
+/// Names that are tried where a file must have one for a moment. A name can be taken only by what a process of the same
+/// number left behind when it was killed in that moment.
 const NAMES_MAX: u32 = 100;
 
 /// Why there is no private file.
@@ -34,7 +34,7 @@ pub enum PrivateError {
         /// The limit.
         limit_bytes: u64,
     },
-    /// Longer than the file system can.
+    /// Longer than the file system permits.
     #[error("{bytes} bytes are more than a file of its file system can have: choose less")]
     TooLong {
         /// What was asked for.
@@ -45,7 +45,7 @@ pub enum PrivateError {
     Io(io::Error),
 }
 
-/// Makes a file of `bytes` in a directory, none of which are reserved; see [`Disk::private`](super::Disk::private).
+/// Makes a file of `bytes` in a directory and reserves none of them; see [`Disk::private`](super::Disk::private).
 pub(super) fn make(path: &Path, bytes: u64) -> Result<File, PrivateError> {
     let file = in_directory(directory(path)?)?;
     file.set_len(bytes).map_err(|error| match error.kind() {
@@ -60,7 +60,7 @@ fn directory(path: &Path) -> Result<&Path, PrivateError> {
     if path.is_dir() {
         return Ok(path);
     }
-    // A link to nothing is a name that is taken.
+    // A link to nothing also takes a name.
     if path.symlink_metadata().is_ok() {
         return Err(PrivateError::Exists);
     }
@@ -78,7 +78,7 @@ fn directory(path: &Path) -> Result<&Path, PrivateError> {
 
 fn in_directory(directory: &Path) -> Result<File, PrivateError> {
     match unnamed(directory) {
-        // ISDIR is what kernels say that do not know the flag for a file system.
+        // ISDIR is the answer of kernels that do not know the flag for a file system.
         Err(error) if is_unsupported(&error) => named_for_a_moment(directory),
         made => made,
     }
@@ -92,7 +92,7 @@ fn is_unsupported(error: &io::Error) -> bool {
 
 /// A file that never has a name.
 fn unnamed(directory: &Path) -> io::Result<File> {
-    // With EXCL it cannot be given one later.
+    // With EXCL the file cannot be given a name later.
     let flags = OFlags::TMPFILE | OFlags::EXCL;
     File::options()
         .read(true)
@@ -102,9 +102,9 @@ fn unnamed(directory: &Path) -> io::Result<File> {
         .open(directory)
 }
 
-/// A file whose name is taken away at once, where the file system knows no other.
+/// A file whose name is removed at once, for file systems that know no other way.
 fn named_for_a_moment(directory: &Path) -> io::Result<File> {
-    /// Keeps the names of this process apart.
+    /// Keeps the names of this process's files apart.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut last = io::Error::from(ErrorKind::AlreadyExists);
     for _ in 0..NAMES_MAX {

@@ -112,9 +112,9 @@ fn requests_begin_where_the_last_one_ended() {
     );
 }
 
-/// Has the kernel refuse a system call to this thread from here on, as the filters of container runtimes do.
+/// Makes the kernel refuse a system call to this thread from now on, as the filters of container runtimes do.
 fn refuse(call: libc::c_long) {
-    /// Its number is what the kernel tells a filter first.
+    /// Offset of the call's number in what the kernel shows to a filter.
     const NR: u32 = 0;
     const _: () = assert!(std::mem::offset_of!(libc::seccomp_data, nr) == 0);
     fn step(code: u32, k: u32) -> libc::sock_filter {
@@ -145,7 +145,7 @@ fn refuse(call: libc::c_long) {
         len: 4,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: the program is valid during the call, which copies it. It takes one call away from this thread alone.
+    // SAFETY: the program is valid during the call, which copies it. It only takes one call away from this thread.
     let installed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::syscall(

@@ -1,4 +1,7 @@
 //! The probes, one per permission.
+//!
+//! Unsafe is needed here because some probes are bare calls that have no safe wrapper: fork, a seccomp filter,
+//! io_uring, a move of pages.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -139,12 +142,12 @@ fn fork_events(faults: Faults, known: Status) -> Finding {
 /// Moves a page between two of this process.
 fn move_works(faults: Faults) -> Status {
     let moved = || -> Option<bool> {
-        // The memory is dropped after the userfaultfd; this one has no events, so nobody waits either way.
+        // The mapping is dropped after the userfaultfd. This userfaultfd has no events, so nobody waits either way.
         let memory = Mapping::anonymous(2 * PAGE, HugePages::Never).ok()?;
         let (uffd, _) = Userfaultfd::open_with(faults, feature::MOVE).ok()?;
         let (from, to) = (memory.address(), memory.address() + PAGE_BYTES);
         let pointer = memory.pointer().as_ptr();
-        // SAFETY: both pages belong to this function alone; they are reached through this pointer only.
+        // SAFETY: both pages belong to this function alone, and only this pointer reaches them.
         unsafe {
             pointer.write(MARK);
             uffd.register(to, PAGE_BYTES, mode::MISSING).ok()?;
@@ -155,21 +158,21 @@ fn move_works(faults: Faults) -> Status {
     moved().map_or(Status::Unknown, works)
 }
 
-/// A forked child that waits until it is killed, sharing this process's memory as it was.
+/// A forked child that waits until it is killed. It has a copy of this process's memory.
 struct Child {
     pid: u32,
 }
 
 impl Child {
     fn new() -> Option<Child> {
-        // SAFETY: the child makes system calls only: it waits for the signal that ends it. By the system call and not
-        // by the C library's fork, whose handlers are of no use here.
+        // SAFETY: the child makes only system calls: it waits for the signal that ends it. Forks by the system call,
+        // because the handlers of the C library's fork are of no use here.
         let pid = unsafe { libc::syscall(libc::SYS_fork) };
         if pid == 0 {
-            // SAFETY: takes plain numbers; lets the child end with the thread that made it.
+            // SAFETY: the call takes plain numbers. It makes the child end with the thread that made it.
             unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             loop {
-                // SAFETY: takes no arguments, waits for a signal.
+                // SAFETY: the call takes no arguments and waits for a signal.
                 unsafe { libc::syscall(libc::SYS_pause) };
             }
         }
@@ -184,7 +187,7 @@ impl Drop for Child {
     }
 }
 
-/// Exit code of a child, None when a signal ended it.
+/// Exit code of a child. None if a signal ended it.
 fn wait(pid: u32) -> Option<i32> {
     let mut status = 0;
     let pid = libc::pid_t::try_from(pid).ok()?;
@@ -197,7 +200,7 @@ fn wait(pid: u32) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// What may be learnt of another process of the same user.
+/// What this process can learn about another process of the same user.
 pub fn other_process() -> Vec<Finding> {
     const ADVICE: &str = "run with CAP_SYS_PTRACE, set the sysctl kernel.yama.ptrace_scope to 1 or less, or use a \
          seccomp profile that allows it";
@@ -267,7 +270,7 @@ pub fn other_process() -> Vec<Finding> {
     ]
 }
 
-/// Installs a filter in a child, with a listener. What the filter says does not matter: it allows everything.
+/// Installs a filter with a listener in a child. The content of the filter does not matter: it allows everything.
 pub fn seccomp() -> Finding {
     const TRIED: i32 = 200;
     // BPF_RET | BPF_K of SECCOMP_RET_ALLOW.
@@ -277,7 +280,7 @@ pub fn seccomp() -> Finding {
         jf: 0,
         k: libc::SECCOMP_RET_ALLOW,
     }];
-    // SAFETY: the child makes system calls only and ends by one.
+    // SAFETY: the child makes only system calls and ends by one.
     let pid = unsafe { libc::syscall(libc::SYS_fork) };
     if pid == 0 {
         let errno = install(&filter).err().unwrap_or(0);
@@ -318,7 +321,8 @@ struct FilterProgram {
     filter: *const libc::sock_filter,
 }
 
-/// Installs `filter` in the calling thread and closes the listener; an errno when it is refused. System calls only.
+/// Installs `filter` in the calling thread and closes the listener. Returns the errno if it is refused. Makes only
+/// system calls.
 fn install(filter: &[libc::sock_filter]) -> Result<(), i32> {
     const SET_MODE_FILTER: libc::c_ulong = 1;
     const FLAG_TSYNC: libc::c_ulong = 1 << 0;
@@ -330,7 +334,7 @@ fn install(filter: &[libc::sock_filter]) -> Result<(), i32> {
         len,
         filter: filter.as_ptr(),
     };
-    // SAFETY: the program outlives the call, which copies it; prctl takes plain numbers.
+    // SAFETY: the program outlives the call, which copies it. prctl takes plain numbers.
     let fd = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::syscall(
@@ -343,7 +347,7 @@ fn install(filter: &[libc::sock_filter]) -> Result<(), i32> {
     closed(fd)
 }
 
-/// Closes the descriptor that a system call returned, or tells its errno.
+/// Closes the descriptor that a system call returned, or returns its errno.
 fn closed(fd: libc::c_long) -> Result<(), i32> {
     match i32::try_from(fd) {
         Ok(fd) if fd >= 0 => {
@@ -362,7 +366,7 @@ pub fn io_uring() -> Finding {
     /// Bytes of struct io_uring_params, which must be zero.
     const PARAMS_BYTES: usize = 120;
     let mut params = [0u64; PARAMS_BYTES / 8];
-    // SAFETY: the call reads and writes PARAMS_BYTES bytes.
+    // SAFETY: the call reads and writes PARAMS_BYTES bytes, and `params` has as many.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
     let made = closed(fd);
     let detail = match made {

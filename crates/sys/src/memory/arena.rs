@@ -1,10 +1,12 @@
-//! Runs of pages out of one large reservation: where the pool and the frames live.
+//! Runs of pages out of one large reservation: here the pool and the frames live.
 //!
-//! Runs of 1..=8 pages are kept on one list per length, larger ones on a list searched by length. A freed run stays
-//! resident on its list, warm, until `DIRTY_PAGES_MAX` such pages have gathered; then all of them go back to the
-//! kernel at once, neighbours with one call. Reused runs are not zeroed. One mutex orders everything; calls to the
+//! There is one list for each length of 1..=8 pages; longer runs are on one list that is searched by length. A freed
+//! run stays resident on its list, warm, until `DIRTY_PAGES_MAX` such pages have gathered. Then all of them go back to
+//! the kernel at once, neighbours with one call. Reused runs are not zeroed. One mutex orders everything. Calls to the
 //! kernel are made outside of it, on runs that no list holds meanwhile. Runs are never split or joined: a reservation
-//! of `RUN_PAGES_MAX` times the limit covers the worst order of lengths, and address space costs nothing.
+//! of `RUN_PAGES_MAX` times the limit is enough for the worst order of lengths, and address space costs nothing.
+//!
+//! Unsafe is needed here because runs are memory outside of Rust's allocator, handed out and discarded by address.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{HugePages, Mapping, MemoryError, PAGE};
 
-/// Longest run that has a list of its own, pages.
+/// Pages of the longest run that has a list of its own.
 pub const RUN_PAGES_MAX: usize = 8;
-/// Freed pages kept resident for reuse: enough to batch the calls to the kernel, little beside any limit (1 MiB).
+/// Freed pages kept resident for reuse (1 MiB): enough to batch the calls to the kernel, and small beside any limit.
 const DIRTY_PAGES_MAX: usize = 256;
 
-/// A run of pages by place, so that lists cost 8 bytes a run.
+/// A run of pages by number, so that lists need 8 bytes a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     page: u32,
@@ -26,7 +28,7 @@ struct Run {
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// Pages of the reservation that were ever handed out; those behind are untouched.
+    /// Pages of the reservation that were ever handed out. Those behind are untouched.
     top: usize,
     /// Free and resident, by length.
     dirty: [Vec<u32>; RUN_PAGES_MAX],
@@ -44,12 +46,12 @@ pub struct ArenaBytes {
     pub used: u64,
     /// Freed but still resident, waiting for reuse or for the next batch.
     pub dirty: u64,
-    /// Of the reservation, all of it.
+    /// Of the whole reservation.
     pub reserved: u64,
 }
 
 impl ArenaBytes {
-    /// Most that can be resident: what counts against a limit.
+    /// The most that can be resident. This counts against a limit.
     pub fn resident_max(&self) -> u64 {
         self.used + self.dirty
     }
@@ -71,7 +73,7 @@ impl PageArena {
     /// `Length`, `Refused`.
     pub fn new(bytes: usize, huge: HugePages) -> Result<PageArena, MemoryError> {
         let pages = bytes.div_ceil(PAGE);
-        // Places are u32.
+        // Page numbers are u32.
         if u32::try_from(pages).is_err() {
             return Err(MemoryError::Length { bytes });
         }
@@ -85,24 +87,23 @@ impl PageArena {
         })
     }
 
-    /// A run of `pages` contiguous pages, its content unspecified but initialised; None when `pages` is 0 or the
+    /// A run of `pages` contiguous pages, of unspecified but initialised content. None if `pages` is 0 or the
     /// reservation has no such run left.
     pub fn alloc(&self, pages: usize) -> Option<NonNull<u8>> {
         let page = self.lists().take(pages, self.pages)?;
         self.used_pages.fetch_add(pages, Ordering::Relaxed);
-        // SAFETY: `take` gives runs within the reservation only.
+        // SAFETY: `take` gives only runs within the reservation, so the pointer stays inside the mapping.
         Some(unsafe { self.mapping.pointer().add(page * PAGE) })
     }
 
-    /// Gives the memory of a run back but keeps the run: its bytes read as zeros afterwards, or stay when the kernel
-    /// refuses.
+    /// Gives the memory of a run back but keeps the run. Its bytes then read as zeros, or stay if the kernel refuses.
     ///
     /// # Safety
     /// `run` came from `alloc(pages)` of this arena and was not freed since; nobody writes to it during the call, and
     /// whoever reads it expects either content.
     pub unsafe fn clear(&self, run: NonNull<u8>, pages: usize) {
         let offset = run.addr().get() - self.mapping.pointer().addr().get();
-        // SAFETY: the run is inside the mapping; its users are the caller's promise.
+        // SAFETY: the run is inside the mapping. The caller answers for its users.
         let _ = unsafe { self.mapping.discard(offset, pages * PAGE) };
     }
 
@@ -119,7 +120,7 @@ impl PageArena {
             pages: place(pages),
         };
         if pages > RUN_PAGES_MAX {
-            // SAFETY: the run was the caller's, and is on no list yet.
+            // SAFETY: the caller gave the run up, and it is on no list yet.
             unsafe { self.discard(run) };
             self.lists().large.push(run);
             return;
@@ -136,7 +137,7 @@ impl PageArena {
         self.clean(batch);
     }
 
-    /// Gives all freed pages back to the kernel now; returns their bytes.
+    /// Gives all freed pages back to the kernel now. Returns their bytes.
     pub fn trim(&self) -> u64 {
         let batch = self.lists().take_dirty();
         self.clean(batch)
@@ -157,7 +158,7 @@ impl PageArena {
         (self.used_pages.load(Ordering::Relaxed) * PAGE) as u64
     }
 
-    /// Discards `batch` (in no list now), merging neighbours, and puts it on the clean lists.
+    /// Discards `batch`, which is on no list now, with one call for neighbours, and puts it on the clean lists.
     fn clean(&self, mut batch: Vec<Run>) -> u64 {
         batch.sort_unstable();
         let mut pages = 0;
@@ -167,7 +168,7 @@ impl PageArena {
                 pages: group.iter().map(|run| run.pages).sum(),
             };
             pages += run.pages as usize;
-            // SAFETY: these runs are free and on no list, so nobody else can have them.
+            // SAFETY: these runs are free and on no list, so nobody can get them.
             unsafe { self.discard(run) };
         }
         let mut lists = self.lists();
@@ -181,24 +182,25 @@ impl PageArena {
     /// Nobody uses the run.
     unsafe fn discard(&self, run: Run) {
         let (offset, bytes) = (run.page as usize * PAGE, run.pages as usize * PAGE);
-        // SAFETY: nobody uses the run. Failure (it has none on such a mapping) leaves pages resident, not wrong.
+        // SAFETY: nobody uses the run. A failure, which cannot happen on such a mapping, leaves pages resident, not
+        // wrong.
         let done = unsafe { self.mapping.discard(offset, bytes) };
         debug_assert!(done.is_ok(), "{done:?}");
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        // Nothing in here can panic between two changes that belong together.
+        // Nothing can panic here between two changes that belong together.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A page number or count of an arena, which `PageArena::new` has kept below 2^32.
+/// A page number or count of an arena. `PageArena::new` has kept it below 2^32.
 fn place(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl Lists {
-    /// A free run of `pages`, as its first page: resident ones first, then given back ones, then fresh ones.
+    /// A free run of `pages`, as its first page. Resident runs come first, then runs given back, then fresh ones.
     fn take(&mut self, pages: usize, reserved_pages: usize) -> Option<usize> {
         match pages {
             0 => return None,

@@ -1,8 +1,8 @@
 //! /proc/PID/maps, smaps and smaps_rollup: parsers over bytes, and reading the files whole.
 //!
-//! The parsers are pure and never panic; a line that they do not understand is an error, not a guess. A file read
-//! while its process runs is a mix of moments: each line was true once, and lines are in address order without
-//! overlap (`read` checks this and reads again).
+//! The parsers are pure and never panic. A line that they do not understand is an error; they do not guess. A file that
+//! is read while its process runs is a mix of moments. Each line was true once, and lines are in address order without
+//! overlap; `read` checks this and reads again.
 
 use std::io::Read;
 
@@ -54,7 +54,7 @@ impl Mapping<'_> {
         self.end - self.start
     }
 
-    /// Private memory with no file behind it that is not the main stack or the kernel's own.
+    /// Is it private memory without a file, and neither the main stack nor the kernel's own?
     pub fn private_anonymous(&self) -> bool {
         let kind = matches!(self.name, Name::Anonymous | Name::Named(_) | Name::Heap);
         kind && !self.shared && self.inode == 0
@@ -73,7 +73,7 @@ pub enum MapsError {
         /// Line number from 1.
         line: usize,
     },
-    /// Lines overlapped in every one of some attempts.
+    /// Lines overlapped in every attempt.
     #[error("mappings changed during each of {attempts} reads: try again later")]
     Torn {
         /// Reads done.
@@ -91,7 +91,7 @@ pub struct Mappings<'a> {
     line: usize,
 }
 
-/// The mappings in the bytes of a maps file; ends after the first malformed line.
+/// The mappings in the bytes of a maps file. Ends after the first malformed line.
 pub fn parse(bytes: &[u8]) -> Mappings<'_> {
     Mappings {
         rest: bytes,
@@ -123,7 +123,7 @@ fn next_line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(line)
 }
 
-/// The next field, up to a blank; `text` then starts after the blanks.
+/// The next field, up to a blank. `text` then starts after the blanks.
 fn field<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let end = text
         .iter()
@@ -193,7 +193,7 @@ fn name(text: &[u8]) -> Name<'_> {
     }
 }
 
-/// Whether the mappings are all well formed, in order and without overlap.
+/// Are all mappings well formed, in order and without overlap?
 fn consistent(bytes: &[u8]) -> Result<bool, MapsError> {
     let mut end = 0;
     for mapping in parse(bytes) {
@@ -213,7 +213,7 @@ fn consistent(bytes: &[u8]) -> Result<bool, MapsError> {
 /// # Errors
 /// As `MapsError` says.
 pub fn read(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
-    /// A change that hits one read is rare; five in a row mean a storm of layout changes.
+    /// A change during one read is rare. Five in a row mean a storm of layout changes.
     const ATTEMPTS_MAX: usize = 5;
     for _ in 0..ATTEMPTS_MAX {
         read_file(pid, "maps", buffer)?;
@@ -226,7 +226,7 @@ pub fn read(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
     })
 }
 
-/// Reads /proc/`pid`/smaps whole into `buffer`. Walks all page tables: far dearer than `read`.
+/// Reads /proc/`pid`/smaps whole into `buffer`. Walks all page tables, which costs far more than `read`.
 ///
 /// # Errors
 /// As `MapsError` says.
@@ -341,7 +341,7 @@ pub struct Rollup {
     pub swap_bytes: u64,
 }
 
-/// Sums from the bytes of smaps_rollup; fields that a kernel does not have stay 0.
+/// Sums from the bytes of smaps_rollup. Fields that a kernel does not have stay 0.
 ///
 /// # Errors
 /// `Malformed` for a known field whose value is not a number of kB.

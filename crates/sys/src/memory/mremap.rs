@@ -1,4 +1,6 @@
 //! What this kernel's mremap can do.
+//!
+//! Unsafe is needed here because mappings are made, moved and unmapped by address.
 
 use std::sync::OnceLock;
 
@@ -30,9 +32,10 @@ fn try_it() -> bool {
         return false;
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: both ranges were mapped just now and nobody else knows of them. What was moved away is unmapped in vain.
+    // SAFETY: both ranges were mapped just now and nobody else knows of them. Unmapping a range that has moved away
+    // does nothing.
     unsafe {
-        // Another protection makes two mappings of one.
+        // A different protection splits the range into two mappings.
         libc::mprotect(from, PAGE, libc::PROT_NONE);
         let moved = libc::mremap(from, PAGES * PAGE, PAGES * PAGE, flags, to);
         libc::munmap(to, PAGES * PAGE);

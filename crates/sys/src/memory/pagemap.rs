@@ -1,8 +1,8 @@
 //! /proc/PID/pagemap: which pages of a process are present, written or exclusive.
 //!
-//! One descriptor per process, kept open; calls may run concurrently and allocate nothing. What they say is true
-//! of the moment of the walk only. Needs Linux 6.7 for `scan`, and the right to read the process's pagemap
-//! (the same user and dumpable, or CAP_SYS_PTRACE).
+//! One descriptor per process, kept open. Calls may run concurrently and allocate nothing. An answer is true only of
+//! the moment of the walk. Needs Linux 6.7 for `scan`, and the right to read the process's pagemap (the same user and
+//! dumpable, or CAP_SYS_PTRACE).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -25,7 +25,7 @@ pub mod category {
 
     /// The mapping is registered for asynchronous write protection.
     pub const WPALLOWED: u64 = raw::PAGE_IS_WPALLOWED as u64;
-    /// Written since it was last write-protected (asynchronous write protection only).
+    /// Written since it was last write-protected (only with asynchronous write protection).
     pub const WRITTEN: u64 = raw::PAGE_IS_WRITTEN as u64;
     /// A file's page, or shared memory.
     pub const FILE: u64 = raw::PAGE_IS_FILE as u64;
@@ -69,7 +69,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Pages in memory that are neither a file's nor the zero page: what can be evicted.
+    /// Pages in memory that are neither a file's nor the zero page. These can be evicted.
     pub const EVICTABLE: Query = Query {
         all_of: category::PRESENT,
         any_of: 0,
@@ -84,8 +84,8 @@ impl Query {
 pub struct Scan {
     /// Regions written to the buffer.
     pub regions: usize,
-    /// Where the walk stopped: the end of the range, or the address to go on from when the buffer or the page bound
-    /// was full.
+    /// Where the walk stopped: the end of the range or, if the buffer or the page bound was full, the address to go on
+    /// from.
     pub walk_end: u64,
 }
 
@@ -143,7 +143,7 @@ impl Word {
         self.0 & Word::UFFD_WP != 0
     }
 
-    /// Mapped by this process alone. After a fork it stays off until the page is written.
+    /// Mapped only by this process. After a fork it stays off until the page is written.
     pub fn exclusive(self) -> bool {
         self.0 & Word::EXCLUSIVE != 0
     }
@@ -151,7 +151,8 @@ impl Word {
 
 struct ScanIoctl<'a>(&'a mut raw::pm_scan_arg);
 
-// SAFETY: PAGEMAP_SCAN takes a pm_scan_arg, writes to it, and returns a number of regions.
+// SAFETY: PAGEMAP_SCAN takes a pm_scan_arg, writes to it, and returns a number of regions. rustix has no wrapper for
+// it.
 unsafe impl Ioctl for ScanIoctl<'_> {
     type Output = usize;
     const IS_MUTATING: bool = true;
@@ -172,9 +173,9 @@ unsafe impl Ioctl for ScanIoctl<'_> {
     }
 }
 
-/// An open pagemap of one process image. After an exec it goes on naming the old image, which is gone.
+/// An open pagemap of one process image. After an exec it still names the old image, which is gone.
 ///
-/// Of an image that is gone `words` says `Gone`, but `scan` finds nothing and says so without an error.
+/// For an image that is gone `words` returns `Gone`, but `scan` finds nothing and gives no error.
 #[derive(Debug)]
 pub struct Pagemap {
     fd: OwnedFd,
@@ -192,7 +193,7 @@ impl Pagemap {
         Ok(Pagemap { fd })
     }
 
-    /// Looks for pages of [start, end) and writes their regions, in address order, into `regions`.
+    /// Looks for pages of [start, end) and writes their regions, in address order, to `regions`.
     ///
     /// # Errors
     /// As `PagemapError` says; `Other { EINVAL }` for a range that is not page aligned or categories unknown to the
@@ -218,7 +219,8 @@ impl Pagemap {
             category_anyof_mask: query.any_of,
             return_mask: query.report,
         };
-        // SAFETY: the ioctl reads and writes `arg` and at most `vec_len` regions, which outlive the call.
+        // SAFETY: the ioctl reads and writes `arg` and at most `vec_len` regions. Both outlive the call, and `regions`
+        // is borrowed for writing.
         let done = unsafe { rustix::ioctl::ioctl(self.fd.as_fd(), ScanIoctl(&mut arg)) };
         let regions = done.map_err(meaning)?;
         Ok(Scan {
@@ -227,14 +229,15 @@ impl Pagemap {
         })
     }
 
-    /// Reads the words of the pages from `start` (page aligned) on; returns how many, fewer than asked only where the
+    /// Reads the words of the pages from `start` (page aligned) on. Returns how many; fewer than asked only where the
     /// address space ends.
     ///
     /// # Errors
     /// As `PagemapError` says.
     pub fn words(&self, start: u64, words: &mut [Word]) -> Result<usize, PagemapError> {
         let bytes = size_of_val(words);
-        // SAFETY: Word is a plain u64, any bytes are a value of it, and the slice covers the same memory.
+        // SAFETY: Word is a plain u64, any bytes are a value of it, and the slice covers the same memory. Unsafe
+        // because a file is read as bytes.
         let buffer =
             unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), bytes) };
         let mut done = 0;

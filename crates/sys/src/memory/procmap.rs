@@ -1,7 +1,7 @@
 //! Which mappings a process has in a range, without reading all of /proc/PID/maps (PROCMAP_QUERY, Linux 6.11).
 //!
-//! One descriptor per process, kept open; calls may run concurrently. What they say is true of the moment of each
-//! query only. Older kernels have the whole file read for each call.
+//! One descriptor per process, kept open. Calls may run concurrently. An answer is true only of the moment of each
+//! query. On older kernels each call reads the whole file.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -33,11 +33,11 @@ pub struct Vma {
     pub writable: bool,
     /// May be executed.
     pub executable: bool,
-    /// Private, and of no file.
+    /// Private, and without a file.
     pub anonymous: bool,
 }
 
-/// The mappings of one process image. After an exec it goes on naming the old image, which is gone.
+/// The mappings of one process image. After an exec it still names the old image, which is gone.
 #[derive(Debug)]
 pub struct ProcMap {
     fd: OwnedFd,
@@ -65,7 +65,7 @@ impl ProcMap {
         Ok(parts.into_iter().map(|(range, _)| range).collect())
     }
 
-    /// Those of them that are shared or have a file, /dev/zero too.
+    /// Those mapped parts that are shared or have a file; /dev/zero counts as a file.
     ///
     /// # Errors
     /// As `MapsError` says; `Gone` when the process has no memory any more.
@@ -75,7 +75,7 @@ impl ProcMap {
         Ok(others.map(|(range, _)| range).collect())
     }
 
-    /// Each mapped part, and whether it is private and of no file.
+    /// Each mapped part. True if it is private and without a file.
     fn parts(&self, start: u64, end: u64) -> Result<Vec<(Range<u64>, bool)>, MapsError> {
         let (mut found, mut at) = (Vec::new(), start);
         while at < end {
@@ -94,7 +94,7 @@ impl ProcMap {
         Ok(found)
     }
 
-    /// The mapping that holds `address`. None when there is none, or before Linux 6.11.
+    /// The mapping that holds `address`. None if there is none, or before Linux 6.11.
     pub fn at(&self, address: u64) -> Option<Vma> {
         self.query(address, 0).ok()
     }
@@ -117,7 +117,8 @@ impl ProcMap {
             vma_name_addr: 0,
             build_id_addr: 0,
         };
-        // SAFETY: the ioctl reads and writes one procmap_query, which asks for neither name nor build id.
+        // SAFETY: the ioctl reads and writes one procmap_query, which asks for neither name nor build id, so the kernel
+        // writes nothing else. rustix has no wrapper for it.
         unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<QUERY, _>::new(&mut query)) }?;
         Ok(Vma {
             start: query.vma_start,
@@ -150,7 +151,7 @@ fn meaning(errno: Errno) -> MapsError {
     }
 }
 
-/// Has `pid` memory that is locked, or pinned for I/O for as long as somebody likes? Also when that is not known.
+/// Does `pid` have memory that is locked, or pinned for I/O for an unbounded time? Also true if that is not known.
 pub fn holds_memory(pid: u32) -> bool {
     let status = spare::read_text(&format!("/proc/{pid}/status"));
     status.map_or(true, |text| parse_holds_memory(&text))
@@ -178,7 +179,7 @@ mod tests {
         let map = ProcMap::open(std::process::id()).unwrap();
         let end = start + 16 * PAGE;
         let pages = |from: u64, to: u64| start + from * PAGE..start + to * PAGE;
-        // The mapping may have merged with a neighbour; of the range asked for it is one part all the same.
+        // The mapping may have merged with a neighbour. Within the range asked for it is still one part.
         assert_eq!(map.mapped(start, end).unwrap(), [pages(0, 16)]);
         assert_eq!(
             map.mapped(start + PAGE, end - PAGE).unwrap(),

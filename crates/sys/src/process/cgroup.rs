@@ -1,14 +1,13 @@
 //! The memory limit of this process's control group, versions 1 and 2.
 //!
-//! A limit anywhere between the own group and the root of what is visible binds, so the smallest one counts. The
-//! parsers are pure and never panic. In a container the mount often shows only the container's own group; then that
-//! is the root of the walk.
+//! A limit anywhere between the own group and the visible root binds, so the smallest one counts. The parsers are pure
+//! and never panic. In a container the mount often shows only the container's own group; then the walk ends there.
 
 use std::path::{Path, PathBuf};
 
 use crate::process::procfs::{path_of, unescape};
 
-/// Values from here on are how the kernel writes "no limit" (version 1: the largest long, rounded to pages).
+/// From this value on a limit means "no limit" (version 1 writes the largest long, rounded to pages).
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// Version of a control group hierarchy.
@@ -49,13 +48,13 @@ pub struct Limit {
     pub source: PathBuf,
 }
 
-/// The memory hierarchies of this process; none where /proc does not show any.
+/// The memory hierarchies of this process; empty if /proc shows none.
 pub fn hierarchies() -> Vec<Hierarchy> {
     let read = |path| std::fs::read(path).unwrap_or_default();
     parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
-/// The smallest memory limit that binds this process, None when there is none.
+/// The smallest memory limit that binds this process. None if there is none.
 pub fn limit() -> Option<Limit> {
     smallest(&hierarchies(), &|path| std::fs::read(path).ok())
 }
@@ -70,7 +69,7 @@ pub fn parse(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Hierarchy> {
         let Some(own) = own_group(cgroup, version) else {
             continue;
         };
-        // A path outside of what is mounted is that of a group namespace: the mount is then the own group.
+        // A path outside of what is mounted belongs to a group namespace: the mount is then the own group.
         let below = own
             .strip_prefix(&root)
             .map(Path::to_owned)
@@ -89,7 +88,7 @@ pub fn parse(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Hierarchy> {
     found
 }
 
-/// (version, root within the hierarchy, mount point) of a mountinfo line that is a memory hierarchy.
+/// (version, root within the hierarchy, mount point) if a mountinfo line is a memory hierarchy.
 fn memory_mount(line: &[u8]) -> Option<(Version, PathBuf, PathBuf)> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|&field| field == b"-")?;

@@ -1,4 +1,4 @@
-//! CPUs and the calling thread: which it is on, which it may be on, its name and its niceness.
+//! CPUs and the calling thread: where it runs, where it may run, its name and its niceness.
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
-/// Number of the CPU the caller runs on; it may be another the next moment.
+/// Number of the CPU on which the caller runs. It may be another the next moment.
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// CPUs that the calling thread may run on, in order; CPU 0 alone where the kernel does not say.
+/// CPUs that the calling thread may run on, in order; only CPU 0 if the kernel does not tell.
 pub fn permitted() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU)
@@ -43,12 +43,12 @@ pub fn set_affinity(cpus: &[usize]) -> Result<(), Errno> {
     rustix::thread::sched_setaffinity(None, &set)
 }
 
-/// Names the calling thread; bytes after the 15th, or from a NUL on, are dropped.
+/// Names the calling thread. Drops bytes after the 15th, and from a NUL on.
 ///
 /// # Errors
 /// The errno of prctl.
 pub fn set_name(name: &str) -> Result<(), Errno> {
-    /// What the kernel keeps of a thread's name.
+    /// Bytes that the kernel keeps of a thread's name.
     const NAME_BYTES_MAX: usize = 15;
     let bytes = name
         .bytes()
@@ -74,8 +74,8 @@ pub fn thread_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Puts the calling thread into the real-time class of the lowest priority (SCHED_RR 1): it runs as soon as it wakes,
-/// before every ordinary thread. Threads that it starts are ordinary ones.
+/// Puts the calling thread into the real-time class of the lowest priority (SCHED_RR 1). It then runs as soon as it
+/// wakes, before every ordinary thread. Threads that it starts are ordinary ones.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_NICE or an RLIMIT_RTPRIO.
@@ -93,7 +93,8 @@ pub fn set_ordinary() -> Result<(), Errno> {
 
 fn set_class(class: i32, sched_priority: i32) -> Result<(), Errno> {
     let parameters = libc::sched_param { sched_priority };
-    // SAFETY: the parameters are read during the call only; 0 is the calling thread.
+    // SAFETY: the parameters are read only during the call, and 0 is the calling thread. rustix does not have this
+    // call.
     match unsafe { libc::sched_setscheduler(0, class, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()

@@ -1,7 +1,8 @@
-//! What a command is: whether the loader would put a preloaded library into it.
+//! What a command is, and whether the loader would load a preloaded library into it.
 //!
-//! Static programs, programs of another machine, and programs that gain rights when they start never load a preload.
-//! Scripts are followed to the program that runs them. Reads a few hundred bytes of each file and runs nothing.
+//! Three kinds of program never load a preload: static ones, ones for another machine, and ones that gain rights when
+//! they start. Scripts are followed to the program that runs them. Reads a few hundred bytes of each file and runs
+//! nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -14,11 +15,12 @@ use object::elf;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 
-/// Interpreters of interpreters that the kernel follows (BINPRM's bound), and one `env` each.
+/// Most scripts on the way to a program: the kernel's bound on interpreters of interpreters (BINPRM), with one `env`
+/// each.
 const SCRIPTS_MAX: usize = 8;
-/// What the kernel reads of a script's first line.
+/// Bytes that the kernel reads of a script's first line.
 const FIRST_LINE_BYTES_MAX: usize = 256;
-/// Longer than any path that the kernel takes: a bound against hostile headers.
+/// Longer than any path that the kernel takes. A bound against hostile headers.
 const INTERPRETER_BYTES_MAX: u64 = 4096;
 
 /// What kind of program a file is.
@@ -38,11 +40,11 @@ pub enum Kind {
         /// Word size in bits, 32 or 64.
         bits: u8,
     },
-    /// Neither an ELF file nor a script; a shell would take it for a script.
+    /// Neither an ELF file nor a script. A shell would take it for a script.
     Unknown,
 }
 
-/// Why a program gains rights when it starts: then the loader ignores preloads.
+/// Why a program gains rights when it starts. The loader then ignores preloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elevation {
     /// Set-user-id to another user.
@@ -56,18 +58,18 @@ pub enum Elevation {
 /// A command, found and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The file that is run in the end.
+    /// The file that runs in the end.
     pub path: PathBuf,
     /// Scripts on the way to it, first the command itself; empty for a program.
     pub scripts: Vec<PathBuf>,
     /// What it is.
     pub kind: Kind,
-    /// Rights that it gains for the present user.
+    /// Rights that it gains for the current user.
     pub elevation: Option<Elevation>,
 }
 
 impl Program {
-    /// Whether a library built for the GNU loader would be preloaded.
+    /// Would a library built for the GNU loader be preloaded?
     pub fn takes_preload(&self) -> bool {
         match &self.kind {
             Kind::Dynamic { loader } => !is_musl(loader) && self.elevation.is_none(),
@@ -76,7 +78,7 @@ impl Program {
     }
 }
 
-/// Whether a loader is musl's, which does not load libraries linked against the GNU C library.
+/// Is this musl's loader? That one does not load libraries linked against the GNU C library.
 pub fn is_musl(loader: &Path) -> bool {
     loader
         .file_name()
@@ -116,7 +118,7 @@ pub enum ElfError {
     },
 }
 
-/// Finds `command` as a shell would, with `path` as PATH, and says what would run.
+/// Finds `command` as a shell would, with `path` as PATH, and returns what would run.
 ///
 /// # Errors
 /// As `ElfError` says.
@@ -215,7 +217,7 @@ fn interpreter(start: &[u8]) -> Option<Interpreter> {
     Some(Interpreter::Path(path))
 }
 
-/// What an ELF file is; None when it is no ELF file or a broken one.
+/// What an ELF file is. None if it is no ELF file or a broken one.
 fn kind(file: File) -> Option<Kind> {
     kind_of(&ReadCache::new(file))
 }

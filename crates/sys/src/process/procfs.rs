@@ -1,7 +1,7 @@
 //! Processes and memory sizes, from /proc.
 //!
-//! The parsers are pure and never panic. What is read about a process may be stale when it is returned; a pid with its
-//! start time names a process for good.
+//! The parsers are pure and never panic. What is read about a process may be out of date when it is returned. A pid
+//! together with its start time names a process for good.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -16,16 +16,16 @@ use rustix::io::Errno;
 use crate::memory::pagemap::PAGE_BYTES;
 use crate::spare;
 
-/// What `descendants` leaves out, 0 for none.
+/// The pid that `descendants` leaves out; 0 for none.
 static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
 
-/// Why a file of /proc told nothing.
+/// Why a file of /proc could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcError {
     /// No such process.
     #[error("the process has exited: forget it")]
     Gone,
-    /// The text is not of the kernel's form.
+    /// The text does not have the kernel's form.
     #[error("/proc/{file} is not of the form that Linux documents: is /proc a real procfs?")]
     Malformed {
         /// Name of the file.
@@ -52,7 +52,7 @@ impl From<Errno> for ProcError {
     }
 }
 
-/// Sizes of a process, bytes. The kernel keeps them per CPU and adds them up loosely: on many CPUs they may be off by
+/// Sizes of a process, bytes. The kernel keeps them per CPU and adds them up loosely. On many CPUs they may be off by
 /// some hundred pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
@@ -60,7 +60,7 @@ pub struct Sizes {
     pub virtual_bytes: u64,
     /// Resident: anonymous, file and shared memory.
     pub resident_bytes: u64,
-    /// The part of the resident that is file or shared memory.
+    /// The file and shared memory part of the resident memory.
     pub shared_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// statm of a process, kept open. It follows the process through exec.
+/// The statm file of a process, kept open. It follows the process through exec.
 #[derive(Debug)]
 pub struct Statm {
     fd: OwnedFd,
@@ -157,7 +157,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether it still runs: neither a zombie nor dead.
+    /// Does it still run? False for a zombie and for a dead process.
     pub fn alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
@@ -195,7 +195,7 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The threads of a process, by their ids. One that has ended but leads the process is among them.
+/// The ids of the threads of a process. The leader stays among them after it has ended.
 ///
 /// # Errors
 /// `Gone`, `Io`.
@@ -208,7 +208,7 @@ pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
     Ok(found)
 }
 
-/// The id of a thread in the innermost pid namespace that it is in.
+/// The id of a thread in its innermost pid namespace.
 ///
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
@@ -225,12 +225,12 @@ pub fn innermost_tid(pid: u32, tid: u32) -> Result<u32, ProcError> {
         })
 }
 
-/// The status that the main thread of a process has exited with; None while it runs.
+/// The status with which the main thread of a process has exited. None while it runs.
 ///
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
-    /// Fields of proc(5) behind the name, counted from the state, which is the third.
+    /// Index behind the name. proc(5) counts from 1, and the state, which is the first behind the name, is field 3.
     const EXIT_CODE: usize = 52 - 3;
     let malformed = || ProcError::Malformed { file: "task/stat" };
     let text = spare::read(&format!("/proc/{pid}/task/{pid}/stat"))?;
@@ -255,13 +255,13 @@ pub fn stat(pid: u32) -> Result<Stat, ProcError> {
     parse_stat(&spare::read(&format!("/proc/{pid}/stat"))?)
 }
 
-/// Whether `pid` runs and is the process that started at `start_ticks` (when given).
+/// Does `pid` run, and is it the process that started at `start_ticks` (if given)?
 pub fn is_alive(pid: u32, start_ticks: Option<u64>) -> bool {
     stat(pid)
         .is_ok_and(|stat| stat.alive() && start_ticks.is_none_or(|ticks| ticks == stat.start_ticks))
 }
 
-/// stat of all processes that can be seen, zombies included. Reads one file per process of the machine.
+/// The stat of every process that can be seen, zombies included. Reads one file per process of the machine.
 ///
 /// # Errors
 /// `Io` when /proc cannot be listed.
@@ -272,13 +272,13 @@ pub fn processes() -> Result<Vec<Stat>, ProcError> {
         else {
             continue;
         };
-        // One that has exited since the listing is left out.
+        // Leaves out a process that has exited since the listing.
         found.extend(stat(pid).ok());
     }
     Ok(found)
 }
 
-/// Children of `pid`, zombies included, without those that were handed to another parent.
+/// Children of `pid`, zombies included. Children that were handed to another parent are not among them.
 ///
 /// # Errors
 /// `Io`.
@@ -290,8 +290,9 @@ pub fn children(pid: u32) -> Result<Vec<u32>, ProcError> {
         .collect())
 }
 
-/// All descendants of `pid`, parents before children, without `pid` and without what is left out. A process whose
-/// parent has exited belongs to init or to a subreaper: make the caller one to keep them together.
+/// All descendants of `pid`, parents before children, without `pid` itself and without the process that is left out. If
+/// its parent has exited, a process belongs to init or to a subreaper: make the caller a subreaper to keep them
+/// together.
 ///
 /// # Errors
 /// `Io`.
@@ -302,7 +303,7 @@ pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
     Ok(found)
 }
 
-/// A child of this process that is no process of a run, its guardian, or none any more.
+/// Leaves out a child of this process that is not one of a run: its guardian. None leaves nothing out.
 #[cfg(feature = "supervisor")]
 pub(crate) fn leave_out(pid: Option<u32>) {
     LEFT_OUT.store(pid.unwrap_or(0), Ordering::Relaxed);
@@ -381,7 +382,7 @@ pub fn meminfo() -> Result<MemInfo, ProcError> {
     parse_meminfo(&spare::read("/proc/meminfo")?)
 }
 
-/// Paths of the kernel's active swap areas from the text of swaps. That of a deleted file ends in ` (deleted)`.
+/// Paths of the kernel's active swap areas, from the text of swaps. The path of a deleted file ends in ` (deleted)`.
 ///
 /// # Errors
 /// `Malformed`.
@@ -410,8 +411,7 @@ pub fn parse_swaps(text: &[u8]) -> Result<Vec<PathBuf>, ProcError> {
     Ok(paths)
 }
 
-/// Paths of the kernel's active swap areas, as they were when swapping to them began; none where the kernel has no
-/// swap.
+/// Paths of the kernel's active swap areas, as they were when swapping to them began; empty if the kernel has no swap.
 ///
 /// # Errors
 /// `Malformed`, `Io`.
@@ -422,7 +422,7 @@ pub fn swaps() -> Result<Vec<PathBuf>, ProcError> {
     }
 }
 
-/// A path as files of /proc write it, where each blank and backslash is three octal digits after a backslash.
+/// A path from the form of /proc files, in which each blank and backslash is a backslash and three octal digits.
 pub(crate) fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -440,7 +440,7 @@ pub(crate) fn unescape(text: &[u8]) -> PathBuf {
     path_of(bytes)
 }
 
-/// The path that these bytes are.
+/// The path with these bytes.
 pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }

@@ -1,9 +1,11 @@
-//! The signals of a process that stands in front of another: it blocks them, takes them one by one, and gives
-//! the process that it starts exactly the dispositions and the mask that it was itself given.
+//! The signals of a process that stands in front of another one. It blocks its signals and takes them one by one. To
+//! the process that it starts it gives exactly the dispositions and the mask that it was given itself.
 //!
-//! Dispositions are recorded by a constructor, because the language's runtime ignores SIGPIPE before `main`.
-//! Everything here but the constructor and `Inherited::restore` is for the main thread before other threads exist,
-//! or for the one thread that takes signals. `restore` runs between fork and exec: async-signal-safe, no allocation.
+//! A constructor records the dispositions, because Rust's runtime ignores SIGPIPE before `main`. Everything here but
+//! the constructor and `Inherited::restore` is for the main thread before other threads exist, or for the one thread
+//! that takes signals. `restore` runs between fork and exec: async-signal-safe, no allocation.
+//!
+//! Unsafe is needed here because rustix leaves signal masks and dispositions to libc, whose calls take pointers.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +14,10 @@ use std::io;
 
 /// The highest signal number of Linux on x86-64.
 const SIGNAL_MAX: i32 = 64;
-/// The two real-time signals that the C library keeps for itself: its threads break without them.
+/// The two real-time signals that the C library keeps for itself. Its threads break without them.
 const LIBRARY_SIGNALS: [i32; 2] = [32, 33];
-/// Signals that stay as they are: they cannot be blocked, or they tell of a fault in this process itself, or
-/// (SIGPIPE) they are the answer to its own write, or (SIGXCPU, SIGXFSZ) they speak of its own limits.
+/// Signals that stay as they are. Either they cannot be blocked, or they tell of a fault in this process itself, or
+/// (SIGPIPE) they answer its own write, or (SIGXCPU, SIGXFSZ) they are about its own limits.
 const LEFT_ALONE: [i32; 12] = [
     libc::SIGKILL,
     libc::SIGSTOP,
@@ -31,12 +33,12 @@ const LEFT_ALONE: [i32; 12] = [
     libc::SIGXFSZ,
 ];
 
-/// Bit n-1 is set when signal n was ignored when the process began. Written once, by the constructor.
+/// Bit n-1 is set if signal n was ignored when the process began. The constructor writes it once.
 static IGNORED_AT_START: AtomicU64 = AtomicU64::new(0);
 
 #[used]
-// SAFETY: `.init_array` holds pointers to functions that the loader calls once, before `main`, with arguments that
-// a function without parameters does not read. `record_ignored` needs nothing that is set up later.
+// SAFETY: `.init_array` holds pointers to functions that the loader calls once, before `main`. A function without
+// parameters does not read the arguments. `record_ignored` needs nothing that is set up later.
 #[unsafe(link_section = ".init_array")]
 static RECORD_IGNORED: extern "C" fn() = record_ignored;
 
@@ -59,8 +61,7 @@ fn settable_signals() -> impl Iterator<Item = i32> {
     (1..=SIGNAL_MAX).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal))
 }
 
-/// The kernel's own sigaction. The C library's call hides two signals, whose dispositions a program inherits all the
-/// same.
+/// The kernel's own sigaction. The C library's call hides two signals, but a program inherits their dispositions too.
 #[repr(C)]
 struct KernelAction {
     handler: libc::sighandler_t,
@@ -69,7 +70,7 @@ struct KernelAction {
     mask: u64,
 }
 
-/// Bytes of the kernel's signal mask, which its calls want to be told.
+/// Bytes of the kernel's signal mask. Its calls demand this number.
 const KERNEL_MASK_BYTES: usize = size_of::<u64>();
 
 fn disposition(signal: i32) -> Option<libc::sighandler_t> {
@@ -80,7 +81,7 @@ fn disposition(signal: i32) -> Option<libc::sighandler_t> {
         mask: 0,
     };
     let nothing = core::ptr::null::<KernelAction>();
-    // SAFETY: with a null new action the kernel only writes the old one to memory of its layout.
+    // SAFETY: with a null new action the kernel only writes the old one, to memory of the kernel's layout.
     let read = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -102,7 +103,7 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
         mask: 0,
     };
     let nothing = core::ptr::null_mut::<KernelAction>();
-    // SAFETY: `new` has the kernel's layout and outlives the call; the constant dispositions run no code.
+    // SAFETY: `new` has the kernel's layout and outlives the call. SIG_DFL and SIG_IGN run no code of this process.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -118,12 +119,12 @@ fn is_taken(signal: i32) -> bool {
     !LEFT_ALONE.contains(&signal) && !LIBRARY_SIGNALS.contains(&signal)
 }
 
-/// What this process was given: the mask and the ignored signals at its start.
+/// What this process was given at its start: the mask and the ignored signals.
 #[derive(Clone, Copy)]
 pub struct Inherited {
     mask: libc::sigset_t,
     ignored: u64,
-    /// Ignored by this process itself since. Handlers need no note: exec undoes them.
+    /// Signals that this process itself has ignored since. Handlers need no note: exec removes them.
     ignored_since: u64,
 }
 
@@ -137,7 +138,7 @@ impl std::fmt::Debug for Inherited {
 
 impl Inherited {
     /// Gives the calling process the dispositions and the mask of `self`. For a forked child, right before exec:
-    /// async-signal-safe. Errors are impossible for the signals named and would leave a default in place.
+    /// async-signal-safe. The signals named here give no errors; an error would leave a default in place.
     pub(crate) fn restore(&self) {
         for signal in settable_signals() {
             if self.ignored & bit(signal) != 0 {
@@ -146,7 +147,7 @@ impl Inherited {
                 set_disposition(signal, libc::SIG_DFL);
             }
         }
-        // SAFETY: the mask is initialised and outlives the call.
+        // SAFETY: the mask is initialised and outlives the call. A null pointer asks for no old mask.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.mask, core::ptr::null_mut()) };
     }
 }
@@ -156,13 +157,13 @@ impl Inherited {
 pub struct Taken {
     /// Its number.
     pub signal: i32,
-    /// Sent by the kernel itself, as the terminal's signals are, and not by a process.
+    /// Sent by the kernel itself, like the terminal's signals, and not by a process.
     pub from_kernel: bool,
-    /// Process that sent it; `None` when the kernel did, or a process outside of this pid namespace.
+    /// Process that sent it. None if the kernel did, or a process outside of this pid namespace.
     pub sender: Option<u32>,
 }
 
-/// All signals that a process can be sent, blocked, to be taken one at a time.
+/// All signals that a process can be sent, blocked and taken one at a time.
 pub struct Blocked {
     set: libc::sigset_t,
     inherited: Inherited,
@@ -176,13 +177,14 @@ impl std::fmt::Debug for Blocked {
     }
 }
 
-/// Blocks the signals for the calling thread and all that it makes later, so it comes before any other thread.
+/// Blocks the signals for the calling thread and every thread that it makes later. So call it before other threads
+/// exist.
 ///
 /// # Errors
 /// What the kernel says to the change of the mask.
 pub fn block() -> io::Result<Blocked> {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: sigemptyset and sigaddset write to a set that lives here; the numbers are valid.
+    // SAFETY: sigemptyset initialises the set, which lives here, and the signal numbers are valid.
     let set = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in settable_signals().filter(|signal| is_taken(*signal)) {
@@ -191,7 +193,7 @@ pub fn block() -> io::Result<Blocked> {
         set.assume_init()
     };
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: both sets live here; the old mask is written before it is read.
+    // SAFETY: both sets live here, and the call writes the old mask before anybody reads it.
     let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, mask.as_mut_ptr()) };
     if failed != 0 {
         return Err(io::Error::from_raw_os_error(failed));
@@ -200,7 +202,7 @@ pub fn block() -> io::Result<Blocked> {
     let ignored_since = ignored_now() & !ignored;
     // An ignored SIGCHLD would let the kernel reap children and lose their exit status.
     set_disposition(libc::SIGCHLD, libc::SIG_DFL);
-    // SAFETY: zeroed, then written by pthread_sigmask.
+    // SAFETY: zeroed, and then written by pthread_sigmask.
     let mask = unsafe { mask.assume_init() };
     let inherited = Inherited {
         mask,
@@ -217,7 +219,7 @@ impl Blocked {
         &self.inherited
     }
 
-    /// Waits for a signal and takes it; `None` when none came within `timeout`, or the wait was interrupted.
+    /// Waits for a signal and takes it. None if no signal came within `timeout`, or if the wait was interrupted.
     #[must_use]
     pub fn take(&self, timeout: Duration) -> Option<Taken> {
         let timeout = libc::timespec {
@@ -225,7 +227,7 @@ impl Blocked {
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: the set is initialised, `info` is large enough for what the kernel writes, both outlive the call.
+        // SAFETY: the set is initialised, `info` has the size that the kernel writes, and both outlive the call.
         let signal = unsafe { libc::sigtimedwait(&self.set, info.as_mut_ptr(), &timeout) };
         if signal <= 0 {
             return None;
@@ -233,9 +235,9 @@ impl Blocked {
         // SAFETY: zeroed above and written by the kernel.
         let info = unsafe { info.assume_init() };
         let from_kernel = info.si_code > 0;
-        // SAFETY: every variant of the union is plain integers there, so any of them may be read.
+        // SAFETY: every variant of the union is plain integers at this place, so any of them may be read.
         let sender = unsafe { info.si_pid() };
-        // Only a process's signal has its pid there.
+        // Only a signal from a process has its pid there.
         let sender = if from_kernel { 0 } else { sender };
         let sender = u32::try_from(sender).ok().filter(|pid| *pid != 0);
         Some(Taken {
@@ -255,7 +257,7 @@ pub fn send(pid: u32, signal: i32) -> io::Result<()> {
         .ok()
         .filter(|pid| *pid > 0)
         .ok_or(io::ErrorKind::InvalidInput)?;
-    // SAFETY: plain integers; a positive pid names one process, never a group.
+    // SAFETY: the call takes plain integers. A positive pid names one process, never a group.
     if unsafe { libc::kill(pid, signal) } == 0 {
         Ok(())
     } else {
@@ -263,16 +265,16 @@ pub fn send(pid: u32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Ends this process by `signal`, as the process it stood for ended, without a core file of its own.
-/// Returns only where the signal cannot end it: the first process of a pid namespace, signals that do not kill.
+/// Ends this process by `signal`, like the process that it stood for, without a core file of its own. Returns only if
+/// the signal cannot end it: in the first process of a pid namespace, or with a signal that does not kill.
 pub fn die_by(signal: i32) {
-    // SAFETY: plain integers; the process is about to end and needs no memory image of itself.
+    // SAFETY: the call takes plain integers. The process is about to end and needs no memory image of itself.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     if signal != libc::SIGKILL && signal != libc::SIGSTOP {
         set_disposition(signal, libc::SIG_DFL);
     }
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set lives here and is initialised by sigemptyset; raise takes any number.
+    // SAFETY: sigemptyset initialises the set, which lives here. raise takes any number.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::spare;
 
-/// The process that thread `tid` belongs to, None when it has gone.
+/// The process that thread `tid` belongs to. None if the thread has gone.
 pub fn process_of(tid: u32) -> Option<u32> {
     let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
     status
@@ -26,22 +26,22 @@ pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
     names("Tgid:") || names("PPid:")
 }
 
-/// How many seccomp filters thread `tid` has; None when it has gone or the kernel does not tell.
+/// Number of seccomp filters of thread `tid`. None if the thread has gone or the kernel does not tell.
 pub fn filters_of(tid: i32) -> Option<u32> {
     let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
     let line = |line: &str| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok();
     status.lines().find_map(line)
 }
 
-/// The processor that thread `tid` runs on or ran on last, None when it has gone.
+/// The processor that thread `tid` runs on or ran on last. None if the thread has gone.
 pub fn processor_of(tid: u32) -> Option<usize> {
     let stat = spare::read_text(&format!("/proc/{tid}/stat")).ok()?;
-    // Field 39; the second, the name, may hold anything, so count behind its closing bracket.
+    // Field 39. The second field, the name, may hold anything, so count behind its closing bracket.
     let behind_name = stat.rsplit_once(')')?.1;
     behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// Does a process have an io_uring? False also where its descriptors cannot be seen.
+/// Does a process have an io_uring? Also false if its descriptors cannot be seen.
 pub fn has_ring(pid: u32) -> bool {
     let directory = format!("/proc/{pid}/fd");
     let Ok(descriptors) = spare::names(&directory) else {
@@ -53,22 +53,22 @@ pub fn has_ring(pid: u32) -> bool {
     })
 }
 
-/// Will thread `tid` never touch memory again? True of one that has gone, and of a zombie.
+/// Will thread `tid` never touch memory again? True if it has gone, and for a zombie.
 pub fn has_ended(tid: u32) -> bool {
     let Ok(stat) = spare::read_text(&format!("/proc/{tid}/stat")) else {
         return true;
     };
-    // Field 3; the second, the name, may hold anything.
+    // Field 3. The second field, the name, may hold anything.
     let state = stat.rsplit_once(')').map(|(_, behind)| behind.trim_start());
     state.is_none_or(|state| state.starts_with(['Z', 'X']))
 }
 
 /// Address of the list of robust mutexes that the kernel walks when thread `tid` ends. None if there is no such list,
-/// the thread has gone, or it may not be asked about.
+/// the thread has gone, or this process may not ask.
 pub fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut bytes) = (0_u64, 0_usize);
     let tid = i32::try_from(tid).ok()?;
-    // SAFETY: the kernel writes one word to each of the two places.
+    // SAFETY: the kernel writes one word to each of the two places. rustix does not have this call.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_get_robust_list,
@@ -145,7 +145,7 @@ mod tests {
         assert!(robust_list(tid).is_some());
         lets_go.send(()).unwrap();
         thread.join().unwrap();
-        // Joining waits for the word that the kernel clears, which is a moment before the end.
+        // Joining waits for the word that the kernel clears, which happens a moment before the end.
         while !has_ended(tid) {
             std::thread::yield_now();
         }

@@ -1,15 +1,15 @@
-//! What a userfaultfd call says when it does not do all of its work.
+//! Why a userfaultfd call did not do all of its work.
 
 use rustix::io::Errno;
 
-/// Why a userfaultfd call stopped, by meaning, with the bytes it had done before.
+/// Why a userfaultfd call stopped, and how many bytes it had done.
 ///
-/// The kernel reports partial work as EAGAIN whatever stopped it: `Again` with `done_bytes` above 0 means "call
-/// again from there, and learn the reason". All other variants come with 0 bytes done on the kernels known so far.
+/// The kernel reports partial work as EAGAIN, whatever stopped it. `Again` with `done_bytes` above 0 means: call again
+/// from there to learn the reason. All other variants come with 0 bytes done on the kernels known so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UffdError {
-    /// With 0 bytes done: a layout event is unread (EAGAIN from `mmap_changing`); read events before retrying.
-    /// Else the call stopped early, for a reason that the next call names.
+    /// With 0 bytes done: a layout event is unread (EAGAIN from `mmap_changing`); read events before retrying. Else the
+    /// call stopped early, for a reason that the next call tells.
     #[error(
         "stopped after {done_bytes} bytes (EAGAIN): read pending events, then retry from there"
     )]
@@ -65,7 +65,7 @@ pub enum UffdError {
 }
 
 impl UffdError {
-    /// Meaning of `errno` with the result field of the call, which holds bytes done or a negative errno.
+    /// The meaning of `errno`, given the result field of the call, which holds bytes done or a negative errno.
     #[inline]
     pub fn new(errno: Errno, result: i64) -> UffdError {
         let done_bytes = u64::try_from(result).unwrap_or(0);
@@ -122,7 +122,7 @@ impl UffdError {
 pub struct ReadError(pub(super) Errno);
 
 impl ReadError {
-    /// A fork message cannot be given its descriptor just now.
+    /// Did the read fail because a fork message could not get its descriptor just now?
     pub fn is_for_want_of_descriptors(self) -> bool {
         matches!(self.0, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
     }

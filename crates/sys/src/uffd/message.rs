@@ -1,7 +1,7 @@
 //! Messages of a userfaultfd: faults and layout events, decoded from the caller's fixed buffer.
 //!
-//! A fork message carries a descriptor, so each message is decoded exactly once; a buffer that is dropped or
-//! refilled closes what was left in it. No allocation.
+//! A fork message carries a descriptor, so each message is decoded exactly once. A buffer that is dropped or refilled
+//! closes the descriptors that were left in it. No allocation.
 
 use core::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::Userfaultfd;
 
-/// Messages that one read may take: one per waiting thread of a busy program, and small enough for a stack (2 KiB).
+/// Most messages of one read: one per waiting thread of a busy program, and small enough for a stack (2 KiB).
 pub const MESSAGES_MAX: usize = 64;
 
 const MESSAGE_BYTES: usize = 32;
@@ -110,12 +110,13 @@ impl Messages {
         self.len() == 0
     }
 
-    /// Reads up to `limit` (1..=`MESSAGES_MAX`) messages from `fd`; what was left from before is dropped first.
+    /// Reads up to `limit` (1..=`MESSAGES_MAX`) messages from `uffd`. Drops first what was left from before.
     pub(super) fn fill(&mut self, uffd: &Userfaultfd, limit: usize) -> Result<usize, Errno> {
         self.drain();
         let limit = limit.clamp(1, MESSAGES_MAX);
         let room = &mut self.buffer[..limit];
-        // SAFETY: MaybeUninit<uffd_msg> may hold any bytes, and the bytes handed out lie inside `room`.
+        // SAFETY: MaybeUninit<uffd_msg> may hold any bytes, and the slice covers exactly `room`. Unsafe because a slice
+        // of records has to be read into as bytes.
         let bytes = unsafe {
             core::slice::from_raw_parts_mut(
                 room.as_mut_ptr().cast::<MaybeUninit<u8>>(),
@@ -147,10 +148,10 @@ impl Iterator for Messages {
         if self.next == self.filled {
             return None;
         }
-        // SAFETY: entries below `filled` were written whole by the kernel, and uffd_msg allows every bit pattern.
+        // SAFETY: the kernel has written the entries below `filled` whole, and uffd_msg allows every bit pattern.
         let message = unsafe { self.buffer[self.next].assume_init_read() };
         self.next += 1;
-        // SAFETY: the kernel wrote this message and it is decoded only here, once, because `next` has moved on.
+        // SAFETY: the kernel wrote this message. It is decoded only here and only once, because `next` has moved on.
         Some(unsafe { decode(&message) })
     }
 }
@@ -161,7 +162,8 @@ impl Iterator for Messages {
 /// `message` came from the kernel and has not been decoded before: a fork message gives away its descriptor.
 unsafe fn decode(message: &raw::uffd_msg) -> Message {
     let arg = message.arg;
-    // SAFETY: every variant of the union is plain integers and the kernel wrote all 24 bytes.
+    // SAFETY: the kernel wrote all 24 bytes of the union, every variant is plain integers, and `event` tells which
+    // holds.
     unsafe {
         match u32::from(message.event) {
             raw::UFFD_EVENT_PAGEFAULT => {

@@ -1,8 +1,8 @@
-//! Getting a userfaultfd: from the device, else from the system call, and agreeing on features.
+//! Getting a userfaultfd, from the device or else from the system call, and agreeing on features.
 //!
 //! The device is asked first because its permissions, not capabilities, decide who may have faults of the kernel
-//! delivered. A failed handshake leaves a userfaultfd unused, so the same one is tried again; but asking what the
-//! kernel offers uses one up, so that is done on another.
+//! delivered. A failed handshake leaves the userfaultfd unused, so the same one is tried again. But asking what the
+//! kernel offers uses a userfaultfd up, so another one is opened for that.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
@@ -18,7 +18,7 @@ const API: Opcode = opcode::read_write::<raw::uffdio_api>(0xAA, 0x3f);
 const NEW: Opcode = opcode::none(0xAA, 0x00);
 const _: () = assert!(API == 0xc018_aa3f);
 
-/// The device that hands out userfaultfds to whoever may open it.
+/// The device that gives userfaultfds to everybody who may open it.
 pub const DEVICE: &str = "/dev/userfaultfd";
 
 /// Where a userfaultfd came from.
@@ -48,9 +48,9 @@ pub enum OpenError {
     /// The kernel and this program do not agree on features.
     #[error("the kernel refuses userfaultfd features {features:#x}: {error}")]
     Handshake {
-        /// Features asked for.
+        /// The features that were asked for.
         features: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         error: UffdError,
     },
 }
@@ -68,7 +68,7 @@ struct NewFromDevice {
     flags: usize,
 }
 
-// SAFETY: USERFAULTFD_IOC_NEW takes flags by value and returns a new descriptor.
+// SAFETY: USERFAULTFD_IOC_NEW takes flags by value and returns a new descriptor. rustix has no wrapper for it.
 unsafe impl Ioctl for NewFromDevice {
     type Output = OwnedFd;
     const IS_MUTATING: bool = false;
@@ -85,7 +85,7 @@ unsafe impl Ioctl for NewFromDevice {
         out: IoctlOutput,
         _: *mut core::ffi::c_void,
     ) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: a successful call returns a descriptor that nobody else owns.
+        // SAFETY: a successful call returns a new descriptor, which nobody else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }
@@ -116,7 +116,7 @@ impl Userfaultfd {
     pub fn open_device(faults: Faults) -> Result<Userfaultfd, Errno> {
         let flags = flags(faults).bits() as usize;
         let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        // SAFETY: the argument is a value, not a pointer.
+        // SAFETY: the ioctl takes a value, not a pointer, and touches no memory.
         let fd = unsafe { rustix::ioctl::ioctl(device.as_fd(), NewFromDevice { flags }) }?;
         Ok(Userfaultfd::from_fd(fd))
     }
@@ -126,15 +126,17 @@ impl Userfaultfd {
     /// # Errors
     /// The errno of the call.
     pub fn open_syscall(faults: Faults) -> Result<Userfaultfd, Errno> {
-        // SAFETY: a new userfaultfd watches nothing until a range is registered.
+        // SAFETY: a new userfaultfd watches nothing until a range is registered. rustix has the call only as an unsafe
+        // one.
         let fd = unsafe { rustix::mm::userfaultfd(flags(faults)) }?;
         Ok(Userfaultfd::from_fd(fd))
     }
 
-    /// Opens and agrees on as many of the `wanted` features (`feature::*`) as the kernel offers and permits.
+    /// Opens a userfaultfd and turns on as many of the `wanted` features (`feature::*`) as the kernel offers and
+    /// permits.
     ///
-    /// FORK is dropped when it is not permitted, and all that an older kernel does not know. Returns the
-    /// userfaultfd and the features that are on.
+    /// Leaves out FORK if it is not permitted, and features that an older kernel does not know. Returns the userfaultfd
+    /// and the features that are on.
     ///
     /// # Errors
     /// No userfaultfd to be had, or the kernel refuses even what it offers.
@@ -165,7 +167,7 @@ impl Userfaultfd {
         })
     }
 
-    /// Features that the kernel knows, permitted or not; uses up a userfaultfd of its own.
+    /// The features that the kernel knows, permitted or not. Uses up a userfaultfd that it opens for this.
     ///
     /// # Errors
     /// No userfaultfd to be had.
@@ -187,7 +189,7 @@ impl Userfaultfd {
             features,
             ioctls: 0,
         };
-        // SAFETY: the ioctl reads and writes one uffdio_api.
+        // SAFETY: the ioctl reads and writes one uffdio_api. rustix has no wrapper for it.
         let done = unsafe { rustix::ioctl::ioctl(self, Updater::<API, _>::new(&mut api)) };
         match done {
             Ok(()) => Ok(api.features),

@@ -1,9 +1,9 @@
-//! Waiting for messages of many userfaultfds with several readers, of which each message wakes one.
+//! Waiting for messages of many userfaultfds with several readers, so that each message wakes one reader.
 //!
-//! Readers that poll the descriptors are all woken by every fault: on a machine with few CPUs the needless ones cost
-//! the program more than its fault does. Each reader has an epoll of its own in which every userfaultfd is exclusive,
-//! so that the kernel wakes the first reader that sleeps, in the order in which they began to wait for that one.
-//! One reader waits on a waiter; any thread may change what it waits for.
+//! If readers polled the descriptors, every fault would wake all of them. On a machine with few CPUs the needless
+//! wake-ups cost the program more than its fault does. So each reader has an epoll of its own, in which every
+//! userfaultfd is exclusive. The kernel then wakes the first sleeping reader, in the order in which they began to wait
+//! for that userfaultfd. One reader waits on a waiter; any thread may change what it waits for.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::Userfaultfd;
 use crate::eventfd::{EventFd, timespec};
 
-/// What the stop descriptor is called in an epoll: no key of a userfaultfd.
+/// The key of the stop descriptor in an epoll. No userfaultfd has this key.
 const STOP: u64 = u64::MAX;
 
 /// What `Waiter::wait` saw.
@@ -25,20 +25,20 @@ pub enum Ready {
     Nothing,
     /// The userfaultfd with this key has messages (another reader may still take them first).
     Messages(u64),
-    /// This one cannot be polled: it is in blocking mode or before its handshake.
+    /// This userfaultfd cannot be polled: it is in blocking mode or before its handshake.
     Broken(u64),
     /// The stop descriptor was signalled.
     Stop,
 }
 
-/// One reader's place in the lines of those who wait for userfaultfds.
+/// One reader's place in the queues of the userfaultfds.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: OwnedFd,
 }
 
 impl Waiter {
-    /// A waiter that waits for nothing but `stop`.
+    /// A waiter that waits only for `stop`.
     ///
     /// # Errors
     /// The errno of making an epoll: no descriptor or no memory is left.
@@ -48,7 +48,8 @@ impl Waiter {
         Ok(Waiter { epoll })
     }
 
-    /// Wait for this userfaultfd as well, at the end of its line. One that is waited for already stays where it is.
+    /// Waits for this userfaultfd as well, at the end of its queue. If the waiter already waits for it, it keeps its
+    /// place.
     ///
     /// # Errors
     /// The errno of epoll_ctl: no memory, or ENOSPC by /proc/sys/fs/epoll/max_user_watches.
@@ -61,24 +62,24 @@ impl Waiter {
         }
     }
 
-    /// Wait for this one no longer. Has to come before its descriptor is closed: the kernel keeps the place as long as
-    /// any process has the userfaultfd open.
+    /// Waits for this userfaultfd no longer. Must be called before the descriptor is closed: the kernel keeps the place
+    /// as long as any process has the userfaultfd open.
     pub fn forget(&self, uffd: &Userfaultfd) {
         // It may have been forgotten already.
         let _ = epoll::delete(&self.epoll, uffd);
     }
 
-    /// Go to the end of this one's line: its next message wakes somebody else, if anybody else sleeps.
+    /// Goes to the end of this userfaultfd's queue: its next message wakes another reader, if any sleeps.
     ///
     /// # Errors
-    /// As for `watch`; the waiter hears of none of its messages then.
+    /// As for `watch`; the waiter then gets none of its messages.
     pub fn step_back(&self, uffd: &Userfaultfd, key: u64) -> Result<(), Errno> {
         self.forget(uffd);
         self.watch(uffd, key)
     }
 
     /// Waits until one of the userfaultfds has messages, the stop descriptor is signalled, or `timeout` has passed
-    /// (None = for ever). Those that are ready take turns.
+    /// (None = for ever). Userfaultfds that are ready take turns.
     ///
     /// # Errors
     /// The errno of epoll_wait.

@@ -1,15 +1,15 @@
-//! Pages that say where they belong: content under a seed, written and verified by many threads at once.
+//! Pages that say where they belong: seeded content, written and verified by many threads at once.
 
 use vswap_sys::disk::{Disk, DiskError, PageBytes, ReadRun};
 
 pub const PAGE: u64 = 4096;
-/// Threads of the test with random places and lengths, and pages that each has for itself.
+/// Threads of the test, with random places and lengths, and the number of pages that each has for itself.
 const THREADS: u64 = 16;
 const THREAD_PAGES: u64 = 96;
 /// Longest run: longer than a lane.
 const RUN_PAGES_MAX: u64 = 80;
 const ROUNDS: u32 = 60;
-/// Most runs that are read with one call: more than are under way at once, most of them short.
+/// Most runs of one read call: more than are under way at once, most of them short.
 const RUNS_MAX: u64 = 50;
 /// Bytes that a disk must have for [`storm`].
 pub const STORM_BYTES: u64 = THREADS * THREAD_PAGES * PAGE;
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// What page `index` holds in its `version`.
+/// The content of page `index` in its `version`.
 pub fn page(index: u64, version: u64) -> PageBytes {
     let mut random = Random::new(index << 20 | version);
     let mut page = [0; 4096];
@@ -57,7 +57,7 @@ pub fn read(disk: &Disk, first: u64, count: u64) -> Result<Vec<PageBytes>, DiskE
     Ok(pages)
 }
 
-/// Reads runs of pages with one call, each given by its first page and their number.
+/// Reads runs of pages with one call. Each run is given by its first page and its number of pages.
 pub fn read_runs(disk: &Disk, runs: &[(u64, u64)]) -> Vec<Result<Vec<PageBytes>, DiskError>> {
     let count = |run: &(u64, u64)| usize::try_from(run.1).unwrap();
     let mut read: Vec<_> = runs
@@ -80,7 +80,7 @@ pub fn read_runs(disk: &Disk, runs: &[(u64, u64)]) -> Vec<Result<Vec<PageBytes>,
         .collect()
 }
 
-/// Whether pages hold what was written to them, as read with one call.
+/// Do pages hold what was written to them, as read with one call?
 pub fn verify(disk: &Disk, first: u64, count: u64, version: u64) {
     let pages = read(disk, first, count).unwrap();
     for (index, read) in (first..).zip(&pages) {
@@ -88,7 +88,7 @@ pub fn verify(disk: &Disk, first: u64, count: u64, version: u64) {
     }
 }
 
-/// Random runs from many threads, each in pages of its own: what was read is what was written last.
+/// Random runs from many threads, each in pages of its own. Every read must give what was written last.
 pub fn storm(disk: &Disk, seed: u64) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -97,7 +97,7 @@ pub fn storm(disk: &Disk, seed: u64) {
     });
 }
 
-/// A run of a thread's pages: the first, and how many, `most` of them at the most.
+/// A run of a thread's pages: the first page, and how many, `most` at most.
 fn run(random: &mut Random, most: u64) -> (u64, u64) {
     let first = random.below(THREAD_PAGES);
     (first, 1 + random.below(most.min(THREAD_PAGES - first)))

@@ -1,4 +1,4 @@
-//! What tests of disks set up, each with a guard that takes it away again whatever becomes of the test.
+//! What tests of disks set up. Each thing has a guard that takes it away again, whatever the test does.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use vswap_sys::disk::area_file::AreaFile;
 use vswap_sys::disk::{Disk, Options};
 
-/// How often, and how long apart, it is tried to unmount a file system: five seconds in all.
+/// How often to try to unmount a file system, and the pause between tries: five seconds in all.
 const UMOUNT_TRIES: u32 = 50;
 const UMOUNT_PACE: Duration = Duration::from_millis(100);
 
-/// Says why a test does nothing, or not all.
+/// Says why a test does nothing, or not everything.
 pub fn skip(reason: &str) {
     eprintln!("SKIP: {reason}");
 }
@@ -55,8 +55,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Between its fork and its exec a child has copies of all that is open here: nothing may be closed meanwhile whose end
-/// somebody waits for.
+/// Keeps closing and starting programs apart. Between its fork and its exec a child has copies of everything that is
+/// open here, so nothing may be closed whose end somebody waits for.
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// Starts a program and waits for its end.
@@ -75,7 +75,7 @@ fn run(command: &[&str]) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// Runs a program of the system; its output, or None and a printed reason.
+/// Runs a program of the system. Returns its output, or prints a reason and returns None.
 pub fn told(command: &[&str]) -> Option<String> {
     let why = match run(command) {
         Ok(output) if output.status.success() => {
@@ -88,7 +88,7 @@ pub fn told(command: &[&str]) -> Option<String> {
     None
 }
 
-/// A disk that is closed while no program is being started.
+/// A disk that is closed only while no program is being started.
 #[derive(Debug)]
 pub struct Open(Option<Disk>);
 
@@ -137,12 +137,12 @@ impl Loop {
         Some(Loop(told(&words)?.into(), Cell::new(true)))
     }
 
-    /// Takes over the length of its file.
+    /// Makes it as long as its file is now.
     pub fn resize(&self) -> Option<()> {
         told(&["losetup", "--set-capacity", text(&self.0)]).map(drop)
     }
 
-    /// Detaches it while it may be in use. Its number may be another's from now on.
+    /// Detaches it while it may be in use. From now on its number may belong to another.
     pub fn detach(&self) {
         self.1.set(false);
         told(&["losetup", "--detach", text(&self.0)]);
@@ -160,7 +160,7 @@ impl Drop for Loop {
 /// A mounted file system.
 pub struct Mounted {
     pub point: PathBuf,
-    /// After it is unmounted.
+    /// Dropped after the unmount.
     _device: Option<Loop>,
 }
 
@@ -200,8 +200,8 @@ impl Mounted {
         })
     }
 
-    /// Unmounts it, which must be possible: at once, or as soon as the kernel has let go of what a ring or a loop
-    /// device had, a moment after it was closed.
+    /// Unmounts it, which must succeed: at once, or as soon as the kernel has let go of a ring's or a loop device's
+    /// hold, a moment after that was closed.
     pub fn unmount(self) {
         let unmounts = |_| {
             let output = run(&["umount", text(&self.point)]).unwrap();
@@ -217,7 +217,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a test that failed may have left something open.
+        // Lazily, because a test that failed may have left something open.
         let _ = run(&["umount", "--lazy", text(&self.point)]);
     }
 }

@@ -35,7 +35,7 @@ fn cached(options: Options) -> Options {
     }
 }
 
-/// Fills a disk from its start, in runs as long as a request, until that is refused; returns how many pages took.
+/// Fills a disk from its start, in runs as long as a request, until a write is refused. Returns how many pages it took.
 fn fill(disk: &Disk) -> (u64, DiskError) {
     let run = LANE_PAGES as u64;
     let mut first = 0;
@@ -70,7 +70,7 @@ fn the_file_of_an_area_keeps_its_content() {
         let disk = Open::area(&path, options);
         storm(&disk, 2);
         assert_eq!(fs::metadata(&path).unwrap().len(), STORM_BYTES);
-        // Its blocks are reserved, and stay so.
+        // Its blocks are reserved and stay so.
         disk.discard(0..STORM_BYTES).unwrap();
         assert!(!disk.discards());
         assert!(fs::metadata(&path).unwrap().blocks() * 512 >= STORM_BYTES);
@@ -143,7 +143,7 @@ fn of_several_runs_each_has_its_own_end() {
                 }
             );
         }
-        // Cut under the disk: what is left is read, and what is gone is short.
+        // The file is cut under the disk: what is left can be read, and what is gone is short.
         File::options()
             .write(true)
             .open(&path)
@@ -324,7 +324,7 @@ fn a_device_that_fails_is_an_error_and_the_rest_is_right() {
         let Some(mounted) = Mounted::memory(&scratch, "tmpfs", "size=2M") else {
             return;
         };
-        // A device with more room than there is behind it.
+        // A device that offers more room than there is behind it.
         let backing = mounted.point.join("backing");
         File::create_new(&backing)
             .unwrap()
@@ -361,7 +361,7 @@ fn a_device_that_is_detached_under_way_stays_until_it_is_closed() {
             device.detach();
         });
         drop(disk);
-        // Another may have been given its number meanwhile, but not with this file.
+        // Its number may have been given to another meanwhile, but not with this file.
         let holder = told(&["losetup", "--associated", path.to_str().unwrap()]);
         assert_eq!(holder.as_deref(), Some(""));
     }

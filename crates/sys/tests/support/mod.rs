@@ -20,12 +20,12 @@ pub const FEATURES: u64 = feature::PAGEFAULT_FLAG_WP
     | feature::POISON
     | feature::MOVE;
 
-/// Keeps the tests of one file apart: a fork in one of them would raise events on the userfaultfds of all others.
+/// Runs the tests of one file one after the other: a fork in one would raise events on the userfaultfds of all others.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    /// Seconds until SIGALRM ends a test whose threads wait for faults that nobody answers after a panic.
+    /// Seconds until SIGALRM ends a test. After a panic its threads may wait for faults that nobody answers.
     const PATIENCE_SECONDS: u32 = 60;
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    // SAFETY: sets a timer of this process.
+    // SAFETY: only sets a timer of this process.
     unsafe { libc::alarm(PATIENCE_SECONDS) };
     ALONE
         .lock()
@@ -37,7 +37,7 @@ pub fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
-/// A userfaultfd with `features`, or None and a printed reason.
+/// A userfaultfd with `features`. None if there is none; then the reason is printed.
 pub fn uffd(features: u64) -> Option<Userfaultfd> {
     match Userfaultfd::open_with(Faults::All, features) {
         Ok((uffd, granted)) if granted == features => Some(uffd),
@@ -60,7 +60,7 @@ pub fn memory(pages: usize) -> Mapping {
     Mapping::anonymous(pages * PAGE, HugePages::Never).unwrap()
 }
 
-/// The content of page `index` under `seed`: no two pages alike, no byte predictable from its place alone.
+/// The content of page `index` under `seed`: no two pages alike, and no byte predictable from its place alone.
 pub fn page(seed: u64, index: u64) -> [u8; PAGE] {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (index + 1);
     let mut bytes = [0; PAGE];
@@ -82,7 +82,7 @@ pub fn fill(mapping: &Mapping, seed: u64, index: usize) {
     unsafe { pointer(mapping, index).copy_from_nonoverlapping(content.as_ptr(), PAGE) };
 }
 
-/// Reads page `index`, faulting where it is missing.
+/// Reads page `index`, which faults if it is missing.
 pub fn read(mapping: &Mapping, index: usize) -> [u8; PAGE] {
     assert!((index + 1) * PAGE <= mapping.bytes());
     let mut content = [0; PAGE];
@@ -103,17 +103,17 @@ pub fn address(mapping: &Mapping, index: usize) -> u64 {
     mapping.address() + (index * PAGE) as u64
 }
 
-/// Runs `body` in a forked child and returns its exit code; a signal is 128 + its number. The body may not allocate.
+/// Runs `body` in a forked child and returns its exit code; for a signal 128 + its number. The body must not allocate.
 pub fn in_child(body: impl FnOnce() -> i32) -> i32 {
     wait(fork(body))
 }
 
-/// Forks a child that runs `body`, which may not allocate, and exits with its result.
+/// Forks a child that runs `body`, which must not allocate, and exits with its result.
 ///
-/// By the system call: the C library's fork holds the allocator's locks while the kernel waits for somebody to read the
-/// fork event, and a reader in this process that allocates would then wait for the fork.
+/// Forks by the system call. The C library's fork holds the allocator's locks while the kernel waits for somebody to
+/// read the fork event. A reader in this process that allocates would then wait for the fork.
 pub fn fork(body: impl FnOnce() -> i32) -> libc::pid_t {
-    // SAFETY: the child runs `body` only and leaves by _exit.
+    // SAFETY: the child only runs `body` and leaves by _exit.
     match unsafe { libc::syscall(libc::SYS_fork) } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
@@ -125,7 +125,7 @@ pub fn fork(body: impl FnOnce() -> i32) -> libc::pid_t {
     }
 }
 
-/// Exit code of a child; a signal is 128 + its number.
+/// Exit code of a child; for a signal 128 + its number.
 pub fn wait(pid: libc::pid_t) -> i32 {
     let mut status = 0;
     // SAFETY: waits for a child of this process and writes one int.
