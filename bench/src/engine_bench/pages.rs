@@ -10,8 +10,7 @@ use vswap_sys::memory::{HugePages, PageArena};
 
 use crate::engine_bench::Failure;
 
-/// Address space of one engine, of which only what is used takes memory. 64 GiB is ten times what the largest table
-/// needs.
+/// Address space of one engine. Only the used part takes memory. 64 GiB is ten times what the largest table needs.
 const RESERVATION_BYTES: usize = 1 << 36;
 
 /// A page source on mapped memory. The memory of an empty table goes back to the system, which costs the same system

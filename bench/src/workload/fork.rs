@@ -67,8 +67,8 @@ fn storm(options: &Fork, run: &Run, latencies: &mut Latencies) -> Result<(), Mis
             -1 => return result.and(Err(Mismatch::Child(io::Error::last_os_error().to_string()))),
             0 => {
                 let right = scribble(options, run, number + 1);
-                // The parent's buffers and handlers are not the child's to flush. SAFETY: the call ends the process.
-                // `std::process::exit` would flush them.
+                // The parent's buffers and handlers are not the child's to flush.
+                // SAFETY: the call ends the process. `std::process::exit` would flush them.
                 unsafe { libc::_exit(i32::from(right.is_err())) };
             }
             _ => alive += 1,

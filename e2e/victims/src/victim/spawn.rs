@@ -88,8 +88,8 @@ fn fork_and_exec() -> Checked {
 fn bare_vfork(program: &str) -> Checked<i32> {
     let path = CString::new(program).unwrap_or_default();
     let arguments = [path.as_ptr(), std::ptr::null()];
-    // A copy of the environment's pointers. Nothing changes the environment in this program. SAFETY: environ is a
-    // valid, null-terminated array.
+    // A copy of the environment's pointers. Nothing changes the environment in this program.
+    // SAFETY: environ is a valid, null-terminated array.
     let environment = unsafe { environ };
     let pid: i64;
     // SAFETY: the child runs the instructions up to the second system call or the exit. It uses no stack and changes
