@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-/// Distinguishable also for those who see few colours, on white and on grey.
+/// Distinguishable on white and on grey, and for colour-blind readers.
 pub(crate) const COLORS: [RGBColor; 6] = [
     RGBColor(0, 90, 181),
     RGBColor(220, 50, 32),

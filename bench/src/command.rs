@@ -1,8 +1,11 @@
 //! Runs one command at a time to its end, and leaves nothing of it behind.
 //!
-//! The command has a process group of its own, as a shell would give it. Interrupts and time-outs end all of it with
-//! SIGTERM, and with SIGKILL when that takes too long. [`Supervisor::new`] has to be called before threads are made: it
-//! blocks the signals that it waits for.
+//! The command has its own process group, as in a shell. Interrupts and time-outs end the whole group with SIGTERM, and
+//! with SIGKILL if that takes too long. Call [`Supervisor::new`] before threads are made: it blocks the signals that it
+//! waits for.
+//!
+//! Unsafe is needed here because rustix has no safe calls for signal masks, for waiting for signals, or for what a
+//! child does between fork and exec.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -10,9 +13,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a time-out is looked at when no signal arrives.
+/// How often the time-out is checked if no signal arrives.
 const TICK: Duration = Duration::from_millis(100);
-/// How long it may take from SIGTERM to the end: memory that is in swap takes a while to be freed.
+/// The most time from SIGTERM to the end. Freeing memory that is in swap takes a while.
 const TERM_GRACE: Duration = Duration::from_secs(20);
 
 /// A command that ended.
@@ -26,7 +29,7 @@ pub struct Ended {
     pub stderr: String,
     /// Wall time, in seconds.
     pub wall_s: f64,
-    /// User and system time of it and all it waited for, in seconds.
+    /// User and system time of the command and of all processes that it waited for, in seconds.
     pub cpu_s: f64,
 }
 
@@ -35,9 +38,9 @@ pub struct Ended {
 pub enum RunError {
     /// The command could not be started or waited for.
     Io(io::Error),
-    /// It was ended because this program was asked to end.
+    /// The command was ended because this program was asked to end.
     Interrupted,
-    /// It was ended because it took longer than permitted.
+    /// The command was ended because it exceeded its time.
     TimedOut(Duration),
 }
 
@@ -59,7 +62,7 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// Owner of the signals that end a run.
+/// Owns the signals that end a run.
 #[derive(Debug)]
 pub struct Supervisor {
     awaited: libc::sigset_t,
@@ -67,10 +70,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Blocks the signals that are waited for, on this thread and all that it makes.
+    /// Blocks the awaited signals on this thread and on all threads that it makes.
     #[must_use]
     pub fn new() -> Self {
-        // SAFETY: all-zero sets are empty sets; the calls change the sets and the mask alone.
+        // SAFETY: all-zero sets are empty sets. The calls change only the sets and the signal mask.
         unsafe {
             let mut awaited: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -82,11 +85,11 @@ impl Supervisor {
         }
     }
 
-    /// Gives `command` a group of its own, its signals back, and an end when this process ends.
+    /// Gives `command` its own process group and its former signal mask, and ends it if this process ends.
     pub fn prepare(&self, command: &mut Command) {
         let before = self.before;
         command.process_group(0);
-        // SAFETY: the closure makes two async-signal-safe calls.
+        // SAFETY: the closure makes only two async-signal-safe calls.
         unsafe {
             command.pre_exec(move || {
                 libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
@@ -96,14 +99,14 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a signal up to `timeout`; true when this program was asked to end.
+    /// Waits for a signal up to `timeout`. True if this program was asked to end.
     #[must_use]
     pub fn asked_to_end(&self, timeout: Duration) -> bool {
         let timeout = libc::timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
-        // SAFETY: the set and the time are valid; no information on the signal is asked for.
+        // SAFETY: the set and the time are valid, and no information about the signal is requested.
         let signal = unsafe {
             libc::sigtimedwait(
                 &raw const self.awaited,
@@ -117,16 +120,16 @@ impl Supervisor {
     /// Runs `command` to its end.
     ///
     /// # Errors
-    /// When it cannot be started, or was ended because of a signal or the time-out.
+    /// It cannot be started, or was ended because of a signal or the time-out.
     pub fn run(&self, command: &mut Command, timeout: Duration) -> Result<Ended, RunError> {
         self.run_driven(command, None, timeout)
     }
 
-    /// Runs `command` to its end, and beside it `driver`, which uses what the command offers and then has it end. Times
-    /// are those of the command, output is that of both, and the status is the driver's if that failed.
+    /// Runs `command` to its end, and beside it `driver`, which uses what the command offers and then makes it end.
+    /// Times are the command's, output is that of both, and the status is the driver's if the driver failed.
     ///
     /// # Errors
-    /// When one cannot be started, or was ended because of a signal or the time-out.
+    /// One of them cannot be started, or was ended because of a signal or the time-out.
     pub fn run_driven(
         &self,
         command: &mut Command,
@@ -145,7 +148,7 @@ impl Supervisor {
         };
         let waited = self.wait(&running, start, timeout);
         let wall_s = start.elapsed().as_secs_f64();
-        // Whatever is left of the group would keep the pipes open.
+        // Any process left in the group would keep the pipes open.
         kill_group(running.pid, libc::SIGKILL);
         let (stdout, stderr) = running.collect();
         let well = matches!(&waited, Ok((status, _)) if status.success());
@@ -184,7 +187,7 @@ impl Supervisor {
         })
     }
 
-    /// Waits for the end of what runs, and brings it about when it has to be.
+    /// Waits for the processes to end, and ends them if necessary.
     fn wait(
         &self,
         running: &Running,
@@ -220,7 +223,8 @@ impl Supervisor {
         }
     }
 
-    /// The driver's status and output. It has a moment to end by itself, unless the command did not end `well`.
+    /// The driver's status and output. The driver gets a moment to end by itself, unless the command did not end
+    /// `well`.
     fn end_driver(&self, driver: Running, well: bool) -> io::Result<(ExitStatus, String, String)> {
         let since = Instant::now();
         let status = loop {
@@ -237,7 +241,7 @@ impl Supervisor {
     }
 }
 
-/// A process that was started, and what it says.
+/// A running process and its output.
 struct Running {
     pid: i32,
     stdout: JoinHandle<String>,
@@ -245,7 +249,7 @@ struct Running {
 }
 
 impl Running {
-    /// All that was written, once the process has ended.
+    /// All output, once the process has ended.
     fn collect(self) -> (String, String) {
         let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
         (text(self.stdout), text(self.stderr))
@@ -260,11 +264,11 @@ impl Default for Supervisor {
 
 /// Sends a signal to a process group.
 pub fn kill_group(group: i32, signal: i32) {
-    // SAFETY: the group was made for a child of this process; a group that is gone is no error.
+    // SAFETY: the group was made for a child of this process. A group that is gone is no error.
     unsafe { libc::kill(-group, signal) };
 }
 
-/// Status and CPU seconds of a child if it has ended.
+/// Status and CPU seconds of a child, if it has ended.
 #[expect(
     clippy::cast_precision_loss,
     reason = "seconds and microseconds of one run"
@@ -272,7 +276,7 @@ pub fn kill_group(group: i32, signal: i32) {
 fn reap(pid: i32) -> io::Result<Option<(ExitStatus, f64)>> {
     use std::os::unix::process::ExitStatusExt;
     let mut status = 0;
-    // SAFETY: an all-zero rusage is valid, and both results are valid places.
+    // SAFETY: an all-zero rusage is valid, and both results are valid places. rustix does not have `wait4`.
     let (reaped, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         (
@@ -295,7 +299,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is all there is to show.
+            // After an error, what was read before is all there is to show.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

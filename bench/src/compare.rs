@@ -1,9 +1,9 @@
-//! `vswap bench`: workloads on vswap and on the kernel's own swap, side by side, with the same memory in all.
+//! `vswap bench`: workloads on vswap and on the kernel's own swap, side by side, with the same total memory.
 //!
-//! Rounds alternate, so that a machine that slows down slows all sides. The kernel's side runs under a group limit;
-//! what the group and the compressed pages beside it then took in all is what vswap gets. A workload that prints a JSON
-//! object for each phase is compared phase by phase, any other command by wall time and CPU time. A run that fails, and
-//! one that found a wrong byte does, has no figures and makes the whole fail.
+//! Rounds alternate, so that a machine that slows down slows all sides. The kernel's side runs under a group limit.
+//! vswap gets what the group and the compressed pages outside it then took together. A workload that prints a JSON
+//! object for each phase is compared phase by phase, any other command by wall time and CPU time. A run that fails or
+//! finds a wrong byte has no figures and makes the whole bench fail.
 //!
 //! Nothing here knows how vswap works: it is a program with a command line and a summary.
 
@@ -39,21 +39,21 @@ use result::{LeftOut, Machine, Report, WorkloadResult};
 use samples::{Samples, Without};
 use side::Side;
 
-/// Bytes of the unit that `--ram` of vswap is given in.
+/// The unit of the `--ram` that vswap gets, in bytes.
 const KIB: usize = 1024;
-/// Size of the kernel's swap for a command of which nobody knows what it needs.
+/// Size of the kernel's swap for a command with unknown memory needs.
 const AREA_BYTES: u64 = 12 << 30;
-/// How often content shrinks at least, where vswap's share has to be guessed.
+/// The least compression ratio of content, assumed when vswap's memory has to be guessed.
 const COMPRESSION_AT_LEAST: usize = 2;
-/// What keeping pages that do not shrink takes beside them, as a part of them.
+/// Keeping incompressible pages takes this fraction of them in addition.
 const RANDOM_TABLES_SHARE: usize = 20;
 
-/// Runs what `options` ask for, prints the result and writes the files. `program` is this program. False when a run
+/// Runs what `options` ask for, prints the result and writes the files. `program` is this program. False if a run
 /// failed.
 ///
 /// # Errors
-/// What was asked for does not exist, a file cannot be written, or it was interrupted; then what was measured before
-/// is printed all the same.
+/// Something that was asked for does not exist, a file cannot be written, or the bench was interrupted. Then the
+/// measurements so far are printed all the same.
 pub fn run(options: &Options, program: &Path) -> Result<bool, String> {
     if options.list {
         for named in jobs::NAMED {
@@ -62,7 +62,7 @@ pub fn run(options: &Options, program: &Path) -> Result<bool, String> {
         return Ok(true);
     }
     let wanted = jobs::wanted(options)?;
-    // Opened first: a name that cannot be written to is not worth an hour.
+    // Opened first: a file that cannot be written should not be found out after an hour.
     let json = options.json.as_deref().map(create).transpose()?;
     let html = options.html.as_deref().map(create).transpose()?;
     let mut bench = Bench {
@@ -106,11 +106,11 @@ struct Bench<'a> {
     report: Report,
 }
 
-/// What one workload knows from its runs so far.
+/// What the runs of one workload have shown so far.
 struct Progress {
     samples: Samples,
     sides: Vec<Side>,
-    /// Bytes that a side of the kernel took in all when it last ran.
+    /// The total memory of each kernel side in its last run.
     totals: BTreeMap<Backing, usize>,
 }
 
@@ -161,7 +161,7 @@ impl Bench<'_> {
 
     fn run_rounds(&mut self, job: &Job, progress: &mut Progress) -> Result<(), RunError> {
         for round in 0..self.options.rounds() {
-            // The first round must have the kernel before vswap, to know how much it took.
+            // In the first round the kernel must run before vswap, to show how much memory it took.
             if round > 0 {
                 progress.sides.reverse();
             }
@@ -202,7 +202,7 @@ impl Bench<'_> {
         kernel.contain(&mut command)?;
         let ended = self.run_command(job, &mut command);
         let total = usize::try_from(kernel.peak()?.total_bytes()).unwrap_or(usize::MAX);
-        // A failed run was ended early and says little about what the command needs.
+        // A failed run ended early and says little about what the command needs.
         if ended.as_ref().is_ok_and(|ended| ended.status.success()) {
             progress.totals.insert(backing, total);
         }
@@ -223,7 +223,7 @@ impl Bench<'_> {
         command.arg("--").args(&job.command);
         let ended = self.run_command(job, &mut command);
         let said = std::fs::read_to_string(&summary).ok();
-        // The file is there only after a run of vswap that got to its end.
+        // The file exists only after a run of vswap that got to its end.
         let _ = std::fs::remove_file(&summary);
         (
             ended,
@@ -232,7 +232,7 @@ impl Bench<'_> {
         )
     }
 
-    /// Runs a side's command, and the job's driver where it has one.
+    /// Runs a side's command, and the job's driver if there is one.
     fn run_command(&self, job: &Job, command: &mut Command) -> Result<Ended, RunError> {
         let mut driver = job.driver.as_ref().map(|words| {
             let mut driver = Command::new(&words[0]);
@@ -246,7 +246,7 @@ impl Bench<'_> {
         ended
     }
 
-    /// `vswap run`, by the side's program and with its options, up to the command.
+    /// `vswap run` with the side's program and options, up to the command.
     fn vswap(&self, side: Side, ram: usize, summary: &Path) -> Command {
         let options = self.options;
         let is_other = matches!(side, Side::Other(_));
@@ -255,7 +255,7 @@ impl Bench<'_> {
             _ => self.program.to_owned(),
         };
         let mut run = Command::new(program);
-        // Without the user's daemon, whose options would be the ones that count.
+        // Without the user's daemon, because then the daemon's options would count.
         run.args(["run", "--no-daemon", "--ram"])
             .arg(format!("{}K", ram / KIB));
         run.arg("--summary").arg(summary);
@@ -277,10 +277,10 @@ impl Bench<'_> {
     }
 }
 
-/// How a run ended, the bytes it took or was given, and vswap's summary.
+/// How a run ended, how many bytes it took or was given, and vswap's summary.
 type Run = (Result<Ended, RunError>, Option<usize>, Option<Value>);
 
-/// Takes the figures of a run, or counts it as failed.
+/// Records the figures of a run, or counts it as failed.
 fn record(
     who: &str,
     side: Side,
@@ -316,14 +316,14 @@ fn record(
     Ok(())
 }
 
-/// What vswap gets where no side of the kernel has told: as much as would remain beside the limit when compressed. A
-/// command of which nobody knows what it needs gets the limit.
+/// What vswap gets if no side of the kernel has run: the limit plus the compressed size of what exceeds it. A command
+/// with unknown needs gets the limit.
 fn guessed_total(job: &Job, content: Kind) -> usize {
     let needs = job.needs_bytes.unwrap_or(0);
     let beside = needs.saturating_sub(job.ram_bytes);
     job.ram_bytes
         + match content {
-            // It does not shrink at all, and where it lies takes memory too.
+            // This content does not shrink at all, and keeping track of it takes memory too.
             Kind::Random => beside + beside / RANDOM_TABLES_SHARE,
             _ => beside / COMPRESSION_AT_LEAST,
         }

@@ -1,24 +1,22 @@
-//! What pages contain: cheap to make, recomputable from (seed, page index, version), of known
-//! compressibility.
+//! What pages contain: cheap to make, recomputable from (seed, page index, version), of known compressibility.
 //!
-//! Each kind has a set of template pages made once from the seed; a page is one of them with a
-//! few words of its own patched in (one per quarter, so that a quarter of another page never
-//! passes for it) and one *stamp* word that changes with the version. Reading or writing a page
-//! at random touches the stamp alone.
+//! Each kind has a set of template pages, made once from the seed. A page is a copy of a template with a few words of
+//! its own patched in, one per quarter, so that a quarter of another page never passes for its own. One further word,
+//! the *stamp*, changes with the version. Reading or writing a page at random touches only the stamp.
 
 use std::str::FromStr;
 
 use crate::random::{Random, mix};
 use crate::region::PAGE_WORDS;
 
-/// Templates per seed: 256 KiB, which stays in a second-level cache while pages are filled.
+/// Templates per seed. They take 256 KiB, which stay in a second-level cache while pages are filled.
 const TEMPLATES: usize = 64;
-/// Words between patched words: one in each quarter of a page.
+/// Words between patched words: one word is patched in each quarter of a page.
 const PATCH_STRIDE_WORDS: usize = PAGE_WORDS / 4;
-/// Offset of the patched word in its quarter, off the 64-byte line starts that mixed content
-/// makes runs of.
+/// Offset of the patched word in its quarter. It is not at the start of a 64-byte line, because mixed content fills
+/// lines with runs.
 const PATCH_OFFSET_WORDS: usize = 13;
-/// Words of vocabulary that text is drawn from.
+/// Number of words in the vocabulary of text.
 const VOCABULARY: usize = 1200;
 
 /// One page of words.
@@ -80,7 +78,7 @@ impl Content {
     /// Index of the stamp word of page `index`.
     #[must_use]
     pub fn stamp_word(&self, index: usize) -> usize {
-        // The mask keeps nine bits, which is below PAGE_WORDS.
+        // The modulus is PAGE_WORDS, so the index always fits.
         usize::try_from(mix(self.seed ^ (index as u64) << 1) % PAGE_WORDS as u64).unwrap_or(0)
     }
 
@@ -112,7 +110,7 @@ impl Content {
         page[self.stamp_word(index)] = self.stamp(index, version);
     }
 
-    /// The ratio at which lz4 compresses the pages, taken over `sample` of them.
+    /// The ratio at which lz4 compresses the pages, measured on `sample` of them.
     ///
     /// Pages that do not shrink count as stored raw, as a swap engine would store them.
     #[must_use]
@@ -129,11 +127,11 @@ impl Content {
     }
 }
 
-/// Bytes that lz4 makes of a page, or `None` when they do not fit a page.
+/// The size of a page compressed with lz4, or `None` if that is no smaller than a page.
 fn lz4_bytes(page: &PageWords) -> Option<usize> {
     let mut out = [0u8; size_of::<PageWords>()];
     let len = i32::try_from(size_of::<PageWords>()).ok()?;
-    // SAFETY: both buffers are `len` bytes long and the call writes no more than that.
+    // SAFETY: both buffers are `len` bytes long, and the call writes no more than that. The lz4 library is in C.
     let written = unsafe {
         lz4_sys::LZ4_compress_default(page.as_ptr().cast(), out.as_mut_ptr().cast(), len, len)
     };
@@ -160,7 +158,7 @@ fn mixed(random: &mut Random) -> PageWords {
     page
 }
 
-/// Objects of 16 to 128 bytes, each with a size word as malloc writes it.
+/// Objects of 16 to 128 bytes, each with a size word like malloc's.
 fn heap(random: &mut Random) -> PageWords {
     let mut page = [0; PAGE_WORDS];
     let heap_base = 0x0000_5600_0000_0000 | (random.next() & 0x3f_ffff_f000);
@@ -200,7 +198,7 @@ fn vocabulary(random: &mut Random) -> Vec<Vec<u8>> {
 fn text(random: &mut Random, words: &[Vec<u8>]) -> PageWords {
     let mut bytes = Vec::with_capacity(size_of::<PageWords>() + 16);
     while bytes.len() < size_of::<PageWords>() {
-        // Each pick bounds the next, which favours the front of the vocabulary strongly.
+        // Each pick bounds the next, which strongly favours the front of the vocabulary.
         let pick = (0..3).fold(words.len(), |bound, _| random.below(bound.max(1)));
         bytes.extend_from_slice(&words[pick]);
         bytes.extend_from_slice(if random.below(12) == 0 { b".\n" } else { b" " });

@@ -1,8 +1,8 @@
-//! What the engine's operations cost by themselves, and what each design choice is worth.
+//! Measures what the engine's operations cost without the rest, and what each design choice is worth.
 //!
-//! It prints figures and judges none of them: a machine that is busy or slow makes no test fail. Every measurement is
-//! repeated in rounds that take all variants in turn, and shown as median and range. `--json` keeps all samples;
-//! `plot` draws them.
+//! It prints figures and does not judge them, so a busy or slow machine makes no test fail. Every measurement is
+//! repeated in rounds. A round runs all variants in turn. The result is shown as median and range. `--json` keeps all
+//! samples, and `plot` draws them.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,17 +33,17 @@ use record::{About, Results};
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Everything, in about four minutes.
+    /// Measure everything, in about four minutes.
     All(Measure),
-    /// Single operations.
+    /// Measure single operations.
     Operations(Measure),
-    /// The engine's design against a global tree, a count map and a slot cache.
+    /// Compare the engine's design with a global tree, a count map and a slot cache.
     Ablation(Measure),
-    /// Four areas that take turns against one after the other.
+    /// Compare four areas that take turns with the same four one after the other.
     Areas(Measure),
-    /// What an area's tables cost.
+    /// Measure what an area's tables cost.
     Metadata(Measure),
-    /// Draw what `--json` has kept.
+    /// Draw the samples that `--json` has kept.
     Plot {
         /// The file.
         results: PathBuf,
@@ -51,7 +51,7 @@ pub enum Command {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Print the tables of what `--json` has kept.
+    /// Print the tables of the samples that `--json` has kept.
     Show {
         /// The file.
         results: PathBuf,
@@ -61,7 +61,7 @@ pub enum Command {
 /// How to measure it.
 #[derive(clap::Args, Debug)]
 pub struct Measure {
-    /// One short round, to see that everything works.
+    /// Run one short round, to see that everything works.
     #[arg(long)]
     quick: bool,
     /// How often everything is measured.
@@ -70,18 +70,18 @@ pub struct Measure {
     /// Size of the area that is filled to weigh its tables, such as 1T (which takes 7 GiB and some minutes).
     #[arg(long, value_parser = parse_bytes)]
     fill: Option<usize>,
-    /// Only operations, or loads and variants, in whose names this stands, such as "mixed: engine".
+    /// Only operations, or loads and variants, whose names contain this, such as "mixed: engine".
     #[arg(long, default_value = "")]
     only: String,
     /// File for all samples.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Print areas and metadata as lines of JSON, as workloads print phases.
+    /// Print areas and metadata as lines of JSON, like the phases of workloads.
     #[arg(long)]
     phases: bool,
 }
 
-/// Why a measurement came to nothing, for a person.
+/// Why a measurement failed, worded for people.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -90,14 +90,14 @@ impl Failure {
         Failure(what.into())
     }
 
-    /// Puts what was being done before what went wrong.
+    /// Puts what was being done in front of the error.
     fn of<E: std::fmt::Display>(doing: &str) -> impl Fn(E) -> Failure + use<'_, E> {
         move |error| Failure(format!("{doing}: {error}"))
     }
 }
 
 impl Command {
-    /// Does it and prints what came of it.
+    /// Runs the command and prints the result.
     #[must_use]
     pub fn run(&self) -> ExitCode {
         match run(self) {
@@ -133,13 +133,13 @@ fn run(command: &Command) -> Result<(), Failure> {
 fn measure(command: &Command, options: &Measure) -> Result<(), Failure> {
     let plan = plan(options);
     let wants = |part: fn(&Command) -> bool| matches!(command, Command::All(_)) || part(command);
-    // Opened first: a name that cannot be written to is not worth five minutes.
+    // Opened first: a file that cannot be written should not be found out after five minutes.
     let kept = options.json.as_deref().map(create).transpose()?;
     let mut results = Results {
         about: About::now(plan.quick),
         ..Results::default()
     };
-    // First, because what other parts leave in the process's memory would be weighed with it.
+    // Runs first. Otherwise the memory that other parts leave in the process would be weighed too.
     if wants(|command| matches!(command, Command::Metadata(_))) {
         eprintln!("metadata ...");
         results.metadata = metadata::run(&plan)?;

@@ -1,10 +1,10 @@
-//! The kernel's own swap under a memory limit: what vswap is measured against.
+//! The kernel's own swap under a memory limit: the yardstick for vswap.
 //!
-//! A side is made for one run and undone after it, in reverse order, whatever happened meanwhile: each part is a value
-//! whose drop takes back what its making did. The processes of the run must have ended before.
+//! A side is made for one run and undone after it in reverse order, whatever happens meanwhile. Each part is a value
+//! whose drop undoes what its constructor did. The processes of the run must have ended before.
 //!
-//! It must not touch what others have made: where swap is on already there is no side of the kernel, and parameters
-//! are put back to what they were.
+//! It must not touch what others have made. If swap is on already, there is no side of the kernel. Parameters get their
+//! old values back.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,31 +23,31 @@ use swap_file::SwapFile;
 use zram::Zram;
 use zswap::Zswap;
 
-/// What is behind the kernel's swap.
+/// The storage behind the kernel's swap.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Backing {
     /// A zram device that compresses with lz4.
     Zram,
     /// zswap in front of a file.
     Zswap,
-    /// A file alone.
+    /// Only a file.
     File,
 }
 
-/// What the kernel's side is made with.
+/// The parameters of the kernel's side.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
-    /// What processes of the group may have in memory.
+    /// How much memory the processes of the group may have.
     pub group_bytes: usize,
     /// Size of the swap device or file.
     pub area_bytes: u64,
-    /// Where a swap file is made.
+    /// The directory for a swap file.
     pub dir: &'a Path,
 }
 
 /// The kernel's swap, ready for one run.
 ///
-/// Fields are dropped in this order: the group, swapping, what swapping needed.
+/// Fields are dropped in this order: the group, then swapping, then what swapping needed.
 #[derive(Debug)]
 pub struct KernelSwap {
     group: MemoryGroup,
@@ -68,14 +68,15 @@ enum Store {
 /// Memory that a run took at its peak.
 #[derive(Clone, Copy, Debug)]
 pub struct Peak {
-    /// By the group's account.
+    /// By the group's own count.
     pub group_bytes: u64,
-    /// Compressed pages that are charged to nobody: those of zram, and of zswap under version 1 of control groups.
+    /// Compressed pages that no group is charged for: those of zram, and those of zswap under version 1 of control
+    /// groups.
     pub beside_bytes: u64,
 }
 
 impl Peak {
-    /// Both together: what is handed to vswap.
+    /// Both together: what vswap gets.
     #[must_use]
     pub const fn total_bytes(self) -> u64 {
         self.group_bytes + self.beside_bytes
@@ -86,7 +87,7 @@ impl KernelSwap {
     /// Switches swap on and makes a group.
     ///
     /// # Errors
-    /// What is missing or in the way, for a person. Nothing is left behind then.
+    /// What is missing or in the way, worded for people. Nothing is left behind then.
     pub fn new(host: &Host, backing: Backing, limits: Limits) -> Result<Self, String> {
         host.require_root()?;
         host.require_swap_off()?;
@@ -116,7 +117,7 @@ impl KernelSwap {
         })
     }
 
-    /// Has `command` start inside the group.
+    /// Makes `command` start inside the group.
     ///
     /// # Errors
     /// The group cannot be joined.
@@ -124,7 +125,7 @@ impl KernelSwap {
         self.group.contain(command)
     }
 
-    /// What was taken so far. Asked once, when the run has ended.
+    /// How much memory was taken. To be called once, when the run has ended.
     ///
     /// # Errors
     /// A figure of the kernel is not where it should be.
@@ -142,12 +143,12 @@ impl KernelSwap {
     }
 }
 
-/// Says on standard error what could not be undone, and how to do it by hand.
+/// Prints on standard error what could not be undone, and how to undo it by hand.
 fn warn(what: &str, error: &dyn std::fmt::Display, remedy: &str) {
     eprintln!("vswap bench: {what}: {error}; by hand: {remedy}");
 }
 
-/// A name of this process's own in `dir`.
+/// A name in `dir` that only this process uses.
 fn own_name(dir: &Path, suffix: &str) -> PathBuf {
     dir.join(format!("vswap-bench-{}{suffix}", std::process::id()))
 }

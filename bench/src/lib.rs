@@ -1,10 +1,10 @@
 //! Workloads that verify what they wrote, and runs of them on vswap and on the kernel's swap side by side.
 //!
-//! Neither knows how vswap works: a workload sees its own memory and a clock, a comparison sees commands and what they
-//! print. That is what lets their figures judge the rest. The one part that does know the engine, `engine_bench`,
-//! measures it by itself; of the engine's own, the others use the header that a swap area begins with.
+//! Neither part knows how vswap works. A workload sees its own memory and a clock. A comparison sees commands and their
+//! output. So their figures can judge the rest. Only `engine_bench` knows the engine, and it measures the engine alone.
+//! The other parts use one thing of the engine: the header of a swap area.
 
-// Floors, lowest first: a module names those above it in this list, and none below (`cargo xtask tidy`).
+// Floors, lowest first: a module names only modules above it in this list (`cargo xtask tidy`).
 
 mod colors;
 pub mod size;
@@ -18,6 +18,6 @@ pub mod engine_bench;
 // What is run.
 pub mod workload;
 pub mod command;
-// What it is run on, and beside.
+// What it is run on and compared with.
 pub mod kernel_swap;
 pub mod compare;

@@ -1,7 +1,7 @@
 //! Phases of a workload: wall time, and a latency histogram of single accesses.
 //!
-//! The clock is the time-stamp counter, calibrated against the monotonic clock when the program
-//! starts: two readings cost some 20 ns, which is the least an access can seem to take.
+//! The clock is the time-stamp counter, calibrated against the monotonic clock at the program's start. Two readings
+//! cost some 20 ns, so an access never seems to take less.
 
 use std::fmt;
 use std::sync::Barrier;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Longest latency that is told apart; longer ones count as this.
+/// The longest latency that is recorded. Longer ones count as this one.
 const LATENCY_TICKS_MAX: u64 = 1 << 40;
 /// Two significant figures keep the histogram at some ten KiB, so that it stays in the cache.
 const LATENCY_FIGURES: u8 = 2;
@@ -21,7 +21,7 @@ const CALIBRATION: Duration = Duration::from_millis(20);
 #[must_use]
 #[inline]
 pub fn ticks() -> u64 {
-    // SAFETY: reading the counter has no effect on memory, and every x86-64 has it.
+    // SAFETY: reading the counter has no effect on memory, and every x86-64 has it. There is no safe function for it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -78,23 +78,23 @@ impl Latencies {
 
     /// Adds what another thread recorded.
     pub fn merge(&mut self, other: &Latencies) {
-        // Bounds are equal, so nothing is out of range.
+        // The bounds are equal, so nothing is out of range.
         let _ = self.0.add(&other.0);
     }
 
-    /// Ticks that the part `quantile` of all accesses took at most.
+    /// The number of ticks that the fraction `quantile` of all accesses did not exceed.
     #[must_use]
     pub fn quantile_ticks(&self, quantile: f64) -> u64 {
         self.0.value_at_quantile(quantile)
     }
 }
 
-/// The figures of one phase, as they are printed.
+/// The figures of one phase, as printed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
     /// What was done, such as `fill`.
     pub phase: String,
-    /// Pages or accesses, over all threads.
+    /// Pages or accesses of all threads together.
     pub pages: u64,
     /// Threads that did it.
     pub threads: usize,
@@ -142,7 +142,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Calibrates the clock. With one thread everything runs on the caller's.
+    /// Calibrates the clock. With one thread everything runs on the caller's thread.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         Self {
@@ -157,8 +157,7 @@ impl Stage {
         self.threads
     }
 
-    /// Runs `work(thread, latencies)` on every thread at once and measures from the first
-    /// start to the last end.
+    /// Runs `work(thread, latencies)` on every thread at once, and measures from the first start to the last end.
     ///
     /// # Errors
     /// The first error of a thread.
@@ -210,7 +209,7 @@ impl Stage {
         Ok(self.figures(name, wall, &all))
     }
 
-    /// Runs `work` on this thread alone, which may then change what it has borrowed.
+    /// Runs `work` on this thread only, so that it may change what it has borrowed.
     ///
     /// # Errors
     /// That of the work.

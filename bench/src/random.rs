@@ -16,7 +16,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator whose sequence depends on `seed` alone.
+    /// A generator whose sequence depends only on `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: mix(seed) }
@@ -42,8 +42,8 @@ impl Random {
     }
 }
 
-/// Zipf-distributed ranks by rejection-inversion (Hörmann and Derflinger): no table, so the
-/// generator itself touches no memory that could be swapped.
+/// Zipf-distributed ranks by rejection-inversion (Hörmann and Derflinger). It needs no table, so the generator itself
+/// touches no memory that could be swapped.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     items: f64,
@@ -92,7 +92,7 @@ impl Zipf {
         (ratio * x).exp()
     }
 
-    /// The next rank, 0 being the most frequent.
+    /// The next rank. 0 is the most frequent.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

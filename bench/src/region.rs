@@ -1,7 +1,9 @@
 //! A private anonymous mapping seen as pages of words, shared by the threads of a workload.
 //!
-//! Threads agree among themselves who writes which page; the region only hands out addresses
-//! that lie inside it.
+//! Threads agree among themselves who writes which page. The region only hands out addresses that lie inside it.
+//!
+//! Unsafe is needed here because no safe wrapper exists for `mmap`, `madvise` and `munmap`, and because the compiler
+//! cannot check which thread writes which page.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,10 +12,10 @@ use std::ptr::NonNull;
 pub const PAGE_BYTES: usize = 4096;
 /// 64-bit words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// Bytes of a transparent huge page; regions are aligned to it so that both settings compare.
+/// Bytes of a transparent huge page. Regions are aligned to it, so that both settings can be compared.
 pub const HUGE_BYTES: usize = 2 << 20;
 
-/// Whether the region asks for transparent huge pages.
+/// Does the region ask for transparent huge pages?
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum HugePages {
     /// `MADV_NOHUGEPAGE`.
@@ -31,10 +33,10 @@ pub struct Region {
     mapped_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the region alone and stays mapped as long as it lives; who
-// accesses which page at what time is the contract of `page` and `slice`.
+// SAFETY: only the region has the mapping, which stays mapped as long as the region lives. Who accesses which page at
+// what time is the contract of `page`, `words` and `words_mut`.
 unsafe impl Send for Region {}
-// SAFETY: as above; `&Region` gives out addresses, never references, without `unsafe`.
+// SAFETY: as above. Without `unsafe`, `&Region` gives out only addresses, never references.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -44,7 +46,7 @@ impl Region {
     /// The error of `mmap` or `madvise`.
     pub fn new(pages: usize, huge: HugePages) -> io::Result<Self> {
         let mapped_bytes = pages * PAGE_BYTES + HUGE_BYTES;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -62,13 +64,13 @@ impl Region {
             HugePages::Never => libc::MADV_NOHUGEPAGE,
             HugePages::Always => libc::MADV_HUGEPAGE,
         };
-        // SAFETY: the range is exactly the mapping made above. The result is not needed: a
-        // kernel without huge pages refuses the advice and behaves as `Never`.
+        // SAFETY: the range is exactly the mapping made above. The result is not needed: a kernel without huge pages
+        // refuses the advice and behaves as with `Never`.
         unsafe { libc::madvise(base, mapped_bytes, advice) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let pad = base.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: the mapping is HUGE_BYTES longer than the pages, so the aligned start and all
-        // pages behind it lie inside.
+        // SAFETY: the mapping is HUGE_BYTES longer than the pages, so the aligned start and all pages behind it lie
+        // inside.
         let start = unsafe { base.add(pad) }.cast::<u64>();
         Ok(Self {
             base,
@@ -95,7 +97,7 @@ impl Region {
             "page {index} of a region of {} pages",
             self.pages
         );
-        // SAFETY: the page is inside the mapping by the assertion above.
+        // SAFETY: the page is inside the mapping, by the assertion above.
         unsafe { self.start.as_ptr().add(index * PAGE_WORDS) }
     }
 
@@ -105,7 +107,7 @@ impl Region {
     /// No thread writes the page while the reference lives.
     #[must_use]
     pub unsafe fn words(&self, index: usize) -> &[u64; PAGE_WORDS] {
-        // SAFETY: the page is mapped, readable and aligned; nobody writes it by the contract.
+        // SAFETY: the page is mapped, readable and aligned. By the contract nobody writes it.
         unsafe { &*self.page(index).cast::<[u64; PAGE_WORDS]>() }
     }
 
@@ -119,14 +121,14 @@ impl Region {
         reason = "exclusive access per page is the caller's contract"
     )]
     pub unsafe fn words_mut(&self, index: usize) -> &mut [u64; PAGE_WORDS] {
-        // SAFETY: the page is mapped, writable and aligned; exclusive by the contract.
+        // SAFETY: the page is mapped, writable and aligned. By the contract nobody else uses it.
         unsafe { &mut *self.page(index).cast::<[u64; PAGE_WORDS]>() }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping; nothing borrows from it any more.
+        // SAFETY: base and length are those of the mapping, and nothing borrows from it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }

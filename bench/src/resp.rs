@@ -1,16 +1,16 @@
-//! As much of redis's protocol as the workload and the tests on real programs speak: commands of byte strings, and four
-//! kinds of replies.
+//! The part of redis's protocol that the workload and the tests on real programs use: commands of byte strings, and
+//! replies.
 //!
-//! A client library would bring a dozen crates into the one binary, and hide when a request leaves.
+//! A client library would bring a dozen crates into the one binary, and would hide when a request is sent.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often a server that does not listen yet is tried.
+/// Pause between attempts to connect to a server that does not listen yet.
 const TRY_PAUSE: Duration = Duration::from_millis(20);
-/// The longest string that a reply may announce: many times what is ever written.
+/// The longest string that a reply may announce: many times the longest that is ever written.
 const BULK_BYTES_MAX: usize = 1 << 20;
 
 /// An answer.
@@ -18,16 +18,16 @@ const BULK_BYTES_MAX: usize = 1 << 20;
 pub enum Reply {
     /// `+OK` and the like.
     Status(String),
-    /// The server refuses, and says why.
+    /// The server refuses and says why.
     Error(String),
     /// A number.
     Integer(i64),
-    /// A value, or none for a key that does not exist.
+    /// A value, or `None` for a key that does not exist.
     Bulk(Option<Vec<u8>>),
 }
 
 impl Reply {
-    /// Whether the command `name` was done.
+    /// Was the command `name` carried out?
     ///
     /// # Errors
     /// The server has answered something else.
@@ -47,7 +47,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects, and tries again for `patience` while nobody listens.
+    /// Connects. Tries again for `patience` while nobody listens.
     ///
     /// # Errors
     /// Nobody listens.
@@ -77,12 +77,12 @@ impl Connection {
     /// Sends a command, or keeps it until the next reply is awaited.
     ///
     /// # Errors
-    /// The connection is lost, here and below.
+    /// The connection is lost. This may also show in a later call.
     pub fn send(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.write(words).map_err(lost)
     }
 
-    /// Sends a command to which there is no answer but the end.
+    /// Sends a command that the server answers only by ending.
     ///
     /// # Errors
     /// The connection is lost before it is sent.
@@ -96,7 +96,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a command, whose name is `name` for a person, and waits until it is done.
+    /// Sends a command and waits until it is done. Messages call it `name`.
     ///
     /// # Errors
     /// The connection is lost, or the server has not done it.
@@ -124,7 +124,7 @@ impl Connection {
         self.receive()
     }
 
-    /// Gives the connection up when one answer takes longer than this.
+    /// Makes the connection fail if an answer takes longer than this.
     ///
     /// # Errors
     /// The system refuses.
@@ -138,7 +138,7 @@ impl Connection {
     /// The next reply.
     ///
     /// # Errors
-    /// The connection is lost, or what comes is no reply.
+    /// The connection is lost, or the server sends something that is no reply.
     pub fn receive(&mut self) -> Result<Reply, String> {
         self.writer.flush().map_err(lost)?;
         reply(&mut self.reader).map_err(lost)

@@ -1,9 +1,9 @@
 //! Sizes as people write them: `512M`, `1.5GiB`, `4096`.
 
-/// Parses a size in bytes; units are powers of 1024, with or without `iB` or `B`.
+/// Parses a size in bytes. Units are powers of 1024, with or without `iB` or `B`.
 ///
 /// # Errors
-/// Says what was expected when the text is not a number followed by a known unit.
+/// The text is not a number followed by a known unit. The error says what was expected.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

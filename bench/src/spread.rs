@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Spread {
     /// The smallest.
     pub min: f64,
-    /// The one in the middle, or the mean of the two there.
+    /// The one in the middle, or the mean of the two in the middle.
     pub median: f64,
     /// The largest.
     pub max: f64,
@@ -36,12 +36,12 @@ impl Spread {
 }
 
 impl fmt::Display for Spread {
-    /// `median (min..max)`, with two decimals unless a precision says otherwise.
+    /// `median (min..max)`, with two decimals unless a precision is given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { min, median, max } = self;
         let decimals = f.precision().unwrap_or(2);
         let text = format!("{median:.decimals$} ({min:.decimals$}..{max:.decimals$})");
-        // Not `f.pad`: that would cut the text at the precision.
+        // Not `f.pad`, which would cut the text at the precision.
         let width = f.width().unwrap_or(0);
         write!(f, "{text:>width$}")
     }

@@ -1,8 +1,8 @@
-//! Programs that need more memory than they get, and notice when it changes.
+//! Programs that need more memory than they get, and notice when its content changes.
 //!
-//! Every byte is recomputable, so each run ends with a comparison of all of them. It prints one
-//! line per phase, `key=value` or JSON; exit status 0 says the content was right, 1 that it was
-//! not, 2 that the run could not be done.
+//! Every byte can be recomputed, so each run ends with a comparison of all of them. A run prints one line per phase,
+//! `key=value` or JSON. Exit status 0 means that the content was right, 1 that it was not, 2 that the run could not be
+//! done.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -27,9 +27,9 @@ mod zipf;
 
 pub use redis::server_words as redis_server;
 
-/// Pages that the printed lz4 ratio is taken over.
+/// Number of pages on which the printed lz4 ratio is measured.
 const RATIO_SAMPLE_PAGES: usize = 2048;
-/// Pages that the cost of generating content is taken over.
+/// Number of pages on which the cost of generating content is measured.
 const GENERATE_SAMPLE_PAGES: usize = 20_000;
 
 /// A workload and its options.
@@ -37,21 +37,21 @@ const GENERATE_SAMPLE_PAGES: usize = 20_000;
 pub enum Workload {
     /// Fill memory, read it in order, read and write it at random, verify all of it.
     FillReadWrite(FillReadWrite),
-    /// Fill memory, use few of its pages often and those by turns, verify all of it.
+    /// Fill memory, use few of its pages often and take turns with them, verify all of it.
     Zipf(Zipf),
-    /// Fill memory as fast as it goes, then rewrite and verify it round and round.
+    /// Fill memory as fast as possible, then rewrite and verify it again and again.
     Memhog(Memhog),
-    /// Tasks that write their memory word by word, with the options of vm-scalability's usemem.
+    /// Run tasks that write their memory word by word, with the options of vm-scalability's usemem.
     Usemem(usemem::Usemem),
-    /// A large parent that forks again and again.
+    /// Run a large parent that forks again and again.
     Fork(fork::Fork),
-    /// Compile all C files of a tree, and tell a checksum of the objects.
+    /// Compile all C files of a tree, and print a checksum of the objects.
     Build(build::Build),
     /// Load a redis server, read it back in several ways, and end it.
     RedisClient(redis::RedisClient),
-    /// What fio gets from a disk, in order.
+    /// Measure what fio gets from a disk, in order.
     Device(device::Device),
-    /// The engine by itself.
+    /// Measure the engine alone.
     #[command(subcommand)]
     Engine(engine_bench::Command),
 }
@@ -73,13 +73,13 @@ struct Common {
     /// Transparent huge pages for the memory.
     #[arg(long, value_enum, default_value = "never")]
     hugepage: HugePages,
-    /// One JSON object per phase instead of key=value lines.
+    /// Print one JSON object per phase instead of key=value lines.
     #[arg(long)]
     json: bool,
-    /// Print at which ratio lz4 compresses the content and what making it costs.
+    /// Print how well lz4 compresses the content, and what making the content costs.
     #[arg(long)]
     ratio: bool,
-    /// Change one byte behind the workload's back, to see that it notices.
+    /// Change one byte behind the workload's back, to see that the workload notices.
     #[arg(long, hide = true)]
     sabotage: bool,
 }
@@ -89,13 +89,13 @@ struct Common {
 pub struct FillReadWrite {
     #[command(flatten)]
     common: Common,
-    /// Accesses of each random phase; as many as there are pages unless given.
+    /// Accesses of each random phase. Default: as many as there are pages.
     #[arg(long)]
     count: Option<usize>,
-    /// Adds a phase that reads from the end to the beginning.
+    /// Add a phase that reads from the end to the beginning.
     #[arg(long)]
     backward: bool,
-    /// Adds a phase with Zipf-distributed accesses of this exponent, such as 0.99.
+    /// Add a phase with Zipf-distributed accesses of this exponent, such as 0.99.
     #[arg(long)]
     zipf: Option<f64>,
     /// Share of writes in the Zipf phase, in percent.
@@ -108,19 +108,19 @@ pub struct FillReadWrite {
 pub struct Zipf {
     #[command(flatten)]
     common: Common,
-    /// Accesses in all; as many as there are pages unless given.
+    /// Accesses in all. Default: as many as there are pages.
     #[arg(long)]
     count: Option<usize>,
-    /// The exponent: the larger, the fewer pages are hot.
+    /// The exponent: the larger it is, the fewer pages are hot.
     #[arg(long, default_value_t = 0.99)]
     exponent: f64,
     /// Share of writes, in percent.
     #[arg(long, default_value_t = 20)]
     write_percent: usize,
-    /// Pages that a set of hot ones has, in percent of all: no other is used while it is its turn.
+    /// Pages in a set of hot pages, in percent of all. During the set's turn no other page is used.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     hot_percent: u8,
-    /// Sets of hot pages, one after the other.
+    /// Number of hot sets, used one after the other.
     #[arg(long, default_value = "4")]
     hot_sets: NonZeroUsize,
 }
@@ -130,12 +130,12 @@ pub struct Zipf {
 pub struct Memhog {
     #[command(flatten)]
     common: Common,
-    /// How long to go on after the fill.
+    /// How long to go on after the fill, in seconds.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
 }
 
-/// Content that is not what was written.
+/// Content that differs from what was written.
 #[derive(Debug)]
 enum Mismatch {
     Page {
@@ -145,7 +145,7 @@ enum Mismatch {
         expected: u8,
         found: u8,
     },
-    /// A child process says so, or could not be made.
+    /// A child process reports an error, or could not be made.
     Child(String),
 }
 
@@ -202,7 +202,7 @@ unsafe fn check_page(
     })
 }
 
-/// Prints a line at once. The verdict is the exit status, so a reader that went away is no error.
+/// Prints a line at once. The exit status holds the verdict, so it is no error if the reader went away.
 fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -246,7 +246,7 @@ impl Printer {
     }
 }
 
-/// What a workload runs on.
+/// What a workload needs to run.
 struct Setup {
     region: Region,
     content: Content,
@@ -284,7 +284,7 @@ impl Common {
 }
 
 impl Workload {
-    /// Runs it to its end and prints its phases.
+    /// Runs the workload to its end and prints its phases.
     #[must_use]
     pub fn run(&self) -> ExitCode {
         let result = match self {
@@ -312,7 +312,7 @@ impl Workload {
     }
 }
 
-/// The exit status of a workload whose errors are all of one kind.
+/// The exit status of a workload with only one kind of error.
 fn verdict(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

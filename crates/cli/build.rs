@@ -1,15 +1,15 @@
 //! Builds the agent, which the binary carries inside itself.
 //!
-//! The agent is a library of another crate type with features of its own, so it is built by a nested cargo in a target
-//! directory of its own: no lock is shared with the cargo that runs this script. Everything it needs is also needed by
-//! the binary and is therefore fetched already, hence `--offline`.
+//! The agent is a library of another crate type with its own features, so a nested cargo builds it. That cargo has its
+//! own target directory and so does not wait for a lock of the cargo that runs this script. It runs with `--offline`:
+//! the binary needs every dependency of the agent too, so all of them are fetched already.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the outer cargo says of its own compilation, and which must not reach the nested one: wrappers (clippy's would
-/// lint instead of build), flags (coverage or sanitizers do not belong into other people's programs), target choices.
+/// What the outer cargo says about its own compilation and must not reach the nested one: wrappers (clippy's would lint
+/// instead of build), flags (coverage and sanitizers do not belong into other people's programs), target choices.
 const OUTER_ONLY: [&str; 7] = [
     "CARGO_BUILD_TARGET",
     "CARGO_ENCODED_RUSTFLAGS",

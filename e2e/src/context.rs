@@ -1,4 +1,4 @@
-//! What a test is given: its directory, its time, and the two ways of running a program.
+//! What a test gets: its directory, its time, and the two ways of running a program.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use crate::launch::{How, Launcher};
 use crate::limit::{NEED_PARTS, allowed_bytes, mib};
 use crate::{Failure, Outcome, ensure};
 
-/// Seconds that a command like `vswap status` may take.
+/// Seconds that a command such as `vswap status` may take.
 const COMMAND_BOUND_S: &str = "20";
 
 /// The surroundings of one test.
@@ -24,7 +24,7 @@ pub struct Context {
     said: RefCell<bool>,
 }
 
-/// True when the programs are to be run without vswap, which is for writing the tests themselves.
+/// Shall the programs run without vswap? That is only for writing the tests themselves.
 pub fn native_only() -> bool {
     std::env::var_os("VSWAP_E2E_NATIVE").is_some_and(|value| value == "1")
 }
@@ -40,7 +40,7 @@ pub fn vswap_binary() -> Outcome<PathBuf> {
 }
 
 impl Context {
-    /// A fresh directory, open to other users for programs that run as one, and this much time.
+    /// A context with a fresh directory, open to other users for programs that run as one, and with this much time.
     pub fn new(prefix: &str, bound: Duration) -> Outcome<Context> {
         let mut builder = tempfile::Builder::new();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -53,7 +53,7 @@ impl Context {
         })
     }
 
-    /// The test's directory; removed with everything in it when the test ends.
+    /// The test's directory. It is removed with everything in it when the test ends.
     pub fn place(&self) -> &Path {
         self.place.path()
     }
@@ -71,7 +71,7 @@ impl Context {
         println!("    {}", text.as_ref());
     }
 
-    /// Skips what needs vswap when there is none to be tested.
+    /// Skips the test if there is no vswap to test.
     pub fn require_vswap(&self) -> Outcome<PathBuf> {
         if native_only() {
             return Err(Failure::Skip(
@@ -81,7 +81,7 @@ impl Context {
         vswap_binary()
     }
 
-    /// Runs a vswap command that is over at once and gives what it said and how it ended.
+    /// Runs a vswap command that ends at once. Returns its output and status.
     pub fn vswap(&self, args: &[&str]) -> Outcome<Output> {
         let vswap = self.require_vswap()?;
         let mut command = Command::new("/usr/bin/timeout");
@@ -96,7 +96,7 @@ impl Context {
             .during(|| format!("run vswap {}", args.join(" ")))
     }
 
-    /// A launcher that runs jobs under vswap in a directory of its own.
+    /// A launcher that runs jobs under vswap in its own directory.
     pub fn limited(&self, limit_bytes: u64) -> Outcome<Launcher> {
         let how = How::Limited {
             vswap: self.require_vswap()?,
@@ -105,7 +105,7 @@ impl Context {
         self.launcher(how, "limited")
     }
 
-    /// A launcher that runs jobs as they are.
+    /// A launcher that runs jobs natively.
     pub fn native(&self) -> Outcome<Launcher> {
         self.launcher(How::Native, "native")
     }
@@ -116,9 +116,9 @@ impl Context {
         Ok(Launcher::new(how, &place, self.deadline))
     }
 
-    /// Does the work natively and then under vswap with this limit, and compares what comes of it.
+    /// Does the work natively and then under vswap with this limit, and compares the results.
     ///
-    /// The native run is the reference for the result and for the need: the limit must be at most a third of what the
+    /// The native run is the reference for the result and for the need. The limit must be at most a third of what the
     /// native run takes, else the test would prove nothing.
     pub fn compare<T: PartialEq + Debug>(
         &self,

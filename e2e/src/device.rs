@@ -1,4 +1,4 @@
-//! Loop devices and small file systems for a test; given back when dropped, also when the test fails.
+//! Loop devices and small file systems for a test. Dropping them gives them back, also when the test fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::failure::During;
 use crate::{Context, Failure, Outcome, ensure, require_program, require_root};
 
-/// How often and with which pause a file system is asked to go that is still in use.
+/// How often unmounting a busy file system is tried, and the pause in between.
 const UMOUNT_TRIES: u32 = 100;
 const UMOUNT_PACE: Duration = Duration::from_millis(50);
 
@@ -52,7 +52,7 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Whether nobody holds it: then it can be detached.
+    /// Detaches the device. Fails if somebody holds it.
     pub fn detach(self) -> Outcome {
         let output = run(&self.losetup, &["--detach"], &self.path)?;
         ensure!(
@@ -67,7 +67,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Detached already, or the machine's own trouble.
+        // It is detached already, or the machine has a problem of its own.
         let _ = run(&self.losetup, &["--detach"], &self.path);
     }
 }
@@ -97,7 +97,7 @@ impl Mounted {
     }
 }
 
-/// The kernel lets go of what a process had in a ring a moment after the process has ended.
+/// The kernel releases what a process had in a ring only a moment after the process has ended.
 impl Drop for Mounted {
     fn drop(&mut self) {
         for _ in 0..UMOUNT_TRIES {
@@ -110,7 +110,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a system program on a path, to its good end.
+/// Runs a system program on a path. It must succeed.
 pub fn must(program: &Path, options: &[&str], path: &Path) -> Outcome<String> {
     let output = run(program, options, path)?;
     ensure!(

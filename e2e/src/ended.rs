@@ -1,5 +1,5 @@
-//! A run that is over, and what every run must hold: its status, its limit by the sampler and by vswap's own figures,
-//! that it did swap, and that nothing of it is left.
+//! A run that has ended, and what must hold for every run: its status, its limit by the sampler's and vswap's own
+//! figures, that it swapped, and that nothing of it is left.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -18,9 +18,9 @@ use crate::{Failure, Outcome, ensure, procfs};
 
 /// The pause between two looks at processes that must go.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// What a run leaves behind must be gone this long after vswap has ended.
+/// How long after vswap's end everything that a run leaves behind must be gone.
 const LEFT_BEHIND_GRACE: Duration = Duration::from_secs(1);
-/// How much of a program's last words goes into a failure.
+/// How much of a program's last output goes into a failure.
 const LAST_WORDS_BYTES: usize = 2000;
 
 /// A job that has run.
@@ -30,11 +30,11 @@ pub struct Ended {
     pub name: String,
     /// Pid of the process that the test started.
     pub pid: u32,
-    /// How the process that the test started ended: vswap, or the program in a native run.
+    /// The status of the process that the test started: vswap, or the program in a native run.
     pub status: ExitStatus,
-    /// From start to end.
+    /// Time from start to end.
     pub took: Duration,
-    /// The most that the sampler saw.
+    /// The highest total that the sampler saw.
     pub peak: Peak,
     /// The file that took standard output.
     pub stdout: PathBuf,
@@ -42,7 +42,7 @@ pub struct Ended {
     pub stderr: PathBuf,
     /// The limit, if the job ran under vswap.
     pub limit_bytes: Option<u64>,
-    /// What `--summary` wrote, if it did.
+    /// The content of the `--summary` file, if there was one.
     pub summary: Option<Value>,
 }
 
@@ -132,8 +132,8 @@ impl Ended {
             .ok_or_else(|| wrong(&format!("summary has {key} = {found}, not a count")))
     }
 
-    /// Checks a run under vswap against its limit, by the sampler and by vswap's own figures, and that it swapped.
-    /// Holds of itself for a native run.
+    /// Checks the limit of a run under vswap, by the sampler's and vswap's own figures, and that the run swapped.
+    /// Always passes for a native run.
     pub fn must_hold_limit(&self) -> Outcome {
         let Some(limit_bytes) = self.limit_bytes else {
             return Ok(());

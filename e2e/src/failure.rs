@@ -5,20 +5,20 @@ use std::io;
 /// Why a test did not pass.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Something was not as it must be; the text says what was seen and what was expected.
+    /// Something was not as it must be. The text says what was seen and what was expected.
     #[error("{0}")]
     Wrong(String),
-    /// More memory was taken than allowed, or nobody can say. Both are seen at the grain of milliseconds, which a
-    /// machine that is busy with other things may not give.
+    /// More memory was taken than allowed, or nobody can tell. Both are seen at a resolution of milliseconds, which a
+    /// busy machine may not give.
     #[error("{0}")]
     Limit(String),
-    /// The test cannot be made here; the text says what is missing and how to get it.
+    /// The test cannot run here. The text says what is missing and how to get it.
     #[error("SKIP: {0}")]
     Skip(String),
-    /// The test itself met an error of the system.
+    /// The test itself met a system error.
     #[error("{what}: {source}")]
     System {
-        /// What was being done, to what.
+        /// What was being done, and to what.
         what: String,
         /// The system's answer.
         source: io::Error,
@@ -35,7 +35,7 @@ impl Failure {
     }
 }
 
-/// Says what was being done when the system refused.
+/// Adds what was being done to an error of the system.
 pub trait During<T> {
     /// Turns an error into a [`Failure`] that begins with `what()`.
     fn during(self, what: impl FnOnce() -> String) -> Outcome<T>;
@@ -59,7 +59,7 @@ impl<T> During<T> for rustix::io::Result<T> {
     }
 }
 
-/// Ends the test with the given text unless the condition holds.
+/// Ends the test with this text unless the condition holds.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {

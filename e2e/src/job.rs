@@ -1,4 +1,4 @@
-//! What is to be run: a program, its arguments and its surroundings, whether natively or under vswap.
+//! What to run, natively or under vswap: a program, its arguments and its surroundings.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -64,30 +64,30 @@ impl Job {
         self
     }
 
-    /// A file to be read as standard input.
+    /// A file that becomes standard input.
     #[must_use]
     pub fn stdin(mut self, file: impl AsRef<Path>) -> Job {
         self.stdin = Some(file.as_ref().to_owned());
         self
     }
 
-    /// Another user for the program and for vswap, with the one capability (`CAP_SYS_PTRACE`) that the kernel asks of
-    /// a user for userfaultfd with kernel faults and fork events. It is handed down as an ambient capability, so no
-    /// exec on the way loses it and none counts as a set-id exec, which would drop `LD_PRELOAD`.
+    /// Another user for the program and for vswap, with one capability, `CAP_SYS_PTRACE`. The kernel requires it of a
+    /// user for userfaultfd with kernel faults and fork events. It is an ambient capability, so every exec on the way
+    /// keeps it, and none counts as a set-id exec, which would drop `LD_PRELOAD`.
     #[must_use]
     pub fn user(mut self, user: &str) -> Job {
         self.user = Some(user.to_owned());
         self
     }
 
-    /// A process group of its own, so that the test can kill the whole group.
+    /// Its own process group, so that the test can kill the whole group.
     #[must_use]
     pub fn own_group(mut self) -> Job {
         self.own_group = true;
         self
     }
 
-    /// More options for `vswap run` itself; nothing in a native run.
+    /// More options for `vswap run` itself. A native run ignores them.
     #[must_use]
     pub fn vswap_options<A: Into<OsString>>(mut self, options: impl IntoIterator<Item = A>) -> Job {
         self.vswap_options
@@ -95,7 +95,7 @@ impl Job {
         self
     }
 
-    /// The program of another job and its arguments, as further arguments of this one.
+    /// Appends the program and arguments of another job to this job's arguments.
     #[must_use]
     pub fn append(mut self, other: &Job) -> Job {
         self.args.push(other.program.clone().into());
@@ -103,7 +103,7 @@ impl Job {
         self
     }
 
-    /// This job run by another program that takes it as its arguments.
+    /// The job `outer`, with this job's program and arguments as its arguments.
     #[must_use]
     pub fn within(mut self, outer: impl AsRef<Path>) -> Job {
         self.args

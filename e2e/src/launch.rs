@@ -1,7 +1,7 @@
-//! Runs a job natively or under `vswap run`, watches it, waits for it within the test's time, and checks what every run
-//! must hold: the limit, that it did swap, and that nothing is left behind.
+//! Runs a job natively or under `vswap run`, watches it, waits for it within the test's time, and checks what must hold
+//! for every run: the limit, that it swapped, and that nothing is left behind.
 //!
-//! Runs are started from the main thread only: the kernel ties "kill when the parent dies" to the thread that forked.
+//! Runs are started only from the main thread: the kernel ties "kill when the parent dies" to the thread that forked.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ const WAIT_EVERY: Duration = Duration::from_millis(3);
 /// How a launcher runs its jobs.
 #[derive(Debug, Clone)]
 pub enum How {
-    /// As they are.
+    /// Natively.
     Native,
     /// Under this vswap with this limit in bytes.
     Limited {
@@ -38,7 +38,7 @@ pub enum How {
     },
 }
 
-/// Runs jobs one way, in one directory, until one moment.
+/// Runs jobs in one way, in one directory, until a deadline.
 #[derive(Debug)]
 pub struct Launcher {
     how: How,
@@ -48,7 +48,7 @@ pub struct Launcher {
     ended: RefCell<Vec<Ended>>,
 }
 
-/// A job that runs; killed when dropped.
+/// A running job, killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -91,12 +91,12 @@ impl Launcher {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The runs so far that went through [`Launcher::finish`].
+    /// The runs so far that ended through [`Launcher::finish`].
     pub fn ended(&self) -> Vec<Ended> {
         self.ended.borrow().clone()
     }
 
-    /// Starts a job; the sampler starts with it.
+    /// Starts a job and the sampler.
     pub fn start(&self, job: &Job) -> Outcome<Running> {
         let number = self.started.replace(self.started.get() + 1);
         let file = |kind: &str| self.place.join(format!("{kind}-{number}"));
@@ -163,7 +163,7 @@ impl Launcher {
         Ok((words, limit))
     }
 
-    /// The binary that this job's user can reach: the build directory may be closed to others.
+    /// A path of the binary that this job's user can reach. The build directory may be closed to others.
     fn vswap_for(&self, job: &Job, vswap: &Path) -> Outcome<PathBuf> {
         if job.user.is_none() {
             return Ok(vswap.to_owned());
@@ -175,12 +175,12 @@ impl Launcher {
         Ok(copy)
     }
 
-    /// Starts a job, waits for its good end and checks what every run must hold.
+    /// Starts a job, waits for it to succeed, and checks what must hold for every run.
     pub fn run(&self, job: &Job) -> Outcome<Ended> {
         self.finish(self.start(job)?)
     }
 
-    /// Waits for the good end of a run and checks what every run must hold.
+    /// Waits for a run to succeed, and checks what must hold for every run.
     pub fn finish(&self, running: Running) -> Outcome<Ended> {
         let ended = running.wait()?;
         ended.must_succeed()?;
@@ -191,17 +191,18 @@ impl Launcher {
     }
 }
 
-/// A killed test must not leave its programs behind.
+/// If the test is killed, its programs must die too.
 pub fn die_with_parent(command: &mut Command) {
     let ask = || {
         let kill = Some(Signal::KILL);
         rustix::process::set_parent_process_death_signal(kill).map_err(Into::into)
     };
-    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
+    // `pre_exec`, which is unsafe, runs code in the child.
     unsafe { command.pre_exec(ask) };
 }
 
-/// What vswap is called.
+/// The name of vswap's processes.
 const NAME: &str = "vswap";
 
 impl Running {
@@ -210,8 +211,8 @@ impl Running {
         self.child.id()
     }
 
-    /// The first process of the program, once it is there. vswap has another child, its guardian; both are called as
-    /// vswap is until they have become what they are.
+    /// The first process of the program, once it exists. vswap has another child, its guardian. Both are named like
+    /// vswap until they have become what they are.
     pub fn program_pid(&self) -> Outcome<u32> {
         if self.limit_bytes.is_none() {
             return Ok(self.pid());
@@ -268,7 +269,7 @@ impl Running {
         signal_pid(self.pid(), signal)
     }
 
-    /// Waits for the end, however it is; the time being over is a failure and ends the run.
+    /// Waits for any end. If the time is over, the run is ended and counts as failed.
     pub fn wait(mut self) -> Outcome<Ended> {
         let status = loop {
             let status = self
@@ -313,7 +314,7 @@ impl Drop for Running {
             .into_iter()
             .chain([self.pid()])
         {
-            // A process that is gone already is what is wanted.
+            // It is fine if the process is gone already.
             let _gone = signal_pid(pid, Signal::KILL);
         }
         let _status = self.child.wait();

@@ -1,11 +1,12 @@
-//! What the end-to-end tests share: running a program natively and under `vswap run`, watching what the run takes
-//! from outside, and taking everything away again when a test ends, however it ends.
+//! What the end-to-end tests share: running a program natively and under `vswap run`, watching from outside how much
+//! memory the run takes, and cleaning up when a test ends, however it ends.
 //!
-//! The suites are under `tests/`. A test runs alone (one at a time, in the main thread): it measures memory and time
-//! of whole process trees, and whatever descends from the test process when a test ends is its own and is killed.
+//! The suites are under `tests/`. Tests run one at a time, in the main thread, because a test measures memory and time
+//! of whole process trees. Every descendant of the test process that is left when a test ends is that test's own, and
+//! is killed.
 //!
-//! Environment: `VSWAP_BIN` names the binary (else `target/release/vswap` of this workspace), `VSWAP_E2E_NATIVE=1`
-//! runs the programs without vswap, `VSWAP_E2E_NO_SKIP=1` turns every skip into a failure.
+//! Environment: `VSWAP_BIN` names the binary (else `target/release/vswap` of this workspace), `VSWAP_E2E_NATIVE=1` runs
+//! the programs without vswap, `VSWAP_E2E_NO_SKIP=1` turns every skip into a failure.
 
 pub mod context;
 pub mod device;

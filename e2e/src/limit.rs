@@ -1,15 +1,15 @@
-//! What a run with `--ram` may take at most.
+//! How much memory a run with `--ram` may take.
 
 use crate::MIB;
 
-/// A run may be over its limit by one part in this many (5 %) ...
+/// A run may exceed its limit by one part in this many (5 %) ...
 const TOLERANCE_PART: u64 = 20;
-/// ... and never by more than this.
+/// ... but never by more than this.
 const TOLERANCE_MAX_BYTES: u64 = 32 * MIB;
-/// A limit in these tests is at most one part in this many of what the program needs.
+/// The limit in these tests is at most one part in this many of what the program needs.
 pub const NEED_PARTS: u64 = 3;
 
-/// Highest total in bytes that a run with this limit may ever show.
+/// The highest total in bytes that a run with this limit may ever show.
 pub fn allowed_bytes(limit_bytes: u64) -> u64 {
     limit_bytes + (limit_bytes / TOLERANCE_PART).min(TOLERANCE_MAX_BYTES)
 }

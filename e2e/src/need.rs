@@ -1,11 +1,11 @@
-//! What a test needs of the machine, and the skip with a reason where that is missing.
+//! What a test needs of the machine. If it is missing, the test is skipped with a reason.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Failure, Outcome};
 
-/// Where Debian packages put programs. `PATH` is not asked: it may have a wrapper or another build in front, and the
-/// tests are about the packaged programs.
+/// Where Debian packages put programs. `PATH` is not used: it may contain a wrapper or another build, and the tests are
+/// about the packaged programs.
 const PROGRAM_DIRS: [&str; 4] = [
     "/usr/bin",
     "/usr/sbin",
@@ -13,7 +13,7 @@ const PROGRAM_DIRS: [&str; 4] = [
     "/usr/lib/postgresql/15/bin",
 ];
 
-/// Finds a program, or skips the test with the name of what provides it.
+/// Finds a program, or skips the test and says what provides the program.
 pub fn require_program(name: &str, provided_by: &str) -> Outcome<PathBuf> {
     let found = PROGRAM_DIRS
         .iter()
@@ -22,12 +22,12 @@ pub fn require_program(name: &str, provided_by: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::Skip(format!("no program {name}; install {provided_by}")))
 }
 
-/// The workloads of `bench/`, which verify every byte they wrote.
+/// The workloads of `bench/`, which verify every byte that they wrote.
 pub fn workload_binary() -> Outcome<PathBuf> {
     built("vswap-workload", "vswap-bench")
 }
 
-/// The victims of `e2e/victims`, which verify every byte, too.
+/// The victims of `e2e/victims`, which verify every byte too.
 pub fn victims_binary() -> Outcome<PathBuf> {
     built("vswap-victims", "vswap-victims")
 }
@@ -40,7 +40,7 @@ fn built(program: &str, package: &str) -> Outcome<PathBuf> {
         .map_err(|error| Failure::wrong(format!("no {}: {error}; {help}", built.display())))
 }
 
-/// Skips the test unless this file is there.
+/// Skips the test if this file is missing.
 pub fn require_file(path: &str, provided_by: &str) -> Outcome {
     if Path::new(path).exists() {
         return Ok(());
@@ -50,7 +50,7 @@ pub fn require_file(path: &str, provided_by: &str) -> Outcome {
     )))
 }
 
-/// Skips the test unless it runs as root (some tests change the user of a program).
+/// Skips the test unless it runs as root. Some tests change the user of a program.
 pub fn require_root(why: &str) -> Outcome {
     if rustix::process::geteuid().is_root() {
         return Ok(());
@@ -63,11 +63,11 @@ pub fn require_root(why: &str) -> Outcome {
 pub struct User {
     /// User id.
     pub uid: u32,
-    /// Id of its first group.
+    /// Id of the user's first group.
     pub gid: u32,
 }
 
-/// Finds a user, or skips the test with the name of what makes it.
+/// Finds a user, or skips the test and says what creates the user.
 pub fn require_user(name: &str, made_by: &str) -> Outcome<User> {
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let line = text

@@ -1,12 +1,12 @@
-//! Reads /proc: who descends from whom, and what they have in memory.
+//! Reads /proc: who descends from whom, and how much memory they have.
 //!
-//! Nothing here trusts vswap: this is the second pair of eyes that its own figures are held against.
+//! Nothing here trusts vswap: its own figures are checked against these.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long a process that belonged to nobody of ours is not looked at again. Shorter than a pid takes to come round.
+/// A process that is no descendant of ours is not looked at again for this time. Pids are not reused within it.
 const STRANGER_FOR: Duration = Duration::from_millis(300);
 
 /// What one look at `/proc/PID/stat` says.
@@ -16,14 +16,14 @@ pub struct Stat {
     pub parent: u32,
     /// State letter: `Z` is a zombie, `X` dead.
     pub state: u8,
-    /// Clock ticks from boot to its start: with the pid, a name that is never reused.
+    /// Clock ticks from boot to its start. Together with the pid, a name that is never reused.
     pub start_ticks: u64,
 }
 
-/// Reads `/proc/PID/stat`; `None` when the process is gone.
+/// Reads `/proc/PID/stat`. `None` if the process is gone.
 pub fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The command name is in parentheses and may itself hold any byte, parentheses too.
+    // The command name is in parentheses and may contain any byte, including parentheses.
     let after_name = text.iter().rposition(|&byte| byte == b')')? + 2;
     let rest = std::str::from_utf8(text.get(after_name..)?).ok()?;
     let mut fields = rest.split_ascii_whitespace();
@@ -37,7 +37,7 @@ pub fn stat(pid: u32) -> Option<Stat> {
     })
 }
 
-/// True while the process exists and is not a zombie.
+/// Does the process exist, and is it no zombie?
 pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != b'Z' && stat.state != b'X')
 }
@@ -48,12 +48,12 @@ pub fn name(pid: u32) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
-/// Is it the process that outlives a vswap that is killed? It is a child of vswap and no process of the program.
+/// Is it the guardian, which outlives a vswap that is killed? It is a child of vswap and no process of the program.
 pub fn is_guardian(pid: u32) -> bool {
     name(pid).is_some_and(|name| name == "vswap-guard")
 }
 
-/// Command line of a process for messages, or its bare pid.
+/// Command line of a process for messages, or just its pid.
 pub fn describe(pid: u32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&words).replace('\0', " ");
@@ -70,7 +70,7 @@ fn pids() -> Vec<u32> {
         .collect()
 }
 
-/// Follows the processes that descend from one process, cheaply enough for every 20 ms.
+/// Follows the descendants of one process. Cheap enough for a look every 20 ms.
 #[derive(Debug, Default)]
 pub struct Tree {
     strangers: HashSet<u32>,
@@ -112,13 +112,13 @@ impl Tree {
     }
 }
 
-/// Living descendants of `root` at this moment.
+/// Current living descendants of `root`.
 pub fn living_descendants(root: u32) -> Vec<u32> {
     let found = Tree::default().descendants(root);
     found.into_iter().filter(|&pid| is_alive(pid)).collect()
 }
 
-/// One figure of a file of `/proc/PID` in bytes; `None` when the process is gone or has no memory left.
+/// One figure of a file in `/proc/PID`, in bytes. `None` if the process is gone or has no memory left.
 fn field_bytes(file: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -132,18 +132,19 @@ fn field_bytes(file: &str, key: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// One counter of `/proc/PID/status` in bytes. Unlike the rollup it is read in no time, whatever the process has, and
-/// does not wait for its mappings.
+/// One counter of `/proc/PID/status`, in bytes. Unlike the rollup it is quick to read, however much memory the process
+/// has, and does not wait for the process's mappings.
 fn counter_bytes(pid: u32, key: &str) -> Option<u64> {
     field_bytes(&format!("/proc/{pid}/status"), key)
 }
 
-/// Anonymous memory of a process that is resident, its share of what it shares. The kernel walks all of its memory.
+/// Resident anonymous memory of a process, with its share of what it shares. The kernel walks all of the process's
+/// memory.
 pub fn anon_share_bytes(pid: u32) -> u64 {
     field_bytes(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon").unwrap_or(0)
 }
 
-/// Anonymous memory of a process that is resident, shared or not.
+/// Resident anonymous memory of a process, whether shared or not.
 pub fn anon_bytes(pid: u32) -> u64 {
     counter_bytes(pid, "RssAnon").unwrap_or(0)
 }

@@ -1,8 +1,8 @@
 //! Seeded content: the same everywhere, checked byte for byte, and as compressible as the data of real programs.
 //!
-//! There is no disk behind the pool in these runs, so what a test keeps in memory must fit in a third of its size.
+//! In these runs there is no disk behind the pool, so a test's content must compress to a third of its size.
 
-/// A step of splitmix64: every input gives another output.
+/// A step of splitmix64. Different inputs give different outputs.
 pub fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -10,12 +10,12 @@ pub fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Fixed text around the seeded fields of a record, 100 bytes.
+/// Fixed text around the seeded fields of a record: 100 bytes.
 const FIELD_TEXT: &str = "\"state\":\"delivered\",\"carrier\":\"northern freight lines\",\"currency\":\"EUR\",\
                           \"terms\":\"thirty days net\"";
 
-/// Appends a record of exactly `bytes` bytes that only this seed and number give: text fields, most of them the same
-/// in every record as in real data, with sixteen seeded characters in each.
+/// Appends a record of exactly `bytes` bytes. Only this seed and number give this record. It has text fields, most of
+/// them the same in every record, as in real data, with sixteen seeded characters in each.
 pub fn record(seed: u64, number: u64, bytes: usize, into: &mut Vec<u8>) {
     let end = into.len() + bytes;
     let mut field = 0u64;

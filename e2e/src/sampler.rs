@@ -1,8 +1,8 @@
-//! Watches from outside what a run takes, every 20 ms, with nothing but /proc.
+//! Measures a run's memory from outside, every 20 ms, using only /proc.
 //!
-//! The total is what a limit is about: the anonymous memory of every process of the run (where there are several by
-//! `Pss_Anon`, so that pages shared by fork count once) and everything that vswap itself has resident. A thread of its
-//! own; it reads only.
+//! The total is what a limit is about: the anonymous memory of every process of the run, and everything resident in
+//! vswap itself. With several processes their `Pss_Anon` is used, so that pages shared by fork count once. The sampler
+//! has its own thread and only reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,21 @@ use std::time::{Duration, Instant};
 
 use crate::procfs::{self, Tree};
 
-/// The pause between two looks. The limit is promised at this grain.
+/// The pause between two looks. The limit is promised at this resolution.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
-/// A look at several processes that takes longer than this is a sum of different moments, between which some give up
-/// what others take: what it shows too much may never have been there. In this time a program takes some MiB.
+/// A look at several processes that takes longer than this adds up different moments. In between some processes may
+/// give up memory that others take, so an excess that the look shows may never have existed. In this time a program
+/// takes some MiB.
 const LOOK_MAX: Duration = Duration::from_millis(6);
-/// At least one look in this many has to be sharp where those that are not show too much, or the watch is worth
-/// nothing: about a hundred in a minute.
+/// If blurred looks show an excess, at least one look in this many must be sharp, or the measurement is worth nothing.
+/// That is about a hundred in a minute.
 const SHARP_PART: u64 = 25;
 
-/// The highest total seen, and what it was made of.
+/// The highest total, and its parts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Peak {
-    /// All of it, bytes.
+    /// The total in bytes.
     pub total_bytes: u64,
     /// The processes' part.
     pub program_bytes: u64,
@@ -34,17 +35,17 @@ pub struct Peak {
     pub processes: usize,
     /// Time from the start of the run to that moment.
     pub at: Duration,
-    /// Looks taken in all.
+    /// Number of all looks.
     pub samples: u64,
-    /// Looks of these that took too long to be of one moment.
+    /// Number of looks that took too long to show one moment.
     pub blurred: u64,
-    /// The highest total that one of those saw, bytes.
+    /// The highest total of the blurred looks, in bytes.
     pub blurred_bytes: u64,
     /// The longest time between two looks.
     pub gap_max: Duration,
 }
 
-/// A sampler at work.
+/// A running sampler.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Arc<AtomicBool>,
@@ -52,8 +53,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to watch the process `root` and its descendants; with `root_is_vswap` the root is counted whole, as
-    /// vswap's own, and the descendants by their anonymous memory, else all by their anonymous memory.
+    /// Begins to watch the process `root` and its descendants. With `root_is_vswap` all of the root's memory counts, as
+    /// vswap's own, and the descendants' anonymous memory. Otherwise the anonymous memory of all processes counts.
     pub fn start(root: u32, root_is_vswap: bool) -> Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -64,7 +65,7 @@ impl Sampler {
         }
     }
 
-    /// Ends the watch.
+    /// Ends the measurement.
     pub fn finish(mut self) -> Peak {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().map(JoinHandle::join);
@@ -73,8 +74,8 @@ impl Sampler {
 }
 
 impl Peak {
-    /// Can it be said that the run never took more than this? Only sharp looks tell that it did (`total_bytes`); one
-    /// that is blurred and shows no more than this is as good as a sharp one.
+    /// Is it certain that the run never took more than this? Only sharp looks can show that it did (`total_bytes`). A
+    /// blurred look that shows no more than this is as good as a sharp one.
     pub fn can_tell(&self, allowed_bytes: u64) -> bool {
         self.blurred_bytes <= allowed_bytes
             || (self.samples - self.blurred) * SHARP_PART >= self.samples
@@ -98,7 +99,7 @@ fn watch(root: u32, root_is_vswap: bool, stop: &AtomicBool) -> Peak {
     while !stop.load(Ordering::Relaxed) && procfs::stat(root).is_some() {
         let (look, took) = look(&mut tree, root, root_is_vswap);
         samples += 1;
-        // Nothing moves between the processes of a native run.
+        // In a native run no memory moves between processes.
         let sharp = !root_is_vswap || took <= LOOK_MAX;
         if !sharp {
             blurred += 1;
@@ -123,7 +124,7 @@ fn watch(root: u32, root_is_vswap: bool, stop: &AtomicBool) -> Peak {
     }
 }
 
-/// Puts the calling thread before all ordinary ones, so that a look is over quickly. Without the right to it, or
+/// Gives the calling thread priority over all ordinary threads, so that a look is quick. Without the right to do so, or
 /// without `chrt`, looks take longer and fewer are sharp.
 fn run_first() {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -133,7 +134,7 @@ fn run_first() {
         .status();
 }
 
-/// One look, and how long the figures took to read.
+/// One look, and how long reading the figures took.
 fn look(tree: &mut Tree, root: u32, root_is_vswap: bool) -> (Peak, Duration) {
     let (guardians, mut program): (Vec<u32>, Vec<u32>) = tree
         .descendants(root)
@@ -151,8 +152,9 @@ fn look(tree: &mut Tree, root: u32, root_is_vswap: bool) -> (Peak, Duration) {
         }
     };
     let began = Instant::now();
-    // The looks at two processes are not one moment: a page that goes out between them is counted twice when the
-    // program is looked at first and not at all the other way round. Half of each order cancels the error out.
+    // vswap and the program are not read at the same moment. A page that goes out in between is counted twice if the
+    // program is read first, and not at all if vswap is read first. So vswap is read before and after the program, and
+    // the mean of both cancels the error.
     let own_before = own();
     let program_bytes = program_bytes(&program);
     let own_bytes = u64::midpoint(own_before, own());
@@ -166,7 +168,7 @@ fn look(tree: &mut Tree, root: u32, root_is_vswap: bool) -> (Peak, Duration) {
     (peak, began.elapsed())
 }
 
-/// Anonymous memory of these processes. One alone shares with nobody, and its counter is read in no time.
+/// Anonymous memory of these processes. A single process shares with nobody, and its counter is quick to read.
 fn program_bytes(processes: &[u32]) -> u64 {
     match processes {
         [one] => procfs::anon_bytes(*one),

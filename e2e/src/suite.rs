@@ -1,7 +1,7 @@
-//! Runs the tests of a suite one after the other, bounds their time, counts skips and cleans up after each.
+//! Runs the tests of a suite one after the other, limits their time, counts skips and cleans up after each.
 //!
-//! `libtest-mimic` gives the usual command line (`--list`, filters, `--skip`) and, what `#[test]` lacks, tests that
-//! say at run time that they were skipped and why. One test at a time: the tests measure memory and time, and two
+//! `libtest-mimic` gives the usual command line (`--list`, filters, `--skip`). Unlike `#[test]`, it has tests that say
+//! at run time that they were skipped and why. Only one test runs at a time: the tests measure memory and time, and two
 //! programs of this size at once would measure each other.
 
 use std::os::unix::process::CommandExt as _;
@@ -16,22 +16,22 @@ use rustix::process::{Signal, WaitOptions};
 use crate::launch::signal_pid;
 use crate::{Context, Failure, Outcome, procfs};
 
-/// A test that waits where its own time bound is not looked at is ended this long after the bound.
+/// How long after its time limit a test is ended if it waits at a place that does not check the limit.
 const WATCHDOG_GRACE: Duration = Duration::from_secs(10);
 /// Killed processes must be gone within this time.
 const CLEAN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A limit is held by reacting within milliseconds. Where the whole machine stands still for longer, as shared ones do,
-/// it shows as too much memory for a moment: such a test, and no other, is tried so many times.
+/// A limit is held by reacting within milliseconds. If the whole machine stands still for longer, as shared machines
+/// do, the run shows too much memory for a moment. Only a test that fails for this reason is tried this many times.
 const LIMIT_TRIES: u32 = 3;
 
-/// Directories of tests begin with this and the pid of the test process.
+/// How the directories of tests begin. The pid of the test process follows.
 const PLACE_PREFIX: &str = "vswap-e2e-";
 
-/// Set when the test process was started again to get rid of inherited dispositions: it does that once.
+/// Set when the test process was started again to get rid of inherited signal dispositions. It does that only once.
 const RESTARTED: &str = "VSWAP_E2E_RESTARTED";
 
-/// Signals 32 and 33, which no program can change: the C library keeps them for itself.
+/// Signals 32 and 33. No program can change them, because the C library keeps them for itself.
 const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
 
 /// One test of a suite.
@@ -39,7 +39,7 @@ const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
 pub struct Test {
     /// Its name, for filters.
     pub name: &'static str,
-    /// Seconds that it may take in all, its native run included.
+    /// Seconds that the test may take in all, including its native run.
     pub bound_s: u64,
     /// The test itself.
     pub body: fn(&Context) -> Outcome,
@@ -56,7 +56,7 @@ impl Test {
     }
 }
 
-/// Runs a suite; the `main` of each test binary.
+/// Runs a suite. This is the `main` of each test binary.
 pub fn run_suite(tests: &[Test]) -> ExitCode {
     if let Err(error) = start_undisturbed() {
         eprintln!("cannot give the tests signal dispositions of their own: {error}");
@@ -79,8 +79,8 @@ pub fn run_suite(tests: &[Test]) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Starts this program again with every signal at its default, if it has inherited ignored ones: nohup and shells that
-/// start background jobs leave some, and everything that the tests start would ignore them too.
+/// Starts this program again with every signal at its default, if it has inherited ignored signals. nohup and shells
+/// that start background jobs leave some, and everything that the tests start would ignore them too.
 fn start_undisturbed() -> std::io::Result<()> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let ignored = status
@@ -88,7 +88,7 @@ fn start_undisturbed() -> std::io::Result<()> {
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .ok_or_else(|| std::io::Error::other("/proc/self/status has no readable line SigIgn"))?;
-    // The language's runtime ignores SIGPIPE here and undoes that in what it starts.
+    // Rust's runtime ignores SIGPIPE here and undoes that in the processes that it starts.
     let inherited = ignored & !(1 << (Signal::PIPE.as_raw() - 1)) & !OF_THE_C_LIBRARY;
     if inherited == 0 {
         return Ok(());
@@ -118,13 +118,13 @@ fn sweep_places() {
             .and_then(|name| name.strip_prefix(PLACE_PREFIX));
         let pid = rest.and_then(|rest| rest.split_once('-')?.0.parse().ok());
         if pid.is_some_and(|pid| procfs::stat(pid).is_none()) {
-            // What cannot be removed belongs to somebody else.
+            // A directory that cannot be removed belongs to somebody else.
             let _removed = std::fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// One try: the test's own directory and time, and nothing left of it afterwards.
+/// One try: gives the test its own directory and time, and leaves nothing of it.
 fn attempt(test: &Test) -> Outcome {
     let bound = Duration::from_secs(test.bound_s);
     let prefix = format!("{PLACE_PREFIX}{}-{}-", std::process::id(), test.name);
@@ -155,14 +155,14 @@ fn run(test: Test) -> Result<Completion, Failed> {
             Ok(Completion::ignored_with(text))
         }
         Err(failure) => {
-            // The harness prints failures at its end only, which may be ten minutes away.
+            // The harness prints failures only at its end, which may be ten minutes away.
             println!("    {failure}");
             Err(failure.to_string().into())
         }
     }
 }
 
-/// Runs the body, turns a panic into a failure, and kills everything it started when its time is over.
+/// Runs the body, turns a panic into a failure, and kills everything that the body started when its time is over.
 fn watched(bound: Duration, body: impl FnOnce() -> Outcome) -> Outcome {
     let (done, waiting) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
@@ -184,14 +184,14 @@ fn watched(bound: Duration, body: impl FnOnce() -> Outcome) -> Outcome {
     })
 }
 
-/// Kills by pid whatever descends from this process, and waits until it is gone.
+/// Kills all descendants of this process by pid, and waits until they are gone.
 fn kill_descendants() -> Outcome {
     let own = std::process::id();
     let until = Instant::now() + CLEAN_WITHIN;
     loop {
         let left = procfs::living_descendants(own);
         for &pid in &left {
-            // It may be gone since it was listed.
+            // The process may have ended since it was listed.
             let _gone = signal_pid(pid, Signal::KILL);
         }
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Outcome, ensure};
 
-/// The places where a run of vswap makes its directory, for the users that tests run as.
+/// The places where vswap makes a run's directory, for the users that tests run as.
 fn places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
     places.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
@@ -15,7 +15,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// Directories of the run of the vswap process with this pid, by whatever user.
+/// Directories of the run of this vswap process, whoever its user is.
 pub fn run_dirs(pid: u32) -> Vec<PathBuf> {
     let prefix = format!("run-{pid}-");
     let list = |dir: &Path| {

@@ -1,6 +1,6 @@
-//! A program that is there to be killed, and its log.
+//! A program that exists to be killed, and its log.
 //!
-//! The log is a file, which no swap touches: what it says was so, whatever became of the program.
+//! The log is a file, which is never swapped, so it tells the truth whatever became of the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::{Context, Job, Outcome, ensure, require_program};
 /// What the victim does.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Memory that it fills and verifies.
+    /// MiB of memory that it fills and verifies.
     pub mib: u64,
-    /// Children that it forks when its memory is full; they verify for ever.
+    /// Children that it forks when its memory is full. They verify for ever.
     pub children: u32,
-    /// Passes of its own before it waits for its children; 0 goes on for ever.
+    /// Passes of its own before it waits for its children. With 0 it goes on for ever.
     pub passes: u32,
-    /// Its exit status when everything was right.
+    /// Its exit status if everything was right.
     pub exit_status: u8,
 }
 
@@ -26,7 +26,7 @@ pub struct Plan {
 pub struct Log(PathBuf);
 
 impl Plan {
-    /// The job, and the log that it writes.
+    /// The job, and the log that the job writes.
     pub fn job(&self, context: &Context) -> Outcome<(Job, Log)> {
         let python = require_program("python3", "apt package python3")?;
         let script = context.place().join("victim.py");
@@ -51,17 +51,17 @@ impl Plan {
 }
 
 impl Log {
-    /// Where it is.
+    /// Path of the log.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// All of it so far.
+    /// The text so far.
     pub fn text(&self) -> String {
         fs::read_to_string(&self.0).unwrap_or_default()
     }
 
-    /// `Some` when a line has this text in it.
+    /// `Some` if a line contains this text.
     pub fn has(&self, text: &str) -> Option<()> {
         self.text().contains(text).then_some(())
     }
@@ -73,7 +73,7 @@ impl Log {
         words.filter_map(|(_, pid)| pid.parse().ok()).collect()
     }
 
-    /// Checks that no process ever read what it had not written, and that the log has no torn end.
+    /// Checks that no process ever read what it had not written, and that the log's end is complete.
     pub fn must_be_right(&self) -> Outcome {
         let text = self.text();
         let wrong: Vec<&str> = text.lines().filter(|line| line.contains("WRONG")).collect();

@@ -1,8 +1,8 @@
-//! Two commits beside each other: `cargo xtask bench-ab BASE [ARGUMENTS OF vswap bench]`.
+//! Compares two commits: `cargo xtask bench-ab BASE [ARGUMENTS OF vswap bench]`.
 //!
-//! BASE is built in a git worktree below `target`, which is removed at the end; what it was built into stays, so that
-//! the next time is shorter. Both programs then run in alternation, as two sides of the same `vswap bench`, with
-//! the same memory. The tree's own vswap is measured as it is, with what is not committed.
+//! BASE is built in a git worktree below `target`. The worktree is removed at the end, but the build directory stays,
+//! so the next build is shorter. Both programs then run in alternation with the same memory, as two sides of one `vswap
+//! bench`. The tree's own vswap is measured as it is, including what is not committed.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::checks::cargo;
 use crate::command;
 
-/// What is run unless told otherwise: each kind of access, with one task and with two.
+/// The default workloads: each kind of access, with one task and with two.
 const WORKLOADS: [&str; 3] = ["fill-read-write", "zipf-0.99", "usemem-2"];
-/// How long a build, and all runs, may take.
+/// The most time for a build, and for all runs together.
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 const BENCH_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
@@ -30,7 +30,7 @@ impl Worktree {
             root: root.to_owned(),
             path: root.join("target/bench-ab/tree"),
         };
-        // One that an earlier run could not remove.
+        // Removes a worktree that an earlier run could not remove.
         worktree.remove();
         let mut git = git(root, &["worktree", "add", "--detach"]);
         git.arg(&worktree.path).arg(commit);
@@ -40,7 +40,7 @@ impl Worktree {
 
     fn remove(&self) {
         let mut git = git(&self.root, &["worktree", "remove", "--force"]);
-        // Nothing to remove is what is wanted.
+        // It is fine if there is nothing to remove.
         let _ = git.arg(&self.path).output();
     }
 }
@@ -77,8 +77,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// The arguments for `vswap bench`: those that were given, or some workloads; without sides of the kernel, unless they
-/// are asked for.
+/// The arguments for `vswap bench`: the given ones, or the default workloads. Sides of the kernel run only if asked
+/// for.
 fn bench_words(given: &[String]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["bench".into()];
     if !given

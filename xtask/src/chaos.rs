@@ -1,5 +1,5 @@
-//! Chaos: builds vswap and the program that makes programs, and has it drive them. What it takes is for `vswap-chaos
-//! drive` to know; only what every run needs is decided here.
+//! Chaos: builds vswap and `vswap-chaos`, the program that generates programs, and lets it drive them. `vswap-chaos
+//! drive` knows its own options. Only what every run needs is decided here.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +9,9 @@ use crate::checks;
 use crate::command::{self, TestCounts};
 use crate::step::{Check, Report, Step};
 
-/// Longest that a drive may take where limits hold: nobody asks for more than a night.
+/// The longest time for a drive where limits hold: nobody asks for more than a night.
 const DRIVE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// What the build may take on two slow processors.
+/// The most time for the build, on two slow processors.
 const BUILD_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The verb, with the options of `vswap-chaos drive`.
@@ -28,14 +28,14 @@ pub fn step(options: &[String]) -> Step {
     }
 }
 
-/// What continuous integration drives beside the plans that were shrunk: ten minutes together, always the same programs
-/// as far as the time reaches.
+/// What continuous integration drives beside the shrunk plans: ten minutes in all. The programs are always the same, as
+/// far as the time allows.
 const DRIVES: [&[&str]; 2] = [
     &["--minutes", "8", "--seed", "1"],
     &["--minutes", "2", "--seed", "1", "--daemon"],
 ];
 
-/// The check of continuous integration: every plan that was shrunk from a mistake, and ten minutes of generated ones.
+/// The check of continuous integration: every plan that was shrunk from a mistake, and ten minutes of generated plans.
 ///
 /// # Errors
 /// As for `run`.
@@ -66,12 +66,12 @@ pub fn check(root: &Path, _: Duration) -> Result<Report, String> {
     })
 }
 
-/// Builds and drives. Chaos knows itself when to stop, and its own watchdog ends what hangs.
+/// Builds and drives. Chaos stops by itself, and its own watchdog ends programs that hang.
 ///
 /// # Errors
 /// A program did something else under vswap than natively, hung, or left something behind.
 pub fn run(root: &Path, options: &[String]) -> Result<Report, String> {
-    // Who names another vswap, or wants none, needs not wait for this one.
+    // If the user names another vswap, or wants none, this one need not be built.
     let elsewhere = |option: &String| option == "--native" || option.starts_with("--vswap");
     if !options.iter().any(elsewhere) {
         checks::build_release(root, BUILD_LIMIT)?;

@@ -1,7 +1,7 @@
-//! The checks behind the verbs: which command each one is, and what it has to show for a pass.
+//! The checks behind the verbs: which command each check runs, and what the command must show for a pass.
 //!
-//! Steps that set compiler flags build into a directory of their own below `target`, so that they do not throw
-//! away what the others built.
+//! Steps that set compiler flags build into their own directories below `target`. Otherwise they would throw away what
+//! the others built.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::soak;
 use crate::step::{Check, Report, Step};
 use crate::tidy;
 
-/// Cases per property in the optimised run; the run with debug assertions takes the library's own number.
+/// Cases per property in the optimised run. The run with debug assertions uses the library's default.
 const PROPERTY_CASES: &str = "2000";
 
 type CheckFn = fn(&Path, Duration) -> Result<Report, String>;
 
-/// Name, check and limit in minutes on two slow processors, in the order of `ci`: cheap and telling first.
+/// Name, check and limit in minutes on two slow processors, in the order of `ci`: cheap and telling steps first.
 const STEPS: &[(&str, CheckFn, u64)] = &[
     ("fmt", fmt, 2),
     ("tidy", tidy::check, 2),
@@ -39,7 +39,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("e2e", e2e, 30),
 ];
 
-/// What the victims get together in `ci`; the soak gives them more.
+/// Time of all victims together in `ci`. The soak gives them more.
 const VICTIMS_TIME: Duration = Duration::from_secs(60);
 
 /// Every step of continuous integration.
@@ -50,7 +50,7 @@ pub fn ci() -> Vec<Step> {
         .collect()
 }
 
-/// The step that is a verb of its own.
+/// The step with this name, which is also a verb.
 pub fn by_name(name: &str) -> Option<Step> {
     let alone: &[(&str, CheckFn, u64)] = &[("deps", tidy::check_deps, 2)];
     let (name, check, minutes) = STEPS
@@ -66,7 +66,7 @@ pub fn by_name(name: &str) -> Option<Step> {
     })
 }
 
-/// The cargo that runs us, so that every step uses one toolchain.
+/// The cargo that runs this program, so that every step uses the same toolchain.
 pub fn cargo(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.args(words).current_dir(root);
@@ -102,7 +102,7 @@ fn test(root: &Path, limit: Duration) -> Result<Report, String> {
     )
 }
 
-/// Clusters of a few slots, so that every case makes, fills and destroys many of them.
+/// The property tests, with clusters of a few slots, so that every case makes, fills and destroys many clusters.
 fn property(root: &Path, limit: Duration) -> Result<Report, String> {
     let words = [
         "test",
@@ -132,7 +132,7 @@ fn shuttle(root: &Path, limit: Duration) -> Result<Report, String> {
     under_cfg(root, "shuttle", limit)
 }
 
-/// The engine's tests of that name, with its primitives replaced by the checker's.
+/// The engine's tests with that name. The checker's primitives replace the engine's own.
 fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String> {
     let words = [
         "test",
@@ -149,12 +149,12 @@ fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String>
     tests(command, limit)
 }
 
-/// Every victim for a few seconds while everything is evicted again and again.
+/// Runs every victim for a few seconds while everything is evicted again and again.
 fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
     soak::run(root, "victims", VICTIMS_TIME)
 }
 
-/// Builds what is tested, then runs the tests one at a time: each wants the machine's memory for itself.
+/// Builds what is tested, then runs the tests one at a time, because each wants the machine's memory for itself.
 fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
     build_release(root, limit)?;
     let words = [
@@ -168,7 +168,7 @@ fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
     tests(cargo(root, &words), limit)
 }
 
-/// Builds the command and the victims, as users get them.
+/// Builds the command and the victims in release mode, as users get them.
 ///
 /// # Errors
 /// They do not build.
@@ -195,10 +195,10 @@ fn plain(mut command: Command, limit: Duration) -> Result<Report, String> {
     command::run(&mut command, limit).map(|_| Report::default())
 }
 
-/// Runs a command that runs tests, of which at least one must run.
+/// Runs a command that runs tests. At least one test must run.
 ///
 /// # Errors
-/// It failed, or ran none.
+/// It failed, or ran no test.
 pub fn tests(mut command: Command, limit: Duration) -> Result<Report, String> {
     let tests = command::run(&mut command, limit)?;
     some_ran(&tests, &command::shell_words(&command))?;
@@ -208,7 +208,7 @@ pub fn tests(mut command: Command, limit: Duration) -> Result<Report, String> {
     })
 }
 
-/// A wrong filter or a missing `cfg` gives a green run of no tests: that is a failure.
+/// A wrong filter or a missing `cfg` leads to a green run without tests, so that counts as a failure.
 fn some_ran(tests: &TestCounts, shown: &str) -> Result<(), String> {
     if tests.passed == 0 {
         return Err(format!("`{shown}` ran not a single test"));

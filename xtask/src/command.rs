@@ -1,9 +1,8 @@
-//! Running one command: its output is shown as it comes, the tests in it are counted, a hang is ended.
+//! Runs one command: shows its output as it comes, counts the tests in it, and ends a hang.
 //!
-//! Standard output goes through a thread so that the lines of the test harness can be counted; standard error
-//! passes through untouched. A command that outlives its limit is killed together with everything that descends
-//! from it, but only where nobody sits at the keyboard (`CI` is set). It stays in our process group, so that whoever
-//! ends us ends it too.
+//! Standard output goes through a thread, so that the lines of the test harness can be counted. Standard error passes
+//! through untouched. A command that exceeds its limit is killed with all its descendants, but only if nobody sits at
+//! the keyboard (`CI` is set). The command stays in our process group, so that whoever ends us ends it too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,30 +11,30 @@ use std::time::{Duration, Instant};
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(100);
-/// How long output is still read after the command ended: a process that it left behind may hold the pipe.
+/// How long output is still read after the command ended. A process that the command left behind may hold the pipe.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Rounds of killing: what is killed may have started something just before.
+/// Rounds of killing. A killed process may have started another one just before.
 const KILL_ROUNDS: u32 = 20;
-/// Marks a test that did not run, in the output of the end-to-end tests; the reason follows.
+/// Marks a test that did not run, in the output of the end-to-end tests. The reason follows.
 const SKIP_MARK: &str = "SKIP: ";
 
-/// What the test harness said in all, over every binary that one command ran.
+/// The test harness's results, over all binaries that one command ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestCounts {
     /// Tests that passed.
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests that were compiled and not run.
+    /// Tests that were compiled but not run.
     pub ignored: u64,
-    /// Reasons that tests printed for not running, each once.
+    /// The reasons that tests printed for not running, each once.
     pub skips: Vec<String>,
 }
 
 impl TestCounts {
-    /// Adds what one line of output says, if it says anything of tests.
+    /// Adds the results in one line of output, if there are any.
     pub fn read_line(&mut self, line: &str) {
-        // The mark may stand behind the test's name, and once more where the harness repeats it.
+        // The mark may come after the test's name, and again where the harness repeats the line.
         if let Some((_, reason)) = line.split_once(SKIP_MARK) {
             let reason = reason.trim().to_string();
             if !self.skips.contains(&reason) {
@@ -61,10 +60,10 @@ impl TestCounts {
     }
 }
 
-/// Runs the command to its good end and counts the tests in its output.
+/// Runs the command, which must succeed, and counts the tests in its output.
 ///
 /// # Errors
-/// The command could not start, ended with another status than 0, or outlived `limit` where limits hold.
+/// The command could not start, ended with another status than 0, or exceeded `limit` where limits hold.
 pub fn run(command: &mut Command, limit: Duration) -> Result<TestCounts, String> {
     let (status, counts) = run_to_end(command, limit)?;
     if status.success() {
@@ -74,10 +73,10 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<TestCounts, String>
     }
 }
 
-/// Runs the command to its end, whatever that is.
+/// Runs the command to its end, whatever its status.
 ///
 /// # Errors
-/// The command could not start, or outlived `limit` where limits hold.
+/// The command could not start, or exceeded `limit` where limits hold.
 pub fn run_to_end(
     command: &mut Command,
     limit: Duration,
@@ -118,7 +117,7 @@ fn read_in_thread(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// Shows lines until the command has ended and its output too, or `DRAIN` after its end.
+/// Shows lines until the command and its output have ended, but no longer than `DRAIN` after the command's end.
 fn wait(
     child: &mut Child,
     lines: &Receiver<String>,
@@ -155,7 +154,7 @@ fn wait(
     }
 }
 
-/// Shows what has come so far; true when no more can come.
+/// Shows what has come so far. True if no more can come.
 fn drained(lines: &Receiver<String>, counts: &mut TestCounts) -> bool {
     loop {
         match lines.recv_timeout(Duration::ZERO) {
@@ -169,7 +168,7 @@ fn drained(lines: &Receiver<String>, counts: &mut TestCounts) -> bool {
     }
 }
 
-/// Ends the command and everything that descends from it.
+/// Ends the command and all its descendants.
 pub fn kill_tree(child: &mut Child) {
     for _ in 0..KILL_ROUNDS {
         let pids = descendants(child.id());
@@ -183,9 +182,9 @@ pub fn kill_tree(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Ends processes; those that have ended already are no error.
+/// Ends processes. It is no error if they have ended already.
 pub fn kill(pids: &[u32]) {
-    // std has no kill(2) for a process that is not a child; the tool is in every Debian.
+    // std has no kill(2) for a process that is not a child. Every Debian has the tool.
     let _ = Command::new("kill")
         .args(["-KILL", "--"])
         .args(pids.iter().map(ToString::to_string))
@@ -193,7 +192,7 @@ pub fn kill(pids: &[u32]) {
         .status();
 }
 
-/// Is there such a process, and is it more than a record that waits to be reaped?
+/// Does this process exist, and is it no zombie?
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| parent(&stat).is_some())
@@ -227,8 +226,8 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The parent in a line of `/proc/PID/stat`, unless the process is only waiting to be reaped. The name, in
-/// brackets, may itself hold brackets and spaces.
+/// The parent's id from a line of `/proc/PID/stat`, unless the process is a zombie. The name is in brackets and may
+/// itself contain brackets and spaces.
 fn parent(stat: &str) -> Option<u32> {
     let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
     let state = rest.next()?;
@@ -236,7 +235,7 @@ fn parent(stat: &str) -> Option<u32> {
     (state != "Z").then_some(parent)
 }
 
-/// The command as it could be typed, with the variables that were set for it.
+/// The command as a user could type it, with the variables that were set for it.
 pub fn shell_words(command: &Command) -> String {
     let variables = command
         .get_envs()

@@ -1,8 +1,9 @@
-//! The fuzzers: libFuzzer on the targets of `fuzz/targets`, for as long as one likes. Not in `ci`, where building them
-//! takes longer than their time: `test` gives the targets their corpus and mutations of it.
+//! The fuzzers: libFuzzer on the targets of `fuzz/targets`, for as long as the user likes. They are not part of `ci`,
+//! because building them takes longer than running them. Instead, `test` feeds the targets their corpus and mutations
+//! of it.
 //!
-//! They are built as `cargo fuzz` does it, which need not be installed. What a search finds of interest stays below
-//! `target/fuzz` and is where the next one begins; the corpus of the tree is only read.
+//! They are built as `cargo fuzz` builds them, but `cargo fuzz` need not be installed. Interesting inputs that a search
+//! finds stay below `target/fuzz`, and the next search begins with them. The corpus in the tree is only read.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,31 +16,31 @@ use crate::step::{Check, Report, Step};
 
 /// Every fuzzer; `fuzz/targets/src/lib.rs` has their bodies.
 const FUZZERS: [&str; 5] = ["header", "messages", "words", "layout", "engine"];
-/// How long each runs unless told otherwise: the corpus, and ten thousands of inputs that come of it.
+/// Default time of each fuzzer: enough for the corpus and for tens of thousands of inputs derived from it.
 const SECONDS: u64 = 10;
-/// Longest that one input may take; the slowest takes a tenth of a second.
+/// The longest time for one input. The slowest takes a tenth of a second.
 const INPUT_SECONDS: u64 = 20;
-/// What the build may take on two slow processors.
+/// The most time for the build, on two slow processors.
 const BUILD_LIMIT: Duration = Duration::from_secs(10 * 60);
-/// What a fuzzer may take over its time: the last input, and a report.
+/// How far a fuzzer may exceed its time, for the last input and a report.
 const GRACE: Duration = Duration::from_secs(60);
-/// Coverage of every edge and every comparison, and AddressSanitizer for the engine's own memory.
+/// Coverage of every edge and comparison, and AddressSanitizer for the engine's own memory.
 const FLAGS: &str = "-Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions";
 
-/// What is searched, and how long.
+/// Which fuzzers search, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
     seconds: u64,
-    /// One of the fuzzers, or all.
+    /// One of the fuzzers, or `None` for all.
     target: Option<&'static str>,
 }
 
 /// Reads `[--seconds N] [TARGET]`.
 ///
 /// # Errors
-/// The options are others, N is no positive number, or there is no such target.
+/// There are other options, N is no positive number, or there is no such target.
 pub fn search(options: &[String]) -> Result<Search, String> {
     let usage = || {
         let targets = FUZZERS.join(", ");
@@ -75,10 +76,10 @@ pub fn step(search: Search) -> Step {
     }
 }
 
-/// Builds the fuzzers and runs those that are wanted, one after the other.
+/// Builds the fuzzers and runs the wanted ones, one after the other.
 ///
 /// # Errors
-/// They do not build, or one has found an input that it cannot take; its place has been printed.
+/// They do not build, or a fuzzer has found an input that breaks its target. The input's path has been printed.
 pub fn run(root: &Path, search: Search) -> Result<Report, String> {
     if !succeeds(nightly(root, &["rustc", "--version"])) {
         return Ok(skipped("nightly toolchain", "rust-src"));

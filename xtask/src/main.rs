@@ -1,10 +1,10 @@
-//! The one door for every check: `cargo xtask VERB`.
+//! The one door to every check: `cargo xtask VERB`.
 //!
-//! A verb is a list of steps. Each step prints its name and its time; the first that fails ends the run and
-//! names the command that repeats it; a table comes last. Continuous integration runs `cargo xtask ci` and
-//! nothing else, so what passes there passes here. This program builds, runs and reads; the only file of the
-//! tree that it ever writes is `unsafe-counts.txt`, and that only when told to; `bench-ab` has git make a worktree
-//! below `target`, and `suites` builds other people's programs there.
+//! A verb is a list of steps. Each step prints its name and its time. The first failing step ends the run and names the
+//! command that repeats it. A table comes last. Continuous integration runs `cargo xtask ci` and nothing else, so what
+//! passes there passes here. This program builds, runs and reads. It writes only one file of the tree,
+//! `unsafe-counts.txt`, and only when told to. Besides, `bench-ab` makes git create a worktree below `target`, and
+//! `suites` builds other people's programs there.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use step::Step;
 
-/// What each verb does, in the order in which help shows them.
+/// What each verb does, in the order of the help text.
 const VERBS: &[(&str, &str)] = &[
     ("ci", "everything below up to e2e, in this order"),
     ("fmt", "formatting of all Rust code"),
@@ -151,7 +151,7 @@ fn help() -> String {
 
 /// The directory of the workspace: the parent of this crate's.
 fn workspace_root() -> PathBuf {
-    // Asked at run time first: a built copy may have been moved along with the tree.
+    // The variable at run time comes first: a built copy may have been moved along with the tree.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let mut root = here.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     root.pop();

@@ -1,6 +1,6 @@
-//! Checks that the nightly toolchain alone can make: the interpreter and ThreadSanitizer (and the fuzzers, in `fuzz`).
+//! Checks that need the nightly toolchain: Miri and ThreadSanitizer (and the fuzzers, in `fuzz`).
 //!
-//! Where the toolchain or a part of it is not installed a check says so, with what installs it, and is skipped.
+//! If the toolchain or a part of it is not installed, a check is skipped and prints how to install it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::checks::{self, tests};
 use crate::step::Report;
 
-/// Cases per property under the interpreter, which is some hundred times slower.
+/// Cases per property under Miri, which is some hundred times slower.
 const MIRI_PROPERTY_CASES: &str = "3";
-/// The one target that instrumented code is built for. Named, so that build scripts are not instrumented.
+/// The one target of instrumented code. It is named so that build scripts are not instrumented.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A command of the nightly toolchain.
@@ -21,7 +21,7 @@ pub fn nightly(root: &Path, words: &[&str]) -> Command {
         .args(["run", "nightly"])
         .args(words)
         .current_dir(root);
-    // The toolchain that runs us must not decide for the one asked for.
+    // The toolchain that runs this program must not decide which one the command uses.
     command
         .env_remove("CARGO")
         .env_remove("RUSTUP_TOOLCHAIN")
@@ -29,13 +29,13 @@ pub fn nightly(root: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Does it run, and well?
+/// Does the command run and succeed?
 pub fn succeeds(mut command: Command) -> bool {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// The report of a check for want of a part of the toolchain.
+/// The report of a check that was skipped because a part of the toolchain is missing.
 pub fn skipped(what: &str, component: &str) -> Report {
     let install =
         format!("rustup toolchain install nightly --profile minimal --component {component}");
@@ -45,17 +45,17 @@ pub fn skipped(what: &str, component: &str) -> Report {
     }
 }
 
-/// The engine under the interpreter.
+/// The engine's tests under Miri.
 ///
 /// # Errors
-/// A test failed, or did what is not defined.
+/// A test failed, or had undefined behaviour.
 pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
     if !succeeds(nightly(root, &["cargo", "miri", "--version"])) {
         return Ok(skipped("miri", "miri,rust-src"));
     }
-    // The pool's own tests and the codecs take the interpreter far longer; the engine's go through the pool too. The
-    // header's are long as well, and of code without anything unsafe, as are those of allocation, areas, charges,
-    // discards, reading of runs, swapping off and writing back, which model and stress go through.
+    // Left out: the tests of the pool itself and of the codecs take Miri far longer, and the engine's tests use the
+    // pool too. The header's tests are long as well and test code without unsafe. So are those of allocation, areas,
+    // charges, discards, reading of runs, swapping off and writing back, which the model and stress tests cover.
     let words = [
         "cargo",
         "miri",
@@ -95,18 +95,18 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
     ];
     let mut command = nightly(root, &words);
     command
-        // The property tests look for a file of old failures.
+        // The property tests look for a file with old failures.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .env("PROPTEST_CASES", MIRI_PROPERTY_CASES)
         .env("CARGO_TARGET_DIR", checks::own_target(root, "nightly"));
     tests(command, limit)
 }
 
-/// The engine's tests with threads, with small clusters and every access to memory watched. The standard library is
-/// built anew: its locks and reference counts must be seen, or they would not order anything.
+/// The engine's tests with threads, with small clusters and with every memory access watched. The standard library is
+/// rebuilt, because ThreadSanitizer must see its locks and reference counts, or they would order nothing.
 ///
 /// # Errors
-/// A test failed, or two threads were at the same memory without order.
+/// A test failed, or two threads accessed the same memory without order.
 pub fn tsan(root: &Path, limit: Duration) -> Result<Report, String> {
     if !has_sources(root) {
         return Ok(skipped("nightly toolchain with sources", "rust-src"));
@@ -127,13 +127,14 @@ pub fn tsan(root: &Path, limit: Duration) -> Result<Report, String> {
     ];
     let mut command = nightly(root, &words);
     command
-        // With `tsan` the codec is one in Rust: what C reads and writes would not be seen.
+        // With `tsan` the codec is written in Rust, because ThreadSanitizer does not see what C reads and writes.
         .env("RUSTFLAGS", "-Zsanitizer=thread --cfg tsan")
         // The first race ends the run with an error.
         .env("TSAN_OPTIONS", "halt_on_error=1")
-        // Tests unwind, and a second standard library for the rest of the build would clash with theirs.
+        // Tests unwind. If the rest of the build aborted, it would need a second standard library, which clashes with
+        // the tests'.
         .env("CARGO_PROFILE_RELEASE_PANIC", "unwind")
-        // Half the time goes into the build.
+        // The build takes half of the time, so it optimises little.
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
         .env("CARGO_TARGET_DIR", checks::own_target(root, "tsan"));
     tests(command, limit)

@@ -1,9 +1,9 @@
-//! Rules P1 to P9 of the pager, each tested together with its test: `cargo xtask rules`.
+//! Rules P1 to P9 of the pager, each checked together with its test: `cargo xtask rules`.
 //!
-//! vswap is built with the feature `break-rules` into a directory of its own. For each rule the program that guards it
-//! runs twice: with all rules in force, where it must come out right, and with that one rule left out, where it must
-//! not, within a few tries. A guard that passes without its rule guards nothing, and is a failure here. Every run has
-//! a deadline, since a rule that is left out may well hang the program.
+//! vswap is built with the feature `break-rules` into its own directory. The program that guards a rule runs twice.
+//! With all rules in force it must succeed. With that one rule left out it must fail within a few tries. A guard that
+//! passes without its rule guards nothing, so it counts as a failure here. Every run has a deadline, because the
+//! program may hang without the rule.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,47 +14,49 @@ use crate::checks;
 use crate::command::{self, TestCounts};
 use crate::step::Report;
 
-/// How often a guard may come out right without its rule: what is left out is mostly a race.
+/// How many times a guard may succeed without its rule. Breaking a rule mostly opens a race, which is not lost every
+/// time.
 const TRIES: u32 = 10;
-/// Longest time of one run; those that hang take all of it.
+/// Longest time of one run. Runs that hang take all of it.
 const RUN_LIMIT: Duration = Duration::from_secs(20);
 /// How often a run is looked at.
 const POLL: Duration = Duration::from_millis(20);
-/// When vswap is killed: by then much of the program has been swapped out.
+/// When vswap is killed. By then much of the program has been swapped out.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 /// How long the program may outlive vswap.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
-/// What the agent says when it kills its process.
+/// What the agent prints when it kills its process.
 const KILLED_BY_AGENT: &str = "vswap is gone, process killed";
 
-/// Everything is thrown out again and again, whatever the limit says.
+/// Evicts everything again and again, whatever the limit.
 const ALL_THE_TIME: &[&str] = &["--ram", "1G", "--debug-evict-every", "1ms"];
 
-/// One rule, or half of one, and what guards it.
+/// One rule, or half of one, and its guard.
 struct Guard {
-    /// What `VSWAP_BREAK_RULE` is set to.
+    /// The value of `VSWAP_BREAK_RULE`.
     rule: &'static str,
-    /// What is kept, in a few words.
+    /// What the rule protects, in a few words.
     what: &'static str,
     /// Options of `vswap run`.
     options: &'static [&'static str],
     /// Arguments of `vswap-victims`.
     victim: &'static str,
-    /// What tells right from wrong, beside the victim itself.
+    /// How success is judged, besides the victim's own status.
     verdict: Verdict,
 }
 
-/// What a run has to show.
+/// What a run must show.
 enum Verdict {
     /// The victim found every byte right.
     Content,
-    /// That, and one figure of the summary is at most so many hundredths of another.
+    /// The same, and one figure of the summary is at most so many hundredths of another.
     AtMost(&'static str, u64, &'static str),
-    /// vswap is killed, and the program goes with it, without having read anything wrong.
+    /// vswap is killed, and the program dies too without having read anything wrong.
     Death,
 }
 
-/// The bounds of `AtMost` lie between what was seen with and without the rule, which are eight times apart or more.
+/// The bounds of `AtMost` lie between the values seen with the rule and without it, which differ by a factor of eight
+/// or more.
 const GUARDS: &[Guard] = &[
     Guard {
         rule: "P1",
@@ -128,14 +130,14 @@ const GUARDS: &[Guard] = &[
     },
 ];
 
-/// Where the runs find their programs and leave what they say.
+/// Where the runs find their programs and leave their output.
 struct Place {
     built: PathBuf,
     log: PathBuf,
     summary: PathBuf,
 }
 
-/// Every guard with and without its rule.
+/// Runs every guard with its rule and without it.
 ///
 /// # Errors
 /// A guard failed with all rules in force, or passed without its rule.
@@ -160,7 +162,7 @@ pub fn check(root: &Path, limit: Duration) -> Result<Report, String> {
     })
 }
 
-/// Into a directory of its own: what others build and measure there has no switches.
+/// Builds into its own directory: what others build and measure must not have the switches that break rules.
 fn build(root: &Path, target: &Path, limit: Duration) -> Result<(), String> {
     let words = [
         "build",
@@ -214,7 +216,7 @@ fn seconds(begun: Instant) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// One run. `Ok` has the figures that were judged, `Err` what was wrong.
+/// One run. `Ok` holds the figures that were judged, `Err` says what was wrong.
 fn run(guard: &Guard, broken: Option<&str>, place: &Place) -> Result<String, String> {
     let mut child = start(guard, broken, place).map_err(|error| format!("no start: {error}"))?;
     if matches!(guard.verdict, Verdict::Death) {
@@ -265,14 +267,14 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
     Err(format!("hung for {} s", RUN_LIMIT.as_secs()))
 }
 
-/// Kills vswap in the middle of everything and looks what becomes of the program.
+/// Kills vswap in the middle of the run and watches what becomes of the program.
 fn die(child: &mut Child, place: &Place) -> Result<String, String> {
     std::thread::sleep(KILL_AFTER);
     let program = command::descendants(child.id());
     if program.is_empty() {
         return Err(complaint(place).unwrap_or_else(|| "ended too soon".into()));
     }
-    // An error here is that vswap has ended, which `wait` finds as well.
+    // An error means that vswap has ended already, and `wait` finds that too.
     let _ = child.kill();
     let killed = Instant::now();
     child
@@ -291,7 +293,7 @@ fn die(child: &mut Child, place: &Place) -> Result<String, String> {
     }
     let text = said(place);
     if !text.contains(KILLED_BY_AGENT) {
-        // Its own heap read as zeros, for instance.
+        // Without its rule the program may crash, for example because its own heap reads as zeros.
         let last = text.lines().last().unwrap_or("without a word");
         return Err(format!("ended by itself: {last}"));
     }
@@ -320,7 +322,7 @@ fn figures(text: &str, one: &str, other: &str) -> Result<(u64, u64), String> {
     Ok((figure(one)?, figure(other)?))
 }
 
-/// The first thing that a victim found wrong.
+/// The first complaint of a victim.
 fn complaint(place: &Place) -> Option<String> {
     let text = said(place);
     let line = text
@@ -330,7 +332,7 @@ fn complaint(place: &Place) -> Option<String> {
 }
 
 fn said(place: &Place) -> String {
-    // A log that is not there has nothing in it.
+    // A missing log counts as an empty one.
     let bytes = fs::read(&place.log).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }

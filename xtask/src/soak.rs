@@ -1,7 +1,7 @@
-//! The soak: programs that verify their own memory, for minutes, while everything is evicted again and again.
+//! The soak: programs that verify their own memory run for minutes while everything is evicted again and again.
 //!
-//! `--debug-evict-every` makes vswap throw out whatever it can every few milliseconds, whatever the limit says, so
-//! that minutes here see more swapping than days of use. The programs end with an error if one byte is wrong.
+//! `--debug-evict-every` makes vswap evict whatever it can every few milliseconds, whatever the limit. So minutes here
+//! swap more than days of normal use. The programs end with an error if one byte is wrong.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,12 +11,12 @@ use crate::checks;
 use crate::command::{self, TestCounts};
 use crate::step::{Check, Report, Step};
 
-/// How long the soak goes on unless told otherwise.
+/// The soak's default duration.
 const MINUTES: u64 = 10;
-/// Eviction of everything, with a pause that is short against any program's own rhythm. The limit is generous, for it
+/// Evicts everything, with a pause that is short against the rhythm of any program. The limit is generous, because it
 /// is not what evicts here.
 const EVICT_ALL: [&str; 4] = ["--ram", "1G", "--debug-evict-every", "5ms"];
-/// The same without a pool: everything goes to an area, a private file on disk.
+/// The same without a pool: everything goes to an area, which is a private file on disk.
 const EVICT_TO_AREA: [&str; 8] = [
     "--ram",
     "1G",
@@ -27,22 +27,23 @@ const EVICT_TO_AREA: [&str; 8] = [
     "--swap",
     "/var/tmp:8G",
 ];
-/// Victims that use an area too, by what they do: everything, and I/O into memory that comes back from a disk.
+/// The victims that also run with an area. One does everything, the other does I/O into memory that comes back from a
+/// disk.
 const AREA_VICTIMS: [&str; 2] = ["chaos", "uring"];
-/// A limit that makes faults wait for memory, and a victim that takes three times as much and compresses well.
+/// A limit that makes faults wait for memory. Its victim takes three times as much and compresses well.
 const TIGHT: [&str; 2] = ["--ram", "64M"];
 const TIGHT_VICTIM: [&str; 3] = ["allocate", "--megabytes", "200"];
-/// How long over its time a program may take to stop and verify before it counts as hung.
+/// How far a program may exceed its time, to stop and verify, before it counts as hung.
 const GRACE: Duration = Duration::from_secs(120);
-/// Status of a victim where the machine does not permit what it is about.
+/// Exit status of a victim if the machine does not permit what the victim tests.
 const NOT_PERMITTED: i32 = 3;
-/// What every victim gets of the time, at the least: time to be evicted some hundred times.
+/// The least time of every victim: enough to be evicted some hundred times.
 const ROUND: Duration = Duration::from_secs(2);
 
 /// Reads `--minutes N`.
 ///
 /// # Errors
-/// The options are others, or N is no positive number.
+/// There are other options, or N is no positive number.
 pub fn minutes(options: &[String]) -> Result<Duration, String> {
     let count = match options {
         [] => Some(MINUTES),
@@ -54,7 +55,7 @@ pub fn minutes(options: &[String]) -> Result<Duration, String> {
         .ok_or_else(|| "usage: cargo xtask soak [--minutes N]".to_string())
 }
 
-/// The steps of the soak; they share the time, half of it for the victims.
+/// The steps of the soak. They share the time, and the victims get half of it.
 pub fn steps(total: Duration) -> Vec<Step> {
     let part = |name: &'static str, time: Duration| Step {
         name,
@@ -70,7 +71,7 @@ pub fn steps(total: Duration) -> Vec<Step> {
     ]
 }
 
-/// Runs one part for that long.
+/// Runs one part for this time.
 ///
 /// # Errors
 /// A program found a wrong byte, ended otherwise than it should, or hung.
@@ -118,9 +119,9 @@ fn stress(time: Duration) -> Vec<String> {
     .collect()
 }
 
-/// Runs every victim in turn, with threads and, where there is time for both, single-threaded; each gets an equal part
-/// of the time. All of them are run, whatever the first ones found, and the error names all that failed: the end of a
-/// log may be all that is kept.
+/// Runs every victim in turn, with threads and, if there is time for both, single-threaded too. Each gets an equal part
+/// of the time. All victims run, even if the first ones fail, and the error names all that failed: the end of a log may
+/// be all that is kept.
 fn victims(root: &Path, time: Duration) -> Result<Report, String> {
     let program = built(root, "vswap-victims");
     let list = Command::new(&program)
@@ -170,12 +171,12 @@ fn victims(root: &Path, time: Duration) -> Result<Report, String> {
     })
 }
 
-/// One line for each victim that failed, after how many there are.
+/// How many victims failed, then one line for each.
 fn summary(failed: &[String]) -> String {
     format!("{} victims failed\n{}", failed.len(), failed.join("\n"))
 }
 
-/// Runs one program with the limits given; it knows itself when to stop.
+/// Runs one program with the given limits. The program stops by itself.
 fn once(
     root: &Path,
     time: Duration,

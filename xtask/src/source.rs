@@ -1,9 +1,9 @@
-//! What of a Rust file is code: a small lexer that blanks comments, strings and test modules.
+//! Finds what is code in a Rust file: a small lexer that blanks comments, strings and test modules.
 //!
-//! It keeps every newline, so line numbers stay true, and knows just enough of the language for counting:
-//! nested comments, raw strings, characters against lifetimes. It does not parse.
+//! It keeps every newline, so line numbers stay true. It knows just enough of the language to count: nested comments,
+//! raw strings, and how characters differ from lifetimes. It does not parse.
 
-/// The text with comments, and the insides of strings and characters, turned into spaces.
+/// The text with comments, and the contents of strings and characters, turned into spaces.
 pub fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -25,7 +25,7 @@ pub fn code_only(text: &str) -> String {
     out
 }
 
-/// `code_only` without the modules that are compiled for tests alone.
+/// `code_only` without the modules that are compiled only for tests.
 pub fn product_code(text: &str) -> String {
     let code = code_only(text);
     let mut out = String::with_capacity(code.len());
@@ -39,7 +39,7 @@ pub fn product_code(text: &str) -> String {
     out
 }
 
-/// Lines that hold code, in what `product_code` gave.
+/// Lines that hold code, in the result of `product_code`.
 pub fn code_lines(product: &str) -> usize {
     product
         .lines()
@@ -47,7 +47,7 @@ pub fn code_lines(product: &str) -> usize {
         .count()
 }
 
-/// Where the comment, string or character that begins at `at` ends; `at` if none begins there.
+/// Where the comment, string or character that begins at `at` ends. Returns `at` if none begins there.
 fn blank_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
     match chars[at] {
@@ -100,7 +100,8 @@ fn string_end(chars: &[char], at: usize) -> usize {
     chars.len()
 }
 
-/// A quote begins a character if a backslash follows or if the next but one is a quote; else a lifetime.
+/// A quote begins a character if a backslash follows, or if the character after next is a quote. Otherwise it begins a
+/// lifetime.
 fn char_end(chars: &[char], at: usize) -> usize {
     if chars.get(at + 1) == Some(&'\\') {
         return (find(chars, at + 3, |c| c == '\'') + 1).min(chars.len());
@@ -112,7 +113,7 @@ fn char_end(chars: &[char], at: usize) -> usize {
     }
 }
 
-/// A letter before `r` makes it a part of a name, except in the prefixes `br` and `cr`.
+/// A letter before `r` makes `r` a part of a name, except in the prefixes `br` and `cr`.
 fn follows_name(chars: &[char], at: usize) -> bool {
     let is_name = |i: usize| chars[i].is_alphanumeric() || chars[i] == '_';
     match at.checked_sub(1) {
@@ -161,7 +162,7 @@ fn find_test_module(code: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// Bytes up to and with the brace that closes the first one opened.
+/// Number of bytes up to and including the brace that closes the first opened one.
 fn closing_brace(code: &str) -> usize {
     let mut depth = 0_usize;
     for (i, c) in code.char_indices() {
@@ -175,7 +176,7 @@ fn closing_brace(code: &str) -> usize {
     code.len()
 }
 
-/// True if `word` stands in `text` by itself.
+/// Does `word` stand in `text` by itself?
 pub fn has_word(text: &str, word: &str) -> bool {
     words(text).any(|(_, found)| found == word)
 }

@@ -1,4 +1,4 @@
-//! Steps of a verb: run in order, timed, ended at the first failure, summed up in a table.
+//! Steps of a verb: run in order and timed; the first failure ends them; a table sums them up.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::command::TestCounts;
 use crate::fuzz::Search;
 
-/// Longest time that all steps may take together where limits hold. They are to take less than 40 minutes on two idle
-/// processors; this ends what hangs, and leaves a machine that is shared its half as much again.
+/// The longest time for all steps together where limits hold. They should take less than 40 minutes on two idle
+/// processors. This limit ends hangs and leaves a shared machine half as much time again.
 const TOTAL_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// One check.
@@ -15,33 +15,33 @@ const TOTAL_LIMIT: Duration = Duration::from_secs(60 * 60);
 pub struct Step {
     /// Its name, also the verb that repeats it.
     pub name: &'static str,
-    /// What `cargo xtask` needs to be told to repeat it, where that is more than the name.
+    /// The words after `cargo xtask` that repeat the step, if the name alone does not.
     pub repeat: Option<String>,
-    /// The check itself; gets the workspace's directory and its time limit.
+    /// The check itself. It gets the workspace's directory and its time limit.
     pub check: Check,
-    /// Longest time it may take where limits hold.
+    /// The longest time for the step where limits hold.
     pub limit: Duration,
 }
 
 /// What a step does.
 #[derive(Debug, Clone)]
 pub enum Check {
-    /// A check that needs to be told nothing more.
+    /// A check that needs no more arguments.
     Plain(fn(&Path, Duration) -> Result<Report, String>),
-    /// A part of the soak: its name and how long it goes on.
+    /// A part of the soak: its name and its duration.
     Soak(&'static str, Duration),
     /// Fuzzers, and how long they search.
     Fuzz(Search),
-    /// Generated programs, and the options that say which.
+    /// Generated programs, and the options that choose them.
     Chaos(Vec<String>),
 }
 
-/// What a step that did not fail has to say.
+/// The report of a step that did not fail.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Tests it ran.
+    /// The tests that it ran.
     pub tests: TestCounts,
-    /// Why it did nothing, if it did nothing.
+    /// Why it did nothing, if so.
     pub skipped: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Other people's tests: `cargo xtask suites [NAME...] [--list] [--ram SIZE] [--evict-every PAUSE] [--table FILE]`.
 //!
-//! Each suite of `suites/table.rs` runs natively and under `vswap run` with too little memory, and what the two said
-//! is compared case by case. Only a case with the same outcome on both sides counts as equal; a suite that cannot run
-//! says why, and is never taken for a pass. All that is built and written lies in `target/suites`.
+//! Each suite of `suites/table.rs` runs natively and under `vswap run` with too little memory. The results are compared
+//! case by case. Only a case with the same outcome on both sides counts as equal. A suite that cannot run says why, and
+//! never counts as a pass. Everything that is built and written lies in `target/suites`.
 
 mod cases;
 mod compare;
@@ -18,35 +18,35 @@ use cases::Reading;
 use compare::Row;
 
 const USAGE: &str = "usage: cargo xtask suites [NAME...] [--list] [--ram SIZE] [--evict-every PAUSE] [--table FILE]";
-/// What building vswap may take on two slow processors that others use as well.
+/// The most time for building vswap, on two slow processors that others use as well.
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// One suite of somebody else, and how it is run.
+/// A suite of other people, and how to run it.
 #[derive(Debug)]
 pub struct Suite {
     /// Its name on the command line and in the table.
     pub name: &'static str,
-    /// What of it is run, where that is not all.
+    /// The part of the suite that is run, if not all of it.
     pub part: &'static str,
     /// Debian packages that must be installed.
     pub packages: &'static [&'static str],
     /// The Debian package whose source is unpacked to `src`.
     pub source: Option<&'static str>,
-    /// Shell script that is run once, in the directory of the suite.
+    /// A shell script that runs once, in the directory of the suite.
     pub prepare: &'static str,
-    /// Shell script that is the suite; `$SCRIPTS` is where those of this repository are.
+    /// The shell script that runs the suite. `$SCRIPTS` is where the scripts of this repository are.
     pub run: &'static str,
     /// How its output is read.
     pub reading: Reading,
     /// The limit under vswap.
     pub ram: &'static str,
-    /// The pause of evicting everything again and again; without it the limit alone evicts.
+    /// The pause between evictions of everything. Without it only the limit evicts.
     pub evict: Option<&'static str>,
-    /// Longest time of either side.
+    /// The longest time of each side.
     pub minutes: u64,
 }
 
-/// What was asked for.
+/// What the user asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     names: Vec<String>,
@@ -56,7 +56,7 @@ struct Options {
     table: Option<String>,
 }
 
-/// What vswap is told of memory: what the suite says, unless something else was asked for.
+/// The memory options for vswap: the suite's own, unless the user asked for others.
 #[derive(Debug)]
 struct Limits<'a> {
     ram: &'a str,
@@ -77,7 +77,7 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Runs the suites that are named, or all. `Ok(false)`: one did something else under vswap, or could not run.
+/// Runs the named suites, or all. `Ok(false)`: one did something else under vswap, or could not run.
 ///
 /// # Errors
 /// The command line makes no sense, or vswap does not build.

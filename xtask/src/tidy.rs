@@ -1,8 +1,8 @@
-//! Rules that no compiler checks: text, file heads, file sizes, links, unsafe counts, arrows between crates
-//! and between the floors of a crate.
+//! Rules that no compiler checks: text, file heads, file sizes, links, unsafe counts, arrows between crates and between
+//! the floors of a crate.
 //!
-//! It reads the files of the tree as they lie there and knows nothing of commits, so it says the same in a
-//! clone, in a copy and before a commit. Findings are collected and shown all at once.
+//! Tidy reads the files of the tree as they are and knows nothing of commits. So it says the same in a clone, in a copy
+//! and before a commit. It collects all findings and shows them together.
 
 mod bugs;
 mod coverage;
@@ -28,7 +28,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// True for the ending, given without its dot.
+    /// Does the file have this extension, given without its dot?
     pub fn is(&self, extension: &str) -> bool {
         self.path
             .extension()
@@ -36,14 +36,14 @@ impl TextFile {
     }
 }
 
-/// One thing that is wrong, or, as a warning, close to it.
+/// Something that is wrong or, as a warning, almost wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The file, relative to the workspace.
     pub path: PathBuf,
     /// Line, from 1; 0 for the whole file.
     pub line: usize,
-    /// What is wrong and what is wanted.
+    /// What is wrong, and what should be there.
     pub what: String,
     /// A warning does not fail the check.
     pub warning: bool,
@@ -60,7 +60,7 @@ impl Finding {
         }
     }
 
-    /// A finding that does not.
+    /// A finding that does not fail the check.
     pub fn warning(path: &Path, line: usize, what: impl Into<String>) -> Finding {
         Finding {
             warning: true,
@@ -69,7 +69,7 @@ impl Finding {
     }
 }
 
-/// The whole of tidy.
+/// Runs all of tidy.
 ///
 /// # Errors
 /// A rule is broken; the findings have been printed.
@@ -88,10 +88,10 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
     conclude(&findings, tree.len())
 }
 
-/// The arrows between crates alone.
+/// Checks only the arrows between crates.
 ///
 /// # Errors
-/// A crate depends on what it may not; the findings have been printed.
+/// A crate has a dependency that it may not have; the findings have been printed.
 pub fn check_deps(root: &Path, _limit: Duration) -> Result<Report, String> {
     let mut findings = Vec::new();
     let crates = deps::check_into(root, &mut findings)?;
@@ -145,8 +145,8 @@ fn read_tree(root: &Path) -> std::io::Result<Vec<TextFile>> {
     Ok(files)
 }
 
-/// Places that hold nothing of ours: what cargo builds carries a tag, and git keeps its own (a directory, or in a
-/// linked working tree a file).
+/// Directories that hold nothing of ours. cargo marks its build directories with a tag. git's own is a directory or, in
+/// a linked working tree, a file.
 fn is_foreign(path: &Path) -> bool {
     path.join("CACHEDIR.TAG").exists()
         || path
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// What `rule` finds wrong, without warnings.
+    /// The errors that `rule` finds, without warnings.
     pub fn errors(rule: impl Fn(&mut Vec<Finding>)) -> Vec<String> {
         let mut findings = Vec::new();
         rule(&mut findings);

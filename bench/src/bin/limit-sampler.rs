@@ -1,11 +1,10 @@
 //! `limit-sampler`: does a tree of processes stay within its memory limit?
 //!
-//! It shares no code and no idea with what it judges: every interval it walks the descendants of a
-//! process and adds up what `/proc/PID/smaps_rollup` says, private anonymous memory in proportion to
-//! its sharers (`Pss_Anon`). A root process that is vswap itself counts with everything that is
-//! resident in it (`Rss`), shared memory and program text included. Reading smaps walks page
-//! tables, so it is skipped where the sum of the counters in `status`, which can only be larger,
-//! shows that this sample is neither a new peak nor over the limit.
+//! It shares no code and no idea with the program that it judges. In every interval it walks the descendants of a
+//! process and adds up `/proc/PID/smaps_rollup`, where private anonymous memory counts in proportion to its sharers
+//! (`Pss_Anon`). If the root process is vswap itself, everything resident in it counts (`Rss`), including shared memory
+//! and program text. Reading smaps walks page tables. So it is skipped if the sum of the counters in `status`, which
+//! can only be larger, shows that this sample is neither a new peak nor over the limit.
 
 use std::fs::File;
 use std::io::Write;
@@ -44,13 +43,13 @@ struct Options {
     /// Milliseconds between samples.
     #[arg(long, default_value_t = 20)]
     interval_ms: u64,
-    /// The root process is vswap, though its program has another name.
+    /// The root process is vswap although its program has another name.
     #[arg(long)]
     root_is_vswap: bool,
     /// File for the result, instead of standard error.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Exit status 4 when the tree was over its limit.
+    /// Exit with status 4 if the tree was over its limit.
     #[arg(long)]
     strict: bool,
     /// A running process to watch until it ends.
@@ -61,7 +60,7 @@ struct Options {
     command: Vec<String>,
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
     limit_bytes: usize,
@@ -74,9 +73,9 @@ struct Verdict {
     /// Most processes in a sample.
     processes_max: usize,
     samples: usize,
-    /// Samples over the limit and the tolerance, or over the most that is tolerated.
+    /// Samples above the limit plus tolerance, or above the most that is ever tolerated.
     samples_over: usize,
-    /// Longest time between two samples: shorter excursions may have been missed.
+    /// Longest time between two samples: shorter peaks may have been missed.
     gap_max_ms: f64,
     /// Longest time that a sample took.
     sample_max_ms: f64,
@@ -144,7 +143,7 @@ fn report(options: &Options, verdict: &Verdict) -> std::io::Result<()> {
 
 fn start(options: &Options, supervisor: &Supervisor) -> std::io::Result<(Verdict, Option<u8>)> {
     // Orphans of the tree become children of this process and stay in view.
-    // SAFETY: sets an attribute of this process.
+    // SAFETY: sets an attribute of this process and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -153,7 +152,7 @@ fn start(options: &Options, supervisor: &Supervisor) -> std::io::Result<(Verdict
     Ok(watch(options, supervisor, child.id(), true))
 }
 
-/// Samples until the root has ended; returns its exit status if it is a child of ours.
+/// Samples until the root has ended. Returns the root's exit status if it is a child of this process.
 fn watch(
     options: &Options,
     supervisor: &Supervisor,
@@ -192,7 +191,7 @@ fn watch(
         verdict.gap_max_ms = verdict.gap_max_ms.max(ms(begun - last));
         verdict.sample_max_ms = verdict.sample_max_ms.max(ms(begun.elapsed()));
         last = begun;
-        // A large tree takes long to add up; it must get more done than being measured.
+        // Adding up a large tree takes long. The tree must get more done than being measured.
         let took = begun.elapsed();
         let pause = interval.saturating_sub(took).max(took / 2).max(PAUSE_MIN);
         if pause_or_end(supervisor, pause) {
@@ -205,16 +204,16 @@ fn watch(
     }
 }
 
-/// Waits; true when this process was asked to end. The end of a child cuts the wait short.
+/// Waits. True if this process was asked to end. The end of a child cuts the wait short.
 fn pause_or_end(supervisor: &Supervisor, pause: Duration) -> bool {
     supervisor.asked_to_end(pause)
 }
 
-/// Takes away ended children; the exit status of `root` if it is among them.
+/// Reaps ended children. Returns the exit status of `root` if it is among them.
 fn reap(root: u32) -> Option<u8> {
     loop {
         let mut status = 0;
-        // SAFETY: status is a valid place for the result.
+        // SAFETY: `status` is a valid place for the result.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
         if pid <= 0 {
             return None;

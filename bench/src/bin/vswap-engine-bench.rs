@@ -1,4 +1,4 @@
-//! `vswap-engine-bench`: what the engine's operations cost by themselves, and what each design choice is worth.
+//! `vswap-engine-bench`: what the engine's operations cost without the rest, and what each design choice is worth.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `vswap-workload`: the workloads of `vswap bench` by themselves, for tests and for other programs' measurements.
+//! `vswap-workload`: runs the workloads of `vswap bench` alone, for tests and for other programs' measurements.
 
 use std::process::ExitCode;
 

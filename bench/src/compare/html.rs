@@ -1,4 +1,4 @@
-//! The result as one page that needs nothing beside it: tables, and plots as SVG inside.
+//! The result as one self-contained page: tables, and plots as inline SVG.
 
 use std::fmt::Write;
 
@@ -149,7 +149,7 @@ fn write_table(out: &mut String, samples: &Samples) -> std::fmt::Result {
     writeln!(out, "</table></div>")
 }
 
-/// `plain` with what means something in a page escaped.
+/// `plain` with the characters escaped that have a meaning in HTML.
 fn text(plain: &str) -> String {
     plain
         .replace('&', "&amp;")

@@ -1,7 +1,7 @@
-//! Named workloads: which command each of them is, and on which sides it runs.
+//! Named workloads: the command of each, and the sides that it runs on.
 //!
-//! The commands are this very program again, with the hidden subcommand that runs a workload, so that nothing has to be
-//! installed beside it.
+//! The commands run this program again with the hidden subcommand for workloads, so that nothing else has to be
+//! installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,9 +24,9 @@ const MEMORY: &[On] = &[On::Vswap, On::Zram];
 const DISK: &[On] = &[On::Vswap, On::File];
 const ALONE: &[On] = &[On::Native];
 const FITTING: &[On] = &[On::Vswap, On::Native];
-/// What `disk` uses of the memory that was asked for: a random access there takes ten times as long.
+/// `disk` uses this fraction of the requested memory, because a random access takes ten times as long there.
 const DISK_SHARE: usize = 4;
-/// Of so many pages `disk` reads and writes one at random.
+/// `disk` reads and writes one in this many pages at random.
 const DISK_RANDOM_SHARE: usize = 20;
 
 /// A command to run on several sides.
@@ -34,17 +34,17 @@ const DISK_RANDOM_SHARE: usize = 20;
 pub(super) struct Job {
     pub(super) name: String,
     pub(super) command: Vec<OsString>,
-    /// What uses the command, where that does nothing by itself; it is neither limited nor measured.
+    /// Uses the command, if the command does nothing by itself. The driver is neither limited nor measured.
     pub(super) driver: Option<Vec<OsString>>,
-    /// Limit of the kernel's group.
+    /// Memory limit of the kernel's group.
     pub(super) ram_bytes: usize,
-    /// What the command uses, where that is known.
+    /// How much memory the command uses, if known.
     pub(super) needs_bytes: Option<usize>,
-    /// Sides, unless others are asked for.
+    /// The sides, unless the user asks for others.
     pub(super) sides: &'static [On],
-    /// Whether others must not be asked for.
+    /// Must the job run on these sides only?
     pub(super) is_alone: bool,
-    /// Where it keeps its files.
+    /// Where the job keeps its files.
     scratch: Option<Scratch>,
 }
 
@@ -74,7 +74,7 @@ impl Drop for Scratch {
 /// Why there is no job.
 #[derive(Debug)]
 pub(super) enum Unable {
-    /// What is missing here, for a person.
+    /// What is missing on this machine, worded for people.
     Missing(String),
     /// The preparation was interrupted.
     Interrupted,
@@ -96,20 +96,20 @@ impl From<RunError> for Unable {
 }
 
 impl Job {
-    /// Takes away what a run has left in its directory.
+    /// Removes the files that a run has left in its directory.
     pub(super) fn tidy(&self) {
         let path = self.scratch.as_ref().map(Scratch::path);
         let entries = path.and_then(|path| fs::read_dir(path).ok());
         for entry in entries.into_iter().flatten().flatten() {
-            // What cannot be removed now is tried again with the directory.
+            // A file that cannot be removed now is tried again with the directory.
             let _ = fs::remove_file(entry.path());
         }
     }
 
-    /// The command as people write it.
+    /// The command as people would type it.
     pub(super) fn line(&self) -> String {
         let line = |words: &[OsString]| -> String {
-            // A script is told by its first line.
+            // A script is shown by its first line.
             let words = words.iter().map(|word| word.to_string_lossy());
             let words = words.map(|word| word.lines().next().unwrap_or("''").to_owned());
             words.collect::<Vec<_>>().join(" ")
@@ -121,14 +121,14 @@ impl Job {
     }
 }
 
-/// A workload that can be asked for by name.
+/// A workload that users can ask for by name.
 pub(super) struct Named {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     make: fn(&Maker) -> Result<Job, Unable>,
 }
 
-/// Every workload, in the order in which they are run.
+/// Every workload, in the order of running.
 pub(super) const NAMED: &[Named] = &[
     Named {
         name: "fill-read-write",
@@ -227,15 +227,15 @@ pub(super) const NAMED: &[Named] = &[
     },
 ];
 
-/// How many times what it uses `fits` is given.
+/// `fits` gets this many times the memory that it uses.
 const FITTING_TIMES: usize = 4;
-/// How many times its limit memhog takes.
+/// memhog takes this many times its limit.
 const MEMHOG_TIMES: usize = 3;
 
-/// The workloads that were asked for.
+/// The requested workloads.
 ///
 /// # Errors
-/// A name that no workload has.
+/// No workload has this name.
 pub(super) fn wanted(options: &Options) -> Result<Vec<&'static Named>, String> {
     for asked in &options.workloads {
         if !NAMED.iter().any(|named| named.is(asked)) {
@@ -254,7 +254,7 @@ pub(super) fn wanted(options: &Options) -> Result<Vec<&'static Named>, String> {
 }
 
 impl Named {
-    /// Whether `asked` is its name or that of its family.
+    /// Is `asked` its name or that of its family?
     fn is(&self, asked: &str) -> bool {
         let rest = self.name.strip_prefix(asked);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -280,7 +280,7 @@ impl Named {
     }
 }
 
-/// The command that was given instead of a workload.
+/// The command that the user gave instead of a workload.
 pub(super) fn of_command(options: &Options) -> Job {
     Job {
         name: "command".to_owned(),
@@ -294,7 +294,7 @@ pub(super) fn of_command(options: &Options) -> Job {
     }
 }
 
-/// What commands are made of.
+/// Makes the commands.
 struct Maker<'a> {
     name: &'static str,
     program: &'a Path,
@@ -303,7 +303,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// A job that runs `workload` of this program with `words` behind it.
+    /// A job that runs `workload` of this program with the arguments `words`.
     fn own(&self, workload: &str, words: &[&str]) -> Job {
         let mut command = vec![self.program.into(), SUBCOMMAND.into(), workload.into()];
         command.extend(words.iter().map(OsString::from));
@@ -319,7 +319,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The same for workloads that fill memory with content, of which there is as much as was asked for.
+    /// The same for workloads that fill memory with content, as much as was asked for.
     fn memory(&self, workload: &str, words: &[&str]) -> Job {
         self.filling(workload, self.options.size(), words)
     }
@@ -341,7 +341,7 @@ impl Maker<'_> {
         content.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// A part of memory and limit, for workloads that take long; all of it where it is little anyway.
+    /// A fraction of memory and limit, for workloads that take long. A quick run has little anyway and takes all of it.
     fn share(&self, share: usize) -> (usize, usize) {
         let share = if self.options.quick { 1 } else { share };
         (self.options.size() / share, self.options.ram() / share)

@@ -10,65 +10,65 @@ use crate::size::parse_bytes;
 
 use super::side::Side;
 
-/// Limit of the kernel's group, and what workloads take of memory, unless told otherwise.
+/// Default limit of the kernel's group, and default memory of workloads.
 const RAM_BYTES: usize = 512 << 20;
 const SIZE_BYTES: usize = 2 << 30;
 /// The same for a quick run: as little as still swaps.
 const RAM_BYTES_QUICK: usize = 80 << 20;
 const SIZE_BYTES_QUICK: usize = 128 << 20;
-/// Rounds: the fewest with a median that one bad round cannot move.
+/// Default number of rounds: the fewest with a median that one bad round cannot move.
 const ROUNDS: usize = 5;
 
-/// What is run, on which sides, and where the results go.
+/// What to run, on which sides, and where the results go.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Workloads, or families of them such as zipf; --list tells which there are.
+    /// Workloads, or families of them such as zipf; see --list.
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["all", "list", "command"])]
     pub workloads: Vec<String>,
-    /// Every workload there is.
+    /// Run every workload.
     #[arg(long, conflicts_with_all = ["workloads", "command"])]
     pub all: bool,
-    /// Tell which workloads there are.
+    /// List the workloads.
     #[arg(long, conflicts_with_all = ["all", "workloads", "command"])]
     pub list: bool,
-    /// Sides, instead of the workload's own: for most of them vswap and zram, for disks vswap and file.
+    /// Sides to use instead of the workload's own, which are mostly vswap and zram, and vswap and file for disks.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SIDE")]
     pub on: Vec<On>,
-    /// Limit of the kernel's group; vswap gets what the kernel's side then takes in all. 512M unless told otherwise.
+    /// Limit of the kernel's group; vswap gets the total that the kernel's side then takes. Default: 512M.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     ram: Option<usize>,
-    /// Memory that a workload uses. 2G unless told otherwise.
+    /// Memory that a workload uses. Default: 2G.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<usize>,
     /// What pages contain; mixed compresses 2 to 3 times, as heaps do.
     #[arg(long, value_enum, default_value = "mixed")]
     pub content: Kind,
-    /// How often each side is run, in alternation. 5 unless told otherwise.
+    /// How often each side is run, in alternation. Default: 5.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// One round of small sizes, to see that everything works.
+    /// Run one round with small sizes, to see that everything works.
     #[arg(long)]
     pub quick: bool,
     /// Seconds that one run may take.
     #[arg(long, default_value_t = 900, value_name = "SECONDS")]
     pub timeout: u64,
-    /// Where swap files and areas are made.
+    /// Directory for swap files and areas.
     #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
     pub swap_dir: PathBuf,
-    /// C sources that build compiles; those of zstd that cargo has fetched, unless told otherwise.
+    /// C sources that build compiles. Default: those of zstd that cargo has fetched.
     #[arg(long, value_name = "DIR")]
     pub build_tree: Option<PathBuf>,
-    /// An option for `vswap run`, such as --codec=zstd; may be given again.
+    /// An option for `vswap run`, such as --codec=zstd; may be given several times.
     #[arg(
         long = "vswap-option",
         allow_hyphen_values = true,
         value_name = "OPTION"
     )]
     pub vswap_options: Vec<String>,
-    /// Another vswap program, as one more side.
+    /// Another vswap program, as an additional side.
     #[arg(long, value_name = "PROGRAM")]
     pub other: Option<PathBuf>,
-    /// An option for `vswap run` of one more side alone, such as --no-virtual; may be given again.
+    /// An option for `vswap run` of an additional side only, such as --no-virtual; may be given several times.
     #[arg(
         long = "other-option",
         allow_hyphen_values = true,
@@ -86,7 +86,7 @@ pub struct Options {
     pub command: Vec<String>,
 }
 
-/// A side, as `--on` names it. vswap is run once beside each side of the kernel, with its total.
+/// A side, as `--on` names it. vswap runs once for each side of the kernel, with that side's total memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum On {
     /// vswap.
@@ -95,9 +95,9 @@ pub enum On {
     Native,
     /// The kernel's swap on zram with lz4.
     Zram,
-    /// The kernel's zswap in front of a swap file; vswap has a pool and an area beside it.
+    /// The kernel's zswap in front of a swap file. The vswap beside it has a pool and an area.
     Zswap,
-    /// The kernel's swap file; vswap has an area and no pool beside it.
+    /// The kernel's swap file. The vswap beside it has an area and no pool.
     File,
 }
 
@@ -113,7 +113,7 @@ impl Options {
         self.ram.unwrap_or(default)
     }
 
-    /// The same, where it was told.
+    /// The limit, if the user gave one.
     #[must_use]
     pub const fn ram_told(&self) -> Option<usize> {
         self.ram
@@ -137,7 +137,8 @@ impl Options {
         self.rounds.map_or(default, usize::from)
     }
 
-    /// The sides of a workload whose own are `default`, each side of the kernel before the vswap that gets its total.
+    /// The sides of a workload whose own are `default`. Each side of the kernel comes before the vswap that gets its
+    /// total.
     pub(super) fn sides(&self, default: &[On]) -> Vec<Side> {
         let on = if self.on.is_empty() {
             default

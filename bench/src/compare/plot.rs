@@ -1,4 +1,4 @@
-//! Plots of one workload as SVG: vswap's figures over the other side's, and the rounds one after the other.
+//! Plots of one workload as SVG: ratios of vswap's figures to the other side's, and the rounds one after the other.
 
 use plotters::prelude::*;
 
@@ -8,17 +8,18 @@ use crate::spread::Spread;
 use super::samples::{Row, Samples};
 use super::side::Side;
 
-/// Width of a plot in pixels, and what a row of the first one takes.
+/// Width of a plot in pixels, and height of a row of the first one.
 const WIDTH: u32 = 860;
 const ROW_HEIGHT: u32 = 22;
-/// Height of the axis and its description, and that of the second plot.
+/// Height of the axis with its description, and height of the second plot.
 const AXIS_HEIGHT: u32 = 70;
 const ROUNDS_HEIGHT: u32 = 260;
 /// Room for the rows' names.
 const NAMES_WIDTH: u32 = 190;
 const LABEL_PX: u32 = 14;
-/// The axis of ratios is logarithmic, so that half and twice are as far from 1. It goes at least to the first of these
-/// and its inverse, and at most to the second; what lies beyond, such as a hit beside a fault, is drawn at the edge.
+/// The axis of ratios is logarithmic, so that half and twice are equally far from 1. It reaches at least to the first
+/// of these ratios and its inverse, and at most to the second. A ratio beyond that, such as a hit beside a fault, is
+/// drawn at the edge.
 const RATIO_AT_LEAST: f64 = 4.0;
 const RATIO_AT_MOST: f64 = 100.0;
 /// Room above the highest round, for the legend.
@@ -27,8 +28,8 @@ const GRID: RGBColor = RGBColor(200, 200, 200);
 
 type DrawError = Box<dyn std::error::Error>;
 
-/// The figures of each row that `ours` and `theirs` both have, as ratios, with the range of the rounds. `None` where
-/// there is none.
+/// The ratios of each row with figures from both `ours` and `theirs`, with the range of the rounds. `None` if there is
+/// no such row.
 pub(super) fn ratios(
     samples: &Samples,
     (ours, theirs): (Side, Side),
@@ -91,7 +92,7 @@ pub(super) fn ratios(
     Ok(Some(svg))
 }
 
-/// Names of rows and the spreads of their ratios, around the ratio of the medians.
+/// Names of rows with the spreads of their ratios around the ratio of the medians.
 fn ratio_rows(samples: &Samples, ours: Side, theirs: Side) -> Vec<(String, Spread)> {
     let ratio = |row: &Row| {
         let ratio = row.ratio(ours, theirs)?;
@@ -107,7 +108,7 @@ fn ratio_rows(samples: &Samples, ours: Side, theirs: Side) -> Vec<(String, Sprea
     samples.rows().iter().filter_map(ratio).collect()
 }
 
-/// The wall times of all sides, round by round: whether the machine drifted.
+/// The wall times of all sides, round by round. They show whether the machine drifted.
 pub(super) fn rounds(samples: &Samples) -> Result<Option<String>, DrawError> {
     let Some(row) = samples.row("wall s") else {
         return Ok(None);

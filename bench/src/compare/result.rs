@@ -1,11 +1,11 @@
-//! What was measured: workloads, what was left out and why, the machine.
+//! The measurements: workloads, what was left out and why, and the machine.
 
 use std::fmt;
 
 use super::samples::Samples;
 use super::side::Side;
 
-/// Everything that was found.
+/// All results.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) machine: Machine,
@@ -23,13 +23,13 @@ pub(super) struct WorkloadResult {
 }
 
 impl WorkloadResult {
-    /// What the kernel's group may have, for a person.
+    /// The memory limit of the kernel's group, worded for people.
     pub(super) fn limit(&self) -> String {
         format!("limit {} MiB", self.ram_bytes >> 20)
     }
 }
 
-/// A workload or a side of one that was not run.
+/// A workload, or a side of one, that was not run.
 #[derive(Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub(super) workload: String,
@@ -37,14 +37,14 @@ pub(super) struct LeftOut {
     pub(super) reason: String,
 }
 
-/// Where it was measured.
+/// The machine that was measured on.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     pub(super) kernel: String,
     pub(super) processor: String,
     pub(super) processors: usize,
     pub(super) memory_mib: u64,
-    /// Processes that wanted to run, on average of the last minute, when the first run began.
+    /// Load average: the runnable processes over the last minute, when the first run began.
     pub(super) load_average: String,
 }
 
@@ -96,7 +96,7 @@ impl Report {
         self.workloads.iter().find(|result| result.name == name)
     }
 
-    /// Whether no run failed.
+    /// Did no run fail?
     pub(super) fn is_complete(&self) -> bool {
         let mut results = self.workloads.iter();
         !results.any(|result| result.samples.has_failure())
@@ -108,7 +108,7 @@ pub(super) mod tests {
     use super::super::samples::tests::three_rounds;
     use super::*;
 
-    /// Three rounds of one workload by this command, and another workload that was left out.
+    /// Three rounds of one workload with this command, and another workload that was left out.
     pub(in crate::compare) fn one_run_one_left_out(command: &str) -> Report {
         Report {
             workloads: vec![WorkloadResult {

@@ -1,4 +1,4 @@
-//! What the runs of one workload came to, row by row and side by side.
+//! The figures of one workload's runs, by row and by side.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::spread::Spread;
 
 use super::side::Side;
 
-/// Figures of a phase that are compared, as workloads print them, and how the table names them.
+/// The compared figures of a phase: their names in the workloads' output and in the table.
 const METRICS: [(&str, &str); 8] = [
     ("us_per_op", "us/op"),
     ("p50_us", "p50 us"),
@@ -21,20 +21,20 @@ const METRICS: [(&str, &str); 8] = [
     ("mib", "MiB"),
     ("bytes_per_slot", "bytes/slot"),
 ];
-/// Figures of a line that is of no phase.
+/// Figures of a line that belongs to no phase.
 const SINGLE: [(&str, &str); 1] = [("lz4_ratio", "lz4 ratio of the content")];
 /// Figures of vswap's own summary.
 const SUMMARY: [(&str, &str); 2] = [
     ("fault_us_p50", "vswap fault p50 us"),
     ("fault_us_p99", "vswap fault p99 us"),
 ];
-/// The row of memory in all.
+/// The name of the row with the total memory.
 const MEMORY: &str = "memory MiB";
 
 /// All samples of a workload.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// Rows in the order in which they were first seen.
+    /// Rows in order of first appearance.
     rows: Vec<Row>,
     without: BTreeMap<(Side, Without), usize>,
     summaries: Vec<Value>,
@@ -43,9 +43,10 @@ pub(super) struct Samples {
 /// Why a run has no figures.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Without {
-    /// It failed, perhaps because it found a wrong byte.
+    /// The run failed, perhaps because it found a wrong byte.
     Failed,
-    /// The kernel, whose swap it was, killed it for memory: that is what came out, and no failure of the measurement.
+    /// The kernel killed the run for memory while its own swap was measured. That is a result, not a failure of the
+    /// measurement.
     Killed,
 }
 
@@ -58,22 +59,22 @@ impl fmt::Display for Without {
     }
 }
 
-/// One figure.
+/// One figure of all sides.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// A sample for each round.
+    /// One sample for each round.
     samples: BTreeMap<Side, Vec<f64>>,
 }
 
-/// vswap's figure over another side's.
+/// The ratio of vswap's figure to another side's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ratio {
     pub(super) ours: Side,
     pub(super) theirs: Side,
-    /// Of the medians.
+    /// The ratio of the medians.
     pub(super) of_medians: f64,
-    /// Of the rounds, where no round failed.
+    /// The ratios of the rounds, if no round failed.
     pub(super) of_rounds: Option<Spread>,
 }
 
@@ -104,7 +105,7 @@ impl Row {
 }
 
 impl Samples {
-    /// Takes the figures of a run that succeeded.
+    /// Records the figures of a run that succeeded.
     pub(super) fn add(
         &mut self,
         side: Side,
@@ -177,7 +178,7 @@ impl Samples {
         sides
     }
 
-    /// Which sides are compared with each other.
+    /// Which sides are compared with which.
     pub(super) fn pairs(&self) -> Vec<(Side, Side)> {
         let sides = self.sides();
         let rivals = |&ours: &Side| {
@@ -226,8 +227,8 @@ impl Samples {
     }
 }
 
-/// The figures that a run has printed, one JSON object a line. A phase that was gone through several times has the mean
-/// of its times.
+/// The figures that a run has printed, one JSON object a line. A phase that ran several times gets the mean of its
+/// times.
 fn figures(stdout: &str) -> Vec<(String, f64)> {
     let mut sums: Vec<(String, f64, f64)> = Vec::new();
     let mut add = |row: String, value: f64| match sums.iter_mut().find(|sum| sum.0 == row) {
@@ -281,7 +282,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Three rounds of one phase, vswap twice as fast.
+    /// Three rounds of one phase in which vswap is twice as fast.
     pub(in crate::compare) fn three_rounds() -> Samples {
         let mut samples = Samples::default();
         for us in [10.0, 20.0, 30.0] {

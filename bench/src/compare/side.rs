@@ -1,17 +1,17 @@
-//! Who runs a workload.
+//! The sides that run a workload.
 
 use std::fmt;
 
 use crate::kernel_swap::Backing;
 
-/// A column of the table. vswap beside a side of the kernel has the storage that is its like: memory alone beside zram,
-/// a pool and an area beside zswap, an area without a pool beside a file.
+/// A column of the table. vswap beside a side of the kernel has storage of the same kind: only memory beside zram, a
+/// pool and an area beside zswap, an area without a pool beside a file.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Side {
     Native,
     Kernel(Backing),
     Vswap(Backing),
-    /// vswap, built or told otherwise.
+    /// vswap, as another program or with other options.
     Other(Backing),
 }
 
@@ -29,7 +29,7 @@ impl Side {
         }
     }
 
-    /// Whose total vswap gets, and whose it is compared with.
+    /// The side of the kernel whose total vswap gets and that it is compared with.
     pub(super) const fn backing(self) -> Option<Backing> {
         match self {
             Self::Native => None,
@@ -37,7 +37,8 @@ impl Side {
         }
     }
 
-    /// Whether vswap, on this side, is to be compared with `rival`. What a disk costs beside no swap at all is no news.
+    /// Is vswap on this side compared with `rival`? A disk is not compared with no swap at all, which would show
+    /// nothing new.
     pub(super) fn is_measured_against(self, rival: Side) -> bool {
         let Self::Vswap(backing) = self else {
             return false;

@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::samples::Samples;
 
-/// Figures of this size and more are written without decimals.
+/// Figures from this size on are written without decimals.
 const WHOLE: f64 = 1000.0;
 
-/// `figure` with as many decimals as a column has whose largest is `largest`.
+/// `figure` with the decimals of a column whose largest figure is `largest`.
 pub(super) fn number(figure: f64, largest: f64) -> String {
     if largest >= WHOLE {
         format!("{figure:.0}")
@@ -16,7 +16,7 @@ pub(super) fn number(figure: f64, largest: f64) -> String {
     }
 }
 
-/// Writes the table, with columns as wide as what is in them.
+/// Writes the table with columns as wide as their content.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, samples: &Samples) -> fmt::Result {
     let lines = lines(samples);
     let columns = lines.first().map_or(0, Vec::len);

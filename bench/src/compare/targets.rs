@@ -1,4 +1,4 @@
-//! What is wanted of vswap beside the kernel, and whether it was reached.
+//! The targets for vswap compared with the kernel, and whether they were reached.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::side::Side;
 
 const ZRAM: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Kernel(Backing::Zram));
 const FILE: (Side, Side) = (Side::Vswap(Backing::File), Side::Kernel(Backing::File));
-/// Bytes of a page in the unit of throughput.
+/// The size of a page in KB, the unit of throughput.
 const PAGE_KB: f64 = 4.0;
 const NATIVE: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Native);
 
@@ -28,7 +28,7 @@ const HOST: &str = "fresh memory costs more or less from run to run, with vswap 
 const EVICTOR: &str = "one thread evicts, and waits in turn for moving, copying and serving";
 const WINDOW: &str = "counts windows of 16 pages, and faults that wait for the limit";
 
-/// A figure that is wanted.
+/// A target for a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     what: &'static str,
@@ -40,14 +40,14 @@ pub(super) struct Target {
     because: Option<&'static str>,
 }
 
-/// Which figure of a row.
+/// Which figure of a row the target is for.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
     /// One side's median over the other's.
     Ratio((Side, Side)),
     /// The median itself.
     Of(Side),
-    /// Throughput of pages over that of this row of `device`.
+    /// The throughput of pages divided by that of this row of `device`.
     OfDevice(&'static str),
 }
 
@@ -57,15 +57,15 @@ enum Bound {
     AtLeast(f64),
 }
 
-/// What became of a target.
+/// The outcome of a target.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) target: &'static Target,
-    /// `None` where the sides did not run.
+    /// `None` if the sides did not run.
     pub(super) measured: Option<f64>,
 }
 
-/// A ratio to zram that is wanted to be small.
+/// A target for a ratio to zram that should be small.
 const fn at_most(
     what: &'static str,
     workload: &'static str,
@@ -82,7 +82,7 @@ const fn at_most(
     }
 }
 
-/// A ratio to zram that is wanted to be large.
+/// A target for a ratio to zram that should be large.
 const fn at_least(
     what: &'static str,
     workload: &'static str,
@@ -102,7 +102,7 @@ const fn of(what: &'static str, row: &'static str, bound: f64) -> Target {
     }
 }
 
-/// A share of what the device gives.
+/// A target for a fraction of the device's throughput.
 const fn of_device(what: &'static str, row: &'static str, device_row: &'static str) -> Target {
     Target {
         figure: Figure::OfDevice(device_row),
@@ -117,7 +117,7 @@ const fn on(pair: (Side, Side), target: Target) -> Target {
     }
 }
 
-/// With what limits the figure.
+/// The target, with what limits its figure.
 const fn limited(because: &'static str, target: Target) -> Target {
     Target {
         because: Some(because),
@@ -289,7 +289,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// The targets of workloads that were asked for.
+/// The verdicts on the targets of the requested workloads.
 pub(super) fn verdicts(report: &Report) -> Vec<Verdict> {
     let was_asked_for = |target: &&Target| {
         report.workload(target.workload).is_some()
@@ -310,7 +310,7 @@ impl Verdict {
         self.target.what
     }
 
-    /// Which workload and row it is about, and which sides.
+    /// The workload, row and sides that the verdict is about.
     pub(super) fn place(&self) -> String {
         let Target { workload, row, .. } = self.target;
         match self.target.figure {
@@ -336,7 +336,7 @@ impl Verdict {
         }
     }
 
-    /// What limits the figure, where it was missed.
+    /// What limits the figure, if the target was missed.
     pub(super) fn because(&self) -> Option<&'static str> {
         self.target.because.filter(|_| self.met() == Some(false))
     }

@@ -1,4 +1,4 @@
-//! The engine against designs that it leaves behind, under identical loads.
+//! The engine against older designs, under identical loads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,13 +9,13 @@ use crate::engine_bench::record::{ABLATION, Sample};
 use crate::engine_bench::variants::{CountMap, GlobalTree, Real, SlotCache, SwapTable, Variant};
 use crate::random::Random;
 
-/// Slots that all threads together hold: 64 MiB of pages, 32 clusters. The same for any number of threads, so that more
+/// Slots that all threads hold together: 64 MiB of pages, 32 clusters. The same for any number of threads, so that more
 /// threads do not mean more cache misses.
 const HELD: usize = 1 << 14;
-/// Lookups of a mixed step: pages come back by readahead and by several sharers, and are looked for each time.
+/// Lookups of a mixed step. Readahead and several sharers bring pages back, and each time they are looked up.
 const LOOKUPS: usize = 4;
 
-/// Who is measured.
+/// The variants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Engine,
@@ -56,7 +56,7 @@ impl Who {
     }
 }
 
-/// What all of them do.
+/// What every variant does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Load {
     /// Looks up slots that all threads hold.
@@ -65,7 +65,7 @@ enum Load {
     AllocFree,
     /// Adds a reference and takes it away.
     DupPut,
-    /// All of it: one slot changed, one shared, four looked up.
+    /// All of these: one slot changed, one shared, four looked up.
     Mixed,
 }
 
@@ -114,7 +114,8 @@ fn measure(
     threads: usize,
 ) -> Result<Cell, Failure> {
     let held: Box<[AtomicU64]> = (0..HELD).map(|_| AtomicU64::new(0)).collect();
-    // Filled by one after the other: slots of a thread lie together, as pages evicted together do.
+    // One thread after the other fills its places, so that a thread's slots lie together, as with pages evicted
+    // together.
     for place in &held {
         place.store(alloc(variant)?, Ordering::Relaxed);
     }
@@ -140,7 +141,7 @@ fn alloc(variant: &dyn Variant) -> Result<u64, Failure> {
 /// One thread's part of a load.
 struct Worker<'a> {
     variant: &'a dyn Variant,
-    /// What all threads hold; another thread's slot may be free when it is looked up.
+    /// The slots that all threads hold. Another thread's slot may be free when it is looked up.
     all: &'a [AtomicU64],
     own: &'a [AtomicU64],
     random: Random,

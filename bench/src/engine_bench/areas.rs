@@ -1,8 +1,9 @@
 //! Four areas of equal priority, which take turns, against the same four one after the other.
 //!
-//! The second is how the kernel's default was before its default priorities were made equal; here it is made by giving
-//! each area a priority of its own. Pages do not compress and go straight to the areas. Two storages: memory, where
-//! only the allocator tells the two apart, and memory that serves one request at a time, as a device does.
+//! One after the other was the kernel's default before its default priorities were made equal. Here each area gets a
+//! priority of its own for that. Pages do not compress and go straight to the areas. There are two storages. With
+//! memory, only the allocator tells the two policies apart. The other is memory that serves one request at a time, as a
+//! device does.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,11 +25,11 @@ use crate::random::Random;
 const AREAS: usize = 4;
 /// Slots of each: 64 MiB, 32 clusters.
 const AREA_SLOTS: usize = 1 << 14;
-/// Part of all slots that is filled: the kernel's run had 26 of 64 GiB in use.
+/// The part of all slots that is filled. In the kernel's run 26 of 64 GiB were in use.
 const FILLED_PERCENT: usize = 41;
-/// Pages written out together, as the pager does.
+/// Pages that are written out together, as in the pager.
 const WINDOW: usize = 64;
-/// Time that the device takes for a request, whatever its length: a good disk's.
+/// The device's time for a request of any length, like that of a good disk.
 const DEVICE_REQUEST: Duration = Duration::from_micros(50);
 
 /// How areas are chosen.
@@ -38,7 +39,7 @@ enum Policy {
     OneByOne,
 }
 
-/// What is behind them.
+/// The storage behind the areas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Medium {
     Memory,
@@ -74,7 +75,7 @@ impl Medium {
 
     fn storage(self) -> Result<Box<dyn Storage>, Failure> {
         let ram = RamStorage::new(AREA_SLOTS);
-        // So that the first write of a slot costs no page fault: it is the areas that are compared.
+        // Then the first write of a slot costs no page fault: the areas are compared, not the memory.
         let page = Page::zeroed();
         for slot in 0..AREA_SLOTS as u64 {
             ram.write(slot, &[&page])
@@ -90,7 +91,7 @@ impl Medium {
     }
 }
 
-/// Memory behind a queue of one.
+/// Memory that serves one request at a time.
 #[derive(Debug)]
 struct Device {
     ram: RamStorage,
@@ -98,7 +99,7 @@ struct Device {
 }
 
 impl Device {
-    /// The caller sleeps while the device works, as it would for a disk.
+    /// Serves a request. The caller sleeps while the device works, as with a disk.
     fn request<T>(&self, serve: impl FnOnce() -> T) -> T {
         let _turn = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::sleep(DEVICE_REQUEST);
@@ -184,7 +185,7 @@ impl AreaSample {
     }
 }
 
-/// What one filling of the areas came to.
+/// The result of filling the areas once.
 struct Filled {
     entries: Vec<Entry>,
     wall: Duration,
@@ -235,7 +236,7 @@ fn count_f64(count: usize) -> f64 {
     count as f64
 }
 
-/// One thread that swaps out.
+/// A thread that swaps out.
 struct Worker<'a> {
     engine: &'a Engine,
     content: Box<Page>,

@@ -1,8 +1,9 @@
 //! One measurement: the same work on a number of threads for a given time.
 //!
 //! Threads set up, meet at a barrier, and then do batch after batch until the time is over. A batch is timed as a
-//! whole, so that the clock's own 20 ns are spread over its operations; quantiles are those of batches. Throughput is
-//! all operations over the wall time until the last thread has ended, CPU time that of the process meanwhile.
+//! whole, so that the clock's own 20 ns are spread over its operations. Quantiles are those of batches. Throughput is
+//! the number of all operations divided by the wall time until the last thread has ended. CPU time is the process's in
+//! that time.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::engine_bench::Failure;
 use crate::measure::{Latencies, ticks, ticks_per_us};
 
-/// Operations of a batch: the clock's share falls below half a nanosecond, and a batch of the slowest operation is
-/// still far shorter than a scheduler's slice.
+/// Operations per batch. With so many the clock's share falls below half a nanosecond, and a batch of the slowest
+/// operation is still far shorter than a scheduler's time slice.
 pub(crate) const BATCH: usize = 64;
 
 /// Measures on a calibrated clock.
@@ -29,23 +30,23 @@ pub(crate) struct Cell {
     pub(crate) ops: u64,
     pub(crate) wall_s: f64,
     pub(crate) cpu_s: f64,
-    /// Median over the batches of a batch's time for one operation.
+    /// Median over all batches of the time per operation.
     pub(crate) p50_ns: f64,
     pub(crate) p99_ns: f64,
 }
 
-/// What threads did at the same time.
+/// The result of threads that ran at the same time.
 #[derive(Debug)]
 pub(crate) struct Together<T> {
-    /// What each of them came to.
+    /// The result of each thread.
     pub(crate) parts: Vec<T>,
-    /// Until the last one had ended.
+    /// Wall time until the last one had ended.
     pub(crate) wall: Duration,
-    /// CPU time of the process meanwhile.
+    /// CPU time of the process in that time.
     pub(crate) cpu_s: f64,
 }
 
-/// Has each of `threads` threads make its job with `make(thread)`, and all of them begin with it at once.
+/// Each of `threads` threads makes its job with `make(thread)`, and then all of them begin at once.
 pub(crate) fn together<Job, T: Send>(
     threads: usize,
     make: impl Fn(usize) -> Job + Sync,
@@ -64,7 +65,7 @@ where
         let handles: Vec<_> = (0..threads)
             .map(|thread| scope.spawn(move || work(thread)))
             .collect();
-        // Before the barrier opens: on few processors the workers run before this thread does again.
+        // Before the barrier opens: on few processors the workers run before this thread runs again.
         let (begun, cpu_before) = (Instant::now(), process_cpu_s());
         ready.wait();
         let parts: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
@@ -81,7 +82,7 @@ where
 }
 
 impl Meter {
-    /// A meter of measurements that take `time` each.
+    /// A meter whose measurements take `time` each.
     pub(crate) fn new(time: Duration) -> Meter {
         Meter {
             ticks_per_ns: ticks_per_us() / 1e3,
@@ -89,8 +90,8 @@ impl Meter {
         }
     }
 
-    /// Runs what `make(thread)` made, a step that does [`BATCH`] operations, on each of `threads` threads until the
-    /// time is over.
+    /// Runs a step, made by `make(thread)`, on each of `threads` threads until the time is over. A step does [`BATCH`]
+    /// operations.
     pub(crate) fn run<Step>(
         &self,
         threads: usize,
@@ -152,7 +153,7 @@ impl Meter {
     }
 }
 
-/// CPU time of all threads of this process so far, ended ones included.
+/// CPU time of all threads of this process so far, including ended ones.
 #[expect(
     clippy::cast_precision_loss,
     reason = "seconds and nanoseconds of a run fit 53 bits"
@@ -162,7 +163,7 @@ fn process_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The processor that this thread is on, as a hint to an allocator. Asked once a batch: a pager knows it as roughly.
+/// The processor that this thread is on, as a hint to an allocator. Asked once a batch: a pager knows it no better.
 pub(crate) fn cpu() -> usize {
     rustix::thread::sched_getcpu()
 }

@@ -1,4 +1,4 @@
-//! What the tables of an area of 1 TiB cost: idle and full, measured, beside the arithmetic for the kernel.
+//! What the tables of an area of 1 TiB cost, idle and full: measured, and beside it the arithmetic for the kernel.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::engine_bench::setup::{engine, swap_on, swap_out_of, without_pool, wri
 
 /// Slots of 1 TiB.
 pub(crate) const TIB_SLOTS: u64 = 1 << 28;
-/// Frames of the measured engine: enough to write out in windows as the pager does.
+/// Frames of the measured engine: enough to write out in windows, as the pager does.
 const FRAMES: usize = 64;
-/// Names of the rows from which the tables of one page are told.
+/// Names of the rows from which the tables of one page are computed.
 const BOTH: &str = "a full physical area, and the virtual slots before it";
 const AREA_ALONE: &str = "of these, the physical area alone";
 
-/// Storage that keeps nothing: the area's tables are weighed, not its content.
+/// Storage that keeps nothing, because only the area's tables are weighed, not its content.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -34,7 +34,7 @@ impl Storage for Nowhere {
     }
 }
 
-/// Bytes of the engine, by three accounts.
+/// Bytes of the engine, by three ways of counting.
 #[derive(Clone, Copy)]
 struct Scales {
     table: u64,
@@ -42,7 +42,7 @@ struct Scales {
     resident: u64,
 }
 
-/// Weighs an engine without an area, with an idle one of 1 TiB, and with one of `plan.filled_slots` that is full.
+/// Weighs an engine without an area, with an idle area of 1 TiB, and with a full one of `plan.filled_slots`.
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Weight>, Failure> {
     let before = resident_bytes()?;
     let (engine, pages) = engine(&without_pool(FRAMES))?;
@@ -70,14 +70,14 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Weight>, Failure> {
     Ok(weights)
 }
 
-/// Zero pages: nothing but the virtual area.
+/// Zero pages, which take nothing but slots of the virtual area.
 fn full_virtual(slots: u64) -> Result<Weight, Failure> {
     let (engine, pages) = engine(&without_pool(FRAMES))?;
     let filled = fill(&engine, &pages, slots, false, GroupId::ROOT)?;
     Ok(filled.named("virtual slots in use (zero pages)"))
 }
 
-/// The same, where each slot has to say whose it is.
+/// The same with a group, so that each slot has to say whose it is.
 fn full_virtual_of_a_group(slots: u64) -> Result<Weight, Failure> {
     let (engine, pages) = engine(&without_pool(FRAMES))?;
     let name = "bench".parse().map_err(Failure::of("no name"))?;
@@ -177,23 +177,23 @@ fn fill(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
-    /// Bytes for each slot that the area has, from the moment it is used as swap.
+    /// Bytes for each slot of the area, from the moment it is used as swap.
     pub(crate) idle_per_slot: f64,
-    /// Bytes for each slot in use, on top.
+    /// Additional bytes for each slot in use.
     pub(crate) used_per_slot: f64,
 }
 
-/// A record of a cluster is spread over its slots.
+/// The record of a cluster is spread over this many slots.
 const KERNEL_SLOTS_PER_CLUSTER: f64 = 512.0;
-/// Word, virtual table's word and group id of a virtual slot, and its part of a record of 80 bytes.
+/// A virtual slot: its word, the virtual table's word, a group id, and its part of a record of 80 bytes.
 const KERNEL_VIRTUAL_SLOT: f64 = 8.0 + 8.0 + 2.0 + 80.0 / KERNEL_SLOTS_PER_CLUSTER;
-/// A physical area's part of its records, whether it is used or not.
+/// A slot's part of the records of a physical area, whether it is used or not.
 const KERNEL_PHASE_IV_IDLE: f64 = 48.0 / KERNEL_SLOTS_PER_CLUSTER;
-/// Word of a physical slot behind a virtual one, which needs no group id.
+/// The word of a physical slot behind a virtual one. It needs no group id.
 const KERNEL_SLOT_BEHIND: f64 = 8.0;
 
-/// Count byte, group id, zero bit and cluster record (32, 32, 40, 48 bytes) stand for every slot; tables of words, and
-/// since phase IV of group ids, for those of clusters in use. Virtual swap adds a table and a record of 80 bytes for
+/// Count byte, group id, zero bit and cluster record (32, 32, 40, 48 bytes) exist for every slot. Tables of words exist
+/// only for clusters in use, and since phase IV so do group ids. Virtual swap adds a table and a record of 80 bytes for
 /// each cluster of the virtual area, and puts a physical slot without group id behind it.
 pub(crate) const KERNEL: [Phase; 5] = [
     Phase {
@@ -227,13 +227,13 @@ pub(crate) const KERNEL: [Phase; 5] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfPage {
     pub(crate) what: &'static str,
-    /// Of the engine, as measured.
+    /// The engine's, as measured.
     pub(crate) engine: f64,
-    /// Of the kernel with virtual swap, by arithmetic.
+    /// The kernel's with virtual swap, by arithmetic.
     pub(crate) kernel: f64,
 }
 
-/// The parts of what a page costs, and their sum; `None` if no full area was weighed.
+/// The parts of a page's cost, and their sum. `None` if no full area was weighed.
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
 pub(crate) fn of_page(weights: &[Weight]) -> Option<[OfPage; 3]> {
     let per_slot = |what| {

@@ -1,7 +1,8 @@
-//! Single operations of the engine through its public face.
+//! Single operations of the engine through its public interface.
 //!
-//! An order-0 slot cannot be had without a frame, so allocation takes one; what the frame costs by itself is measured
-//! beside it. Each thread goes through entries of its own shuffle, so that neighbours in time are none in memory.
+//! An order-0 slot cannot be had without a frame, so allocation takes a frame too. The frame's own cost is measured
+//! beside it. Each thread goes through a shuffle of its own of the entries, so that entries used one after the other
+//! are not neighbours in memory.
 
 use vswap_engine::{Codec, Config, Engine, Entry, PAGE_BYTES, Page, Scratch, SwapIn};
 
@@ -17,9 +18,9 @@ use crate::random::Random;
 const ENTRIES: usize = 8192;
 /// Entries of the large set: 4 GiB of pages, whose words alone are 8 MiB.
 const FAR_ENTRIES: usize = 1 << 20;
-/// Slots that all threads together hold while they free and allocate: 64 MiB of pages.
+/// Slots that all threads hold together while they free and allocate: 64 MiB of pages.
 const HELD: usize = 1 << 14;
-/// Frames: what is kept in them, and what the threads hold at the most.
+/// Frames: those with kept content, and the most that the threads hold.
 const FRAMES: usize = ENTRIES + HELD + THREADS[THREADS.len() - 1];
 /// Room for the entries of one kind, uncompressed.
 const POOL_BYTES: u64 = (2 * ENTRIES * PAGE_BYTES) as u64;
@@ -63,7 +64,7 @@ impl Op {
             Op::Frame => "frame, taken and given back",
             Op::AllocFree => "alloc+free of a slot, frame included",
             Op::AllocFreeHeld => "alloc+free, random ones of 16384 held",
-            // Clusters empty, and their tables' memory goes back to the system and is asked for again.
+            // Clusters become empty, and their tables' memory goes back to the system and is asked for again.
             Op::AllocFreeOldest => "alloc+free, the oldest of 16384 held",
             Op::DupPut => "dup+put",
             Op::InZero => "swap in, zero",
@@ -102,7 +103,7 @@ impl Stage {
         let mut page = Box::new(Page::zeroed());
         stage.zero = stage.fill(ENTRIES, &page, true)?;
         stage.far = stage.fill(far, &page, true)?;
-        // Words of five random and eleven zero bits each: lz4 takes such a page to about half.
+        // Words of five random and eleven zero bits each. lz4 compresses such a page to about half.
         fill_words(&mut page, || random.next() & 0x1f00_001f_0000_1f1f);
         stage.pool = stage.fill(ENTRIES, &page, true)?;
         stage.cached = stage.fill(ENTRIES, &page, false)?;
@@ -182,7 +183,7 @@ struct Worker<'a> {
     engine: &'a Engine,
     op: Op,
     entries: &'a [Entry],
-    /// Where in the entries the thread is.
+    /// The thread's position in the entries.
     at: usize,
     held: Vec<Entry>,
     random: Random,

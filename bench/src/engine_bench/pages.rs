@@ -1,4 +1,7 @@
-//! The memory that a measured engine gets: mapped as `vswap run` maps it, and counted.
+//! The memory of a measured engine: mapped as `vswap run` maps it, and counted.
+//!
+//! Unsafe is needed here because `PageSource` and `PageArena` hand out raw memory, and the compiler cannot check their
+//! promises.
 
 use std::ptr::NonNull;
 
@@ -7,11 +10,11 @@ use vswap_sys::memory::{HugePages, PageArena};
 
 use crate::engine_bench::Failure;
 
-/// Address space of one engine; only what is used takes memory. 64 GiB: ten times what the largest table needs.
+/// Address space of one engine. Only the used part takes memory. 64 GiB is ten times what the largest table needs.
 const RESERVATION_BYTES: usize = 1 << 36;
 
-/// A page source on mapped memory. An empty table's memory goes back to the system, at the price of the system call
-/// that `vswap run` pays too.
+/// A page source on mapped memory. The memory of an empty table goes back to the system, which costs the same system
+/// call as in `vswap run`.
 #[derive(Debug)]
 pub(crate) struct MappedPages(PageArena);
 
@@ -23,7 +26,7 @@ impl MappedPages {
         ))?))
     }
 
-    /// Bytes that the engine holds: its frames and, as far as they were ever in use, its tables.
+    /// Bytes that the engine holds: its frames, and those of its tables that were ever in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.0.used_bytes()
     }
@@ -36,23 +39,23 @@ unsafe impl PageSource for MappedPages {
     }
 
     unsafe fn free(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: The caller hands back what `alloc` gave, unused.
+        // SAFETY: By contract the caller hands back an unused run that came from `alloc`.
         unsafe { self.0.free(run, pages) }
     }
 
     unsafe fn discard(&self, run: NonNull<u8>, pages: usize) {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.0.clear(run, pages) }
     }
 }
 
-/// Gives a page its content, eight bytes at a time.
+/// Fills a page with words of eight bytes.
 pub(crate) fn fill_words(page: &mut Page, mut word: impl FnMut() -> u64) {
     let (words, _) = page.0.as_chunks_mut::<8>();
     words.iter_mut().for_each(|to| *to = word().to_le_bytes());
 }
 
-/// Bytes of memory that this process has now, by `/proc/self/statm`.
+/// Bytes of memory that this process has now, according to `/proc/self/statm`.
 pub(crate) fn resident_bytes() -> Result<u64, Failure> {
     let statm = std::fs::read_to_string("/proc/self/statm").map_err(Failure::of(
         "cannot read /proc/self/statm: is /proc mounted?",

@@ -1,10 +1,10 @@
-//! Areas and metadata as lines of JSON, as workloads print their phases, so that `vswap bench` can show them.
+//! Prints areas and metadata as lines of JSON, like the phases of workloads, so that `vswap bench` can show them.
 
 use std::fmt::Write;
 
 use super::record::{AreaSample, Results, Weight};
 
-/// Bytes of the unit that throughput is given in, and of the one that it was measured in.
+/// Bytes in the unit that throughput is printed in, and in the one that it was measured in.
 const KB: f64 = 1024.0;
 const MB: f64 = 1e6;
 const MIB: f64 = (1 << 20) as f64;
@@ -23,7 +23,7 @@ pub(crate) fn lines(results: &Results) -> String {
 }
 
 fn of_areas(sample: &AreaSample) -> serde_json::Value {
-    // What stands behind the comma or in parentheses explains the name and would fill the table.
+    // The text behind the comma or in parentheses explains the name and would fill the table.
     let short = |name: &str| {
         name.split([',', '('])
             .next()

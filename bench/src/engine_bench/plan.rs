@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-/// Numbers of threads: one, one a processor on a small machine, and two that are more than it has.
+/// Numbers of threads: one, one for each processor of a small machine, and two that exceed its processors.
 pub(crate) const THREADS: [usize; 4] = [1, 2, 8, 32];
 
-/// Rounds of a run that is to be believed: the fewest with a median that one bad round cannot move.
+/// Rounds of a run that can be trusted: the fewest with a median that one bad round cannot move.
 const ROUNDS: usize = 5;
 /// Rounds of a quick run, which only shows that everything works.
 const ROUNDS_QUICK: usize = 1;
-/// Time of one measurement: a hundred scheduler slices of two threads, and 160 of these fit in two minutes.
+/// Time of one measurement: a hundred scheduler slices of two threads. 160 measurements fit into two minutes.
 const CELL: Duration = Duration::from_millis(150);
 const CELL_QUICK: Duration = Duration::from_millis(15);
-/// Slots of the area that is filled to weigh its tables: 32 GiB. What a table costs does not change with their number.
+/// Slots of the area that is filled to weigh its tables: 32 GiB. The cost of a table per slot does not depend on it.
 const FILLED_SLOTS: u64 = 1 << 23;
 const FILLED_SLOTS_QUICK: u64 = 1 << 20;
 
-/// Fillings of four areas for one measurement: a tenth of a second in memory.
+/// How often four areas are filled for one measurement: a tenth of a second in memory.
 const AREA_FILLS: usize = 4;
 
 /// How much is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) filled_slots: u64,
     /// How often the four areas are filled for one measurement.
     pub(crate) area_fills: usize,
-    /// A run to see that everything works.
+    /// Is this a short run that only shows that everything works?
     pub(crate) quick: bool,
     /// Measurements whose name does not contain this are left out.
     pub(crate) only: String,
@@ -54,12 +54,13 @@ impl Plan {
         only: String::new(),
     };
 
-    /// Whether the measurement of `variant` under `load` is wanted.
+    /// Is the measurement of `variant` under `load` wanted?
     pub(crate) fn wants(&self, load: &str, variant: &str) -> bool {
         format!("{load}: {variant}").contains(&self.only)
     }
 
-    /// For each round, whether it goes through the variants backwards: who is first is not always the same.
+    /// For each round, whether it goes through the variants backwards, so that it is not always the same variant that
+    /// goes first.
     pub(crate) fn backwards_by_round(&self) -> impl Iterator<Item = bool> + use<> {
         (0..self.rounds).map(|round| round % 2 == 1)
     }

@@ -10,14 +10,14 @@ use crate::engine_bench::plan::THREADS;
 use crate::engine_bench::record::{AreaSample, Results, Sample, distinct, spread};
 use crate::spread::Spread;
 
-/// Size of one panel in pixels: two beside each other are as wide as a page of documentation shows them.
+/// Size of one panel in pixels. Two beside each other are as wide as a page of the documentation shows them.
 const PANEL: (u32, u32) = (560, 440);
 /// Room above the highest point, for the legend.
 const HEADROOM: f64 = 1.6;
-/// Height of letters in pixels: of the caption, and of all others.
+/// Height of letters in pixels: the caption's, and all others'.
 const CAPTION_PX: u32 = 22;
 const LABEL_PX: u32 = 16;
-/// How far beside each other the lines' points stand at one number of threads, so that no whisker hides another.
+/// Horizontal distance between the lines' points for the same number of threads, so that no whisker hides another.
 const BESIDE: f64 = 0.03;
 
 /// One file.
@@ -26,14 +26,14 @@ struct Chart {
     panels: Vec<Panel>,
 }
 
-/// Lines with a point for each number of threads.
+/// Lines with one point for each number of threads.
 struct Panel {
     unit: &'static str,
     lines: Vec<(String, Vec<Option<Spread>>)>,
 }
 
 impl Panel {
-    /// A line for each name that `name` gives, through the medians of `figure`.
+    /// One line for each name that `name` returns, through the medians of `figure`.
     fn of<T>(
         unit: &'static str,
         samples: &[&T],
@@ -59,7 +59,7 @@ impl Panel {
     }
 }
 
-/// Writes a chart for each load and each kind of area to `out`, and says which files it made.
+/// Writes a chart for each load and each kind of area to `out`, and returns the files that it made.
 pub(crate) fn write(results: &Results, out: &Path) -> Result<Vec<PathBuf>, Failure> {
     std::fs::create_dir_all(out).map_err(Failure::of(&format!(
         "cannot make the directory {}",
@@ -119,7 +119,7 @@ fn areas(results: &Results) -> Vec<Chart> {
     media.into_iter().map(chart).collect()
 }
 
-/// `title` in lower case, with a dash for all that is neither letter nor digit.
+/// `title` in lower case, with a dash for everything that is neither letter nor digit.
 fn file_name(title: &str) -> String {
     let words = title.split(|letter: char| !letter.is_ascii_alphanumeric());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
@@ -194,7 +194,7 @@ fn draw_panel(
     Ok(())
 }
 
-/// Where on the axis the `index`-th number of threads stands: they are as far apart as each other.
+/// The position of the `index`-th number of threads on the axis. Positions are evenly spaced.
 #[expect(clippy::cast_precision_loss, reason = "a handful of indexes")]
 const fn at(index: usize) -> f64 {
     index as f64

@@ -1,11 +1,11 @@
-//! What is measured, as it is kept in a file: samples of single rounds, from which tables and plots are made.
+//! The measurements as they are kept in a file: samples of single rounds, from which tables and plots are made.
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine_bench::cell::{Cell, cpus};
 use crate::spread::Spread;
 
-/// What the names of loads begin with that all variants had.
+/// How the names of loads begin that all variants had.
 pub(crate) const ABLATION: &str = "ablation: ";
 
 /// A whole run.
@@ -14,18 +14,19 @@ pub(crate) struct Results {
     pub(crate) about: About,
     /// Operations and ablations.
     pub(crate) samples: Vec<Sample>,
-    /// Four areas side by side and one after the other.
+    /// Four areas that take turns, and four one after the other.
     pub(crate) areas: Vec<AreaSample>,
     /// What tables cost.
     pub(crate) metadata: Vec<Weight>,
 }
 
-/// Under which circumstances.
+/// The circumstances of the run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct About {
     pub(crate) quick: bool,
     pub(crate) processors: usize,
-    /// Processes that wanted to run, on average of the last minute, when the run began; `None` if nobody says.
+    /// Load average: the runnable processes over the last minute, when the run began. `None` if the system does not
+    /// say.
     pub(crate) load_average: Option<f64>,
 }
 
@@ -47,9 +48,9 @@ impl About {
 /// One measurement.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Sample {
-    /// What was done: an operation of the engine, or the load that all variants had.
+    /// What was done: an operation of the engine, or a load that all variants had.
     pub(crate) load: String,
-    /// Who did it.
+    /// Which variant did it.
     pub(crate) variant: String,
     pub(crate) threads: usize,
     pub(crate) ops: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Sample {
     pub(crate) cpu_s: f64,
     pub(crate) p50_ns: f64,
     pub(crate) p99_ns: f64,
-    /// Bytes of tables at the end, by the variant's own account.
+    /// Bytes of tables at the end, by the variant's own count.
     pub(crate) table_bytes: u64,
 }
 
@@ -76,7 +77,7 @@ impl Sample {
         }
     }
 
-    /// Whether it is one of a load that all variants had.
+    /// Is its load one that all variants had?
     pub(crate) fn is_ablation(&self) -> bool {
         self.load.starts_with(ABLATION)
     }
@@ -103,13 +104,13 @@ impl Sample {
 /// Pages written out to four areas.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct AreaSample {
-    /// Which storage the areas had.
+    /// The storage of the areas.
     pub(crate) storage: String,
     /// How the areas were chosen.
     pub(crate) policy: String,
     pub(crate) threads: usize,
     pub(crate) out_mb_per_s: f64,
-    /// The slowest thread's share.
+    /// The slowest thread's part.
     pub(crate) thread_mb_per_s: f64,
     pub(crate) cpu_s: f64,
     /// Time to free everything.
@@ -125,13 +126,13 @@ pub(crate) struct Weight {
     /// Slots of the area.
     pub(crate) slots: u64,
     pub(crate) slots_used: u64,
-    /// By the engine's figures.
+    /// By the engine's own figures.
     pub(crate) table_bytes: u64,
     /// What the page source gave out.
     pub(crate) source_bytes: u64,
-    /// By how much the process grew.
+    /// How much the process grew.
     pub(crate) resident_bytes: u64,
-    /// Seconds that it took to fill.
+    /// Seconds that filling the area took.
     pub(crate) fill_s: f64,
 }
 
@@ -144,7 +145,7 @@ pub(crate) fn spread<'a, T: 'a>(
     Spread::of(&figures)
 }
 
-/// Values in the order in which they first come.
+/// The distinct values, in order of first appearance.
 pub(crate) fn distinct<'a, T>(of: impl Iterator<Item = &'a T>) -> Vec<&'a T>
 where
     T: PartialEq + ?Sized,

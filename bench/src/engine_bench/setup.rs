@@ -1,4 +1,4 @@
-//! What measurements begin with: an engine, an area behind it, pages that leave.
+//! Setup of measurements: an engine, an area behind it, pages that are swapped out.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) fn engine(config: &Config) -> Result<(Engine, Arc<MappedPages>), Fail
     Ok((engine.map_err(Failure::of("cannot make an engine"))?, pages))
 }
 
-/// Begins to use an area of `slots` slots.
+/// Starts to use an area of `slots` slots.
 pub(crate) fn swap_on(
     engine: &Engine,
     slots: u64,
@@ -47,7 +47,7 @@ pub(crate) fn swap_on(
     area.map(|_| ()).map_err(Failure::of("cannot use an area"))
 }
 
-/// Swaps out a page that `fill` gives its content. A frame is not empty before.
+/// Swaps out a page. `fill` gives it its content, because a new frame holds old bytes.
 #[inline]
 pub(crate) fn swap_out(
     engine: &Engine,
@@ -57,7 +57,7 @@ pub(crate) fn swap_out(
     swap_out_of(engine, cpu, GroupId::ROOT, fill)
 }
 
-/// The same, of a group.
+/// The same for a page of a group.
 #[inline]
 pub(crate) fn swap_out_of(
     engine: &Engine,
@@ -73,7 +73,7 @@ pub(crate) fn swap_out_of(
     entry.map_err(|(_, error)| Failure::new(error.to_string()))
 }
 
-/// Writes pages out together; all of them have to go to `expected`.
+/// Writes pages out together. All of them have to go to `expected`.
 pub(crate) fn write_out(
     engine: &Engine,
     cpu: usize,

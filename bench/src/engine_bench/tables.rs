@@ -1,4 +1,4 @@
-//! Results as tables in Markdown: what is printed is what the documentation shows.
+//! Results as tables in Markdown. The documentation shows them as they are printed.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,7 +8,7 @@ use crate::engine_bench::record::{AreaSample, Results, Sample, Weight, distinct,
 use crate::spread::Spread;
 
 const MIB: f64 = (1 << 20) as f64;
-/// Beyond so many threads a small machine has fewer processors; the last column's ratio is taken to it.
+/// A small machine has no more processors than this many threads. The last column's ratio refers to it.
 const FEW_THREADS: usize = 2;
 
 impl Display for Results {
@@ -46,7 +46,7 @@ impl Display for Results {
     }
 }
 
-/// A spread, or a dash.
+/// A spread, or a dash if there is none.
 fn cell(spread: Option<Spread>, decimals: usize) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.decimals$}"))
 }
@@ -60,7 +60,7 @@ fn head(f: &mut Formatter<'_>, cells: &[String]) -> fmt::Result {
     writeln!(f, "|{}", "---|".repeat(cells.len()))
 }
 
-/// A row for each name: throughput by threads, how well it holds beyond the processors, CPU time and memory.
+/// A row for each name: throughput by number of threads, how well it holds beyond the processors, CPU time and memory.
 fn throughput(
     f: &mut Formatter<'_>,
     samples: &[&Sample],

@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::host::{Host, read, read_number, write};
 use super::{own_name, warn};
 
-/// How often, and how long apart, removal is tried: the kernel takes a moment to see that a group is empty.
+/// How often removal is tried, and the pause in between. The kernel takes a moment to see that a group is empty.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PAUSE: Duration = Duration::from_millis(20);
 
-/// The files of one version.
+/// The names of one version's files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Version {
     limit: &'static str,
@@ -51,14 +51,15 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// Has `command` move itself into the group before it becomes its program.
+    /// Makes `command` move itself into the group before it becomes its program.
     pub(super) fn contain(&self, command: &mut Command) -> Result<(), String> {
         let path = self.path.join("cgroup.procs");
         let open = OpenOptions::new().write(true).open(&path);
         let mut procs = open.map_err(|error| format!("cannot open {}: {error}", path.display()))?;
-        // SAFETY: the closure makes one system call, on a descriptor that lives as long as the closure.
+        // SAFETY: the closure makes one system call, on a descriptor that lives as long as the closure. Only
+        // `pre_exec`, which is unsafe, runs code in the child.
         unsafe {
-            // 0 is whoever writes.
+            // 0 means the process that writes.
             command.pre_exec(move || procs.write_all(b"0"));
         }
         Ok(())
@@ -94,7 +95,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Where a group can be made that has a limit.
+/// A group in which one with a limit can be made.
 fn parent(host: &Host) -> Result<(PathBuf, Version), String> {
     let v1 = host.path("sys/fs/cgroup/memory");
     if v1.join(V1.limit).exists() {
@@ -112,8 +113,8 @@ fn parent(host: &Host) -> Result<(PathBuf, Version), String> {
     Ok((v2, V2))
 }
 
-/// Groups of version 2 have the controllers that their parent gives them. What is given stays given: others that have
-/// made groups there since would lose it.
+/// In version 2 groups have the controllers that their parent gives them. A given controller is not taken back: others
+/// may have made groups there since and would lose it.
 fn give_children_memory(parent: &Path) -> Result<(), String> {
     let path = parent.join("cgroup.subtree_control");
     let given = read(&path)?;
@@ -140,7 +141,7 @@ mod tests {
             ],
         );
         assert_eq!(parent(&v2.host()).unwrap().1, V2);
-        // A file of the kernel takes the word; a plain file keeps what was behind it.
+        // A file of the kernel would act on the word. A plain file keeps what was behind it.
         let given = v2.text("sys/fs/cgroup/cgroup.subtree_control");
         assert!(given.starts_with("+memory"), "{given}");
         let none = Fake::new("v0", &[("sys/fs/cgroup/cgroup.controllers", "cpu\n")]);

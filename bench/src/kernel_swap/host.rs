@@ -1,4 +1,4 @@
-//! Where the kernel's files are: below `/`, or below a directory in tests.
+//! Where the kernel's files are: below `/`, or in tests below a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ impl Host {
         }
     }
 
-    /// Where `path`, without its first slash, is.
+    /// The place of `path`, which is given without its first slash.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// Only root switches swap on.
+    /// Refuses users other than root, because only root can switch swap on.
     pub(super) fn require_root(&self) -> Result<(), String> {
         if self.root != Path::new("/") || rustix::process::geteuid().is_root() {
             return Ok(());
@@ -37,7 +37,7 @@ impl Host {
         Err("the kernel's swap is switched on by root alone: run this as root".to_owned())
     }
 
-    /// Swap that others have switched on would take pages of the run, and be measured in its place.
+    /// Refuses if others have switched swap on. That swap would take pages of the run and be measured in place of ours.
     pub(super) fn require_swap_off(&self) -> Result<(), String> {
         let path = self.path("proc/swaps");
         let swaps = read(&path)?;
@@ -62,7 +62,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// A number that is all of a file's text.
+/// A number that is the whole text of a file.
 pub(super) fn read_number(path: &Path) -> Result<u64, String> {
     let text = read(path)?;
     text.trim()
@@ -81,7 +81,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
 pub(super) mod tests {
     use super::*;
 
-    /// A directory with files in the place of the kernel's, removed on drop.
+    /// A directory with files that stand in for the kernel's, removed on drop.
     pub(in crate::kernel_swap) struct Fake(PathBuf);
 
     impl Fake {

@@ -1,4 +1,6 @@
-//! The kernel swapping to a device or file: the header, `swapon`, and `swapoff` at the end.
+//! Makes the kernel swap to a device or file: writes the header, calls `swapon`, and calls `swapoff` at the end.
+//!
+//! Unsafe is needed here because rustix has neither `swapon` nor `swapoff`.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -10,9 +12,9 @@ use vswap_engine::header;
 
 use super::warn;
 
-/// Priority of the only area there is; one that is given reads like the yardsticks of kernel developers.
+/// Priority of the only area there is. An explicit one makes it look like the benchmarks of kernel developers.
 const PRIORITY: libc::c_int = 100;
-/// Bit of `swapon` that says that there is a priority (`linux/swap.h`).
+/// The bit of `swapon` that says that a priority is given (`linux/swap.h`).
 const SWAP_FLAG_PREFER: libc::c_int = 0x8000;
 
 /// An area in use, swapped off on drop.

@@ -1,4 +1,4 @@
-//! A swap file whose blocks are reserved, since the kernel swaps to no file with holes.
+//! A swap file with reserved blocks, because the kernel does not swap to a file with holes.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -41,7 +41,7 @@ impl Drop for SwapFile {
     }
 }
 
-/// Only root may read what is swapped out.
+/// Only root may read swapped-out pages.
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .write(true)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use super::host::{Host, read, write};
 use super::warn;
 
-/// Which algorithm the kernel's side is measured with: its fastest.
+/// The algorithm of the kernel's side: its fastest.
 const ALGORITHM: &str = "lz4";
-/// Field of `mm_stat` that holds the most memory that the device has taken since it was reset. It is kept by the device
-/// at each write, so no sampler can miss it.
+/// The field of `mm_stat` with the most memory that the device has taken since it was reset. The device updates it at
+/// each write, so no peak is missed.
 const MEM_USED_MAX: usize = 4;
 
 /// A device with a size, reset on drop.
@@ -16,7 +16,7 @@ const MEM_USED_MAX: usize = 4;
 pub(super) struct Zram {
     device: PathBuf,
     sysfs: PathBuf,
-    /// The number of a device that did not exist before, and how it is removed.
+    /// The number of a device that this program has added, and the file that removes it.
     added: Option<(String, PathBuf)>,
 }
 
@@ -82,7 +82,7 @@ impl Drop for Zram {
     }
 }
 
-/// The first device that has no size: nobody uses it.
+/// The first device without a size: nobody uses it.
 fn unused(host: &Host) -> Option<String> {
     let entries = std::fs::read_dir(host.path("sys/block")).ok()?;
     let mut names: Vec<String> = entries
@@ -96,7 +96,7 @@ fn unused(host: &Host) -> Option<String> {
     })
 }
 
-/// A device that did not exist.
+/// Adds a new device.
 fn add(host: &Host) -> Result<Zram, String> {
     let control = host.path("sys/class/zram-control");
     if !control.exists() {

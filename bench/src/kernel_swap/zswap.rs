@@ -1,7 +1,7 @@
 //! zswap: the kernel's compressed pool in front of a swap file.
 //!
-//! Its parameters belong to the whole machine and are put back on drop. Its size is read by a thread every few
-//! milliseconds, since the kernel keeps no peak of it.
+//! Its parameters belong to the whole machine, and drop restores them. A thread reads its size every few milliseconds,
+//! because the kernel keeps no peak.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::warn;
 
 /// How often the pool's size is read.
 const SAMPLE_PAUSE: Duration = Duration::from_millis(20);
-/// What is set while swap is on, in this order, and whether the side can do without. The compressor may not be in the
-/// kernel; the one that is set then stays.
+/// The parameters that are set while swap is on, in this order, and whether the side can do without. The compressor may
+/// be missing in the kernel, and then the present one stays.
 const WANTED: [(&str, &str, bool); 3] = [
     ("compressor", "lz4", false),
     ("max_pool_percent", "50", true),
@@ -53,7 +53,7 @@ impl Zswap {
     }
 }
 
-/// The parameters that were changed, with what they were.
+/// The parameters that were changed, with their old values.
 #[derive(Debug, Default)]
 struct Parameters(Vec<(PathBuf, String)>);
 
@@ -92,7 +92,7 @@ impl Drop for Parameters {
     }
 }
 
-/// A thread that keeps the peak, ended on drop.
+/// A thread that records the peak, ended on drop.
 #[derive(Debug)]
 struct Sampler {
     ended: Arc<AtomicBool>,
@@ -120,12 +120,12 @@ impl Sampler {
 impl Drop for Sampler {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // It only reads; a panic of its own has been printed.
+        // The thread only reads, and a panic in it has been printed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// The memory that the pool takes, by `/proc/meminfo`.
+/// The memory that the pool takes, according to `/proc/meminfo`.
 fn pool_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()

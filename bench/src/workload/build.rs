@@ -1,7 +1,7 @@
 //! `build`: compiles all C files of a tree, several at a time, as `make -j` would.
 //!
-//! The objects go to a directory that its owner removes, also when this is interrupted. Their checksum says whether the
-//! compiler came to the same as elsewhere: it depends on the objects' bytes and order, and on nothing else.
+//! The objects go to a directory that its owner removes, even if this program is interrupted. Their checksum shows
+//! whether the compiler made the same objects as elsewhere. It depends only on the objects' bytes and order.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,13 +21,13 @@ pub struct Build {
     tree: PathBuf,
     /// Directory for the objects, which must exist.
     objects: PathBuf,
-    /// Compilers at a time.
+    /// Compilers that run at the same time.
     #[arg(long, short, default_value_t = 1)]
     jobs: usize,
     /// The compiler.
     #[arg(long, default_value = "cc")]
     cc: String,
-    /// Fail unless the checksum of the objects is this.
+    /// Fail unless this is the checksum of the objects.
     #[arg(long)]
     expect: Option<String>,
 }
@@ -80,7 +80,7 @@ fn compile_all(options: &Build, sources: &[PathBuf]) -> Result<(), String> {
                 return Ok(());
             };
             if let Err(error) = compile(options, source, &object(&options.objects, number)) {
-                // Nobody begins another one.
+                // Stops the other workers from beginning another source.
                 next.store(sources.len(), Ordering::Relaxed);
                 return Err(error);
             }
@@ -95,7 +95,7 @@ fn compile_all(options: &Build, sources: &[PathBuf]) -> Result<(), String> {
                 .join()
                 .unwrap_or_else(|_| Err("a thread panicked".to_owned()))
         });
-        // All of them, so that no compiler is left.
+        // Collects all of them, so that no compiler is left running.
         ended.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -119,7 +119,7 @@ fn compile(options: &Build, source: &Path, object: &Path) -> Result<(), String> 
     ))
 }
 
-/// The object of a source, by its number: sources in different directories may have one name.
+/// The object of a source, named by the source's number: sources in different directories may have the same name.
 fn object(objects: &Path, number: usize) -> PathBuf {
     objects.join(format!("{number}.o"))
 }
@@ -141,9 +141,9 @@ fn checksum(objects: &Path, files: usize) -> Result<String, String> {
     Ok(format!("{sum:016x}"))
 }
 
-/// Memory that the largest process of a compiler had.
+/// Memory of the largest compiler process.
 fn compiler_peak_bytes() -> u64 {
-    // SAFETY: an all-zero rusage is valid, and a valid place for the result.
+    // SAFETY: an all-zero rusage is valid, and a valid place for the result. rustix does not have `getrusage`.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);

@@ -1,4 +1,4 @@
-//! `device`: what fio gets from the disk that swap files and areas are on, to compare the streams of `disk` with.
+//! `device`: what fio gets from the disk of the swap files and areas, to compare the streams of `disk` with.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -59,9 +59,9 @@ fn stream(options: &Device, direction: &str) -> Result<u64, String> {
     })
 }
 
-/// The bandwidth in KB/s that fio tells of its only job.
+/// The bandwidth in KB/s that fio reports for its only job.
 fn bandwidth(json: &str, direction: &str) -> Option<u64> {
-    // Warnings may come first.
+    // Warnings may precede the JSON.
     let json: Value = serde_json::from_str(&json[json.find('{')?..]).ok()?;
     let job = json.get("jobs")?.get(0)?;
     let failed = job.get("error")?.as_u64()? != 0;

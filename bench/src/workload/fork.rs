@@ -1,7 +1,8 @@
-//! `fork`: a large parent that forks again and again, several children at a time.
+//! `fork`: a large parent that forks again and again, with several children at a time.
 //!
-//! Each child reads pages of its parent's, writes some of them and verifies what it has written, while the parent and
-//! its siblings do the same: pages that were shared become each one's own. Children have no threads and print nothing.
+//! Each child reads some of its parent's pages, writes some of them and verifies what it has written. The parent and
+//! the other children do the same meanwhile, so shared pages become private ones. Children have no threads and print
+//! nothing.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -25,7 +26,7 @@ pub struct Fork {
     /// Children that are alive at the same time.
     #[arg(long, default_value = "4")]
     at_once: NonZeroUsize,
-    /// Pages that each child, and the parent between forks, reads and writes.
+    /// Pages that each child reads and writes, and the parent too between forks.
     #[arg(long, default_value_t = 1000)]
     pages: usize,
 }
@@ -61,13 +62,13 @@ fn storm(options: &Fork, run: &Run, latencies: &mut Latencies) -> Result<(), Mis
             alive -= 1;
             result = result.and(wait());
         }
-        // SAFETY: this process has one thread, so its child may do anything.
+        // SAFETY: this process has one thread, so its child may do anything. No safe wrapper exists for `fork`.
         match latencies.time(|| unsafe { libc::fork() }) {
             -1 => return result.and(Err(Mismatch::Child(io::Error::last_os_error().to_string()))),
             0 => {
                 let right = scribble(options, run, number + 1);
                 // The parent's buffers and handlers are not the child's to flush.
-                // SAFETY: the call ends the process.
+                // SAFETY: the call ends the process. `std::process::exit` would flush them.
                 unsafe { libc::_exit(i32::from(right.is_err())) };
             }
             _ => alive += 1,
@@ -80,7 +81,7 @@ fn storm(options: &Fork, run: &Run, latencies: &mut Latencies) -> Result<(), Mis
     result
 }
 
-/// Reads and writes pages at random, in parent (0) or child, and looks at what was written again.
+/// Reads and writes pages at random, in the parent (0) or a child, and checks what it wrote.
 fn scribble(options: &Fork, run: &Run, who: usize) -> Result<(), Mismatch> {
     let mut latencies = Latencies::new();
     let seed = || Random::new(options.common.seed ^ (who as u64) << 20);
@@ -104,7 +105,7 @@ fn scribble(options: &Fork, run: &Run, who: usize) -> Result<(), Mismatch> {
 /// Waits for a child.
 fn wait() -> Result<(), Mismatch> {
     let mut status = 0;
-    // SAFETY: status is a valid place for the result.
+    // SAFETY: `status` is a valid place for the result.
     match unsafe { libc::wait(&raw mut status) } {
         -1 => Err(Mismatch::Child(io::Error::last_os_error().to_string())),
         _ if status == 0 => Ok(()),

@@ -1,4 +1,7 @@
-//! `memhog`: takes memory as fast as it gets it, then walks over it until its time is over.
+//! `memhog`: takes memory as fast as possible, then walks over it until its time is over.
+//!
+//! Unsafe is needed here because threads share a `Region`, and the compiler cannot check which thread writes which
+//! page.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,7 +1,10 @@
 //! `fill-read-write`: the phases that swap is measured by.
 //!
-//! The pages are shared out among the threads in contiguous parts. Reads go everywhere while
-//! nobody writes; a write stays in its thread's part, so versions need no lock.
+//! The threads share out the pages in contiguous parts. Reads go everywhere while nobody writes. A write stays in its
+//! thread's part, so versions need no lock.
+//!
+//! Unsafe is needed here because threads share a `Region`, and the compiler cannot check which thread writes which
+//! page.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +15,7 @@ use crate::random::{Random, Zipf};
 
 use super::{FillReadWrite, Mismatch, Setup, check_page};
 
-/// Versions of all pages. Relaxed throughout: a thread reads versions of its own part while it
+/// Versions of all pages. Accesses are relaxed throughout: a thread reads only versions of its own part while it
 /// writes, and the end of a phase orders everything else.
 struct Versions(Vec<AtomicU32>);
 
@@ -39,22 +42,22 @@ pub(super) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
     Ok(Run::new(&setup, options.common.seed).all(options))
 }
 
-/// The share of `total` that falls to `thread`.
+/// The share of `total` that `thread` gets.
 pub(super) fn share(total: usize, thread: usize, threads: usize) -> Range<usize> {
     total * thread / threads..total * (thread + 1) / threads
 }
 
-/// Accesses that go to few pages often.
+/// Accesses that use few pages often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Skewed {
     pub count: usize,
     pub exponent: f64,
     pub write_percent: usize,
-    /// Pages of a hot set, in percent of all.
+    /// Size of a hot set, in percent of all pages.
     pub percent: u8,
-    /// Which set of pages is the hot one.
+    /// Which hot set is in use.
     pub hot: usize,
-    /// Hot sets that there are, evenly apart.
+    /// Number of hot sets, which are evenly spaced.
     pub hot_sets: usize,
 }
 
@@ -121,12 +124,12 @@ impl<'a> Run<'a> {
         self.setup.region.pages()
     }
 
-    /// Compares all bytes of a page with what they should be.
+    /// Compares all bytes of a page with the expected ones.
     pub(super) fn verify_page(&self, page: usize) -> Result<(), Mismatch> {
         let Setup {
             region, content, ..
         } = self.setup;
-        // SAFETY: a page is verified by a process of one thread, or while nobody writes.
+        // SAFETY: pages are verified by a process of one thread, or while nobody writes.
         unsafe { check_page(region, content, page, self.versions.of(page)) }
     }
 
@@ -147,7 +150,7 @@ impl<'a> Run<'a> {
             region, content, ..
         } = self.setup;
         for page in self.part(thread) {
-            // SAFETY: the page belongs to this thread's part and no other thread touches it.
+            // SAFETY: the page belongs to this thread's part, and no other thread touches it.
             latencies.time(|| content.generate(page, 0, unsafe { region.words_mut(page) }));
         }
     }
@@ -174,7 +177,7 @@ impl<'a> Run<'a> {
             .try_for_each(|_| self.read_stamp(random.below(pages), latencies))
     }
 
-    /// Reads one word of a page that nobody writes, and looks at the rest when it is wrong.
+    /// Reads one word of a page that nobody writes, and checks the rest of the page if the word is wrong.
     pub(super) fn read_stamp(
         &self,
         page: usize,
@@ -186,8 +189,7 @@ impl<'a> Run<'a> {
         let version = self.versions.of(page);
         let expected = content.stamp(page, version);
         let word = content.stamp_word(page);
-        // SAFETY: the word is inside the page; no thread writes the page in this phase, or it is
-        // in this thread's part.
+        // SAFETY: the word is inside the page. No thread writes the page in this phase, or it is in this thread's part.
         let found = latencies.time(|| unsafe { region.page(page).add(word).read_volatile() });
         if found == expected {
             return Ok(());
@@ -227,8 +229,8 @@ impl<'a> Run<'a> {
         let zipf = Zipf::new(hot_pages, skewed.exponent);
         let first = part.len() * skewed.hot / skewed.hot_sets;
         for _ in share(skewed.count, thread, self.setup.stage.threads()) {
-            // Ranks are scattered over the part by a multiplier without common factors with the
-            // usual page counts, so that hot pages are not neighbours.
+            // A multiplier scatters ranks over the part, so that hot pages are not neighbours. It has no common factors
+            // with the usual page counts.
             let rank = first + zipf.sample(&mut random);
             let page = part.start + rank * 1_000_003 % part.len();
             if random.below(100) < skewed.write_percent {

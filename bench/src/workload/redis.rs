@@ -1,8 +1,8 @@
-//! `redis-client`: what drives the measured redis server, itself outside of the measurement.
+//! `redis-client`: drives the measured redis server from outside of the measurement.
 //!
-//! It loads the server with values that compress as memory does (redis-benchmark's own are one letter again and again),
-//! has redis-benchmark read them, without and with a BGSAVE under way, mixes reads and writes by Zipf, and compares
-//! every value with what it wrote. At the end, whatever came of it, the server is told to end.
+//! It loads the server with values that compress as memory does (redis-benchmark's own values repeat one letter). It
+//! makes redis-benchmark read them, without and with a BGSAVE under way. It mixes reads and writes by Zipf, and
+//! compares every value with what it wrote. At the end it tells the server to end, whatever happened.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,10 +27,10 @@ const PIPELINE: usize = 32;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const SAVE_PATIENCE: Duration = Duration::from_secs(600);
 const SAVE_PAUSE: Duration = Duration::from_millis(50);
-/// Exponent, and share of writes in percent, of the mix.
+/// The mix's exponent, and its share of writes in percent.
 const EXPONENT: f64 = 0.99;
 const WRITE_PERCENT: usize = 20;
-/// One request of the mix for so many keys: it has no pipeline.
+/// The mix makes one request for this many keys, because it has no pipeline.
 const MIX_SHARE: usize = 4;
 
 /// Options of `redis-client`.
@@ -50,7 +50,7 @@ pub struct RedisClient {
     /// The program redis-benchmark.
     #[arg(long, default_value = "redis-benchmark")]
     benchmark: PathBuf,
-    /// Change one value behind the workload's back, to see that it notices.
+    /// Change one value behind the workload's back, to see that the workload notices.
     #[arg(long, hide = true)]
     sabotage: bool,
 }
@@ -58,7 +58,7 @@ pub struct RedisClient {
 pub(super) fn run(options: &RedisClient) -> Result<(), String> {
     let mut connection = Connection::open(&options.socket, START_PATIENCE)?;
     let done = Session::new(options).and_then(|mut session| session.run(&mut connection));
-    // A connection in the middle of a reply would not be understood; the server ends in any case.
+    // A connection in the middle of a reply would not understand the answer. The server ends in any case.
     let ended = Connection::open(&options.socket, Duration::ZERO)
         .and_then(|mut connection| connection.send_last(&[b"SHUTDOWN", b"NOSAVE"]));
     done.and(ended)
@@ -97,12 +97,12 @@ impl<'a> Session<'a> {
         self.verify(connection)
     }
 
-    /// What the value of key `index` is.
+    /// The value of key `index`.
     fn value(&self, index: usize) -> [u8; VALUE_BYTES] {
         let mut page: PageWords = [0; PAGE_WORDS];
         let version = self.versions[index];
         self.content.generate(index, version, &mut page);
-        // The page's own stamp may lie behind what is used of it.
+        // The page's own stamp may lie outside the part that is used.
         page[0] = self.content.stamp(index, version);
         let mut value = [0; VALUE_BYTES];
         let words = value.as_chunks_mut::<8>().0.iter_mut();
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Goes over all keys in pipelines and prints how many a second.
+    /// Goes over all keys in pipelines and prints the keys per second.
     #[expect(clippy::cast_precision_loss, reason = "key counts are far below 2^53")]
     fn throughput(
         &self,
@@ -178,14 +178,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One request at a time, few keys often.
+    /// One request at a time, with few keys used often.
     fn mix(&mut self, connection: &mut Connection) -> Result<(), String> {
         let keys = self.options.keys;
         let zipf = Zipf::new(keys, EXPONENT);
         let mut random = Random::new(self.options.seed);
         let mut accesses = Vec::with_capacity(keys / MIX_SHARE + 1);
         accesses.resize_with(keys / MIX_SHARE + 1, || {
-            // Hot keys are scattered over all of them, as in the workload for memory.
+            // Hot keys are scattered over all keys, as in the workload for memory.
             let index = zipf.sample(&mut random) * 1_000_003 % keys;
             (index, random.below(100) < WRITE_PERCENT)
         });
@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has redis-benchmark read all keys, with the options that redis is measured with everywhere.
+    /// Makes redis-benchmark read all keys, with the usual options for measuring redis.
     fn benchmark(&self, phase: &str) -> Result<(), String> {
         let keys = self.options.keys.to_string();
         let output = Command::new(&self.options.benchmark)
@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Name of key `index`, as redis-benchmark makes them.
+/// Name of key `index`, as redis-benchmark makes it.
 fn key(index: usize) -> Vec<u8> {
     format!("key:{index:012}").into_bytes()
 }
@@ -277,7 +277,7 @@ fn wait_for_save(connection: &mut Connection) -> Result<(), String> {
     }
 }
 
-/// Requests a second, median and 99th percentile in microseconds from redis-benchmark's CSV.
+/// Requests per second, median and 99th percentile in microseconds, from redis-benchmark's CSV.
 fn csv_figures(csv: &str) -> Option<[f64; 3]> {
     let mut lines = csv.lines().filter(|line| line.starts_with('"'));
     let fields = |line: &'_ str| -> Vec<String> {
@@ -297,7 +297,7 @@ fn csv_figures(csv: &str) -> Option<[f64; 3]> {
     ])
 }
 
-/// The command that is measured: a server on a socket, which keeps what it saves in `dir`.
+/// The measured command: a server on a socket, which saves to `dir`.
 #[must_use]
 pub fn server_words(server: &Path, socket: &Path, dir: &Path) -> Vec<std::ffi::OsString> {
     let mut words: Vec<std::ffi::OsString> = vec![server.into(), "--port".into(), "0".into()];

@@ -1,9 +1,11 @@
 //! `usemem`: tasks that write their memory word by word, as kernel developers measure swap.
 //!
-//! Options and output lines are those of the program of that name in vm-scalability, so that
-//! figures can be set beside published ones; its accounting is kept too: a task of SIZE bytes reports
-//! SIZE and an eighth. Every word holds its own index. With `--json` the parent adds two phases,
-//! the mean time to touch a page and the mean time to free one.
+//! Options and output lines are those of vm-scalability's program of that name, so that the figures can be compared
+//! with published ones. Its accounting is kept too: a task of SIZE bytes reports SIZE and an eighth. Every word holds
+//! its own index. With `--json` the parent adds two phases: the mean time to touch a page and the mean time to free
+//! one.
+//!
+//! Unsafe is needed here because tasks are forked processes that share a page, and their threads share a `Region`.
 
 use std::io;
 use std::ops::Range;
@@ -22,9 +24,9 @@ use super::print_line;
 
 /// How often a task at a barrier looks for the others.
 const BARRIER_PAUSE: Duration = Duration::from_micros(200);
-/// Words of the shared page that barriers count in, before the tasks' results.
+/// Words of the shared page for counting at barriers. The tasks' results follow.
 const BARRIERS: usize = 2;
-/// Tasks whose results fit the shared page, two words each.
+/// Tasks whose results fit into the shared page, with two words each.
 const TASKS_MAX: usize = (PAGE_WORDS - BARRIERS) / 2;
 
 /// Options of `usemem`.
@@ -42,7 +44,7 @@ pub struct Usemem {
     /// Print how long the start took, and leave it out of the figures.
     #[arg(long)]
     init_time: bool,
-    /// Private anonymous memory, which is all there is here.
+    /// Private anonymous memory, the only kind here.
     #[arg(short = 'O', long)]
     anonymous: bool,
     /// Wait for all tasks before touching memory.
@@ -51,16 +53,16 @@ pub struct Usemem {
     /// Wait for all tasks before freeing memory.
     #[arg(short = 'x', long)]
     sync_free: bool,
-    /// Random accesses, as many as there are words.
+    /// Make random accesses, as many as there are words.
     #[arg(short = 'R', long)]
     random: bool,
     /// How often to go over the memory.
     #[arg(short = 'r', long, default_value_t = 1)]
     repeat: u64,
-    /// Read only.
+    /// Only read.
     #[arg(short = 'o', long)]
     readonly: bool,
-    /// Check every word before freeing; the time for that counts nowhere.
+    /// Check every word before freeing; that time counts nowhere.
     #[arg(long)]
     verify: bool,
     /// Seed of random accesses.
@@ -76,7 +78,7 @@ struct Board(*mut u64);
 
 impl Board {
     fn new() -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -95,11 +97,11 @@ impl Board {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < PAGE_WORDS);
-        // SAFETY: the word is inside the page, which is never unmapped and used atomically only.
+        // SAFETY: the word is inside the page, which is never unmapped and is only used atomically.
         unsafe { AtomicU64::from_ptr(self.0.add(index)) }
     }
 
-    /// Waits until all tasks have come to barrier `index`.
+    /// Waits until all tasks have reached barrier `index`.
     fn wait(&self, index: usize, tasks: usize) {
         self.word(index).fetch_add(1, Ordering::AcqRel);
         while self.word(index).load(Ordering::Acquire) < tasks as u64 {
@@ -107,13 +109,13 @@ impl Board {
         }
     }
 
-    /// Where task `task` says how long it took to touch (0) and to free (1) its memory.
+    /// The place where task `task` reports how long it took to touch (0) and to free (1) its memory.
     fn result(&self, task: usize, which: usize) -> &AtomicU64 {
         self.word(BARRIERS + task * 2 + which)
     }
 }
 
-/// Runs all tasks; status 0 says that every word was right, 1 that one was not, 2 that tasks could not be run.
+/// Runs all tasks. Status 0 means that every word was right, 1 that one was not, 2 that tasks could not be run.
 pub(super) fn run_all(options: &Usemem) -> ExitCode {
     match run(options) {
         Ok(0) => ExitCode::SUCCESS,
@@ -128,7 +130,7 @@ pub(super) fn run_all(options: &Usemem) -> ExitCode {
     }
 }
 
-/// Runs all tasks; the number of tasks that failed.
+/// Runs all tasks and returns the number that failed.
 fn run(options: &Usemem) -> io::Result<usize> {
     if options.nproc == 0 || options.nproc > TASKS_MAX {
         let text = format!("{} tasks: expected 1 to {TASKS_MAX}", options.nproc);
@@ -159,7 +161,7 @@ fn run(options: &Usemem) -> io::Result<usize> {
     let mut failed = 0;
     for pid in children {
         let mut status = 0;
-        // SAFETY: status is a valid place for the result.
+        // SAFETY: `status` is a valid place for the result.
         unsafe { libc::waitpid(pid, &raw mut status, 0) };
         failed += usize::from(status != 0);
     }
@@ -182,8 +184,8 @@ fn json_line(options: &Usemem, board: &Board, which: usize, phase: &str) -> Stri
     let mean_us = took.iter().sum::<u64>() as f64 / options.nproc as f64;
     let pages = (options.size / PAGE_BYTES).max(1);
     let us_per_op = mean_us / pages as f64;
-    // Until the last task was done. The sum of the tasks' own lines would say more where one has finished before the
-    // other began in earnest.
+    // Counted until the last task was done. The sum of the tasks' own lines would be too high if one has finished
+    // before another began in earnest.
     let slowest = took.iter().copied().max().unwrap_or(0).max(1);
     let kb_per_s = kb_per_s(options, slowest) * options.nproc as u64;
     format!(
@@ -191,7 +193,7 @@ fn json_line(options: &Usemem, board: &Board, which: usize, phase: &str) -> Stri
     )
 }
 
-/// What a task that took so long reports: bytes that its accounting has, for which see above.
+/// The throughput that a task reports for its time, with the accounting described above.
 fn kb_per_s(options: &Usemem, usecs: u64) -> u64 {
     u64::try_from(u128::from(counted_bytes(options)) * 1_000_000 / 1024 / u128::from(usecs))
         .unwrap_or(u64::MAX)
@@ -201,7 +203,7 @@ const fn counted_bytes(options: &Usemem) -> u64 {
     (options.size + options.size / 8) as u64
 }
 
-/// One task; false when a word was wrong.
+/// One task. False if a word was wrong.
 fn task(options: &Usemem, board: &Board, number: usize, start: Instant) -> io::Result<bool> {
     let words = options.size / 8;
     let region = Region::new(words.div_ceil(PAGE_WORDS).max(1), HugePages::Never)?;
@@ -267,7 +269,7 @@ fn touch_words(options: &Usemem, region: &Region, words: Range<usize>, mut rando
         } else {
             turn
         };
-        // SAFETY: the index is below the words of the region, and in the share of this thread alone.
+        // SAFETY: the index is below the number of words in the region, and in this thread's share.
         unsafe {
             let word = start.add(index);
             if options.readonly {
@@ -280,11 +282,11 @@ fn touch_words(options: &Usemem, region: &Region, words: Range<usize>, mut rando
     std::hint::black_box(sum);
 }
 
-/// Each word is its own index, or zero where it may not have been written.
+/// Checks that each word is its own index, or zero if it may not have been written.
 fn verify(options: &Usemem, region: &Region) -> bool {
     let sure = !options.random && !options.readonly;
     for index in 0..options.size / 8 {
-        // SAFETY: the index is below the words of the region, which this task alone uses.
+        // SAFETY: the index is below the number of words in the region, which only this task uses.
         let found = unsafe { region.page(0).add(index).read_volatile() };
         if found != index as u64 && (sure || found != 0) {
             let address = region.page(0).addr() + index * 8;

@@ -1,4 +1,4 @@
-//! `zipf`: a few pages are used again and again, and now and then it is others.
+//! `zipf`: a few pages are used again and again, and now and then it is the turn of others.
 
 use std::io;
 

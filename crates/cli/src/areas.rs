@@ -1,6 +1,6 @@
-//! Opening what the user names as a swap area: one that was made before, or a private file that is made now.
+//! Opens what the user names as a swap area: one that was made before, or a private file that is made now.
 //!
-//! Everything that `swapon` refuses is refused here, before the area is used, with what to do about it.
+//! Everything that `swapon` refuses is refused here, before the area is used. The message says what to do.
 
 pub mod area_file;
 
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
 use crate::output::notice;
 
-/// Does what `vswap swapon` and `vswap swapoff` ask of a run or the daemon.
+/// Does what `vswap swapon` and `vswap swapoff` ask of a run or of the daemon.
 pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
     match request {
         Request::SwapOn(spec) => {
@@ -35,7 +35,7 @@ pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Val
     Ok(Value::Null)
 }
 
-/// Opens an area and has the store use it.
+/// Opens an area and makes the store use it.
 pub fn swap_on(store: &Store, spec: &SwapSpec) -> Result<(), Failure> {
     let refused = |why: String| Failure::own(format!("{}: {why}", spec.path.display()));
     let area = open(spec).map_err(refused)?;
@@ -59,7 +59,7 @@ fn open(spec: &SwapSpec) -> Result<SwapOn, String> {
     }
 }
 
-/// A private file that grows up to its size, or to that of its file system.
+/// A private file. It grows up to its size, or up to the size of its file system.
 fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
     let directory = if spec.path.is_dir() {
         Some(spec.path.as_path())
@@ -84,12 +84,13 @@ fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
         slots,
         bad: Vec::new(),
         priority: spec.priority,
-        // What is free again is given back to the file system.
+        // Freed slots are given back to the file system.
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
 }
 
-/// The file grows as it is needed, so too little room is no error yet. Who asked for more than there is should know.
+/// The file grows as it is needed, so too little room is no error yet. But a user who asked for more than there is
+/// should know.
 fn remark_on_room(spec: &SwapSpec, wanted: u64, free: u64) {
     if wanted > free {
         notice(&format!(
@@ -118,7 +119,7 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
         ),
         _ => error.to_string(),
     })?;
-    // Of what is no area, who may use it is the lesser trouble.
+    // A warning about the file's mode would only distract from a file that is no area.
     if let Some(remark) = remark_on_mode(&file) {
         notice(&format!("{}: {remark}", spec.path.display()));
     }

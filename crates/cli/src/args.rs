@@ -120,74 +120,75 @@ pub enum Command {
         override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
     )]
     Run(RunArgs),
-    /// Hold areas, pool and groups for several runs, which join by themselves; one for each user.
+    /// Keep areas, pool and groups for several runs, which join by themselves; one daemon for each user.
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
-    /// List your runs that are alive, with current figures.
+    /// List your living runs with their current figures.
     Status(StatusArgs),
-    /// Have the daemon, or a run that is alive, use more swap areas.
+    /// Make the daemon, or a living run, use more swap areas.
     #[command(after_help = SWAPON_EXAMPLES)]
     Swapon(SwapOnArgs),
-    /// Have the daemon, or a run that is alive, give swap areas up.
+    /// Make the daemon, or a living run, give up swap areas.
     #[command(after_help = SWAPOFF_EXAMPLES)]
     Swapoff(SwapOffArgs),
     /// Make a swap area in a file or block device.
     #[command(after_help = MKSWAP_EXAMPLES)]
     Mkswap(MkswapArgs),
-    /// Run workloads on vswap and on the kernel's own swap, with the same memory in all, and compare them.
+    /// Compare vswap with the kernel's own swap: run workloads on both with the same memory.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(Box<vswap_bench::compare::Options>),
-    /// One of the workloads that `bench` runs, by itself.
+    /// Run one of the workloads of `bench` by itself.
     #[command(subcommand, hide = true)]
     BenchWorkload(vswap_bench::workload::Workload),
-    /// Say what this machine and user are permitted, and what to do about each thing missing.
+    /// Say what this machine and user permit, and what to do about each missing thing.
     #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
     Doctor,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// RAM that the program and all its children may use together, vswap's own memory included.
+    /// RAM that the program and all its children may use together, including vswap's own memory.
     #[arg(long, value_name = "SIZE")]
     pub ram: RamSize,
-    /// How pages are compressed: lz4, the default, is fast, zstd dense, none keeps them as they are.
+    /// How pages are compressed: lz4 (default) is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
-    /// Use a swap area behind the compressed pool; may be given again and again.
+    /// Use a swap area behind the compressed pool; may be given several times.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
     pub swap: Vec<SwapSpec>,
-    /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
+    /// RAM that the compressed pool may take: a size, a share of --ram, or off. With areas the default is half of
+    /// --ram.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
-    /// Page tables name slots of the swap areas themselves, as without virtual swap space. What is out takes a slot,
-    /// zeros and compressed pages too, and swapoff looks through all page tables.
+    /// Let page tables name slots of the swap areas directly, without virtual swap space. Then every swapped page takes
+    /// a slot, even if it is zero or compressed, and swapoff walks all page tables.
     #[arg(long, requires = "swap")]
     pub no_virtual: bool,
-    /// Count what the run's pages take up to a group, which the options below limit.
+    /// Charge the run's pages to a group; the options below limit it.
     #[arg(long, value_name = "NAME[/SUB...]")]
     pub group: Option<GroupName>,
-    /// Most that the group may have in swap areas.
+    /// How much the group may have in swap areas.
     #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
     pub swap_max: Option<u64>,
-    /// Most that the group may have in the compressed pool.
+    /// How much the group may have in the compressed pool.
     #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
     pub pool_max: Option<u64>,
-    /// The group's pages stay in memory and pool, and never go to swap areas.
+    /// Keep the group's pages in memory and pool, never in swap areas.
     #[arg(long, requires = "group")]
     pub no_writeback: bool,
-    /// Do not join the daemon: the run has areas, pool and groups of its own.
+    /// Do not join the daemon; the run has its own areas, pool and groups.
     #[arg(long)]
     pub no_daemon: bool,
-    /// Write the figures of the run to FILE, as JSON; - is standard output.
+    /// Write the figures of the run to FILE as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
-    /// No summary line and no notices, only errors.
+    /// Print no summary line and no notices, only errors.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Debugging: evict everything again and again with this pause.
+    /// Debugging: evict everything again and again with this pause in between.
     #[arg(long, value_name = "PAUSE", value_parser = parse_duration, hide = true)]
     pub debug_evict_every: Option<Duration>,
-    /// Debugging: check every page that comes back against a checksum.
+    /// Debugging: verify the checksum of every page that comes back.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
     /// The program and its arguments.
@@ -197,42 +198,42 @@ pub struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Use a swap area behind the compressed pool; may be given again and again.
+    /// Use a swap area behind the compressed pool; may be given several times.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
     pub swap: Vec<SwapSpec>,
     /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
-    /// How pages are compressed: lz4 is fast, zstd dense, none keeps them as they are.
+    /// How pages are compressed: lz4 is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum, default_value = "lz4")]
     pub codec: Codec,
-    /// No notices, only errors.
+    /// Print no notices, only errors.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Debugging: check every page that comes back against a checksum.
+    /// Debugging: verify the checksum of every page that comes back.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Everything known of each run, as a JSON array.
+    /// Print everything known about each run, as a JSON array.
     #[arg(long)]
     pub json: bool,
-    /// The swap areas of each run instead of its figures.
+    /// Print the swap areas of each run instead of its figures.
     #[arg(long)]
     pub areas: bool,
-    /// The groups of each run instead of its figures.
+    /// Print the groups of each run instead of its figures.
     #[arg(long, conflicts_with = "areas")]
     pub groups: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct SwapOnArgs {
-    /// The areas, as after --swap.
+    /// The areas, written as for --swap.
     #[arg(required = true, value_name = "PATH[:SIZE][,prio=N]")]
     pub areas: Vec<SwapSpec>,
-    /// The process id of the run, where there are several and no daemon.
+    /// The process id of the run, if there are several and no daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
 }
@@ -249,7 +250,7 @@ pub struct SwapOffArgs {
     /// All areas of the run.
     #[arg(long, short)]
     pub all: bool,
-    /// The process id of the run, where there are several and no daemon.
+    /// The process id of the run, if there are several and no daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
 }
@@ -259,13 +260,13 @@ pub struct MkswapArgs {
     /// The file or block device.
     #[arg(value_name = "FILE|DEV")]
     pub path: PathBuf,
-    /// Make the file with this size, or make it longer; its blocks are reserved. It is never made shorter.
+    /// Make the file with this size, or grow it to this size; its blocks are reserved. The file never shrinks.
     #[arg(long, value_name = "SIZE", value_parser = parse_area_size)]
     pub size: Option<u64>,
     /// A name for the area, at most 15 bytes.
     #[arg(long, value_name = "LABEL")]
     pub label: Option<Label>,
-    /// The UUID of the area; one at random, unless told otherwise.
+    /// The UUID of the area; random by default.
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     pub uuid: Option<Uuid>,
     /// Overwrite whatever is there.

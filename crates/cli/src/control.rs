@@ -1,8 +1,10 @@
-//! The socket through which other commands ask a run or the daemon: for figures, and to begin or end using a swap area.
+//! The control socket. Other commands ask a run or the daemon through it for figures, or to start or stop using a swap
+//! area.
 //!
-//! One connection, one request of one JSON line, one JSON line as the answer, closed; but who has joined the daemon
-//! keeps the connection and goes on (`joined.rs`). Each connection has a thread, because an area may take long to give
-//! up; it is given up no further when the asker goes away. Only the user of the run, and root, are answered.
+//! One connection carries one request (a JSON line) and one answer (a JSON line), and is then closed. Only a run that
+//! has joined the daemon keeps its connection and goes on (`joined.rs`). Each connection has a thread, because giving
+//! up an area may take long. If the asker goes away, the area is given up no further. Only root and the user of the run
+//! get answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -22,37 +24,37 @@ use crate::join::Join;
 
 /// Name of the socket in a run's directory.
 const SOCKET_NAME: &str = "control.sock";
-/// How long either side waits for the other: an answer takes milliseconds unless the run is stopped.
+/// How long either side waits for the other. An answer takes milliseconds unless the run is stopped.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Pause after a failed accept, which is a shortage of descriptors or memory: it passes or stays, spinning helps
-/// neither.
+/// Pause after a failed accept. It fails when descriptors or memory are short. That passes or it stays, and spinning
+/// helps in neither case.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Most bytes of a request: a path has at most 4096.
+/// Most bytes of a request. A path has at most 4096.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
-/// Most bytes of an answer that a client reads: a long command line and the figures fit many times over.
+/// Most bytes of an answer that a client reads. A long command line and the figures fit many times over.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Connections that are served at once, one for each run of a daemon among them; one more is closed.
+/// Most connections served at once. Each run of a daemon takes one of them. Any further connection is closed.
 const CONNECTIONS_MAX: usize = 256;
 
-/// What a run or the daemon can be asked.
+/// What a run or the daemon can be asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// Its figures.
+    /// Give figures.
     Status,
-    /// To begin to use an area, described as after `--swap`.
+    /// Start to use an area, described as for `--swap`.
     SwapOn(String),
-    /// To give an area up, named as `vswap status --areas` names it.
+    /// Give up an area, named as `vswap status --areas` names it.
     SwapOff(String),
-    /// The daemon: to manage a run, for as long as the connection is there.
+    /// Daemon only: manage a run for as long as the connection lasts.
     Join(Join),
-    /// The daemon: for figures of the run that this process has joined.
+    /// Daemon only: give the figures of the run that this process has joined.
     RunStatus(u32),
-    /// The daemon, by the connection that has joined: to end the run and give its last figures.
+    /// Daemon only, on the connection that has joined: end the run and give its last figures.
     Finish,
 }
 
-/// What it answers; the error is one for people.
+/// The answer to a request. Errors are worded for people.
 type Answer = Result<Value, String>;
 
 /// The answering end of the socket.
@@ -72,23 +74,23 @@ pub struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Does nobody wait for the answer any more, or does the run end?
+    /// Is nobody waiting for the answer any more, or is the run ending?
     pub fn has_gone(&self) -> bool {
         is_closed(self.stream) || self.stopping.load(Ordering::Acquire)
     }
 
-    /// Process and user at the other end, as the kernel tells them.
+    /// Process and user at the other end, as the kernel reports them.
     pub fn peer(&self) -> (u32, u32) {
         let pid = self.peer.pid.as_raw_nonzero().get();
         (pid.unsigned_abs(), self.peer.uid.as_raw())
     }
 
-    /// Answers a request to which it is not the last answer.
+    /// Sends an answer that is not the last one to its request.
     pub fn send(&self, answer: &Answer) -> io::Result<()> {
         send_line(self.stream, answer)
     }
 
-    /// The next request; none when the other end has closed or sent something else. Waits as long as it takes.
+    /// The next request. `None` if the other end has closed or sent something else. Waits without a time limit.
     pub fn next(&self) -> Option<Request> {
         self.stream.set_read_timeout(None).ok()?;
         read_request(self.stream).ok()
@@ -125,13 +127,13 @@ impl Server {
         })
     }
 
-    /// Has `handle` answer until `stop` is called, and waits for those that are being answered.
+    /// Lets `handle` answer requests until `stop` is called, then waits for the requests that are being answered.
     pub fn serve(&self, handle: impl Fn(Request, &Asker<'_>) -> Answer + Sync) {
         let handle = &handle;
         std::thread::scope(|scope| {
             loop {
                 let connection = self.listener.accept();
-                // Acquire; pairs with `stop`.
+                // Acquire pairs with the release in `stop`.
                 if self.stopping.load(Ordering::Acquire) {
                     return;
                 }
@@ -144,7 +146,7 @@ impl Server {
                     continue;
                 }
                 scope.spawn(move || {
-                    // A client that went away, or sent something else, is its own affair.
+                    // It does not matter here if a client went away or sent something else.
                     let _ = answer(&stream, &self.stopping, handle);
                     self.connections.fetch_sub(1, Ordering::AcqRel);
                 });
@@ -154,14 +156,14 @@ impl Server {
 
     /// Makes `serve` return.
     pub fn stop(&self) {
-        // Release; pairs with `serve`. The shutdown only wakes it: a connection would not where the socket's file was
-        // removed by somebody else.
+        // Release pairs with the acquire in `serve`. The shutdown only wakes `serve`. A connection would not wake it if
+        // somebody had removed the socket's file.
         self.stopping.store(true, Ordering::Release);
         let _ = shutdown(&self.listener, Shutdown::Both);
     }
 }
 
-/// Answers one connection. What is no request is answered with nothing.
+/// Answers one connection. Whoever sends something that is no request gets no answer.
 pub fn answer(
     stream: &UnixStream,
     stopping: &AtomicBool,
@@ -171,7 +173,7 @@ pub fn answer(
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_request(stream)?;
-    // Only now: whoever is still writing would not come to read why.
+    // The check comes after reading: a client that is still writing would not get to read the reason.
     if !may_ask(peer.uid, geteuid()) {
         let owner = geteuid().as_raw();
         let refusal = format!("it belongs to user {owner}, and answers nobody else but root");
@@ -186,7 +188,7 @@ pub fn answer(
     send_line(stream, &answer)
 }
 
-/// Whom a process of `own` user answers.
+/// May a process of user `own` answer this peer?
 fn may_ask(peer: Uid, own: Uid) -> bool {
     peer == own || peer.is_root()
 }
@@ -202,7 +204,7 @@ fn read_request(stream: &UnixStream) -> io::Result<Request> {
 pub struct Connection(UnixStream);
 
 impl Connection {
-    /// Connects to the run or daemon whose directory this is, if the user's own process or root's listens there.
+    /// Connects to the run or daemon of this directory, if the user's own process or root's listens there.
     pub fn open(dir: &Path) -> io::Result<Connection> {
         let stream = UnixStream::connect(dir.join(SOCKET_NAME))?;
         let listener = socket_peercred(&stream)?;
@@ -214,8 +216,7 @@ impl Connection {
         Ok(Connection(stream))
     }
 
-    /// Asks, and waits for the answer: as long as it takes, unless it is to be there within `patience`. What is refused
-    /// is an error too.
+    /// Asks and waits for the answer. Without `patience` the wait has no time limit. A refusal is an error too.
     pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> io::Result<Value> {
         self.0.set_read_timeout(patience)?;
         send_line(&self.0, request)?;
@@ -234,9 +235,9 @@ impl Connection {
     }
 }
 
-/// Asks the run or daemon whose directory this is. What it refuses is an error too.
+/// Asks the run or daemon of this directory. A refusal is an error too.
 pub fn ask(dir: &Path, request: &Request) -> io::Result<Value> {
-    // How long an area takes is not known; who loses patience presses Ctrl-C, and the run notices.
+    // Nobody knows how long an area takes. A user who loses patience presses Ctrl-C, and the run notices.
     let is_quick = matches!(request, Request::Status | Request::RunStatus(_));
     Connection::open(dir)?.ask(request, is_quick.then_some(PATIENCE))
 }
@@ -255,14 +256,14 @@ mod tests {
                 server.serve(|request, asker| match request {
                     Request::Status => Ok(json!({"pid": 7})),
                     Request::SwapOn(spec) => Err(format!("{spec}: no")),
-                    // Long: until nobody waits.
+                    // A long request: it lasts until nobody waits for it.
                     Request::SwapOff(_) => {
                         while !asker.has_gone() {
                             std::thread::sleep(Duration::from_millis(1));
                         }
                         Ok(Value::Null)
                     }
-                    // A conversation: as long as it is asked for figures.
+                    // A conversation: it lasts as long as figures are asked for.
                     Request::Finish => {
                         let mut asked = 0;
                         while asker.send(&Ok(json!(asked))).is_ok()
@@ -275,10 +276,10 @@ mod tests {
                     Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
                 });
             });
-            // Also when the test fails: it would wait for the server for ever.
+            // Stops the server if the test fails, too. Otherwise the test would wait for it for ever.
             let _stop = Stop(&server);
             test(&dir);
-            // Also without the file in its place the server ends.
+            // The server ends even if the socket's file is gone.
             std::fs::remove_dir_all(&dir).expect("removed");
         });
     }
@@ -312,7 +313,7 @@ mod tests {
             assert_eq!(ask(Request::Status), json!(2));
             assert_eq!(ask(Request::Finish), json!("end"));
             let error = kept.ask(&Request::Status, None).expect_err("it is over");
-            // Which of them depends on how far the server has come with closing.
+            // Which one comes depends on how far the server is with closing.
             let closed = [
                 io::ErrorKind::UnexpectedEof,
                 io::ErrorKind::BrokenPipe,
@@ -342,7 +343,7 @@ mod tests {
             let mut rude = connect();
             rude.write_all(b"nonsense\n").expect("write");
             let mut text = String::new();
-            // Unread bytes at the close may show as a reset, which is no answer either.
+            // Unread bytes at the close may show as a reset. That is no answer either.
             let _ = rude.read_to_string(&mut text);
             assert_eq!(text, "");
             drop(connect());

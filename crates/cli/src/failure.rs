@@ -1,10 +1,10 @@
-//! What vswap says, and with which exit status, when it cannot do what it was asked.
+//! What vswap prints, and with which status it exits, when it cannot do what it was asked.
 
 use std::fmt;
 
-/// Exit status for vswap's own errors, as `env` and `timeout` have it.
+/// Exit status for vswap's own errors, as in `env` and `timeout`.
 pub const OWN_ERROR: u8 = 125;
-/// Exit status for a program that was found and cannot be started, or cannot take the agent.
+/// Exit status for a program that was found but cannot be started or cannot take the agent.
 pub const CANNOT_EXECUTE: u8 = 126;
 /// Exit status for a program that was not found.
 pub const NOT_FOUND: u8 = 127;
@@ -26,12 +26,12 @@ impl Failure {
         }
     }
 
-    /// One of vswap's own errors, in the words of another one.
+    /// One of vswap's own errors, in the words of `error`.
     pub fn of(error: impl fmt::Display) -> Failure {
         Failure::own(error.to_string())
     }
 
-    /// The program is there and cannot be run under vswap.
+    /// The program exists but cannot be run under vswap.
     pub fn cannot_execute(message: impl Into<String>) -> Failure {
         Failure {
             exit_status: CANNOT_EXECUTE,
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// The program is not there.
+    /// The program does not exist.
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure {
             exit_status: NOT_FOUND,

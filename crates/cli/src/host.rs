@@ -1,4 +1,4 @@
-//! Who manages the memory of a run: this process, with a store of its own, or the daemon of the user.
+//! Who manages the memory of a run: this process with its own store, or the daemon of the user.
 
 pub mod joined;
 
@@ -26,7 +26,8 @@ pub enum Host {
         store: Arc<Store>,
         /// The run.
         pager: Pager,
-        /// What stops the programs if this process is killed. After the pager, whose descriptors it holds too.
+        /// Stops the programs if this process is killed. Declared after the pager because it holds the pager's
+        /// descriptors too.
         guardian: Option<Guardian>,
     },
     /// The daemon.
@@ -34,7 +35,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// The daemon where there is one and the user did not say otherwise, else this process.
+    /// The daemon if there is one and the user did not forbid it, else this process.
     pub fn of(args: &RunArgs, config: Config) -> Result<Host, Failure> {
         let daemon = run_dir::daemon().filter(|_| !args.no_daemon);
         match daemon {
@@ -52,7 +53,7 @@ impl Host {
         }
     }
 
-    /// Where agents say hello.
+    /// The socket where agents say hello.
     pub fn socket(&self) -> &Path {
         match self {
             Host::Own { pager, .. } => pager.socket(),
@@ -60,7 +61,7 @@ impl Host {
         }
     }
 
-    /// Figures of this moment; none when the daemon does not answer.
+    /// Current figures. `None` if the daemon does not answer.
     pub fn status(&self) -> Option<Status> {
         match self {
             Host::Own { pager, .. } => Some(pager.status()),
@@ -76,7 +77,7 @@ impl Host {
         }
     }
 
-    /// Does with areas what another command asks of the run.
+    /// Changes the run's areas as another command asks.
     pub fn change_areas(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
         match self {
             Host::Own { store, .. } => areas::change(store, request, asker),
@@ -89,7 +90,7 @@ impl Host {
         }
     }
 
-    /// The run has ended: its last figures.
+    /// The run has ended: returns its last figures.
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
             Host::Own {
@@ -104,7 +105,8 @@ impl Host {
     }
 }
 
-/// Starts the guardian of this process, which has one thread so far. None where rule P7 is left out, for its test.
+/// Starts the guardian of this process, which has only one thread so far. `None` if the test of rule P7 leaves the rule
+/// out.
 pub fn guarded() -> Result<Option<Guardian>, Failure> {
     if cfg!(feature = "break-rules")
         && std::env::var_os("VSWAP_BREAK_RULE").is_some_and(|r| r == "P7")
@@ -119,7 +121,7 @@ pub fn guarded() -> Result<Option<Guardian>, Failure> {
     })
 }
 
-/// A store and a run on it, in this process.
+/// Makes a store, and a run on it, in this process.
 fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
     let guardian = guarded()?;
     let store = Store::new(&StoreConfig {
@@ -141,7 +143,7 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
     })
 }
 
-/// Areas, pool and codec are one for all runs of a daemon.
+/// Refuses options for areas, pool and codec: all runs of a daemon share these.
 fn refuse_what_is_the_daemons(args: &RunArgs, daemon: &Living) -> Result<(), Failure> {
     let given = [
         ("--swap", !args.swap.is_empty()),

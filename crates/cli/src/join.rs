@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use vswap_pager::config::{GroupLimits, Mapping};
 use vswap_pager::{Config, RunGroup};
 
-/// What a run tells the daemon. Who it is says the socket.
+/// What a run tells the daemon when it joins. The socket says who the run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     version: String,
@@ -18,7 +18,7 @@ pub struct Join {
     evict_all_every: Option<Duration>,
 }
 
-/// The group that the user named, and its limits as far as they were given.
+/// The group that the user named, and the limits that the user gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Group {
     name: String,
@@ -28,7 +28,7 @@ struct Group {
 }
 
 impl Join {
-    /// The message for a run that is configured so.
+    /// The message for a run with this configuration.
     pub fn new(config: &Config) -> Join {
         let given = |bytes: u64| (bytes != GroupLimits::NO_LIMIT).then_some(bytes);
         let group = config.group.as_ref().map(|group| Group {
@@ -47,7 +47,7 @@ impl Join {
         }
     }
 
-    /// What the pager is told of the run of process `pid`. An error is one for people.
+    /// The pager's configuration for the run of process `pid`. Errors are worded for people.
     pub fn config(&self, pid: u32) -> Result<Config, String> {
         let version = env!("CARGO_PKG_VERSION");
         if self.version != version {
@@ -71,7 +71,7 @@ impl Join {
         Ok(Config {
             limit_bytes: self.limit_bytes,
             pool_limit_bytes: None,
-            // The other wants --swap, which is the daemon's.
+            // The other mapping needs --swap, and the daemon owns --swap.
             mapping: Mapping::Virtual,
             group: group.transpose()?,
             root_pid: pid,

@@ -1,11 +1,11 @@
 //! Swap for any Linux program, from user space.
 //!
-//! Reads the arguments and hands over to one module for each subcommand. Errors of vswap itself are one or two lines
-//! on standard error and the exit statuses that `env` and `timeout` use for theirs.
+//! Reads the arguments and calls the module of the subcommand. vswap's own errors are one or two lines on standard
+//! error, with the exit statuses that `env` and `timeout` use for theirs.
 
 #![forbid(unsafe_code)]
 
-// Floors, lowest first: a module names those above it in this list, and none below (`cargo xtask tidy`).
+// Floors, lowest first: a module names only modules above it in this list (`cargo xtask tidy`).
 
 // Why a command ends, and with which status.
 mod failure;
@@ -13,17 +13,17 @@ mod failure;
 mod output;
 // What people write.
 mod args;
-// Where a run and the daemon have their files.
+// Where a run and the daemon keep their files.
 mod run_dir;
 // What a run tells the daemon.
 mod join;
 // How a command asks a run or the daemon.
 mod control;
-// Opening what is named as a swap area.
+// Opens what the user names as a swap area.
 mod areas;
 // Who manages the memory of a run.
 mod host;
-// One for each subcommand.
+// One module for each subcommand.
 mod verbs;
 
 use std::process::ExitCode;
@@ -73,9 +73,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// Help and version go to standard output and are no failure; anything else is one of vswap's own errors.
+/// Help and version go to standard output and are no failure. Anything else is one of vswap's own errors.
 fn usage(error: &clap::Error) -> ExitCode {
-    // Nothing is left to report to where standard output or error is gone.
+    // If standard output or error is gone, there is nobody left to tell.
     let _ = error.print();
     if error.use_stderr() {
         ExitCode::from(failure::OWN_ERROR)

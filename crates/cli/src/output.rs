@@ -9,16 +9,16 @@ use std::process::ExitCode;
 
 use crate::failure::Failure;
 
-/// A line on standard error. Where that is gone there is nobody to tell.
+/// Prints a line on standard error. If that is gone, there is nobody to tell.
 pub fn notice(text: &str) {
     let _ = writeln!(io::stderr(), "vswap: {text}");
 }
 
-/// The answer of a subcommand, on standard output.
+/// Prints the answer of a subcommand on standard output.
 pub fn print(text: &str) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // The reader, `head` perhaps, has had enough.
+        // The reader, perhaps `head`, has had enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(Failure::own(format!(
             "cannot write to standard output: {error}"

@@ -1,11 +1,11 @@
-//! The directory of a run: the agent's file, the agents' socket and the control socket, gone when the run is. And that
-//! of the daemon, which has a control socket alone.
+//! The directory of a run holds the agent's file, the agents' socket and the control socket. It goes away with the run.
+//! The daemon has a directory too, with only a control socket in it.
 //!
-//! Layout: PLACE/vswap-UID/run-PID-RANDOM and daemon-PID-RANDOM. The outer directory belongs to one user and cannot be
-//! listed by others; root's may be passed through, and those of its runs, so that children that change their user still
-//! reach the agent by its unguessable path. A run, and the daemon, holds a lock on its own directory for as long as it
-//! lives; a directory without a locker is stale and removed by the next command. Making, checking and removing happen
-//! under a lock on the outer directory; so there is one daemon in it at the most.
+//! Layout: PLACE/vswap-UID/run-PID-RANDOM and daemon-PID-RANDOM. The outer directory belongs to one user, and others
+//! cannot list it. Others may pass through root's outer directory and through its runs' directories, so that children
+//! that change their user still reach the agent by its unguessable path. A run or daemon locks its own directory for as
+//! long as it lives. A directory that nobody locks is stale, and the next command removes it. Making, checking and
+//! removing happen under a lock on the outer directory. So there is at most one daemon in it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -24,11 +24,11 @@ use crate::failure::Failure;
 /// The agent, carried inside the binary.
 static AGENT: &[u8] = include_bytes!(env!("VSWAP_AGENT"));
 const AGENT_NAME: &str = "agent.so";
-/// Random bytes in a directory's name: more than anybody can guess by trying.
+/// Random bytes in a directory's name: more than anybody can guess.
 const NAME_RANDOM_BYTES: usize = 12;
-/// Longest path of a run's directory: a socket's path has 107 bytes, and the sockets' names follow.
+/// Longest path of a run's directory. A socket's path has at most 107 bytes, and the sockets' names follow.
 const PATH_BYTES_MAX: usize = 86;
-/// How often making a directory starts again because another run removed the outer one at that moment.
+/// How often making a directory starts again because another run removed the outer one just then.
 const OUTER_TRIES_MAX: usize = 16;
 
 /// Whose a directory is.
@@ -48,30 +48,30 @@ pub struct Living {
     pub path: PathBuf,
 }
 
-/// The own directory of a run or of the daemon. Dropping it removes it.
+/// The directory that a run or the daemon owns. Dropping it removes the directory.
 #[derive(Debug)]
 struct OwnDir {
     outer: PathBuf,
     path: PathBuf,
-    /// Open with an exclusive lock for as long as the process lives.
+    /// Open, with an exclusive lock, for as long as the process lives.
     _lock: File,
 }
 
-/// A run's own directory. Dropping it removes it.
+/// The directory that a run owns. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct RunDir {
     dir: OwnDir,
     agent: Agent,
 }
 
-/// The daemon's. Dropping it removes it.
+/// The directory that the daemon owns. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct DaemonDir(OwnDir);
 
 #[derive(Debug)]
 enum Agent {
     InDirectory,
-    /// No directory allows code to be mapped: a file in memory, reached through this process's descriptor.
+    /// If no directory allows code to be mapped: a file in memory, reached through this process's descriptor.
     InMemory(File),
 }
 
@@ -118,7 +118,7 @@ impl RunDir {
         &self.dir.path
     }
 
-    /// Where the dynamic loader finds the agent.
+    /// The path by which the dynamic loader finds the agent.
     pub fn agent_path(&self) -> PathBuf {
         match &self.agent {
             Agent::InDirectory => self.dir.path.join(AGENT_NAME),
@@ -136,7 +136,7 @@ impl RunDir {
 }
 
 impl DaemonDir {
-    /// Makes the directory in the first place that there is. Refused where there is a daemon already.
+    /// Makes the directory in the first place that exists. Refuses if there is a daemon already.
     pub fn create() -> Result<DaemonDir, Failure> {
         let mut refusals = Vec::new();
         let user = geteuid().as_raw();
@@ -163,12 +163,12 @@ impl Drop for OwnDir {
     fn drop(&mut self) {
         let _outer_lock = lock_outer(&self.outer);
         remove_flat(&self.path);
-        // Fails while other runs of the user are alive, as it should.
+        // Fails while other runs of the user are alive, and so it should.
         let _ = fs::remove_dir(&self.outer);
     }
 }
 
-/// The runs of this user that are alive, and the daemon. Removes stale directories on the way.
+/// The living runs of this user, and the daemon. Removes stale directories on the way.
 pub fn living() -> Vec<Living> {
     let user = geteuid().as_raw();
     places()
@@ -177,12 +177,12 @@ pub fn living() -> Vec<Living> {
         .collect()
 }
 
-/// The daemon of this user; that in the best place, if the environment of one did not tell it of another.
+/// The daemon of this user. If there are several, because their environments differ, the one in the best place.
 pub fn daemon() -> Option<Living> {
     living().into_iter().find(|one| one.kind == Kind::Daemon)
 }
 
-/// Where a run's directory may be, best first.
+/// The places where a run's directory may be, best first.
 fn places() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let system = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
@@ -200,7 +200,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// A place must exist, must not break LD_PRELOAD's list, and root's must be one that other users can pass through.
+/// A place must exist and must not break LD_PRELOAD's list. Other users must be able to pass through root's.
 fn is_usable(place: &Path) -> bool {
     let Ok(metadata) = fs::metadata(place) else {
         return false;
@@ -227,7 +227,7 @@ fn make_for_run(outer: &Path) -> io::Result<RunDir> {
     Ok(dir)
 }
 
-/// Makes an empty directory inside the outer one, and that if need be.
+/// Makes an empty directory inside the outer one, and makes the outer one if it is missing.
 fn make(outer: &Path, kind: Kind) -> io::Result<OwnDir> {
     let outer_lock = make_outer(outer, mode_of(Kind::Run))?;
     let living = sweep_locked(outer);
@@ -249,14 +249,14 @@ fn make(outer: &Path, kind: Kind) -> io::Result<OwnDir> {
         path,
         _lock: lock,
     };
-    // The mode above went through the umask.
+    // The umask has changed the mode that was given above.
     let opened = fs::set_permissions(&dir.path, Permissions::from_mode(mode_of(kind)));
-    // Dropping the directory after an error takes the outer lock.
+    // The lock must be free before this: after an error `dir` is dropped, and dropping it takes the outer lock.
     drop(outer_lock);
     opened.map(|()| dir)
 }
 
-/// Root's children may change their user and still have to load the agent. The daemon starts nothing.
+/// Root's children may change their user and still have to load the agent. The daemon starts no program.
 fn mode_of(kind: Kind) -> u32 {
     if kind == Kind::Run && geteuid().is_root() {
         0o711
@@ -272,11 +272,11 @@ fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-/// Makes sure of the outer directory and locks it.
+/// Makes the outer directory if it is missing, and locks it.
 fn make_outer(outer: &Path, mode: u32) -> io::Result<File> {
     for _ in 0..OUTER_TRIES_MAX {
         match DirBuilder::new().mode(mode).create(outer) {
-            // The mode above went through the umask.
+            // The umask has changed the mode that was given above.
             Ok(()) => fs::set_permissions(outer, Permissions::from_mode(mode))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -289,8 +289,8 @@ fn make_outer(outer: &Path, mode: u32) -> io::Result<File> {
     Err(io::Error::other("the directory vanishes again and again"))
 }
 
-/// Opens and locks an outer directory, if it is one that only this user can have made. NotFound when it is, or
-/// meanwhile was, removed.
+/// Opens and locks an outer directory, if only this user can have made it. NotFound if it does not exist or was removed
+/// meanwhile.
 fn lock_outer(outer: &Path) -> io::Result<File> {
     let dir = open_dir(outer)?;
     let opened = dir.metadata()?;
@@ -318,7 +318,7 @@ fn open_dir(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Removes what dead runs left in `outer`, and `outer` itself when that was all. Returns the living.
+/// Removes what dead runs left in `outer`, and then `outer` itself if it is empty. Returns the living.
 fn sweep(outer: &Path) -> Vec<Living> {
     let Ok(_lock) = lock_outer(outer) else {
         return Vec::new();
@@ -346,7 +346,7 @@ fn sweep_locked(outer: &Path) -> Vec<Living> {
                 pid,
                 path: entry.path(),
             }),
-            // No locks on this file system: then nothing may be called stale.
+            // This file system has no locks, so no directory may be called stale.
             Err(_) => {}
         }
     }
@@ -360,7 +360,7 @@ fn owner(name: &str) -> Option<(Kind, u32)> {
     })
 }
 
-/// Removes a directory with the files in it. A run makes no directories below its own.
+/// Removes a directory and the files in it. A run makes no directories below its own.
 fn remove_flat(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         let _ = fs::remove_file(entry.path());
@@ -369,7 +369,7 @@ fn remove_flat(path: &Path) {
 }
 
 fn agent_in_memory() -> io::Result<Agent> {
-    // Systems may forbid code in memory files unless it was asked for; kernels before 6.3 do not know the question.
+    // Systems may forbid code in memory files unless the caller asks for it. Kernels before 6.3 do not know that flag.
     let fd = memfd_create("vswap-agent", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
         .or_else(|_| memfd_create("vswap-agent", MemfdFlags::CLOEXEC))?;
     let mut file = File::from(fd);

@@ -1,4 +1,4 @@
-//! The subcommands, a module each.
+//! The subcommands, one module each.
 
 pub mod bench;
 pub mod daemon;

@@ -1,5 +1,5 @@
-//! Rounds: a plan from a seed, run natively, then under vswap, with options and a fault that the seed chooses as well.
-//! A plan that fails is shrunk, written to a file and printed.
+//! Rounds: a seed gives a plan, options and a fault. The plan runs natively and then under vswap. A plan that fails is
+//! shrunk, written to a file and printed.
 
 mod attempt;
 mod daemon;
@@ -26,19 +26,20 @@ use crate::generate;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// Runs of one plan before a failure counts as one that does not come again.
+/// A plan that failed once is run this many times before the failure counts as one that does not come again.
 const TRIES: u32 = 3;
-/// The longest that shrinking takes.
+/// The longest time for shrinking.
 const SHRINK_TIME: Duration = Duration::from_secs(150);
-/// Everything that can go is evicted so often.
+/// The pause between evictions of everything that can go.
 const EVICT_EVERY: &str = "3ms";
-/// Limit of most rounds: nothing is short. And of some: less than a plan's memory and vswap's own together.
+/// The limit of most rounds, in which nothing is short. The other is less than a plan's memory and vswap's own
+/// together.
 const RAM: &str = "1G";
 const TIGHT_RAM: &str = "40M";
 /// Size of the area that comes and goes.
 const AREA_SIZE: &str = "64M";
 
-/// What the driver was asked for.
+/// What the user asked for.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Wishes {
     /// The vswap to test.
@@ -50,13 +51,13 @@ pub(crate) struct Wishes {
     /// Seed of the first round; each further round takes the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run natively alone: checks the instrument itself.
+    /// Run only natively; checks chaos itself.
     #[arg(long)]
     native: bool,
     /// Run this plan instead of generated ones, with the options and the fault that its seed chooses.
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Programs of these topics alone.
+    /// Only generate programs of these topics.
     #[arg(long, value_delimiter = ',')]
     topics: Vec<generate::Topic>,
     /// Go on after a failure.
@@ -65,19 +66,19 @@ pub(crate) struct Wishes {
     /// Leave the plan that failed as it is.
     #[arg(long)]
     no_shrink: bool,
-    /// Without faults and with the same options in all rounds.
+    /// No faults, and the same options in all rounds.
     #[arg(long)]
     plain: bool,
-    /// All runs share the store of a daemon, which must hold nothing once a round is over.
+    /// Let all runs share the store of a daemon, which must be empty after each round.
     #[arg(long)]
     daemon: bool,
-    /// This fault in all rounds.
+    /// Use this fault in all rounds.
     #[arg(long)]
     fault: Option<Kind>,
     /// Seconds without progress that count as a hang.
     #[arg(long, default_value_t = 30)]
     patience: u64,
-    /// Where plans that failed and the files of runs go.
+    /// Directory for failed plans and for files of runs.
     #[arg(long, default_value = "target/chaos")]
     place: PathBuf,
 }
@@ -124,7 +125,7 @@ struct Driver<'a> {
     vswap: PathBuf,
     bench: Bench,
     daemon: Option<Daemon>,
-    /// None where it cannot be mounted.
+    /// `None` if it cannot be mounted.
     sick_disk: Option<SickDisk>,
     began: Instant,
 }
@@ -170,7 +171,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// One plan. False if it failed.
+    /// Runs one plan. False if it failed.
     fn round(&mut self, seed: u64, plan: &Plan) -> Result<bool, String> {
         let way = self.way(seed);
         let Some(failure) = self.failure(plan, &way)? else {
@@ -208,7 +209,7 @@ impl<'a> Driver<'a> {
         Ok(false)
     }
 
-    /// Runs the plan both ways.
+    /// Runs the plan natively and under vswap, and returns the failure if there is one.
     fn failure(&mut self, plan: &Plan, way: &Way) -> Result<Option<Failure>, String> {
         let native = self.bench.run(plan, &Way::Native)?;
         if let Some(failure) = verdict::of_native(&native) {
@@ -267,12 +268,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Where pages go in a round.
+    /// Options that say where pages go in a round.
     fn backing(&self, random: &mut Random) -> Vec<String> {
         let place = self.bench.place.display();
         match random.below(12) {
             0 => swap_alone(&format!("{place}:2G")),
-            // Too small for all that is evicted: what finds no room stays in memory.
+            // Too small for all that is evicted: pages that find no room stay in memory.
             1 => swap_alone(&format!("{place}:1M")),
             2 => vec![
                 "--no-virtual".into(),
@@ -299,7 +300,7 @@ impl Drop for Driver<'_> {
     }
 }
 
-/// An area for rounds in which one comes and goes.
+/// Makes an area for rounds in which one comes and goes.
 fn make_area(vswap: &Path, area: &Path) -> Result<(), String> {
     let status = Command::new(vswap)
         .arg("mkswap")
@@ -317,7 +318,7 @@ fn make_area(vswap: &Path, area: &Path) -> Result<(), String> {
     }
 }
 
-/// A disk that fails, with an area on it.
+/// Makes a disk that fails, with an area on it.
 fn make_sick_disk(vswap: &Path, place: &Path) -> Result<SickDisk, String> {
     sick_disk::keep_mounts_to_ourselves()?;
     let real = place.join("real-area");

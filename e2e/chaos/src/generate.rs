@@ -1,7 +1,7 @@
 //! Makes a plan from a seed.
 //!
-//! Each plan uses only some kinds of steps, chosen by its seed: calls that would mask one another, such as a discard
-//! that empties what a move should have kept, so come alone often enough.
+//! Each plan uses only some kinds of steps, chosen by its seed. Some calls mask others: a discard may empty what a move
+//! should have kept. With few kinds of steps, each kind appears often enough without the calls that mask it.
 
 use crate::plan::{Head, Line, Plan};
 use crate::random::Random;
@@ -9,9 +9,9 @@ use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Step};
 
 /// Pages of an arena, as the program has them.
 const ARENA_PAGES: u32 = 512;
-/// Children of children, and theirs.
+/// How deep children may have children.
 const DEPTH_MAX: u32 = 2;
-/// Actors of a plan.
+/// Most actors of a plan.
 const ACTORS_MAX: u32 = 16;
 
 const DOORS: [Door; 3] = [Door::Madvise, Door::ProcessMadvise, Door::IoUring];
@@ -92,7 +92,7 @@ const TOPICS: [Topic; 20] = [
     Topic::BareFork,
 ];
 
-/// The plan of a seed, of these topics alone if there are any.
+/// The plan of a seed. If topics are given, only these are used.
 pub(crate) fn plan(seed: u64, wanted: &[Topic]) -> Plan {
     let mut random = Random::new(seed);
     let share = random.pick(&[15, 30, 50, 100]);
@@ -130,10 +130,10 @@ struct Maker {
     topics: Vec<Topic>,
     actors: u32,
     lines: Vec<Line>,
-    /// Ranges that steps have used: what matters happens where something is.
+    /// Ranges that earlier steps have used. What matters happens where something is mapped.
     recent: Vec<(u32, u32)>,
-    /// The actor comes of a bare birth: a lock of the C library that another thread held then is held for ever, so it
-    /// may only give bare births itself.
+    /// The actor comes from a bare birth. If another thread held a lock of the C library at that moment, the lock is
+    /// held for ever. So the actor may only give bare births itself.
     bare: bool,
 }
 
@@ -144,7 +144,7 @@ impl Maker {
             self.recent.clear();
         }
         for number in 0..steps {
-            // There has to be something first.
+            // Some memory has to exist first.
             if number < 2 && depth == 0 || self.random.chance(20) {
                 self.new_memory(actor);
             } else {
@@ -171,7 +171,7 @@ impl Maker {
         }
     }
 
-    /// A range: often a recent one, or one that overlaps it.
+    /// A range: often a recent one, or one that overlaps a recent one.
     fn range(&mut self) -> (u32, u32) {
         if !self.recent.is_empty() && self.random.chance(85) {
             let (at, pages) = self.random.pick(&self.recent.clone());
@@ -200,7 +200,7 @@ impl Maker {
         self.topics.contains(&topic)
     }
 
-    /// A mapping, usually filled and left alone for a while.
+    /// A new mapping, usually filled and then left alone for a while.
     fn new_memory(&mut self, actor: u32) {
         let (at, pages) = if self.random.chance(30) {
             self.range()
@@ -252,7 +252,7 @@ impl Maker {
         }
     }
 
-    /// Something happens to memory that is there; then it is looked at.
+    /// Changes existing memory, and often looks at it afterwards.
     fn change(&mut self, actor: u32, depth: u32) {
         let (at, pages) = self.range();
         if self.random.chance(60) {
@@ -292,8 +292,8 @@ impl Maker {
         }
     }
 
-    /// Are mappings moved? Then nothing is done after which they would not merge where they do natively
-    /// (docs/limits.md): only whole mappings move.
+    /// Are mappings moved? Only whole mappings move. So nothing is done that keeps them from merging where they merge
+    /// natively (docs/limits.md).
     fn moves(&self) -> bool {
         [Topic::Move, Topic::Resize, Topic::Away]
             .into_iter()
@@ -348,7 +348,7 @@ impl Maker {
             Topic::Brk => Step::Brk {
                 pages: random.between(1, 80),
             },
-            // In a child only: it stays.
+            // Only in a child, because the limit stays.
             Topic::Limit => {
                 if depth == 0 {
                     return None;
@@ -392,13 +392,13 @@ impl Maker {
             ]),
             _ => random.pick(&HINTS),
         };
-        // Linux 6.18 itself loses pages when one process of a family frees lazily what another then pages out.
+        // Linux 6.18 itself loses pages if one process of a family frees them lazily and another then pages them out.
         let advice = if advice == Advice::PageOut && self.topics.contains(&Topic::Free) {
             Advice::Cold
         } else {
             advice
         };
-        // By a ring vswap does not see it, and the memory may not merge where it does natively.
+        // vswap does not see advice from a ring, and then the memory may not merge where it merges natively.
         let must_be_seen = moves && matches!(advice, Advice::WipeOnFork | Advice::KeepOnFork);
         let door = if random.chance(50) || must_be_seen {
             Door::Madvise

@@ -1,5 +1,5 @@
-//! `vswap-chaos`: makes programs that create, change, share, protect, discard, pin and end memory, runs each natively
-//! and under vswap while everything is evicted again and again, and compares every answer and every byte.
+//! `vswap-chaos`: generates programs that create, change, share, protect, discard, pin and end memory. It runs each
+//! natively and under vswap while everything is evicted again and again, and compares every answer and every byte.
 //!
 //! `program` runs one plan, `drive` makes plans and runs them, `plan` prints one. `cargo xtask chaos` calls it.
 
@@ -34,7 +34,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Run a plan, or one actor of it.
+    /// Run a plan, or only one actor of it.
     Program {
         plan: PathBuf,
         #[arg(long)]

@@ -1,8 +1,8 @@
-//! A program: who runs which step. As text it is a line about the whole and then one line for each step, the actor
-//! first, so that a person can read and change it.
+//! A program: who runs which step. As text it is a line about the whole program and then one line for each step, which
+//! begins with the actor. So a person can read and change it.
 //!
-//! Actors are numbered: first the threads of the first process, then children, each named by the step that makes it.
-//! Any subset of lines is a program too, which is what shrinking lives on.
+//! Actors are numbered: first the threads of the first process, then children. The step that makes a child names its
+//! number. Any subset of lines is a program too, and shrinking relies on that.
 
 use std::fmt::Write as _;
 
@@ -13,18 +13,18 @@ use crate::step::Step;
 /// What holds for the whole program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// The seed that it was made from.
+    /// The seed of the plan.
     pub(crate) seed: u64,
     /// Threads of the first process.
     pub(crate) threads: u32,
 }
 
-/// One line.
+/// One line: a step and its actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Who runs it.
     pub(crate) actor: u32,
-    /// What.
+    /// What the actor does.
     pub(crate) step: Step,
 }
 
@@ -47,10 +47,10 @@ impl Plan {
         text
     }
 
-    /// Reads what `text` has written.
+    /// Reads the text that `text` has written.
     ///
     /// # Errors
-    /// A line is not as it should be; the error names it.
+    /// A line is not valid. The error names it.
     pub(crate) fn parse(text: &str) -> Result<Plan, String> {
         let mut lines = text
             .lines()
@@ -89,7 +89,7 @@ impl Plan {
         lists
     }
 
-    /// The same without lines of actors that nobody makes.
+    /// The plan without lines of actors that nobody makes.
     pub(crate) fn without_orphans(mut self) -> Plan {
         loop {
             let made: Vec<u32> = self

@@ -1,6 +1,7 @@
 //! The generated program: reads a plan, runs the part of one actor or of all threads, and checks its memory.
 //!
-//! It knows nothing of vswap. What it finds wrong goes into the log, and the process ends with a status of its own.
+//! It knows nothing of vswap. It writes what it finds wrong into the log, and then the process ends with a special
+//! status.
 
 pub(crate) mod access;
 pub(crate) mod actor;
@@ -22,24 +23,24 @@ use crate::plan::Plan;
 use actor::Actor;
 use log::Log;
 
-/// Status of a program that could not begin.
+/// Exit status of a program that could not begin.
 const CANNOT_STATUS: i32 = 98;
 
-/// What all actors of a process share; made once, never changed.
+/// What all actors of a process share. It is made once and never changed.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
     pub(crate) by_actor: Vec<Vec<usize>>,
     pub(crate) log: Log,
-    /// Arguments of this program for each actor that might be started with `posix_spawn`.
+    /// For each actor, the arguments of this program if the actor is started with `posix_spawn`.
     pub(crate) spawns: Vec<Option<family::Words>>,
-    /// Without pauses: where nothing is evicted there is nothing to wait for.
+    /// Leave pauses out. If nothing is evicted, there is nothing to wait for.
     pub(crate) fast: bool,
     /// This process never had another thread of the plan.
     pub(crate) alone: bool,
 }
 
-/// Runs the plan at `plan`: all its threads, or actor `only` alone.
+/// Runs the plan at `plan`: all its threads, or only the actor `only`.
 ///
 /// # Errors
 /// The program could not begin.

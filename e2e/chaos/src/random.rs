@@ -1,4 +1,4 @@
-//! A seeded generator of numbers: the same seed gives the same program, on every machine and in every build.
+//! A seeded random number generator: the same seed gives the same program on every machine and in every build.
 
 /// One step of the splitmix64 mixing function.
 pub(crate) const fn mix(value: u64) -> u64 {
@@ -22,7 +22,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number in `0..bound`; 0 where there is no other.
+    /// A number in `0..bound`, or 0 if the range is empty.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         (self.next() % u64::from(bound.max(1))) as u32
     }
@@ -32,7 +32,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True `percent` times of a hundred.
+    /// True in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.below(100) < percent
     }

@@ -1,8 +1,8 @@
-//! The calls that a generated program is made of. Ranges are pages of the arena of the thread that runs the step.
+//! The calls that a generated program is made of. Ranges are pages in the arena of the thread that runs the step.
 
 use serde::{Deserialize, Serialize};
 
-/// What a new mapping is of.
+/// The source of a new mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Anon,
@@ -18,13 +18,13 @@ pub(crate) enum Kind {
 pub(crate) enum Place {
     /// Over whatever is there.
     Fixed,
-    /// Refused where something is there.
+    /// Refused if something is there.
     NoReplace,
-    /// Only a hint: where something is there the kernel chooses, and the mapping is given back at once.
+    /// Only a hint. If something is there the kernel chooses a place, and the mapping is removed at once.
     Hint,
 }
 
-/// The way by which the kernel is asked for an advice.
+/// The call by which advice is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Door {
     Madvise,
@@ -32,7 +32,7 @@ pub(crate) enum Door {
     IoUring,
 }
 
-/// The way by which bytes come into memory or are read from it.
+/// The way in which bytes are written to memory or read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Access {
     /// Loads and stores.
@@ -43,13 +43,13 @@ pub(crate) enum Access {
     Pipe,
     /// Through a file that was opened with `O_DIRECT`.
     DirectIo,
-    /// Through `/proc/self/mem`, which disregards protection.
+    /// Through `/proc/self/mem`, which ignores protection.
     ProcMem,
-    /// Through a pipe too, by an `io_uring` with the page registered as a fixed buffer.
+    /// Through a pipe as well, but by an `io_uring` with the page registered as a fixed buffer.
     IoUringFixed,
 }
 
-/// Pieces of advice, each with its number.
+/// Advice, with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(i32)]
 pub(crate) enum Advice {
@@ -78,7 +78,7 @@ pub(crate) enum Advice {
     Collapse = 25,
     GuardInstall = 102,
     GuardRemove = 103,
-    /// There is no such advice.
+    /// The kernel knows no such advice.
     Unknown = 77,
 }
 
@@ -124,7 +124,7 @@ pub(crate) enum Step {
         at: u32,
         pages: u32,
     },
-    /// `mremap` to a place of our choice; `keep`: with `MREMAP_DONTUNMAP`.
+    /// `mremap` to a place of our choice. `keep`: with `MREMAP_DONTUNMAP`.
     Move {
         at: u32,
         pages: u32,
@@ -137,12 +137,12 @@ pub(crate) enum Step {
         pages: u32,
         new: u32,
     },
-    /// `mremap` to a place of the kernel's choice and back again.
+    /// `mremap` to a place that the kernel chooses, and back again.
     Away {
         at: u32,
         pages: u32,
     },
-    /// `pkey`: by `pkey_mprotect` with the key that everything has.
+    /// `pkey`: by `pkey_mprotect` with the default key.
     Protect {
         at: u32,
         pages: u32,
@@ -165,7 +165,7 @@ pub(crate) enum Step {
         at: u32,
         pages: u32,
     },
-    /// Locks all there is and, with `future`, all that comes; a process with other threads leaves it out.
+    /// Locks all current memory and, with `future`, all later memory. A process with other threads leaves it out.
     LockAll {
         future: bool,
     },
@@ -184,13 +184,13 @@ pub(crate) enum Step {
         pages: u32,
         by: Access,
     },
-    /// The break up, down and up again.
+    /// Moves the break up, down and up again.
     Brk {
         pages: u32,
     },
-    /// From here on no mapping can be made; a process with other threads leaves it out.
+    /// From here on no mapping can be made. A process with other threads leaves it out.
     LimitAddressSpace,
-    /// Time to be evicted.
+    /// Gives vswap time to evict.
     Pause {
         ms: u32,
     },
@@ -202,11 +202,11 @@ pub(crate) enum Step {
     Signal {
         at: u32,
     },
-    /// A thread by a bare `clone` that checks a page, and whose word at the end of its life lies in the arena.
+    /// A thread made by a bare `clone` checks a page. The kernel clears a word in the arena when the thread ends.
     RawThread {
         at: u32,
     },
-    /// A child that runs the steps of `child` and ends; `wait`: at once.
+    /// A child that runs the steps of `child` and ends. `wait`: wait for it at once.
     Fork {
         how: Birth,
         child: u32,

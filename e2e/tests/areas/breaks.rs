@@ -1,4 +1,4 @@
-//! Areas that break: no page is lost that was not on them, and who needs a lost page is the only one to suffer.
+//! Areas that break: only pages on them are lost, and only processes that need a lost page suffer.
 
 use std::fs::File;
 
@@ -9,10 +9,10 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 use crate::used::{list, traffic, with_areas, workload};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
-/// What stays of an area that is cut.
+/// How much of an area is left when it is cut.
 const KEPT_BYTES: u64 = 64 * MIB;
 
-/// A private file on a file system that is smaller than the file may become: what does not fit goes elsewhere.
+/// A private file on a file system that is smaller than the file may become. What does not fit goes elsewhere.
 pub fn full_file_system(context: &Context) -> Outcome {
     let small = Mounted::new(context, "small", 48 * MIB)?;
     let areas = [
@@ -35,8 +35,8 @@ pub fn full_file_system(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Fills memory, waits until its area was cut short, and has children look at every page: those that meet a lost one
-/// get SIGBUS, the others and the parent go on.
+/// Fills memory, waits until its area was cut short, and makes children look at every page. Children that touch a lost
+/// page get SIGBUS. The others and the parent go on.
 const LOOKS: &str = r#"
 import ctypes, mmap, os, random, signal, sys, time
 page, children = 4096, 8
@@ -76,7 +76,7 @@ print(lost, "met a lost page,", whole, "did not")
 sys.exit(0 if lost > 0 else 2)
 "#;
 
-/// The file of an area is cut: its pages cannot be read. Whoever touches one gets SIGBUS; nobody reads zeros.
+/// The file of an area is cut, so its pages cannot be read. Whoever touches one gets SIGBUS. Nobody reads zeros.
 pub fn unreadable_page(context: &Context) -> Outcome {
     let python = require_program("python3", "apt package python3")?;
     let area = context.place().join("area").display().to_string();
@@ -84,7 +84,7 @@ pub fn unreadable_page(context: &Context) -> Outcome {
     ensure!(made.status.success(), "mkswap: {made:?}");
     let (filled, cut) = (context.place().join("filled"), context.place().join("cut"));
     let job = Job::new(python).args(["-c", LOOKS]).arg(&filled).arg(&cut);
-    // What the broken area does not take any more goes to another one.
+    // What the broken area no longer takes goes to another one.
     let areas = [
         format!("{area},prio=5"),
         format!("{}:1G,prio=1", context.place().display()),

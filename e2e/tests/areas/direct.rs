@@ -1,4 +1,4 @@
-//! Runs without virtual swap space: what is out has its slot in an area, wherever its bytes are.
+//! Runs without virtual swap space: a page that is out has its slot in an area, wherever its bytes are.
 
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, need, workload_binary};
 
@@ -30,7 +30,7 @@ pub fn no_virtual(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// One of two areas goes while the program verifies what lies on both: every page that names it is brought back.
+/// One of two areas goes while the program verifies what lies on both. Every page that names the area is brought back.
 pub fn no_virtual_swapoff(context: &Context) -> Outcome {
     for options in [&["--pool", "off"][..], &[]] {
         let name = if options.is_empty() { "pool" } else { "alone" };
@@ -77,7 +77,8 @@ pub fn no_virtual_swapoff_without_room(context: &Context) -> Outcome {
     launcher.finish(running)?.must_succeed()
 }
 
-/// Who asked goes away while pages are brought back: what came is in memory or elsewhere, the rest is where it was.
+/// The asker goes away while pages are brought back. What came back is in memory or elsewhere, and the rest is where it
+/// was.
 pub fn no_virtual_swapoff_interrupted(context: &Context) -> Outcome {
     let job = hog("400M", "12")?.vswap_options(["--no-virtual"]);
     interrupt(context, job)
@@ -88,7 +89,7 @@ pub fn no_virtual_fork(context: &Context) -> Outcome {
     let place = directory(context, "private")?;
     let words = "--megabytes 64 --threads 1 --seconds 5 fork";
     let job = Job::new(need::victims_binary()?).args(words.split(' '));
-    // Moved out all the time: how near to a limit a storm of forks stays is not what is asked here.
+    // Pages are moved out all the time. This test does not ask how close to a limit a storm of forks stays.
     let job = direct(job, std::slice::from_ref(&place)).vswap_options(["--debug-evict-every=1ms"]);
     let ended = context.limited(512 * MIB)?.run(&job)?;
     let out = ended.summary.as_ref().and_then(|s| s["pages_out"].as_u64());

@@ -1,14 +1,14 @@
-//! Memory that the program may not write any more leaves like any other.
+//! Memory that the program may no longer write leaves like any other.
 
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, need};
 
 use crate::live::directory;
 use crate::used::with_areas;
 
-/// Less than half of what is read-only at a time.
+/// Less than half of the memory that is read-only at any time.
 const LIMIT_BYTES: u64 = 80 * MIB;
 
-/// Where such memory stays, the program does not come to its end and the run does not hold its limit.
+/// If such memory stayed, the program would not come to its end, or the run would not hold its limit.
 pub fn frozen_memory(context: &Context) -> Outcome {
     let place = directory(context, "private")?;
     let words = "--megabytes 384 --threads 1 --seconds 5 --grace 60 frozen";

@@ -1,4 +1,4 @@
-//! Limits of the run's group: what may lie in areas stays within them, and what has to stay in memory is right.
+//! Limits of the run's group: its pages in areas stay within them, and pages that have to stay in memory are right.
 
 use std::fs;
 use std::thread;
@@ -12,16 +12,16 @@ use vswap_e2e::{Context, Failure, Job, MIB, Outcome, Running, ensure, procfs, wo
 use crate::used::{traffic, with_areas, workload};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
-/// Less than the area would get without a limit, and enough for the rest to have room in memory and pool.
+/// Less than the area would get without a limit, and enough to leave room in memory and pool for the rest.
 const SWAP_MAX_BYTES: u64 = 40 * MIB;
 const CONTENT: &str = "192M";
-/// By how much an area's figure may be too high: its clusters are added up one after the other, while pages go from
-/// those that come later to those that were before.
+/// How much an area's figure may be too high. Its clusters are added up one after the other, while pages move from
+/// later clusters to those that were already counted.
 const AREA_SLACK_BYTES: u64 = MIB / 4;
-/// How long a program must stay alive in its wait.
+/// How long a waiting program must stay alive.
 const WAITS_FOR: Duration = Duration::from_secs(3);
 
-/// A job in group `web/jobs` with a private area in a directory of this name.
+/// A job in group `web/jobs` with a private area in the test's directory.
 fn in_group(context: &Context, job: Job, options: &[&str]) -> Outcome<Job> {
     let place = context.place().join("private");
     fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
@@ -31,7 +31,7 @@ fn in_group(context: &Context, job: Job, options: &[&str]) -> Outcome<Job> {
         .vswap_options(options.iter().copied()))
 }
 
-/// What the run says of itself now; none while it begins or has ended.
+/// The run's current report. `None` while it begins or has ended.
 fn report(context: &Context, running: &Running) -> Outcome<Option<Value>> {
     let output = context.vswap(&["status", "--json"])?;
     let all: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -54,7 +54,7 @@ fn figure(of: &Value, name: &str) -> Outcome<u64> {
     figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
 }
 
-/// Bytes of the group in areas, after a look whether it, those around it and the area are within the limit.
+/// The group's bytes in areas. Checks that the group, the groups around it and the area are within the limit.
 fn must_be_within(report: &Value) -> Outcome<u64> {
     let jobs = group(report, "web/jobs")?;
     let swap_bytes = figure(jobs, "swap_bytes")?;
@@ -96,7 +96,7 @@ pub fn swap_max(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// What may not go to areas does not, though there is one and the pool is full.
+/// The group's pages do not go to areas, though there is an area and the pool is full.
 pub fn no_writeback(context: &Context) -> Outcome {
     let options = ["--no-writeback", "--pool-max", "1G"];
     let job = in_group(context, workload("160M")?, &options)?;
@@ -112,7 +112,7 @@ pub fn no_writeback(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// At the limit with no other room the program waits, which is said, and nobody is killed.
+/// At the limit, with no other room, the program waits. vswap says so, and nobody is killed.
 pub fn group_full(context: &Context) -> Outcome {
     let job = Job::new(workload_binary()?).args(["memhog", "320M", "--seconds", "60"]);
     let options = ["--swap-max", "8M", "--pool-max", "8M", "--quiet"];
@@ -128,7 +128,7 @@ pub fn group_full(context: &Context) -> Outcome {
         procfs::is_alive(running.program_pid()?),
         "the program has gone"
     );
-    // Nothing moves any more: what the group is charged for is what there is, to the byte.
+    // Nothing moves any more, so the group's charge must equal what there is, to the byte.
     running.until("all that is stored to be charged", || {
         let Some(report) = report(context, &running)? else {
             return Ok(None);

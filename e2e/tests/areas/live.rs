@@ -1,4 +1,4 @@
-//! Areas of a run that is alive: begun, given up with the program verifying meanwhile, refused and interrupted.
+//! Areas of a living run: added, given up while the program verifies, refused and interrupted.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use vswap_e2e::{Context, Job, Launcher, MIB, Outcome, Running, ensure, workload_
 use crate::used::{list, with_areas};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
-/// How often an area is given up and taken into use again.
+/// How often an area is given up and used again.
 const ROUNDS: usize = 3;
 
-/// A program that rewrites and verifies its memory round and round, and pages that go straight to the areas.
+/// A program that rewrites and verifies its memory again and again. Its pages go straight to the areas.
 pub fn hog(size: &str, seconds: &str) -> Outcome<Job> {
     let job = Job::new(workload_binary()?).args(["memhog", size, "--seconds", seconds]);
     Ok(job.vswap_options(["--pool", "off"]))
@@ -29,7 +29,7 @@ pub fn directory(context: &Context, name: &str) -> Outcome<String> {
     Ok(place.display().to_string())
 }
 
-/// Starts the job and waits until an area holds at least some MiB.
+/// Starts the job and waits until an area holds some MiB.
 pub fn start(context: &Context, launcher: &Launcher, job: &Job) -> Outcome<Running> {
     let running = launcher.start(job)?;
     wait_for_use(context, &running)?;
@@ -74,7 +74,7 @@ pub fn swapoff_in_the_middle(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The only area goes: the pool, which had half of the limit as long as there was one, takes all of it in.
+/// The only area goes. The pool had half of the limit as long as there was an area, and now takes all pages in.
 pub fn swapoff_of_the_only_area(context: &Context) -> Outcome {
     let place = directory(context, "private")?;
     let launcher = context.limited(LIMIT_BYTES)?;
@@ -95,7 +95,7 @@ pub fn swapoff_of_the_only_area(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Nothing else has room: the area stays, with what is on it and with its priority.
+/// Nothing else has room, so the area stays, with its pages and its priority.
 pub fn swapoff_without_room(context: &Context) -> Outcome {
     let place = directory(context, "private")?;
     let launcher = context.limited(LIMIT_BYTES)?;
@@ -120,12 +120,12 @@ pub fn swapoff_without_room(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Who asked goes away: the area stays in use.
+/// The asker goes away, so the area stays in use.
 pub fn swapoff_interrupted(context: &Context) -> Outcome {
     interrupt(context, hog("400M", "12")?)
 }
 
-/// Gives one of two areas of a job up and goes away in the middle of it.
+/// Gives up one of a job's two areas, and goes away in the middle.
 pub fn interrupt(context: &Context, job: Job) -> Outcome {
     let (first, second) = (directory(context, "first")?, directory(context, "second")?);
     let launcher = context.limited(LIMIT_BYTES)?;
@@ -142,7 +142,7 @@ pub fn interrupt(context: &Context, job: Job) -> Outcome {
     thread::sleep(Duration::from_millis(20));
     signal_pid(asker.id(), Signal::INT)?;
     let status = asker.wait().during(|| "wait for swapoff".to_owned())?;
-    // It may have been done by then.
+    // It may have finished by then.
     if !status.success() {
         running.until("the area to be back", || {
             Ok(list(context, running.pid())?.contains(&first).then_some(()))

@@ -1,4 +1,5 @@
-//! Physical areas: files and devices behind the pool, begun and ended while the program runs, full, broken and refused.
+//! Physical areas: files and devices behind the pool, added and removed while the program runs, full, broken and
+//! refused.
 
 use std::process::ExitCode;
 

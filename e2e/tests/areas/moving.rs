@@ -1,5 +1,5 @@
-//! With a pool in front of an area, what is hot stays in memory and pool, and what has become cold goes to the area;
-//! and of several areas the fast one keeps what is warm.
+//! With a pool in front of an area, hot pages stay in memory and pool, and pages that have become cold go to the area.
+//! Of several areas the fast one keeps the warm pages.
 
 use std::fs;
 
@@ -11,12 +11,12 @@ use crate::used::{traffic, with_areas};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
 const PAGE_BYTES: u64 = 4096;
-/// Least share, in percent, of pages brought back that the pool served, the reading of everything at the end included,
-/// which is served by the area. Measured: 51 to 57. When the pool kept what had come first it was 24, and without a
-/// pool it is nothing.
+/// The pool must serve at least this share of the pages brought back, in percent. That includes reading everything at
+/// the end, which the area serves. Measured: 51 to 57. It was 24 when the pool kept the pages that had come first, and
+/// without a pool it is nothing.
 const POOL_SHARE_LEAST: u64 = 40;
 
-/// Three sets of hot pages by turns, each larger than what memory holds and smaller than memory and the tier behind it
+/// Three sets of hot pages take turns. Each is larger than memory, and smaller than memory and the tier behind it
 /// together.
 fn moving_hot_set(size: &str, hot_percent: &str) -> Outcome<Job> {
     let words = ["zipf", size, "--count", "600000", "--exponent", "0.01"];
@@ -29,7 +29,7 @@ fn figure(ended: &Ended, name: &str) -> u64 {
     summary.and_then(|s| s[name].as_u64()).unwrap_or(0)
 }
 
-/// Pages that are zeros, go to the pool as text, from there to an area, and come back from all of these.
+/// Some pages are zeros, some go to the pool as text and from there to an area. They come back from all of these.
 pub fn every_backing(context: &Context) -> Outcome {
     const MANY: u64 = 10_000;
     let python = require_program("python3", "apt package python3")?;
@@ -87,7 +87,7 @@ pub fn cold_pages_go_first(context: &Context) -> Outcome {
         from_pool * 100 >= pages_in * POOL_SHARE_LEAST,
         "the pool served {from_pool} of {pages_in} pages: hot ones were on the area"
     );
-    // What does not go by way of the pool has just been evicted.
+    // Pages that do not go through the pool have just been evicted.
     let straight = written.saturating_sub(back);
     ensure!(
         back > 10_000 && straight * 10 < written,
@@ -98,13 +98,13 @@ pub fn cold_pages_go_first(context: &Context) -> Outcome {
 }
 
 const TIERS_LIMIT_BYTES: u64 = 64 * MIB;
-/// Least share, in percent, of pages read from areas that the highest serves. Measured: 47 to 61. Where nothing goes
-/// down it keeps what came first, and serves its part of all pages: 21 to 25.
+/// The highest area must serve at least this share of the pages read from areas, in percent. Measured: 47 to 61. If
+/// nothing went down, it would keep what came first and serve its part of all pages: 21 to 25.
 const HIGHEST_SHARE_LEAST: u64 = 35;
 
 /// Areas in RAM, in a file and on a device, without a pool.
 pub fn tiers(context: &Context) -> Outcome {
-    // Private, and gone with the run.
+    // A private area, gone with the run.
     let ram = "/dev/shm/vswap-e2e-tier";
     let file = context.place().join("tier").display().to_string();
     let device = LoopDevice::new(context, "tier.image", 512 * MIB)?;

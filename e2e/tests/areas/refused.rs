@@ -1,4 +1,4 @@
-//! What cannot be an area is refused before the program starts, with what to do about it.
+//! What cannot be an area is refused before the program starts. The message says what to do about it.
 
 use std::fs::{self, File};
 
@@ -15,7 +15,7 @@ fn end(running: Running) -> Outcome {
     running.wait()?.must_leave_nothing()
 }
 
-/// Runs `true` with this area; the message it is refused with.
+/// Runs `true` with this area and returns the refusal.
 fn refusal(context: &Context, area: &str) -> Outcome<String> {
     let output = context.vswap(&["run", "--ram", "64M", "--swap", area, "--", "true"])?;
     ensure!(
@@ -77,7 +77,7 @@ fn damaged(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Asked of a run that is alive, and of none.
+/// Requests to a living run, and without any run.
 fn on_a_live_run(context: &Context) -> Outcome {
     let without = context.vswap(&["swapon", "/nowhere"])?;
     let said = String::from_utf8_lossy(&without.stderr).into_owned();
@@ -106,7 +106,7 @@ fn on_a_live_run(context: &Context) -> Outcome {
     end(running)
 }
 
-/// A device with a file system on it has no swap header: it is not touched.
+/// A device with a file system has no swap header, and is not touched.
 fn device_with_a_file_system(context: &Context) -> Outcome {
     let mkfs = require_program("mkfs.ext4", "apt package e2fsprogs")?;
     let device = LoopDevice::new(context, "ext4.image", 16 * MIB)?;

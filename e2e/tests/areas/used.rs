@@ -1,4 +1,4 @@
-//! What goes to areas comes back right, with the pool and without, and in the order of their priorities.
+//! What goes to areas comes back right, with the pool and without it, and by the order of priorities.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use vswap_e2e::{
 };
 
 const LIMIT_BYTES: u64 = 96 * MIB;
-/// More than the limit's pool holds at the content's ratio.
+/// More than the pool holds within the limit, given how well the content compresses.
 const CONTENT: &str = "448M";
 const AREA_BYTES: u64 = 512 * MIB;
-/// Pages that one backward read of the content finds in the swap cache, at the least: half of it is in areas then, and
-/// comes in windows of up to eight.
+/// The least number of pages that one backward read of the content finds in the swap cache. Half of the content is in
+/// areas then, and comes in windows of up to eight pages.
 const BACKWARD_HITS_MIN: u64 = 10_000;
-/// Random accesses of each phase: one costs a request to a disk.
+/// Random accesses of each phase. Each costs a request to a disk.
 const RANDOM: &str = "10000";
 
 /// A workload that fills, reads and writes in order and at random, and verifies every byte.
@@ -26,13 +26,13 @@ pub fn workload(size: &str) -> Outcome<Job> {
     Ok(Job::new(workload_binary()?).args(words))
 }
 
-/// `--swap` for each of these.
+/// Adds a `--swap` for each of these.
 pub fn with_areas(job: Job, areas: &[String]) -> Job {
     let options = areas.iter().map(|area| format!("--swap={area}"));
     job.vswap_options(options)
 }
 
-/// A file made by vswap and a device made by util-linux, so that each is used by the other's hand.
+/// A file made by vswap and a device made by util-linux, so that vswap uses what both have made.
 fn file_and_device(context: &Context) -> Outcome<(String, LoopDevice)> {
     let file = context.place().join("swapfile").display().to_string();
     let size = format!("{}M", AREA_BYTES / MIB);
@@ -44,7 +44,7 @@ fn file_and_device(context: &Context) -> Outcome<(String, LoopDevice)> {
     Ok((file, device))
 }
 
-/// One area's figures of the summary, by the end of its name.
+/// One area's figures from the summary. The area is found by the end of its name.
 pub fn area<'a>(ended: &'a Ended, name: &str) -> Outcome<&'a Value> {
     let areas = ended.summary.as_ref().and_then(|s| s["areas"].as_array());
     let named = |area: &&Value| area["name"].as_str().is_some_and(|n| n.ends_with(name));
@@ -55,14 +55,14 @@ pub fn area<'a>(ended: &'a Ended, name: &str) -> Outcome<&'a Value> {
         .ok_or_else(|| Failure::wrong(format!("no area {name} in the summary")))
 }
 
-/// Bytes that went to and came from an area.
+/// Bytes written to an area and read from it.
 pub fn traffic(ended: &Ended, name: &str) -> Outcome<(u64, u64)> {
     let area = area(ended, name)?;
     let figure = |key: &str| area[key].as_u64().unwrap_or(0);
     Ok((figure("written_bytes"), figure("read_bytes")))
 }
 
-/// The file and the device took turns.
+/// Checks that the file and the device took turns.
 fn must_be_even(context: &Context, ended: &Ended, names: [&str; 2]) -> Outcome {
     let (first, second) = (traffic(ended, names[0])?, traffic(ended, names[1])?);
     context.say(format!(
@@ -89,7 +89,7 @@ fn content_comes_back(context: &Context, pool: &str) -> Outcome {
     let job = with_areas(workload(CONTENT)?, &areas).vswap_options(["--pool", pool]);
     let ended = context.limited(LIMIT_BYTES)?.run(&job)?;
     must_be_even(context, &ended, [&areas[0], &areas[1]])?;
-    // Nobody holds the device any more, and its header is what it was.
+    // Nobody holds the device any more, and its header is unchanged.
     let blkid = require_program("blkid", "apt package util-linux")?;
     let header = must(&blkid, &["-o", "export"], device.path())?;
     ensure!(
@@ -107,7 +107,7 @@ pub fn areas_without_a_pool(context: &Context) -> Outcome {
     content_comes_back(context, "off")
 }
 
-/// A private file is seen by nobody, grows, and is gone at the end.
+/// Nobody sees a private file. It grows, and is gone at the end.
 pub fn private_file(context: &Context) -> Outcome {
     let place = context.place().join("private");
     fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
@@ -129,7 +129,7 @@ pub fn private_file(context: &Context) -> Outcome {
         "{written} written, {read} read"
     );
     ensure!(is_empty(&place)?, "the file of a private area stayed");
-    // Whoever reads backwards finds in the swap cache what came along.
+    // A backward read finds in the swap cache what was read along.
     let figure = |key: &str| ended.summary.as_ref().and_then(|s| s[key].as_u64());
     let (along, hits) = (figure("pages_read_ahead"), figure("read_ahead_hits"));
     context.say(format!(
@@ -147,7 +147,7 @@ fn is_empty(place: &Path) -> Outcome<bool> {
     Ok(entries.next().is_none())
 }
 
-/// What `vswap status --areas` says of one run: a line for each of its areas.
+/// The output of `vswap status --areas` for one run: a line for each of its areas.
 pub fn list(context: &Context, run: u32) -> Outcome<String> {
     let output = context.vswap(&["status", "--areas"])?;
     let text = String::from_utf8_lossy(&output.stdout);

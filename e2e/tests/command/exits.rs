@@ -1,5 +1,5 @@
-//! Programs whose threads end one by one, with SYS_exit: the process ends when its last thread does, with that thread's
-//! status, and the agent's thread does not count.
+//! Programs whose threads end one by one with SYS_exit. The process ends with its last thread and that thread's status.
+//! The agent's thread does not count.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
 const AMPLE_BYTES: u64 = 256 * MIB;
-/// They take a second at the most by themselves; one that waits for the agent's thread never ends.
+/// Without vswap they take a second at most. A program that waited for the agent's thread would never end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn thread_by_thread(context: &Context) -> Outcome {

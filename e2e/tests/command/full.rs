@@ -1,5 +1,5 @@
-//! Memory is full and nothing in it compresses: the program waits, vswap says so, the limit holds, nobody is killed
-//! but by the user, and nothing is lost when there is room again.
+//! Memory is full and its content does not compress. The program waits, vswap says so, the limit holds, only the user
+//! kills anybody, and nothing is lost when there is room again.
 
 use std::fs;
 use std::thread;
@@ -11,10 +11,10 @@ use vswap_e2e::limit::{allowed_bytes, mib};
 use vswap_e2e::{Context, Ended, Job, MIB, Outcome, Running, ensure, procfs, require_program};
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// How long the program must stay alive in its wait.
+/// How long a waiting program must stay alive.
 const WAITS_FOR: Duration = Duration::from_secs(4);
 
-/// Fills memory with noise, four MiB at a time, and writes each step into a log.
+/// Fills memory with noise, four MiB at a time, and logs each step.
 const FILLS: &str = "import os, sys
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 kept = []
@@ -24,7 +24,7 @@ for step in range(256):
 os.write(log, b'all of it\\n')
 ";
 
-/// Two processes: the first one keeps much and gives it back when told, the second one then has room.
+/// Two processes. The first keeps much memory and gives it back when told, and then the second one has room.
 const FREES: &str = "import hashlib, os, signal, sys, time
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 child = os.fork()
@@ -62,7 +62,7 @@ fn start_until_full(context: &Context, script: &str) -> Outcome<Running> {
     Ok(running)
 }
 
-/// The program is alive, gets no further and takes no more.
+/// Checks that the program is alive, makes no progress and takes no more memory.
 fn must_wait(context: &Context, running: &Running) -> Outcome {
     let log = || fs::read_to_string(context.place().join("log")).unwrap_or_default();
     thread::sleep(Duration::from_secs(1));
@@ -114,7 +114,7 @@ pub fn killed(context: &Context) -> Outcome {
 fn ended_by(context: &Context, signal: Signal) -> Outcome {
     let running = start_until_full(context, FILLS)?;
     must_wait(context, &running)?;
-    // SIGKILL cannot be passed on, so it goes to the program itself.
+    // SIGKILL cannot be passed on, so it is sent to the program itself.
     let target = if signal == Signal::KILL {
         running.program_pid()?
     } else {

@@ -1,4 +1,4 @@
-//! The command: what passes through untouched, what it says, what it refuses, and what it does when memory is full.
+//! The command: what it passes through untouched, what it says, what it refuses, and what it does when memory is full.
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use vswap_e2e::{Context, Ended, Failure, Job, Launcher, MIB, Outcome, ensure, re
 
 /// Far more than these programs need: nothing is swapped.
 const AMPLE_BYTES: u64 = 256 * MIB;
-/// Far less than what `streams_through_swap` holds.
+/// Far less than `streams_through_swap` holds.
 const TIGHT_BYTES: u64 = 48 * MIB;
 /// Bytes that go through a pipe.
 const STREAM_BYTES: usize = 24 << 20;
@@ -28,7 +28,7 @@ fn run(launcher: &Launcher, job: &Job) -> Outcome<Ended> {
     Ok(ended)
 }
 
-/// Runs the job both ways and gives both outputs.
+/// Runs the job both ways and returns both outputs.
 fn both(context: &Context, job: &Job) -> Outcome<(String, String)> {
     let native = run(&context.native()?, job)?;
     let limited = run(&context.limited(AMPLE_BYTES)?, job)?;
@@ -57,7 +57,7 @@ pub fn exit_statuses(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Bytes of every value, in no order.
+/// Bytes of all values in irregular order.
 fn noise(path: &Path) -> Outcome<Vec<u8>> {
     let words = (0..STREAM_BYTES as u64 / 8).flat_map(|number| mix(number).to_le_bytes());
     let bytes: Vec<u8> = words.collect();
@@ -92,7 +92,7 @@ pub fn streams(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The stream is held in memory that is swapped: `read` and `write` meet pages that are not there.
+/// The stream is held in swapped memory, so `read` and `write` meet pages that are not there.
 pub fn streams_through_swap(context: &Context) -> Outcome {
     let python = require_program("python3", "apt package python3")?;
     let input = context.place().join("noise");
@@ -160,7 +160,7 @@ pub fn environment(context: &Context) -> Outcome {
         let all = text
             .split('\0')
             .filter(|line| !OWN_VARIABLES.iter().any(|own| line.starts_with(own)));
-        // Each way of running has a directory of its own for temporary files.
+        // The temporary directory is different for each way of running.
         let mut kept: Vec<String> = all
             .filter(|line| !line.starts_with("TMPDIR="))
             .map(str::to_owned)

@@ -1,4 +1,4 @@
-//! What vswap refuses before it starts anything, with the words and the exit statuses for it.
+//! What vswap refuses before it starts anything, with which message and which exit status.
 
 use std::fs;
 use std::path::Path;
@@ -144,8 +144,8 @@ pub fn run_in_a_run(context: &Context) -> Outcome {
     must_not_have_started(context)
 }
 
-/// Without /dev/userfaultfd, without the system call and without the capability there is nothing to be done: said at
-/// once, with what to do about it.
+/// Without /dev/userfaultfd, the system call and the capability nothing can be done. vswap says so at once, with what
+/// to do about it.
 pub fn user_without_permission(context: &Context) -> Outcome {
     require_root("it becomes another user")?;
     require_program("setpriv", "apt package util-linux")?;

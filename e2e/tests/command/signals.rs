@@ -1,4 +1,4 @@
-//! Signals sent to vswap reach the program, once and as they are.
+//! Signals sent to vswap reach the program unchanged and only once.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
 
 const AMPLE_BYTES: u64 = 256 * MIB;
 
-/// Notes each signal in a file; ends at the second SIGTERM.
+/// Writes each signal to a file. Ends at the second SIGTERM.
 const NOTES: &str = "import os, signal, sys
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 terms = 0
@@ -64,7 +64,7 @@ pub fn reach_the_program(context: &Context) -> Outcome {
     ended.must_leave_nothing()
 }
 
-/// A program that is stopped stays stopped, is served when it goes on, and vswap ends with it.
+/// A stopped program stays stopped and is served when it goes on. vswap ends with it.
 pub fn stop_and_continue(context: &Context) -> Outcome {
     let launcher = context.limited(AMPLE_BYTES)?;
     let running = launcher.start(&Job::shell("sleep 1; exit 5").own_group())?;

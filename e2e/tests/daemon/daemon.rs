@@ -1,4 +1,4 @@
-//! A daemon of a test, in a runtime directory of its own.
+//! A daemon for a test, in its own runtime directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use vswap_e2e::{Context, Failure, Job, Outcome, ensure};
 
 /// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Seconds that a command like `vswap status` may take.
+/// Seconds that a command such as `vswap status` may take.
 const COMMAND_BOUND_S: &str = "20";
 
-/// A daemon; killed when dropped.
+/// A daemon, killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -30,9 +30,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one and waits until it is ready.
+    /// Starts a daemon and waits until it is ready.
     pub fn start(context: &Context, options: &[&str]) -> Outcome<Daemon> {
-        // Root's runs must be in a place that other users can pass through. Its path is short, for sockets to fit.
+        // Root's runs must be in a place that other users can pass through. The path is short, so that sockets' paths
+        // fit.
         let runtime = tempfile::Builder::new()
             .prefix("vd")
             .permissions(fs::Permissions::from_mode(0o755))
@@ -76,17 +77,17 @@ impl Daemon {
         self.runtime.path()
     }
 
-    /// What it said so far.
+    /// Its output so far.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
-    /// The same job, so that `vswap run` finds the daemon.
+    /// The same job with the environment in which `vswap run` finds the daemon.
     pub fn job(&self, job: Job) -> Job {
         job.env("XDG_RUNTIME_DIR", self.runtime())
     }
 
-    /// Runs a command of vswap that finds the daemon.
+    /// Runs a vswap command that finds the daemon.
     pub fn vswap(&self, args: &[&str]) -> Outcome<Output> {
         Command::new("/usr/bin/timeout")
             .arg(COMMAND_BOUND_S)
@@ -98,7 +99,7 @@ impl Daemon {
             .during(|| format!("run vswap {}", args.join(" ")))
     }
 
-    /// What the run or daemon of this process says of itself; none if it does not answer.
+    /// The report of this process, which is a run or daemon. `None` if it does not answer.
     pub fn report_of(&self, pid: u32) -> Outcome<Option<Value>> {
         let output = self.vswap(&["status", "--json"])?;
         let all: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -106,7 +107,7 @@ impl Daemon {
         Ok(all.into_iter().find(is_it))
     }
 
-    /// What the daemon says of itself.
+    /// The daemon's own report.
     pub fn report(&mut self) -> Outcome<Value> {
         self.until("the daemon to answer", |daemon| {
             daemon.report_of(daemon.pid())
@@ -141,7 +142,7 @@ impl Daemon {
         self.dirs_with("run-")
     }
 
-    /// Directories in the user's own whose names begin so.
+    /// Entries of the user's directory whose names begin with `prefix`.
     pub fn dirs_with(&self, prefix: &str) -> Vec<PathBuf> {
         let inner = fs::read_dir(self.runtime().join("vswap-0"));
         let names = inner.into_iter().flatten().flatten();
@@ -153,7 +154,7 @@ impl Daemon {
         signal_pid(self.pid(), signal)
     }
 
-    /// Waits for its end.
+    /// Waits for the daemon to end.
     pub fn wait(&mut self) -> Outcome<ExitStatus> {
         self.until_ended("the daemon to end", |daemon| {
             daemon
@@ -201,7 +202,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended.
+        // The daemon may have ended.
         let _gone = self.child.kill();
         let _status = self.child.wait();
     }

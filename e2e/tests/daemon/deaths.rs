@@ -1,4 +1,4 @@
-//! Who dies takes along what is theirs, and nothing else.
+//! A death takes along what belongs to the dead, and nothing else.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::daemon::Daemon;
 use crate::shares::workload;
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// After the daemon, or the `vswap run`, is killed its programs must be gone within this time.
+/// After the daemon or a `vswap run` is killed, its programs must be gone within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
-/// Three times the limit, and a child that shares it; goes on for ever.
+/// Three times the limit, and a child that shares it. Goes on for ever.
 const FOR_EVER: Plan = Plan {
     mib: 208,
     children: 1,
@@ -22,7 +22,7 @@ const FOR_EVER: Plan = Plan {
     exit_status: 0,
 };
 
-/// A victim in the daemon that is at its second pass.
+/// A victim in the daemon, in its second pass.
 fn victim(context: &Context, daemon: &Daemon) -> Outcome<(Launcher, Running, Log)> {
     let launcher = context.limited(LIMIT_BYTES)?;
     let (job, log) = FOR_EVER.job(context)?;
@@ -47,7 +47,8 @@ fn must_go(pids: &[u32]) -> Outcome {
     Ok(())
 }
 
-/// The run is killed and cannot say goodbye: the daemon has nothing of it any more, and another run never notices.
+/// The run is killed and cannot say goodbye. The daemon then has nothing of it any more, and another run does not
+/// notice.
 pub fn run_killed(context: &Context) -> Outcome {
     let mut daemon = Daemon::start(context, &["--swap", &area(context)])?;
     let (launcher, running, log) = victim(context, &daemon)?;
@@ -89,14 +90,14 @@ pub fn daemon_killed(context: &Context) -> Outcome {
         "the run said {said}"
     );
     log.must_be_right()?;
-    // The next command clears up.
+    // The next command cleans up.
     daemon.vswap(&["status"])?;
     let left = daemon.dirs_with("");
     ensure!(left.is_empty(), "{left:?} are left");
     Ok(())
 }
 
-/// Told to end, it waits for its runs and takes no more; told again, it ends them.
+/// When told to end, the daemon waits for its runs and takes no more. When told again, it ends them.
 pub fn daemon_told_to_end(context: &Context) -> Outcome {
     let mut daemon = Daemon::start(context, &[])?;
     let (launcher, running, log) = victim(context, &daemon)?;

@@ -1,6 +1,6 @@
-//! One daemon for several runs: limits that hold, deaths that leave nothing, and other users that are kept out.
+//! One daemon for several runs: limits hold, deaths leave nothing behind, and other users are kept out.
 //!
-//! Each daemon has a runtime directory of its own, so that only the runs of its test join it.
+//! Each daemon has its own runtime directory, so that only the runs of its test join it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! When a run joins, when it does not, and what is refused.
+//! When a run joins the daemon, when it does not, and what is refused.
 
 use vswap_e2e::ended::last_words;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
@@ -7,7 +7,7 @@ use crate::daemon::Daemon;
 
 const LIMIT_BYTES: u64 = 64 * MIB;
 
-/// There can be one daemon, and areas are the daemon's.
+/// There can be only one daemon, and areas belong to the daemon.
 pub fn one_daemon(context: &Context) -> Outcome {
     let mut daemon = Daemon::start(context, &[])?;
     let second = daemon.vswap(&["daemon"])?;
@@ -48,7 +48,7 @@ pub fn one_daemon(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Areas, pool and codec are the daemon's, and a run that wants its own is told what to do.
+/// Areas, pool and codec belong to the daemon. A run that wants its own is told what to do.
 pub fn options_of_the_daemon(context: &Context) -> Outcome {
     let daemon = Daemon::start(context, &[])?;
     for option in ["--swap=/tmp", "--pool=8M", "--codec=zstd"] {
@@ -69,7 +69,7 @@ pub fn options_of_the_daemon(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Where there is no daemon, or the user does not want it, the run is by itself.
+/// Without a daemon, or if the user does not want it, the run manages itself.
 pub fn embedded(context: &Context) -> Outcome {
     let mut daemon = Daemon::start(context, &[])?;
     let launcher = context.limited(LIMIT_BYTES)?;

@@ -10,7 +10,7 @@ use vswap_e2e::{Context, Failure, Job, MIB, Outcome, Running, ensure, procfs, wo
 use crate::daemon::Daemon;
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// Pause between two looks at what all take together.
+/// Pause between two looks at the memory of all of them.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A workload that fills, reads and writes in order and at random, and verifies every byte.
@@ -34,7 +34,7 @@ fn swap_file(context: &Context) -> Outcome<String> {
     Ok(file)
 }
 
-/// All memory that the daemon and the runs take at one moment: vswap's whole, the programs' own.
+/// The current memory of the daemon and the runs together: all of vswap's, and the programs' own.
 fn taken_bytes(daemon: &Daemon, runs: &[Running]) -> u64 {
     let of_run = |run: &Running| {
         let programs = procfs::living_descendants(run.pid());
@@ -49,8 +49,8 @@ fn figure(of: &Value, name: &str) -> Outcome<u64> {
     figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
 }
 
-/// Three programs on one area, each within its limit by what it and the daemon say and by what /proc says of all of
-/// them together; each finds its content again, and nothing is left.
+/// Three programs on one area. Each stays within its limit by its own and the daemon's figures, and all together do by
+/// /proc. Each finds its content again, and nothing is left.
 pub fn three_runs(context: &Context) -> Outcome {
     let area = swap_file(context)?;
     let mut daemon = Daemon::start(context, &["--swap", &area])?;
@@ -104,7 +104,7 @@ pub fn three_runs(context: &Context) -> Outcome {
     daemon.until_empty()
 }
 
-/// Two runs in one group have its limit together, and groups of their own inside it.
+/// Two runs in one group share its limit, and have their own groups inside it.
 pub fn group_of_two_runs(context: &Context) -> Outcome {
     const SWAP_MAX_BYTES: u64 = 24 * MIB;
     let area = swap_file(context)?;
@@ -156,7 +156,7 @@ pub fn group_of_two_runs(context: &Context) -> Outcome {
     daemon.until_empty()
 }
 
-/// One of the daemon's two areas goes while pages of two runs are on it, which verify theirs meanwhile.
+/// One of the daemon's two areas goes while it holds pages of two runs, which verify their pages meanwhile.
 pub fn swapoff_under_two_runs(context: &Context) -> Outcome {
     let area = swap_file(context)?;
     let private = format!("{},prio=1", context.place().display());

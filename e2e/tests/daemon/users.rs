@@ -1,4 +1,4 @@
-//! One user's runs can be neither read nor controlled by another user.
+//! Another user can neither read nor control a user's runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,12 +13,12 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
 use crate::daemon::Daemon;
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// A user who has nothing.
+/// A user who owns nothing.
 const NOBODY: &str = "65534";
-/// Requests that the intruder makes.
+/// Number of requests that the intruder makes.
 const REQUESTS: usize = 6;
 
-/// Runs a command as somebody else and gives its standard output.
+/// Runs a command as another user and returns its standard output.
 fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
     let setpriv = require_program("setpriv", "apt package util-linux")?;
     let output = Command::new("/usr/bin/timeout")
@@ -41,7 +41,7 @@ fn open_to_all(path: &Path) -> Outcome {
         .during(|| format!("open {}", path.display()))
 }
 
-/// Permissions keep others from the sockets, and if these were open the peer's credentials would.
+/// Permissions keep others from the sockets. If the sockets were open, the check of the peer's credentials would.
 pub fn other_users(context: &Context) -> Outcome {
     require_root("it becomes another user")?;
     let mut daemon = Daemon::start(context, &[])?;
@@ -51,7 +51,7 @@ pub fn other_users(context: &Context) -> Outcome {
         Ok(daemon.report_of(running.pid())?.map(drop))
     })?;
 
-    // What the other user can reach of a copy of vswap that may be run.
+    // A copy of vswap that the other user can reach and run.
     let vswap = context.place().join("vswap");
     fs::copy(context.require_vswap()?, &vswap).during(|| "copy vswap".to_owned())?;
     open_to_all(&vswap)?;

@@ -1,5 +1,5 @@
-//! Children that no hook of fork sees: of a bare clone, of `syscall`, of `_Fork`, of `clone`. When vswap is killed they
-//! may not read one word that they did not write, whether they have an agent or not, and must be gone soon.
+//! Children that no fork hook sees: of a bare clone, of `syscall`, of `_Fork`, of `clone`. When vswap is killed, they
+//! must be gone soon and must not read one word that they did not write, whether they have an agent or not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
 const LIMIT_BYTES: u64 = 64 * MIB;
 /// Nearly three times the limit.
 const PROGRAM_MIB: u64 = 160;
-/// After vswap is killed all must be gone within this time.
+/// After vswap is killed, all of them must be gone within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// A way to make a child, and whether the child gets an agent.
+/// The ways to make a child, and whether the child gets an agent.
 const WAYS: [(&str, bool); 5] = [
     ("bare", false),
     ("syscall", true),
@@ -37,7 +37,7 @@ pub fn vswap_killed(context: &Context) -> Outcome {
             .arg(PROGRAM_MIB.to_string())
             .arg(way);
         let running = launcher.start(&job.own_group())?;
-        // In its first pass most of the child's memory is still in swap.
+        // In the child's first pass most of its memory is still in swap.
         running.until("the child to begin", || {
             Ok(read(&log).contains("begins child").then_some(()))
         })?;

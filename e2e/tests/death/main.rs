@@ -20,9 +20,9 @@ use vswap_e2e::{
 mod clones;
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// Three times the limit and more.
+/// More than three times the limit.
 const VICTIM_MIB: u64 = 208;
-/// After vswap is killed the program must be gone within this time.
+/// After vswap is killed, the program must be gone within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// A victim that goes on for ever.
 const FOR_EVER: Plan = Plan {
@@ -120,8 +120,8 @@ fn child_killed(context: &Context) -> Outcome {
     log.must_be_right()?;
     ended.must_exit_with(7)?;
     ended.must_leave_nothing()?;
-    // The limit is judged where programs run: three processes that begin at once pass one as small as this by some MiB
-    // for a moment (docs/limits.md).
+    // The tests of programs judge the limit. Three processes that begin at once exceed a limit as small as this by some
+    // MiB for a moment (docs/limits.md).
     ensure!(ended.figure("pages_out")? > 0, "nothing was swapped out");
     for child in children {
         let line = format!("child {child} ended by signal 9");
@@ -137,7 +137,7 @@ fn child_killed(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The program has a process group of its own, as a shell with job control makes it.
+/// The program has its own process group, as under a shell with job control.
 fn programs_own_group_killed(context: &Context) -> Outcome {
     let launcher = context.limited(LIMIT_BYTES)?;
     let (job, log) = Plan {
@@ -177,7 +177,7 @@ fn whole_group_with_vswap_killed(context: &Context) -> Outcome {
     next_command_sweeps(context, vswap)
 }
 
-/// A vswap that was killed cannot remove its directory; the next one does.
+/// A vswap that was killed cannot remove its directory, but the next one does.
 fn next_command_sweeps(context: &Context, vswap: u32) -> Outcome {
     context.vswap(&["status"])?;
     no_run_dir(vswap)
@@ -238,7 +238,7 @@ fn kill_vswap_and_watch(context: &Context, running: Running, log: &Log) -> Outco
     log.must_be_right()
 }
 
-/// The agent cannot act while its process is stopped, and must as soon as it goes on.
+/// The agent cannot act while its process is stopped. It must act as soon as the process goes on.
 fn vswap_killed_while_stopped(context: &Context) -> Outcome {
     let (_, running, log) = start(context, FOR_EVER)?;
     running.until(
@@ -262,7 +262,7 @@ fn vswap_killed_while_stopped(context: &Context) -> Outcome {
     log.must_be_right()
 }
 
-/// The program ends; what it started goes on in swap, and vswap with it.
+/// The program ends. A process that it started goes on in swap, and so does vswap.
 fn child_outlives_the_program(context: &Context) -> Outcome {
     let launcher = context.limited(LIMIT_BYTES)?;
     let (job, log) = Plan {
@@ -296,23 +296,23 @@ fn signal_group(leader: u32, signal: Signal) -> Outcome {
         .during(|| format!("signal group {leader:?}"))
 }
 
-/// A page that ought to be there, and is not: what it should hold is not known, so the process is stopped, and neither
-/// reads zeros nor faults for ever.
+/// A page that should be there is missing, and nobody knows its content. So the process is stopped, and neither reads
+/// zeros nor faults for ever.
 fn page_taken_away(context: &Context) -> Outcome {
     let python = require_program("python3", "apt package python3")?;
     let script = context.place().join("vanish.py");
     let text = include_str!("../../inputs/vanish.py");
     fs::write(&script, text).during(|| format!("write {}", script.display()))?;
     let (python, script) = (python.display().to_string(), script.display().to_string());
-    // An entry is kept behind a page that has come back from an area.
+    // A page that has come back from an area keeps its entry.
     let area = context.place().display().to_string();
     let areas = ["run", "--pool", "off", "--swap", &area];
     let pressed = ["--ram", "256M", "--debug-evict-every", "5ms", "--"];
     let output = context.vswap(&[&areas[..], &pressed, &[&python, &script]].concat())?;
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    // It may be stopped before it has moved all: the kernel sometimes says EAGAIN of a page that has moved, and the
-    // program looks at that once more.
+    // The process may be stopped before it has moved all pages: the kernel sometimes says EAGAIN for a page that has
+    // moved, and the program tries that page once more.
     ensure!(
         ["", "moved 4000\n"].contains(&&*said)
             && errors.contains("it has gone from memory without an event"),

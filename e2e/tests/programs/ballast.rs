@@ -1,4 +1,4 @@
-//! A command beside much compressible memory: for commands whose own content does not compress.
+//! A command beside much compressible memory, for commands whose own content does not compress.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn beside_ballast(context: &Context, ballast_mib: u64, command: &Path) -> Ou
         .arg(command))
 }
 
-/// Checks that the ballast was verified and that the command said nothing of a failure.
+/// Checks that the ballast was verified and that the command reported no failure.
 pub fn ballast_is_right(ended: &Ended) -> Outcome {
     let said = fs::read(&ended.stdout).during(|| "read what was said".to_owned())?;
     let errors = fs::read(&ended.stderr).during(|| "read what was said".to_owned())?;

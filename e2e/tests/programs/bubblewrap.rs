@@ -1,12 +1,13 @@
-//! bubblewrap makes its child by a bare clone into a new pid namespace, at once after it has started: the child may be
-//! made while the agent is still starting, and is pid 1 as its parent may be. What it starts may not see the agent.
+//! bubblewrap makes its child by a bare clone into a new pid namespace, immediately after its start. The agent may
+//! still be starting when the child is made, and the child is pid 1, as its parent may be too. The started program may
+//! not see the agent.
 
 use std::time::{Duration, Instant};
 
 use vswap_e2e::{Context, Outcome, ensure, require_program};
 
 const STARTS: u32 = 40;
-/// A start takes some milliseconds; one that waits for what never comes takes for ever.
+/// A start takes some milliseconds. A start that waits for something that never comes takes for ever.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
 pub fn test(context: &Context) -> Outcome {
@@ -41,7 +42,7 @@ pub fn test(context: &Context) -> Outcome {
     without_the_agent(context, &bwrap)
 }
 
-/// A sandbox with file systems of its own: the program in it starts without the agent, and nobody complains of that.
+/// A sandbox with its own file systems. The program in it starts without the agent, and nobody complains about that.
 fn without_the_agent(context: &Context, bwrap: &str) -> Outcome {
     let mut args = vec!["run", "--quiet", "--ram", "1G", "--", bwrap];
     for path in ["/usr", "/bin", "/lib", "/lib64"] {

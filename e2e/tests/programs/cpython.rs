@@ -1,4 +1,4 @@
-//! CPython: large dicts and lists, numpy, and processes that fork, each checking its own sums.
+//! CPython: large dicts and lists, numpy, and forking processes, each of which checks its own sums.
 //!
 //! The scripts are under `inputs/`. They print only what must be the same in every run.
 
@@ -12,13 +12,13 @@ use vswap_e2e::{Context, Ended, Job, Launcher, MIB, Outcome, ensure, require_pro
 const DICTS_LIMIT_BYTES: u64 = 76 * MIB;
 const NUMPY_LIMIT_BYTES: u64 = 136 * MIB;
 const FORK_LIMIT_BYTES: u64 = 208 * MIB;
-/// What parent and child read fits once, compressed, and not twice.
+/// What parent and child read fits once, compressed, but not twice.
 const KIN_LIMIT_BYTES: u64 = 140 * MIB;
-/// Pages that may be packed, of 110,017 that both read: 2.1 for each when what they move out at the same time is stored
-/// once, 2.7 to 3.1 when it is stored for both.
+/// How many pages may be packed. Parent and child read 110,017 pages each. Measured: 2.1 times that if pages that both
+/// move out at the same time are stored once, and 2.7 to 3.1 times if they are stored for both.
 const KIN_PACKED_MOST: u64 = 110_017 * 12 / 5;
 const PAGE_BYTES: u64 = 4096;
-/// Numbers that count up are half their size in lz4 and a sixth in zstd.
+/// Ascending numbers compress to half their size in lz4, and to a sixth in zstd.
 const DENSE: &str = "zstd";
 const QUICK: &str = "lz4";
 
@@ -43,7 +43,7 @@ pub fn kin_read_what_they_share(context: &Context) -> Outcome {
     kin(context, "again", u64::MAX)
 }
 
-/// Both move out what was in memory when one became two; each page of that is to be stored once.
+/// Both processes move out what was in memory at the fork. Each page of that must be stored only once.
 pub fn kin_store_once(context: &Context) -> Outcome {
     kin(context, "once", KIN_PACKED_MOST)
 }
@@ -77,7 +77,7 @@ fn written(context: &Context, text: &str) -> Outcome<PathBuf> {
     Ok(path)
 }
 
-/// Runs a script, which says at the end that all of it was right.
+/// Runs a script, which prints at its end that everything was right.
 fn run(
     launcher: &Launcher,
     script: &Path,

@@ -1,9 +1,9 @@
-//! A program that puts a seccomp filter on itself before it uses memory is held in its limit like any other.
+//! A program that installs a seccomp filter before it uses memory is kept within its limit like any other.
 
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
 const LIMIT_BYTES: u64 = 96 * MIB;
-/// Kills for userfaultfd, socket and connect, and lets everything else go on.
+/// The filter kills for userfaultfd, socket and connect, and allows everything else.
 const SCRIPT: &str = "
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,6 @@
-//! gcc compiling a large generated file with optimisation; the compiled program's output is known beforehand.
+//! gcc compiles a large generated file with optimisation. The output of the compiled program is known beforehand.
 //!
-//! The program computes what the generator computes, so a wrong compiler shows even where it is wrong natively too.
+//! The program computes what the generator computes, so a wrong compiler shows, even if it is wrong natively too.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use vswap_e2e::failure::During;
 use vswap_e2e::records::{checksum, mix};
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
-/// A third of what cc1 needs here. Its trees compress 2.5 times with lz4, which would not fit; 4.5 times with zstd.
+/// A third of what cc1 needs here. Its trees compress 2.5 times with lz4, which would not fit, and 4.5 times with zstd.
 const LIMIT_BYTES: u64 = 88 * MIB;
 const FUNCTIONS: u64 = 300;
 const STEPS: u64 = 12;
@@ -80,7 +80,7 @@ fn step(function: u64, number: u64) -> Step {
 
 impl Step {
     fn write(&self, into: &mut String) {
-        // A String takes whatever is written to it.
+        // Writing to a String never fails.
         let _always = match self {
             Step::Branch {
                 mask,
@@ -126,7 +126,7 @@ impl Step {
     }
 }
 
-/// Writes the source and says what the program that it makes must print.
+/// Writes the source and returns what the program made from it must print.
 fn write_source(path: &Path) -> Outcome<String> {
     let mut text = String::from("#include <stdio.h>\n#include <stdint.h>\n");
     let _always = writeln!(text, "static const uint32_t table[{CELLS}] = {{");

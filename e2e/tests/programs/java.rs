@@ -1,4 +1,4 @@
-//! OpenJDK with a heap larger than `--ram`, the collector at work, sums and contents checked by the program.
+//! OpenJDK with a heap larger than `--ram` and the collector at work. The program checks sums and contents.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
 const LIMIT_BYTES: u64 = 216 * MIB;
-/// The whole heap is given from the start and touched by the collector: far more than the limit.
+/// The whole heap is committed from the start, and the collector touches it. It is far larger than the limit.
 const HEAP: [&str; 3] = ["-Xms608m", "-Xmx608m", "-XX:+UseG1GC"];
 
 pub fn test(context: &Context) -> Outcome {

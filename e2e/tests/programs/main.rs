@@ -1,4 +1,4 @@
-//! Real programs from Debian packages, each in a third or less of the RAM that it needs, each with its results checked.
+//! Real programs from Debian packages. Each gets a third or less of the RAM that it needs, and its results are checked.
 
 use std::process::ExitCode;
 

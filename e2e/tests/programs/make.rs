@@ -8,15 +8,15 @@ use vswap_e2e::records::{checksum, mix};
 use vswap_e2e::{Context, Job, Launcher, MIB, Outcome, ensure, require_program};
 
 const LIMIT_BYTES: u64 = 64 * MIB;
-/// Targets of a shell, `tr` and `sed` each: three short processes.
+/// Targets that run a shell, `tr` and `sed` each: three short processes.
 const SHORT_TARGETS: u64 = 120;
-/// Targets that compile a file each.
+/// Targets that compile one file each.
 const COMPILED: u64 = 10;
 /// Targets that fill and check much memory each, two of them at a time.
 const LARGE_TARGETS: u64 = 6;
 
-/// Fills memory page by page and checks it: `size` in MiB, and a number of its own. It pauses in between, so that the
-/// two that run at a time are full at a time: each by itself needs less than three times the limit.
+/// Fills memory page by page and checks it. Its arguments are `size` in MiB and its own number. It pauses in between,
+/// so that the two that run together are full at the same time. Each alone needs less than three times the limit.
 const LARGE_STEP: &str = "import sys, time
 size, seed = int(sys.argv[1]) << 20, int(sys.argv[2])
 memory = bytearray(size)
@@ -70,7 +70,7 @@ fn write_tree(launcher: &Launcher) -> Outcome {
     let (mut shorts, mut larges, mut objects) = (String::new(), String::new(), String::new());
     let mut main = String::from("#include <stdio.h>\n");
     let mut calls = String::new();
-    // A String takes whatever is written to it.
+    // Writing to a String never fails.
     for number in 0..SHORT_TARGETS {
         let _always = write!(shorts, " short{number}.txt");
     }

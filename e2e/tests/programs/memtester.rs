@@ -1,8 +1,9 @@
 //! memtester: its own patterns over memory that it is not allowed to lock (locked memory cannot be swapped).
 //!
-//! All of its tests run beside compressible memory, because the random values of the first ones do not compress; the
-//! increment runs with all of the need in memtester itself. The stuck address test comes first always and leaves every
-//! word different from the next, half its size in lz4, an eighth in zstd: hence the codec.
+//! Most tests run beside compressible memory, because the random values of the first ones do not compress. For the
+//! increment all of the needed memory is in memtester itself. The stuck address test always comes first. It leaves
+//! every word different from the next, which compresses to half in lz4 and to an eighth in zstd. That decides the
+//! codec.
 
 use std::fs;
 use std::path::Path;
@@ -15,15 +16,15 @@ use crate::ballast::{ballast_is_right, beside_ballast};
 const PACKAGE: &str = "apt package memtester";
 const OWN_LIMIT_BYTES: u64 = 32 * MIB;
 const OWN_SIZE: &str = "96M";
-/// Bit of `MEMTESTER_TEST_MASK` for the sequential increment.
+/// The bit of `MEMTESTER_TEST_MASK` for the sequential increment.
 const INCREMENT: &str = "0x80";
 const ALL_LIMIT_BYTES: u64 = 64 * MIB;
 const ALL_BALLAST_MIB: u64 = 192;
 const ALL_SIZE: &str = "16M";
-/// All but bit spread, bit flip and the two walks, which are the solid bits many times over.
+/// All but bit spread, bit flip and the two walks, which repeat the solid bits many times.
 const MOST_TESTS: &str = "0x187ff";
 
-/// With neither the right nor the allowance to lock memory memtester says so and goes on unlocked.
+/// Without the right and the allowance to lock memory, memtester says so and goes on unlocked.
 fn unlocked(job: Job, memtester: &Path) -> Outcome<Job> {
     require_program("prlimit", "apt package util-linux")?;
     Ok(job

@@ -1,4 +1,4 @@
-//! Node with more objects, buffers and cells than `--ram` holds, contents checked by the script.
+//! Node with more objects, buffers and cells than `--ram` holds. The script checks the contents.
 
 use std::fs;
 

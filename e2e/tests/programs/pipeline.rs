@@ -1,4 +1,4 @@
-//! A shell pipeline: several programs at once that hand their data on, one of them large, all under one limit.
+//! A shell pipeline: several programs run at once and pass on their data. One of them is large. All share one limit.
 
 use std::fs;
 

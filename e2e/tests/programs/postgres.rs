@@ -1,7 +1,7 @@
 //! PostgreSQL 15 with a work_mem far larger than `--ram`: a sort and a hash aggregate that stay in memory.
 //!
-//! The server refuses to run as root, so it runs as the user that its package made, and vswap with it. That user may
-//! not open /dev/userfaultfd; `CAP_SYS_PTRACE` as an ambient capability is what the kernel asks for instead.
+//! The server refuses to run as root. So it runs as the user that its package has created, and so does vswap. That user
+//! may not open /dev/userfaultfd, and the kernel asks for `CAP_SYS_PTRACE` instead, here an ambient capability.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ const PACKAGE: &str = "apt package postgresql-15";
 const USER: &str = "postgres";
 const ROWS: u64 = 1_500_000;
 
-/// The server's own settings: everything in the one backend's private memory, nothing durable, no parallel workers.
+/// The server's settings: everything in the private memory of one backend, nothing durable, no parallel workers.
 const SETTINGS: [&str; 14] = [
     "listen_addresses=",
     "shared_buffers=16MB",
@@ -31,7 +31,7 @@ const SETTINGS: [&str; 14] = [
     "wal_level=minimal",
     "max_parallel_workers_per_gather=0",
     "autovacuum=off",
-    // A sort that spilled would fail here instead of passing without having used memory.
+    // A sort that spilled to disk would otherwise pass without having used memory. With this it fails.
     "temp_file_limit=1MB",
 ];
 
@@ -55,7 +55,7 @@ pub fn test(context: &Context) -> Outcome {
             grouped.starts_with(&format!("{}|{ROWS}|", ROWS / 2)),
             "the groups are {grouped}"
         );
-        // A fast shutdown; through vswap it must reach the server as it is.
+        // A fast shutdown. The signal must reach the server unchanged through vswap.
         running.signal(Signal::INT)?;
         launcher.finish(running)?;
         Ok((sorted, grouped))
@@ -134,7 +134,7 @@ fn ask(psql: &Path, home: &Path, query: &str) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Every row is sorted by its label to exactly one place, which is known.
+/// Sorts every row by its label to exactly one place, which is known.
 fn sort_query() -> String {
     format!(
         "SELECT count(*), count(*) FILTER (WHERE place = key + 1) FROM (
@@ -147,7 +147,7 @@ fn sort_query() -> String {
     )
 }
 
-/// Two rows fall into every group.
+/// Every group gets two rows.
 fn group_query() -> String {
     format!(
         "SET enable_sort = off;

@@ -1,5 +1,5 @@
-//! A program that gives up root while its memory is in swap, as daemons do, and then forks: also when it has left the
-//! family of vswap before.
+//! A program gives up root while its memory is in swap, as daemons do, and then forks. It does so also after it has
+//! left vswap's family of processes.
 
 use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Outcome, ensure, require_program, require_root};

@@ -1,8 +1,8 @@
 //! redis-server with 600,000 values of 1 KiB: load, read back, benchmark, BGSAVE while values change, restart from the
 //! dump, compare again.
 //!
-//! BGSAVE forks while most of the memory is swapped: the child must see the values of the moment of the fork although
-//! the parent overwrites some of them at once.
+//! BGSAVE forks while most of the memory is swapped. The child must see the values from the moment of the fork,
+//! although the parent overwrites some of them at once.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,11 +17,11 @@ const LIMIT_BYTES: u64 = 256 * MIB;
 const KEYS: u64 = 600_000;
 const VALUE_BYTES: usize = 1024;
 const SEED: u64 = 0x5eed_0001;
-/// Commands in flight: enough to hide the round trip, small enough for socket buffers.
+/// Commands in flight: enough to hide the round trip, few enough for socket buffers.
 const PIPELINE: u64 = 100;
-/// Every such key is overwritten as soon as BGSAVE has forked.
+/// One in this many keys is overwritten as soon as BGSAVE has forked.
 const OVERWRITE_EVERY: u64 = 50;
-/// The longest that one answer may take; a server in swap is slow, not stuck.
+/// The longest time for one answer. A server in swap is slow, but not stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn test(context: &Context) -> Outcome {
@@ -36,7 +36,7 @@ pub fn test(context: &Context) -> Outcome {
         shut_down(launcher, running, client)?;
 
         let (running, mut client) = start(launcher, &server)?;
-        // The dump holds the moment of the fork: nothing of what was overwritten afterwards.
+        // The dump holds the values from the moment of the fork, and nothing that was written afterwards.
         read_back(&mut client, SEED)?;
         shut_down(launcher, running, client)?;
         Ok(KEYS)
@@ -52,14 +52,14 @@ fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {
             return Ok(None);
         };
         client.wait_at_most(ANSWER_WITHIN).map_err(Failure::wrong)?;
-        // While it loads a dump it answers with an error.
+        // While the server loads a dump it answers with an error.
         Ok(matches!(client.ask(&[b"PING"]), Ok(Reply::Status(_))).then_some(client))
     })?;
     Ok((running, client))
 }
 
 fn key(number: u64) -> String {
-    // The names that redis-benchmark asks for.
+    // The names that redis-benchmark uses.
     format!("key:{number:012}")
 }
 

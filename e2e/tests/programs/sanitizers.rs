@@ -1,5 +1,5 @@
-//! Programs built with gcc's sanitizers: AddressSanitizer, which wants to be the first library and at the end stops all
-//! threads to look for leaks, and ThreadSanitizer.
+//! Programs built with gcc's sanitizers. AddressSanitizer wants to be the first library, and at the end stops all
+//! threads to look for leaks. ThreadSanitizer is the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
 /// A third of what the program fills.
 const LIMIT_BYTES: u64 = 42 * MIB;
-/// ThreadSanitizer keeps more than the program does.
+/// ThreadSanitizer itself keeps more memory than the program.
 const TSAN_LIMIT_BYTES: u64 = 160 * MIB;
 
-/// Fills 128 MiB with seeded words that compress three times, reads them back twice beside a thread, and gives them all
-/// up but one block, which stays in use.
+/// Fills 128 MiB with seeded words that compress three times, and reads them back twice beside a thread. Then it frees
+/// all blocks but one, which stays in use.
 const SOURCE: &str = r#"
 #include <pthread.h>
 #include <stdint.h>
@@ -55,7 +55,7 @@ int main(void) {
 pub fn gcc_address_sanitizer(context: &Context) -> Outcome {
     let program = build(context, "address")?;
     test(context, &program, LIMIT_BYTES)?;
-    // At its end it looks for leaks, from a process that shares its memory and that a sampler would count again.
+    // At its end it looks for leaks from a process that shares its memory. A sampler would count that memory again.
     let limit = LIMIT_BYTES.to_string();
     let path = program.to_string_lossy();
     let options = [

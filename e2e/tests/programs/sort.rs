@@ -1,4 +1,4 @@
-//! `sort` of a shuffled file, all of it in memory; every line of the output is known beforehand.
+//! `sort` of a shuffled file, all of it in memory. Every line of the output is known beforehand.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -8,12 +8,13 @@ use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
 const LIMIT_BYTES: u64 = 92 * MIB;
-/// Lines that are shuffled among each other. A file shuffled as a whole would have every comparison of the last merges
-/// in another page, which measures random faults for minutes; here a merge works in two blocks at a time.
+/// Lines are shuffled within blocks of this many. If the whole file were shuffled, every comparison of the last merges
+/// would be in another page, and the test would measure random faults for minutes. Here a merge works in two blocks at
+/// a time.
 const BLOCK_LINES: u64 = 16_384;
 const BLOCKS: u64 = 128;
 const LINES: u64 = BLOCKS * BLOCK_LINES;
-/// Odd, and so prime to both powers of two: multiplying by it shuffles.
+/// Odd, so it has no common factor with either power of two, and multiplying by it shuffles.
 const SHUFFLE: u64 = 5_237;
 
 pub fn test(context: &Context) -> Outcome {
@@ -21,7 +22,7 @@ pub fn test(context: &Context) -> Outcome {
     let input = context.place().join("shuffled");
     write_shuffled(&input)?;
     context.compare(LIMIT_BYTES, |launcher| {
-        // The temporary directory does not exist: a sort that spills to disk itself would fail, not cheat.
+        // The temporary directory does not exist. So a sort that spills to disk would fail instead of cheating.
         let options = ["-S", "900M", "--parallel=2", "-T", "/nonexistent"];
         let job = Job::new(&sort).args(options).arg(&input).env("LC_ALL", "C");
         let ended = launcher.run(&job)?;
@@ -29,7 +30,7 @@ pub fn test(context: &Context) -> Outcome {
     })
 }
 
-/// The number of the line at this place of the input: blocks are shuffled, and the lines in each.
+/// The number of the line at this place of the input. Blocks are shuffled, and so are the lines in each.
 fn number_at(place: u64) -> u64 {
     let (block, within) = (place / BLOCK_LINES, place % BLOCK_LINES);
     block * SHUFFLE % BLOCKS * BLOCK_LINES + within * SHUFFLE % BLOCK_LINES
@@ -38,7 +39,7 @@ fn number_at(place: u64) -> u64 {
 fn line(number: u64, into: &mut String) {
     use std::fmt::Write as _;
     into.clear();
-    // A String takes whatever is written to it.
+    // Writing to a String never fails.
     let _always = writeln!(
         into,
         "order {number:010} from the warehouse at the harbour, to be delivered before noon: {}",

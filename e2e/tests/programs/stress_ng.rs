@@ -1,9 +1,9 @@
-//! `stress-ng --vm 2 --verify`: its own patterns, written, changed and checked by two workers that map and unmap
-//! their memory again and again.
+//! `stress-ng --vm 2 --verify`: two workers write, change and check its patterns while they map and unmap their memory
+//! again and again.
 //!
-//! Some of `--vm-method all` fill their memory with random numbers, which no codec makes smaller: without an area on
-//! disk they must stay in memory. That test therefore has its need in compressible memory beside the workers; the
-//! other one has it in the workers and leaves the random methods out.
+//! Some methods of `--vm-method all` fill their memory with random numbers, which no codec compresses. Without an area
+//! on disk they must stay in memory. So in that test most of the needed memory is compressible ballast beside the
+//! workers. In the other test the workers need all of it, and the random methods are left out.
 
 use vswap_e2e::failure::During;
 use vswap_e2e::{Context, MIB, Outcome, ensure, require_program};
@@ -16,10 +16,10 @@ const ALL_BALLAST_MIB: u64 = 320;
 const ALL: &str = "--vm 2 --vm-bytes 64M --vm-method all --verify -t 12 --oomable";
 const OWN_LIMIT_BYTES: u64 = 80 * MIB;
 const OWN: &str = "--vm 2 --vm-bytes 256M --verify -t 4 --oomable --vm-method";
-/// The workers map with MAP_POPULATE: before vswap has armed, that is one system call which fills all of it and which
-/// nobody can interrupt.
+/// The workers map with MAP_POPULATE. Before vswap has armed, that is one system call that fills all of the memory and
+/// that nobody can interrupt.
 const OWN_BALLAST_MIB: u64 = 72;
-/// Methods with content that compresses, each with another order of access.
+/// Methods whose content compresses, each with another order of access.
 const METHODS: [&str; 4] = ["checkerboard", "modulo-x", "write64", "inc-nybble"];
 
 pub fn all_methods(context: &Context) -> Outcome {

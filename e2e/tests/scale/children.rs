@@ -1,7 +1,7 @@
-//! Sixty children of 150 MiB in 80: each keeps and changes its own copy, and together they hold the limit.
+//! Sixty children of 150 MiB in 80 MiB: each keeps and changes its own copy, and together they hold the limit.
 //!
-//! So many processes cannot be looked at one by one in a moment, so a control group counts their memory: all that is
-//! anonymous, vswap's own included.
+//! So many processes cannot be measured one by one within a moment. So a control group counts their anonymous memory,
+//! including vswap's own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::group::{self, Group};
 
 const LIMIT_BYTES: u64 = 80 * MIB;
 const CHILDREN: u32 = 60;
-/// MiB, children, pages that each checks and that it writes, seconds that each lives.
+/// MiB, number of children, pages that each checks, pages that each writes, seconds that each lives.
 const ARGUMENTS: [&str; 5] = ["150", "60", "16", "4", "4"];
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// For how long the limit and its tolerance may be passed at a time.
+/// The longest time for which memory may exceed the limit and its tolerance.
 const OVER_MAX: Duration = Duration::from_millis(100);
 
 pub fn sixty_children(context: &Context) -> Outcome {
@@ -62,7 +62,7 @@ pub fn sixty_children(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Looks at the group's anonymous memory again and again.
+/// Reads the group's anonymous memory again and again.
 struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<(Duration, u64)>,
@@ -90,7 +90,7 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    /// The longest time over what is allowed, and the peak.
+    /// The longest time above the allowed total, and the peak.
     fn finish(self) -> (Duration, u64) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or((Duration::MAX, 0))

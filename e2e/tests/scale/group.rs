@@ -11,7 +11,7 @@ use vswap_e2e::failure::During;
 use vswap_e2e::launch::How;
 use vswap_e2e::{Context, Failure, Launcher, Outcome};
 
-/// How often, and how long between, it is tried to remove a group in which processes have just ended.
+/// How often removing a group whose processes have just ended is tried, and the pause in between.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PACE: Duration = Duration::from_millis(10);
 
@@ -19,7 +19,7 @@ const REMOVE_PACE: Duration = Duration::from_millis(10);
 pub struct Group(PathBuf);
 
 impl Group {
-    /// A group of this controller, or a skip.
+    /// Makes a group of this controller, or skips the test.
     pub fn make(controller: &str) -> Outcome<Group> {
         let root = Path::new("/sys/fs/cgroup").join(controller);
         let path = root.join(format!("vswap-e2e-{}", std::process::id()));
@@ -37,7 +37,7 @@ impl Group {
         self.0.join(name)
     }
 
-    /// Shell that puts its process into the group.
+    /// Shell code that puts its process into the group.
     pub fn enter(&self) -> String {
         format!("echo $$ > {}\nexec", self.file("cgroup.procs").display())
     }
@@ -54,7 +54,7 @@ impl Drop for Group {
     }
 }
 
-/// A launcher whose vswap is started by a script that ends in `exec`.
+/// A launcher that starts vswap by a script that ends in `exec`.
 pub fn launcher(context: &Context, limit_bytes: u64, script: &str) -> Outcome<Launcher> {
     let vswap = vswap_binary()?;
     let path = context.place().join("vswap-by-script");

@@ -1,5 +1,5 @@
-//! Many processes, few descriptors and threads, and processes that are stopped: a run costs little for each process,
-//! does with less of everything, and no process waits for another one that stands still.
+//! Many processes, few descriptors and threads, and stopped processes. A run costs little for each process, gets by
+//! with less of everything, and no process waits for another one that stands still.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! No descriptors and no threads to be had: programs end right, later or without swap, and nobody spins meanwhile.
+//! No descriptors or threads are left: programs end right, perhaps later or without swap, and nobody spins meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use vswap_e2e::{Context, Ended, Job, MIB, Outcome, Running, ensure, require_prog
 use crate::group::{self, Group};
 
 const LIMIT_BYTES: u64 = 32 * MIB;
-/// How long vswap is watched while it is short of something, and the time on processors that it may take meanwhile.
+/// How long vswap is watched while it is short of something, and how much CPU time it may take meanwhile.
 const WATCHED: Duration = Duration::from_secs(2);
 const TICKS_MAX: u64 = 60;
 
@@ -24,7 +24,7 @@ fn job(context: &Context, arguments: [&str; 5]) -> Outcome<Job> {
     Ok(Job::new(python).arg(script).args(arguments))
 }
 
-/// Time on processors that a process has taken, in ticks.
+/// CPU time of a process in ticks.
 fn ticks(pid: u32) -> Outcome<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).during(|| format!("read {path}"))?;
@@ -37,7 +37,7 @@ fn said(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Waits until vswap says that it is short of something, and sees how much it works while it waits.
+/// Waits until vswap says that it is short of something, and checks how much CPU time it uses while it waits.
 fn must_rest(context: &Context, running: &Running, shortage: &str) -> Outcome {
     running.until("vswap to be short of something", || {
         Ok(said(running.stderr()).contains(shortage).then_some(()))
@@ -64,7 +64,7 @@ fn must_be_right(ended: &Ended) -> Outcome {
     Ok(())
 }
 
-/// There are descriptors for some of the children at a time: forks wait until others have ended.
+/// Descriptors suffice only for some of the children at a time, so forks wait until others have ended.
 pub fn few_descriptors(context: &Context) -> Outcome {
     require_program("prlimit", "apt package util-linux")?;
     let script = "exec /usr/bin/prlimit --nofile=96:96";
@@ -74,7 +74,7 @@ pub fn few_descriptors(context: &Context) -> Outcome {
     must_be_right(&running.wait()?)
 }
 
-/// There are threads for some of the children at a time: the others wait, or run without swap of their own.
+/// Threads suffice only for some of the children at a time. The others wait, or run without swap of their own.
 pub fn few_threads(context: &Context) -> Outcome {
     let group = Group::make("pids")?;
     let path = group.file("pids.max");
@@ -85,7 +85,7 @@ pub fn few_threads(context: &Context) -> Outcome {
     ended.must_succeed()?;
     ended.must_leave_nothing()?;
     let text = said(&ended.stdout);
-    // A child for which there is no agent thread cannot live; the parent sees that.
+    // A child without a thread for its agent cannot live, and the parent sees that.
     ensure!(text.contains("parent right,"), "the program said {text}");
     context.say(text.lines().last().unwrap_or_default());
     Ok(())

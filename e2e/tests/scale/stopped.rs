@@ -1,4 +1,4 @@
-//! A process that is stopped, with its agent, in the middle of forks and of moving pages out. Nobody waits for it.
+//! A process is stopped, together with its agent, in the middle of forks and of moving pages out. Nobody waits for it.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 const LIMIT_BYTES: u64 = 512 * MIB;
 /// How often it is stopped, and for how many seconds.
 const STOPS: [&str; 2] = ["8", "4"];
-/// The longest that a fork of another process may take, in milliseconds: less than a stop, much on a busy machine.
+/// The longest time for a fork of another process, in milliseconds: less than a stop, but long even on a busy machine.
 const FORK_MS_MAX: u64 = 3000;
 
 pub fn others_fork(context: &Context) -> Outcome {

@@ -1,7 +1,7 @@
-//! Seeded content of pages: every word depends on a tag, a version and its place.
+//! Seeded content of pages: every word depends on a tag, a version and the word's place.
 //!
-//! Version 0 stands for a page that was never written or was given back: it must read as zeros.
-//! All words of other versions are non-zero, so that lost pages never look right.
+//! Version 0 stands for a page that was never written or was given back: it must read as zeros. All words of other
+//! versions are non-zero, so that lost pages never look right.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,18 +10,18 @@ use crate::wrong::{Checked, Wrong};
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// Set by `--sabotage` until the first strike. Relaxed: it guards nothing.
+/// Set by `--sabotage` until the first strike. Relaxed, because it guards nothing.
 static SABOTAGE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn arm_sabotage() {
     SABOTAGE.store(true, Ordering::Relaxed);
 }
 
-/// Flips one bit of the page if sabotage was asked for and did not happen yet. Victims call it
-/// where a later check has to notice.
+/// Flips one bit of the page if sabotage was asked for and has not happened yet. Victims call it where a later check
+/// must notice the damage.
 pub(crate) fn strike(page: *mut u64) {
     if SABOTAGE.swap(false, Ordering::Relaxed) {
-        // SAFETY: victims pass pages of theirs that are mapped and writable.
+        // SAFETY: victims pass their own pages, which are mapped and writable.
         unsafe { *page.add(PAGE_WORDS / 2 + 3) ^= 1 << 21 };
     }
 }
@@ -56,7 +56,7 @@ impl Random {
     }
 }
 
-/// Word `index` of a page: a quarter noise, the rest regular, so that pages compress about 3x.
+/// Word `index` of a page. A quarter of the words is noise and the rest is regular, so that pages compress about 3x.
 pub(crate) const fn word(tag: u64, version: u32, index: usize) -> u64 {
     if version == 0 {
         return 0;
@@ -75,12 +75,12 @@ pub(crate) const fn word(tag: u64, version: u32, index: usize) -> u64 {
 /// `page` is mapped and writable for a page, and nobody else uses it meanwhile.
 pub(crate) unsafe fn fill(page: *mut u64, tag: u64, version: u32) {
     for index in 0..PAGE_WORDS {
-        // SAFETY: the word is inside the page, which the caller vouches for.
+        // SAFETY: the word is inside the page, for which the caller vouches.
         unsafe { page.add(index).write_volatile(word(tag, version, index)) };
     }
 }
 
-/// Compares a page with what it has to contain, word for word.
+/// Compares every word of a page with what it must contain.
 ///
 /// # Safety
 /// `page` is mapped and readable for a page, and nobody writes it meanwhile.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn check(
 ) -> Checked {
     for index in 0..PAGE_WORDS {
         let expected = word(tag, version, index);
-        // SAFETY: the word is inside the page, which the caller vouches for.
+        // SAFETY: the word is inside the page, for which the caller vouches.
         let found = unsafe { page.add(index).read_volatile() };
         if found != expected {
             let address = page.addr() + index * 8;

@@ -1,9 +1,12 @@
-//! `vswap-victims`: programs that use memory in every way a swapper gets wrong.
+//! `vswap-victims`: programs that use memory in all the ways that a swapper is likely to get wrong.
 //!
-//! Each subcommand is a program of its own, bounded by `--seconds` and `--megabytes`, that knows
-//! what every byte has to be. Exit status 0 says all were right, 1 that something was wrong (a
-//! message names address, expected and found), 3 that this machine does not permit what the
-//! victim is about. They know nothing of vswap and must pass without it.
+//! Each subcommand is a program of its own, limited by `--seconds` and `--megabytes`. It knows what every byte must be.
+//! Exit status 0 means that all bytes were right, and 1 that something was wrong (a message names address, expected and
+//! found). 3 means that the machine does not permit what the victim tests. Victims know nothing of vswap and must pass
+//! without it.
+//!
+//! Unsafe is needed in this whole crate because victims call libc directly, and use raw memory that they map, move and
+//! drop themselves. A reference to such memory could become invalid, so they use addresses.
 
 mod content;
 mod pages;
@@ -33,7 +36,7 @@ struct Command {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Victim {
-    /// All victims in turn, each for the given time.
+    /// Run all victims in turn, each for the given time.
     All,
     /// Print the names of all victims.
     List,
@@ -41,9 +44,9 @@ enum Victim {
     Threads,
     /// Pages whose age the kernel forgets all the time.
     Aging,
-    /// Forks: nested, many sharers, children that live on, beside writing threads.
+    /// Forks: nested, with many sharers, with children that live on, beside writing threads.
     Fork,
-    /// Allocations in some threads beside forks in another.
+    /// Allocations in some threads while another forks.
     Allocate,
     /// Memory that children shared for a moment.
     Sharing,
@@ -61,7 +64,7 @@ enum Victim {
     Mprotect,
     /// Memory that may not be written any more.
     Frozen,
-    /// The heap's end moved up and down.
+    /// The end of the heap moved up and down.
     Brk,
     /// Memory given back with MADV_DONTNEED reads as zeros.
     Dontneed,
@@ -69,11 +72,11 @@ enum Victim {
     Discard,
     /// Memory given back with MADV_FREE.
     Free,
-    /// Memory as the buffer of reads and writes, O_DIRECT included.
+    /// Memory as the buffer of reads and writes, including O_DIRECT.
     Buffers,
     /// io_uring on registered buffers.
     Uring,
-    /// Signal handlers on alternate and own stacks.
+    /// Signal handlers on alternate stacks and on the thread's own.
     Signals,
     /// A userfaultfd of the program's own.
     Userfault,
@@ -85,9 +88,9 @@ enum Victim {
     Stacks,
     /// All memory locked and unlocked.
     Lock,
-    /// Threads by the thousand.
+    /// Thousands of threads.
     Churn,
-    /// Calls that fail, and change nothing.
+    /// Calls that fail and change nothing.
     Failing,
     /// Memory that MADV_DONTFORK keeps from children.
     Dontfork,
@@ -99,25 +102,25 @@ enum Victim {
     Hints,
     /// Small mappings that become one with their neighbours.
     Merge,
-    /// Threads that end, joined by every means.
+    /// Threads that end and are joined by every means.
     Endings,
-    /// Calls for which a process must have one thread.
+    /// Calls that require a process of one thread.
     Alone,
     /// A seccomp filter on the main thread, from the start.
     Sandboxed,
     /// A seccomp filter on all threads.
     Confined,
-    /// Random changes of every kind, forks included.
+    /// Random changes of every kind, including forks.
     Chaos,
-    /// What `spawn` starts: fills memory and replaces itself.
+    /// Started by `spawn`: fills memory and replaces itself.
     #[command(hide = true)]
     Chain { generations: usize },
-    /// What `tree` starts: one stage of a pipeline.
+    /// Started by `tree`: one stage of a pipeline.
     #[command(hide = true)]
     Stage { stage: usize },
 }
 
-/// What `all` runs, the quickest to fail first.
+/// The victims that `all` runs, the quickest to fail first.
 const NAMES: [&str; 36] = [
     "threads",
     "aging",
@@ -207,7 +210,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
 
 fn main() {
     let Command { victim, options } = Command::parse();
-    // Each victim that `all` starts has a watchdog of its own.
+    // Each victim that `all` starts has its own watchdog.
     if !matches!(victim, Victim::All) {
         run::watchdog(&options);
         if options.sabotage {

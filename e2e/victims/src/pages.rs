@@ -10,14 +10,14 @@ pub(crate) struct Mapping {
     pages: usize,
 }
 
-// SAFETY: a mapping is an address range; which thread uses which page is for victims to order.
+// SAFETY: a mapping is only an address range. Victims order which thread uses which page.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives out addresses only.
+// SAFETY: as above. `&Mapping` gives out only addresses.
 unsafe impl Sync for Mapping {}
 
-/// Maps `pages` pages with the given protection and flags besides `MAP_ANONYMOUS`.
+/// Maps `pages` pages with this protection, and with these flags besides `MAP_ANONYMOUS`.
 pub(crate) fn map_raw(pages: usize, protection: i32, flags: i32) -> Checked<*mut u64> {
-    // SAFETY: a mapping at an address of the kernel's choice aliases nothing.
+    // SAFETY: a mapping at an address that the kernel chooses aliases nothing.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -38,7 +38,7 @@ pub(crate) fn map_raw(pages: usize, protection: i32, flags: i32) -> Checked<*mut
 /// Unmaps `pages` pages at `start`.
 ///
 /// # Safety
-/// The range belongs to the caller and nothing uses it any more.
+/// The range belongs to the caller, and nothing uses it any more.
 pub(crate) unsafe fn unmap_raw(start: *mut u64, pages: usize) -> Checked {
     // SAFETY: the caller vouches for the range.
     let result = unsafe { libc::munmap(start.cast(), pages * PAGE_BYTES) };
@@ -55,7 +55,7 @@ impl Mapping {
         Self::with(pages, libc::MAP_PRIVATE)
     }
 
-    /// With flags of the caller's choice, readable and writable.
+    /// With flags that the caller chooses, readable and writable.
     pub(crate) fn with(pages: usize, flags: i32) -> Checked<Self> {
         let pages = pages.max(1);
         let start = map_raw(pages, libc::PROT_READ | libc::PROT_WRITE, flags)?;
@@ -73,7 +73,7 @@ impl Mapping {
             "page {index} of a mapping of {}",
             self.pages
         );
-        // SAFETY: the page is inside the mapping by the assertion.
+        // SAFETY: the page is inside the mapping, by the assertion.
         unsafe { self.start.add(index * PAGE_WORDS) }
     }
 }
@@ -85,13 +85,13 @@ impl Drop for Mapping {
     }
 }
 
-/// A mapping of one thread with the version of each page; version 0 is a zero page.
+/// A mapping of one thread, with the version of each page. Version 0 is a zero page.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) mapping: Mapping,
     pub(crate) versions: Vec<u32>,
     tag: u64,
-    /// The version written last; none is used twice, so that an old page never looks right.
+    /// The version written last. No version is used twice, so that an old page never looks right.
     last_version: u32,
 }
 
@@ -107,7 +107,7 @@ impl Pages {
         })
     }
 
-    /// A new mapping, all pages written once.
+    /// A new mapping in which every page was written once.
     pub(crate) fn filled(pages: usize, tag: u64) -> Checked<Self> {
         let mut this = Self::new(pages, tag)?;
         for index in 0..this.len() {
@@ -129,7 +129,7 @@ impl Pages {
     pub(crate) fn rewrite(&mut self, index: usize) {
         self.last_version += 1;
         self.versions[index] = self.last_version;
-        // SAFETY: the page is this model's own, mapped and writable; `&mut self` excludes others.
+        // SAFETY: the page is this model's own, mapped and writable, and `&mut self` excludes others.
         unsafe {
             content::fill(
                 self.mapping.page(index),
@@ -155,7 +155,7 @@ impl Pages {
         (0..self.len()).try_for_each(|index| self.check(what, index))
     }
 
-    /// Checks `count` pages picked at random and writes the next version of every other one.
+    /// Checks `count` random pages, and writes the next version of every other one.
     pub(crate) fn stir(
         &mut self,
         what: &'static str,

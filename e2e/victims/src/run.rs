@@ -1,4 +1,4 @@
-//! Options that all victims take, their clock, their threads and their children.
+//! Options of all victims, their clock, their threads and their children.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use crate::wrong::{Checked, Wrong, call};
 
 /// Exit status of a victim or child that found something wrong.
 pub(crate) const EXIT_WRONG: i32 = 1;
-/// Exit status where the machine does not permit what the victim is about.
+/// Exit status if the machine does not permit what the victim tests.
 pub(crate) const EXIT_UNAVAILABLE: i32 = 3;
 
-/// Bounds and seed of a victim.
+/// Limits and seed of a victim.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long to go on, after which the round that was begun is finished.
+    /// How long to go on. The current round is finished after that.
     #[arg(long, default_value_t = 5.0, global = true)]
     pub(crate) seconds: f64,
     /// Memory to use.
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Seed of content and of every choice.
     #[arg(long, default_value_t = 1, global = true)]
     pub(crate) seed: u64,
-    /// Seconds over `--seconds` after which a victim counts as hanging.
+    /// Seconds beyond `--seconds` after which a victim counts as hanging.
     #[arg(long, default_value_t = 180, global = true)]
     pub(crate) grace: u32,
     /// Corrupt one byte, to see that the victim notices.
@@ -40,7 +40,7 @@ impl Options {
         (self.pages() / self.threads.max(1)).max(32)
     }
 
-    /// Pages of all the memory.
+    /// Pages of the whole memory.
     pub(crate) fn pages(&self) -> usize {
         (self.megabytes << 20) / PAGE_BYTES
     }
@@ -49,7 +49,7 @@ impl Options {
         self.clock_of_part(1)
     }
 
-    /// The clock of one of `parts` equal parts of a victim.
+    /// The clock of a victim's part, one of `parts` equal ones.
     pub(crate) fn clock_of_part(&self, parts: u32) -> Clock {
         Clock(Instant::now() + Duration::from_secs_f64(self.seconds) / parts)
     }
@@ -86,7 +86,7 @@ impl Options {
     }
 }
 
-/// When a victim stops.
+/// The time at which a victim stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -96,7 +96,7 @@ impl Clock {
     }
 }
 
-/// Seconds of the watchdog, for children to set their own. Written once.
+/// Seconds of the watchdog, so that children can set their own. Written once.
 static WATCHDOG_SECONDS: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn watchdog_bites(_: i32) {
@@ -108,40 +108,40 @@ extern "C" fn watchdog_bites(_: i32) {
     }
 }
 
-/// Ends the process with a message after the time of `options` and the grace.
+/// Sets a watchdog that ends the process with a message after the time of `options` and the grace.
 pub(crate) fn watchdog(options: &Options) {
     let seconds = Duration::from_secs_f64(options.seconds).as_secs();
     let seconds = i32::try_from(seconds + u64::from(options.grace)).unwrap_or(i32::MAX);
     WATCHDOG_SECONDS.store(seconds, Ordering::Relaxed);
     let handler: extern "C" fn(i32) = watchdog_bites;
-    // SAFETY: the handler makes async-signal-safe calls only.
+    // SAFETY: the handler makes only async-signal-safe calls.
     unsafe { libc::signal(libc::SIGALRM, handler as libc::sighandler_t) };
     arm_watchdog();
 }
 
 fn arm_watchdog() {
     let seconds = WATCHDOG_SECONDS.load(Ordering::Relaxed);
-    // SAFETY: alarm has no memory effects.
+    // SAFETY: alarm does not touch memory.
     unsafe { libc::alarm(u32::try_from(seconds).unwrap_or(0)) };
 }
 
-/// Writes a message to standard error in one piece, without locks, as a forked child has to.
+/// Writes a message to standard error in one piece and without locks, as a forked child must.
 pub(crate) fn complain(wrong: &Wrong) {
     let message = format!("vswap-victims: pid {}: {wrong}\n", std::process::id());
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::write(2, message.as_ptr().cast(), message.len()) };
 }
 
-/// A child process that checks things of its own.
+/// A child process that makes checks of its own.
 #[derive(Debug)]
 #[must_use = "a child has to be waited for"]
 pub(crate) struct Child(pub(crate) i32);
 
 impl Child {
-    /// Forks; the child runs `work` and ends.
+    /// Forks. The child runs `work` and ends.
     pub(crate) fn fork(work: impl FnOnce() -> Checked) -> Checked<Self> {
-        // SAFETY: the child goes on with a copy of this thread alone. What it runs allocates and
-        // reads, which glibc permits after a fork, and takes no lock that another thread holds.
+        // SAFETY: the child goes on with a copy of this thread only. It allocates and reads, which glibc permits after
+        // a fork, and takes no lock that another thread holds.
         let pid = call("fork", unsafe { libc::fork() })?;
         if pid > 0 {
             return Ok(Self(pid));
@@ -158,7 +158,7 @@ impl Child {
         unsafe { libc::_exit(status) }
     }
 
-    /// Waits for the end and fails if the child failed.
+    /// Waits for the child's end. Fails if the child failed.
     pub(crate) fn wait(self) -> Checked {
         let status = self.wait_status()?;
         if status == 0 {
@@ -168,11 +168,11 @@ impl Child {
         }
     }
 
-    /// Waits for the end.
+    /// Waits for the child's end.
     pub(crate) fn wait_status(self) -> Checked<i32> {
         let mut status = 0;
         loop {
-            // SAFETY: status is a valid place for the result.
+            // SAFETY: `status` is a valid place for the result.
             let pid = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
             if pid == self.0 {
                 return Ok(status);

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::wrong::{Checked, Wrong};
 
-/// An empty file that goes when it is closed.
+/// An empty file that disappears when it is closed.
 pub(crate) fn file() -> Checked<File> {
     OpenOptions::new()
         .read(true)
@@ -19,7 +19,7 @@ pub(crate) fn file() -> Checked<File> {
         })
 }
 
-/// The same file opened past the page cache, or `None` where its file system cannot.
+/// The same file opened for access past the page cache. `None` if its file system does not support that.
 pub(crate) fn direct(file: &File) -> Option<File> {
     OpenOptions::new()
         .read(true)

@@ -4,15 +4,15 @@ use crate::content::{self, PAGE_WORDS, Random};
 use crate::pages::{map_raw, unmap_raw};
 use crate::wrong::Checked;
 
-/// Pages that a partial check looks at.
+/// How many pages a partial check looks at.
 const CHECK_PAGES: usize = 8;
 
-/// A private mapping of one thread. It is unmapped by [`Segment::unmap`] alone, so that a victim
-/// decides when its addresses are given back.
+/// A private mapping of one thread. Only [`Segment::unmap`] unmaps it, so that the victim decides when its addresses
+/// are given back.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) start: *mut u64,
-    /// Tag and version of each page; version 0 is a zero page.
+    /// Tag and version of each page. Version 0 is a zero page.
     pub(crate) pages: Vec<(u64, u32)>,
 }
 
@@ -31,7 +31,7 @@ impl Segment {
 
     pub(crate) fn page(&self, index: usize) -> *mut u64 {
         assert!(index < self.pages.len());
-        // SAFETY: the page is inside the mapping by the assertion.
+        // SAFETY: the page is inside the mapping, by the assertion.
         unsafe { self.start.add(index * PAGE_WORDS) }
     }
 
@@ -66,7 +66,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Pages from `first` on are new: zero until written, and seven in eight are written now.
+    /// Pages from `first` on are new and zero. Writes seven in eight of them now.
     pub(crate) fn fill_from(&mut self, first: usize, random: &mut Random) -> Checked {
         for index in first..self.pages.len() {
             self.check("fresh page", index)?;

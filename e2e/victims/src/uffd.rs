@@ -1,4 +1,4 @@
-//! As much of userfaultfd as a program needs that serves faults of its own.
+//! The part of userfaultfd that a program needs to serve its own faults.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -13,13 +13,13 @@ const UFFDIO_COPY: libc::Ioctl = 0xc028_aa03;
 const UFFD_API: u64 = 0xaa;
 const REGISTER_MODE_MISSING: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
-/// Bytes of a message, and where the address of a fault is in it.
+/// Bytes of a message, and the place of a fault's address in it.
 const MESSAGE_BYTES: usize = 32;
 const MESSAGE_ADDRESS: usize = 16;
 /// How long a read waits for a fault.
 const POLL_MS: i32 = 20;
 
-/// A userfaultfd of the program's own.
+/// The program's own userfaultfd.
 #[derive(Debug)]
 pub(crate) struct Uffd(OwnedFd);
 
@@ -36,7 +36,7 @@ impl Uffd {
                 error,
             });
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nobody else owns it.
         let this = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         this.ioctl("UFFDIO_API", UFFDIO_API, &mut [UFFD_API, 0, 0])?;
         Ok(this)
@@ -48,7 +48,7 @@ impl Uffd {
         request: libc::Ioctl,
         argument: &mut [u64; N],
     ) -> Checked {
-        // SAFETY: each request is called with an argument of its own size, see the callers.
+        // SAFETY: each request gets an argument of its own size; see the callers.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
         call(what, result).map(drop)
     }
@@ -64,7 +64,7 @@ impl Uffd {
         self.ioctl("UFFDIO_UNREGISTER", UFFDIO_UNREGISTER, &mut argument)
     }
 
-    /// Puts a copy of `source` at `target` and wakes whoever waits for it.
+    /// Puts a copy of `source` at `target` and wakes those that wait for it.
     pub(crate) fn copy(&self, target: usize, source: *const u64) -> Checked {
         loop {
             let page = PAGE_BYTES as u64;
@@ -73,7 +73,7 @@ impl Uffd {
             match result {
                 Err(Wrong::Call { ref error, .. }) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => std::thread::yield_now(),
-                    // Somebody was faster; whoever waits must be woken all the same.
+                    // Another thread was faster, but those that wait must still be woken.
                     Some(libc::EEXIST) => {
                         let mut range = [target as u64, page];
                         return self.ioctl("UFFDIO_WAKE", UFFDIO_WAKE, &mut range);
@@ -85,7 +85,7 @@ impl Uffd {
         }
     }
 
-    /// The page address of the next fault, or `None` when there is none for a while.
+    /// The page address of the next fault. `None` if there is none for a while.
     pub(crate) fn next_fault(&self) -> Checked<Option<usize>> {
         let fd = self.0.as_raw_fd();
         let mut poll = libc::pollfd {

@@ -1,4 +1,4 @@
-//! The victims, one a file. Each has `run`, which returns when its time is over.
+//! The victims, one in each file. Each has a function `run`, which returns when its time is over.
 
 pub(crate) mod aging;
 pub(crate) mod all;

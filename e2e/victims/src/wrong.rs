@@ -1,4 +1,4 @@
-//! What a victim finds wrong: content first of all, then calls that should have succeeded.
+//! What a victim finds wrong: mainly content, but also calls that should have succeeded.
 
 use std::{fmt, io};
 
@@ -7,7 +7,7 @@ use crate::victim::all::Failure;
 /// Why a victim ends with a failure.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// Memory is not what was written to it.
+    /// Memory differs from what was written to it.
     Content {
         what: &'static str,
         address: usize,
@@ -16,22 +16,22 @@ pub(crate) enum Wrong {
         expected: u64,
         found: u64,
     },
-    /// A system call failed that has no reason to.
+    /// A system call failed without a reason.
     Call {
         what: &'static str,
         error: io::Error,
     },
-    /// A result is not what it has to be.
+    /// A result differs from what it must be.
     Result {
         what: &'static str,
         expected: i64,
         found: i64,
     },
-    /// A child ended with a failure; its own message says which.
+    /// A child failed. Its own message says why.
     Child { status: i32 },
-    /// Victims failed that `all` has run.
+    /// Victims that `all` has run have failed.
     Victims(Vec<Failure>),
-    /// The machine does not permit what the victim is about.
+    /// The machine does not permit what the victim tests.
     Unavailable {
         what: &'static str,
         error: io::Error,
@@ -39,7 +39,7 @@ pub(crate) enum Wrong {
 }
 
 impl Wrong {
-    /// The error of the C library call made last on this thread.
+    /// The error of the last C library call on this thread.
     pub(crate) fn last(what: &'static str) -> Self {
         Self::Call {
             what,
@@ -83,7 +83,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// What checks and victims return.
+/// The result of checks and victims.
 pub(crate) type Checked<T = ()> = Result<T, Wrong>;
 
 /// Turns the result of a C library call that is negative on failure into a `Checked`.
@@ -95,7 +95,7 @@ pub(crate) fn call(what: &'static str, result: i32) -> Checked<i32> {
     }
 }
 
-/// As [`call`] for calls that return a size; fails too when the size is not `expected`.
+/// As [`call`], for calls that return a size. Also fails if the size is not `expected`.
 pub(crate) fn call_len(what: &'static str, result: isize, expected: usize) -> Checked {
     match usize::try_from(result) {
         Err(_) => Err(Wrong::last(what)),

@@ -1,11 +1,11 @@
-//! Takes a fuzzer's bytes apart. Where they end everything is 0, so that any input says something.
+//! Takes a fuzzer's bytes apart. After their end every value is 0, so that any input means something.
 
-/// What is left of an input.
+/// The unread rest of an input.
 #[derive(Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
-    /// Nothing left?
+    /// Is nothing left?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -42,7 +42,7 @@ impl Bytes<'_> {
         self.take()
     }
 
-    /// A number below `end`, of one byte.
+    /// A number below `end`, from one byte.
     pub fn below(&mut self, end: u8) -> u8 {
         self.u8() % end
     }

@@ -1,4 +1,4 @@
-//! Sequences of operations on a whole engine, against the model that the engine's own tests use.
+//! Sequences of operations on a whole engine, compared with the model that the engine's own tests use.
 
 use vswap_engine::Codec;
 
@@ -6,29 +6,29 @@ use crate::bytes::Bytes;
 use crate::model::operation::limits;
 use crate::model::{Content, Mappings, Operation, follow};
 
-/// Most operations of one input: enough to fill pool and areas some times, few enough for a hundred inputs a second.
+/// Most operations of one input: enough to fill pool and areas several times, few enough for a hundred inputs a second.
 const OPERATIONS_MAX: usize = 400;
-/// CPUs that are named, of which the model's engine has fewer.
+/// CPU numbers that are used. The model's engine has fewer CPUs.
 const CPUS: u8 = 5;
-/// Most references that are taken or given back at once: beyond what a word counts itself.
+/// Most references that are taken or given back at once: more than a word can count itself.
 const TIMES_MAX: u8 = 20;
-/// Pages that the pool may be limited to: none, too few, enough.
+/// Limits of the pool, in pages: none, too few, enough.
 const LIMIT_PAGES: u8 = 24;
 
-/// Requests after which storage breaks, at the most.
+/// Storage breaks after at most this many requests.
 const REQUESTS: u8 = 16;
-/// Pages that are written or read together, and clusters that are discarded.
+/// Most pages that are written or read together, and most clusters that are discarded.
 const PAGES_AT_ONCE: u8 = 9;
-/// Windows to read around a page are powers of two below this one.
+/// Windows for reading around a page are powers of two with an order below this one.
 const WINDOW_ORDERS: u8 = 5;
-/// Groups that pages are of, the root and some that there never were included.
+/// Groups that pages may name: the root, others, and some that never existed.
 const GROUPS: u8 = 6;
-/// Pages that a group may have in areas; 0 is as many as it likes.
+/// Pages that a group may have in areas. 0 means no limit.
 const GROUP_PAGES: u8 = 6;
 /// Slots of a new area.
 const SLOTS: u8 = 20;
 
-/// The first byte chooses the codec and which slots page tables name, the rest are operations.
+/// The first byte chooses the codec and which slots page tables name. The rest are operations.
 pub fn engine(data: &[u8]) {
     let mut bytes = Bytes(data);
     let choice = bytes.below(9);
@@ -49,7 +49,7 @@ pub fn engine(data: &[u8]) {
 }
 
 fn operation(bytes: &mut Bytes<'_>) -> Operation {
-    // What fills and empties comes up as often as in the engine's own tests.
+    // Operations that fill and empty are as frequent as in the engine's own tests.
     match bytes.below(46) {
         0..8 => Operation::SwapOut {
             content: content(bytes),

@@ -1,4 +1,4 @@
-//! Headers of areas: any bytes are decoded or refused, and what is decoded keeps every promise; what is encoded comes
+//! Headers of areas: any bytes are decoded or refused. A decoded header keeps every promise, and an encoded one comes
 //! back whole.
 
 use vswap_engine::PAGE_BYTES;
@@ -9,11 +9,11 @@ use vswap_engine::header::{
 use crate::bytes::Bytes;
 
 const PAGE_BYTES_64: u64 = PAGE_BYTES as u64;
-/// Where the numbers of a header begin: what lies before is for boot loaders and never looked at.
+/// Where the numbers of a header begin. The bytes before belong to boot loaders and are never looked at.
 const NUMBERS_AT: usize = 1024;
 const MAGIC: &[u8] = b"SWAPSPACE2";
 
-/// The first byte chooses what the rest is for.
+/// The first byte chooses how the rest is used.
 pub fn header(data: &[u8]) {
     let mut bytes = Bytes(data);
     match bytes.below(3) {
@@ -34,14 +34,14 @@ fn medium(bytes: &mut Bytes<'_>) -> Medium {
     }
 }
 
-/// The input as it is.
+/// Decodes the input as it is.
 fn any_head(mut bytes: Bytes<'_>) {
     let medium = medium(&mut bytes);
     let _ = signature(bytes.0);
     keeps_its_promises(bytes.0, medium);
 }
 
-/// The input as the numbers of a page with the magic, which no fuzzer guesses.
+/// Decodes a page with the input as its numbers and with the magic, which no fuzzer guesses.
 fn almost_a_header(mut bytes: Bytes<'_>) {
     let medium = medium(&mut bytes);
     let mut page = [0; PAGE_BYTES];

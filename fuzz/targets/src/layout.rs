@@ -1,4 +1,4 @@
-//! The layout of a space, page words and claims, against a naive model: one row a page.
+//! The layout of a space, with page words and claims, compared with a naive model that has one row for each page.
 //!
 //! Every reference to an entry is followed: it is put exactly once, and never while a page still needs it.
 
@@ -11,14 +11,14 @@ use vswap_pager::words::{PageState, PageWord};
 
 use crate::bytes::Bytes;
 
-/// Pages of the space: few, so that ranges meet.
+/// Pages of the space. There are few, so that ranges meet.
 const PAGES: u8 = 24;
 /// Most pages of one range.
 const RANGE_MAX: u8 = 8;
-/// What raw entries of the virtual area begin with.
+/// How raw entries of the virtual area begin.
 const AREA: u64 = 1 << 48;
 
-/// A page as it should be.
+/// The expected state of a page.
 #[derive(Debug, Clone, Copy, Default)]
 struct Page {
     state: State,
@@ -44,16 +44,16 @@ impl State {
     }
 }
 
-/// Both, and the entries that are referenced.
+/// The layout and the model, and the referenced entries.
 struct Run {
     layout: Layout,
     pages: Vec<Page>,
-    /// Claims that have begun and not been finished, cancelled ones included.
+    /// Claims that have begun and not finished, including cancelled ones.
     tickets: Vec<Ticket>,
     entries_made: u64,
 }
 
-/// Steps until the bytes end, then everything is given up.
+/// Does steps until the bytes end, then gives everything up.
 pub fn layout(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut run = Run {
@@ -94,14 +94,14 @@ impl Run {
         }
     }
 
-    /// Compares what was put with what had to be.
+    /// Compares the entries that were put with those that had to be.
     fn expect_put(mut put: Vec<u64>, mut expected: Vec<u64>) {
         put.sort_unstable();
         expected.sort_unstable();
         assert_eq!(put, expected, "references put");
     }
 
-    /// The model's rows lose what they had, and say what had to be put.
+    /// Clears rows of the model. Returns the entries that have to be put.
     fn forget(&mut self, pages: impl Iterator<Item = usize>) -> Vec<u64> {
         let mut put = Vec::new();
         for page in pages {
@@ -154,7 +154,7 @@ impl Run {
         }
     }
 
-    /// `present` says which pages of the range are in memory, a bit each.
+    /// `present` has a bit for each page of the range and says which are in memory.
     fn remove(&mut self, range: &Range<usize>, present: u8) {
         let is_present = |page: &usize| present >> (page - range.start) & 1 == 1;
         let present: Vec<usize> = range.clone().filter(is_present).collect();
@@ -169,7 +169,7 @@ impl Run {
         Self::expect_put(put, expected);
     }
 
-    /// The kernel refuses to move a mapping onto itself.
+    /// The kernel refuses to move a mapping onto itself, and so does this.
     fn remap(&mut self, bytes: &mut Bytes<'_>) {
         let source = range(bytes);
         let to = usize::from(bytes.below(PAGES));
@@ -188,7 +188,8 @@ impl Run {
         let expected = self.forget(target.clone());
         for (from, to) in source.clone().zip(target) {
             self.pages[to] = std::mem::take(&mut self.pages[from]);
-            // What comes in is read for the old place, what goes out is carried along.
+            // A claim for coming in stays behind, because it reads for the old place. A claim for going out moves
+            // along.
             let claim = &mut self.pages[to].claim;
             *claim = claim.filter(|(_, direction)| *direction == Direction::Out);
             self.pages[to].is_registered = true;
@@ -202,7 +203,7 @@ impl Run {
         }
     }
 
-    /// In if the page is out; out if it is here and its content is its own.
+    /// Claims a page: in if the page is out, out if it is here.
     fn claim(&mut self, page: usize) {
         let row = &mut self.pages[page];
         if row.claim.is_some() || row.is_stale {
@@ -263,7 +264,7 @@ impl Run {
         Self::expect_put(put, expected);
     }
 
-    /// A child has every word of its parent, without claims, and gives it up again.
+    /// A child gets every word of its parent, without claims, and gives it up again.
     fn fork(&mut self) {
         let goes_out =
             |page: &Page| matches!(page.claim, Some((_, direction)) if direction == Direction::Out);
@@ -302,7 +303,7 @@ impl Run {
         }
     }
 
-    /// Everything is given up: each entry that is left is put once.
+    /// Gives everything up: each remaining entry is put once.
     fn end(mut self) {
         let mut put = Vec::new();
         self.layout.clear(&mut |word| put.extend(raw(word)));

@@ -1,7 +1,7 @@
-//! What the fuzzers do with their bytes: one plain function a target, which panics when something is wrong.
+//! What the fuzzers do with their bytes: one plain function for each target, which panics if something is wrong.
 //!
-//! libFuzzer calls them from `fuzz/fuzz_targets`, and `tests/smoke.rs` calls them on stable with the corpus and with
-//! what a few mutations make of it. A target must take any bytes, keep nothing between calls, and end.
+//! libFuzzer calls them from `fuzz/fuzz_targets`. `tests/smoke.rs` calls them on stable Rust with the corpus and some
+//! mutations of it. A target must accept any bytes, keep nothing between calls, and end.
 
 mod bytes;
 #[allow(dead_code, reason = "shared with the command, which uses the rest")]
@@ -25,7 +25,7 @@ pub use layout::layout;
 pub use messages::messages;
 pub use words::words;
 
-/// A target: its name, which is also that of its corpus, and its body.
+/// A target: its name, which is also the name of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.

@@ -1,7 +1,7 @@
-//! What processes say to each other: hellos and rings of agents, events of the kernel, requests at the control socket.
+//! Messages between processes: hellos and rings of agents, events of the kernel, requests at the control socket.
 //!
-//! Any bytes are heard or refused, and what is heard is what was said. Everything goes through the very calls that the
-//! pager and the command use, over real sockets, pipes and memory files.
+//! Any bytes are accepted or refused, and what is accepted must equal what was sent. Everything goes through the same
+//! calls that the pager and the command use, over real sockets, pipes and memory files.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -21,12 +21,12 @@ use vswap_sys::uffd::{MESSAGES_MAX, Message, Messages, Userfaultfd};
 use crate::bytes::Bytes;
 use crate::control;
 
-/// Longer than any message, so that those are tried that are too long; shorter than a pipe holds.
+/// Longer than any message, so that messages that are too long are tried too. Shorter than a pipe's capacity.
 const MESSAGE_BYTES_MAX: usize = 4096;
 /// The answer of a run without figures.
 const REPORT: &str = "figures";
 
-/// The first byte chooses who is spoken to.
+/// The first byte chooses the receiver.
 pub fn messages(data: &[u8]) {
     let mut bytes = Bytes(data);
     let to = bytes.below(5);
@@ -40,7 +40,7 @@ pub fn messages(data: &[u8]) {
     }
 }
 
-/// The agents' socket hears a hello of exactly its length, and that unchanged.
+/// The agents' socket accepts only a hello of exactly its length, and returns it unchanged.
 fn any_hello(said: &[u8]) {
     let (agent, pager) = socketpair(
         AddressFamily::UNIX,
@@ -66,7 +66,7 @@ fn any_hello(said: &[u8]) {
     }
 }
 
-/// What an agent puts on the wire.
+/// The bytes that an agent sends.
 fn sent_bytes(hello: &Hello) -> Vec<u8> {
     let (agent, pager) = Stream::pair().expect("a socket");
     agent
@@ -78,7 +78,7 @@ fn sent_bytes(hello: &Hello) -> Vec<u8> {
     bytes
 }
 
-/// A hello that an agent could have sent is heard as it was meant.
+/// A hello that an agent could have sent arrives unchanged.
 fn good_hello(mut bytes: Bytes<'_>) {
     let said = Hello {
         magic: RING_MAGIC,
@@ -100,7 +100,7 @@ fn good_hello(mut bytes: Bytes<'_>) {
     judge(&heard);
 }
 
-/// Whatever a hello claims, what is believed of it holds together.
+/// Whatever a hello claims, what is believed of it must be consistent.
 fn judge(hello: &Hello) {
     if hello.magic != RING_MAGIC {
         assert_eq!(Greeting::of(hello), None);
@@ -113,7 +113,7 @@ fn judge(hello: &Hello) {
     }
 }
 
-/// A memory file of any length and content is a ring or is refused, before anything in it is touched.
+/// A memory file of any length and content is a ring or is refused before anything in it is touched.
 fn ring(mut bytes: Bytes<'_>) {
     let file = memfd_create("fuzz-ring", MemfdFlags::ALLOW_SEALING).expect("a memory file");
     let length = u64::from(bytes.u16());
@@ -130,7 +130,7 @@ fn ring(mut bytes: Bytes<'_>) {
         Ok(ring) => {
             assert!(length >= RING_BYTES as u64 && content == RING_MAGIC);
             assert!(ring.page_errno.iter().all(|errno| {
-                // The last of it can be read: the file reaches that far.
+                // The end of the ring can be read, so the file is long enough.
                 errno.load(std::sync::atomic::Ordering::Relaxed) == 0
             }));
         }
@@ -146,14 +146,14 @@ fn ring(mut bytes: Bytes<'_>) {
     }
 }
 
-/// Bytes of the kernel's messages.
+/// Bytes of a kernel message.
 const EVENT_BYTES: usize = 32;
-/// The kernel's number for a fork, whose message gives a descriptor away.
+/// The kernel's number for a fork event, whose message contains a descriptor.
 const EVENT_FORK: u8 = 0x13;
-/// Where in its message.
+/// The descriptor's place in that message.
 const FORK_DESCRIPTOR: std::ops::Range<usize> = 8..12;
 
-/// Messages of the kernel are taken from its buffer as they lie there, whatever they say.
+/// Kernel messages are read as they are in the buffer, whatever they say.
 fn events(said: &[u8]) {
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
     let whole = said.len() / EVENT_BYTES * EVENT_BYTES;
@@ -161,7 +161,7 @@ fn events(said: &[u8]) {
     for event in said[..whole].chunks_exact(EVENT_BYTES).take(MESSAGES_MAX) {
         let mut event: [u8; EVENT_BYTES] = event.try_into().expect("a whole one");
         if event[0] == EVENT_FORK {
-            // The kernel names a descriptor that it has just made; any other number would be somebody else's.
+            // The kernel names a descriptor that it has just made. Any other number would belong to somebody else.
             event[FORK_DESCRIPTOR].copy_from_slice(&fresh_descriptor(&reader));
         }
         sent.push(event);
@@ -188,7 +188,7 @@ fn fresh_descriptor(of: &OwnedFd) -> [u8; 4] {
     fresh.to_ne_bytes()
 }
 
-/// Field by field as the kernel's header lays them out.
+/// Compares field by field, in the layout of the kernel's header.
 fn same(event: &[u8; EVENT_BYTES], message: &Message) {
     let word = |at: usize| u64::from_ne_bytes(event[at..at + 8].try_into().expect("eight bytes"));
     match (event[0], message) {
@@ -223,7 +223,7 @@ fn same(event: &[u8; EVENT_BYTES], message: &Message) {
     }
 }
 
-/// The control socket answers requests and nothing else, and always ends.
+/// The control socket answers only requests, and always ends.
 fn request(said: &[u8]) {
     let (mut client, run) = UnixStream::pair().expect("a socket");
     client.write_all(said).expect("room");
@@ -238,13 +238,13 @@ fn request(said: &[u8]) {
     let read = client.read_to_string(&mut text);
     if let (Ok(()), Some(request)) = (answered, heard.take()) {
         assert!(text.contains(REPORT));
-        // What was heard means the same when it is said again.
+        // The request means the same when it is sent again.
         let again = serde_json::to_vec(&request).expect("JSON");
         let decoded: control::Request = serde_json::from_slice(&again).expect("a request");
         assert_eq!(decoded, request);
     } else {
         assert_eq!(text, "");
     }
-    // Bytes that the run has not read make the end of the connection a reset.
+    // If the run has not read all bytes, the connection ends with a reset.
     assert!(read.is_ok() || said.len() > text.len());
 }

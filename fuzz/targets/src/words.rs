@@ -1,4 +1,4 @@
-//! Words: slot words and backing words against what they are said to mean, and names of slots.
+//! Slot words and backing words compared with their meaning, and names of slots.
 
 use vswap_engine::backing::{Backing, PINS_MAX};
 use vswap_engine::table::{COUNT_OVERFLOW, Kind, POINTER_MAX, Word};
@@ -6,7 +6,7 @@ use vswap_engine::{Entry, Shadow};
 
 use crate::bytes::Bytes;
 
-/// Any 64 bits are a word, and steps from one keep what they do not change.
+/// Any 64 bits are a word. Changing one part of a word keeps the others.
 pub fn words(data: &[u8]) {
     let mut bytes = Bytes(data);
     let raw = bytes.u64();
@@ -18,7 +18,7 @@ pub fn words(data: &[u8]) {
     slot_word_steps(&mut bytes);
 }
 
-/// A used word is its parts and nothing else; so is a pointer.
+/// A used word consists of its parts and nothing else, and so does a pointer.
 fn any_slot_word(raw: u64) {
     let word = Word::from_raw(raw);
     assert_eq!(word.raw(), raw);
@@ -59,12 +59,12 @@ fn any_backing_word(raw: u64) {
     if backing.is_abandoned() {
         made = made.abandoned();
     }
-    // The mark of damage is set by the engine alone.
+    // Only the engine sets the mark of damage.
     assert!(made.raw() == raw || backing.is_damaged());
     assert!(!made.is_damaged());
 }
 
-/// What a used slot word should say.
+/// The expected parts of a used slot word.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     kind: Kind,

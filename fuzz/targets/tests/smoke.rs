@@ -1,6 +1,6 @@
-//! Every target takes its corpus, and what a few mutations make of it: on stable, without a fuzzer.
+//! Every target accepts its corpus and some mutations of it: on stable Rust, without a fuzzer.
 //!
-//! The mutations are the same every time. Searching is for `cargo xtask fuzz`.
+//! The mutations are the same every time. `cargo xtask fuzz` does the searching.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use vswap_fuzz_targets::TARGETS;
 
 /// Mutations of each file of a corpus.
 const MUTATIONS: usize = 40;
-/// Changes that one mutation makes at most.
+/// Most changes of one mutation.
 const CHANGES_MAX: u64 = 8;
 
 fn random(state: &mut u64) -> u64 {

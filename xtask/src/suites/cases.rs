@@ -1,23 +1,23 @@
-//! From what a suite prints to its cases and what became of them: one reader for each kind of output.
+//! Reads cases and their outcomes from a suite's output. There is one reader for each kind of output.
 //!
-//! A name that comes again is another case: `name #2`. What is no line of a case is passed over, so a suite that says
+//! If a name comes again, it is another case: `name #2`. Lines that are no case are skipped. So a suite that prints
 //! nothing has no cases, and the caller takes that for a failure.
 
 use std::collections::BTreeMap;
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It passed.
     Passed,
     /// It failed.
     Failed,
-    /// The suite itself left it out.
+    /// The suite itself skipped it.
     Skipped,
 }
 
 impl Outcome {
-    /// The word for it.
+    /// The word for the outcome.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Passed => "passed",
@@ -37,15 +37,15 @@ pub enum Reading {
     Unittest,
     /// pytest with `-v`: `path::case PASSED [ 10%]`.
     Pytest,
-    /// `ok name` and `not ok name`, with a number and ` # SKIP` where there are any: our own scripts.
+    /// `ok name` and `not ok name`, optionally with a number and ` # SKIP`: our own scripts.
     Tap,
     /// redis: `[ok]: name (12 ms)`.
     Redis,
-    /// Go with `-test.v`: `--- PASS: TestName (0.01s)`, further in for parts of a test.
+    /// Go with `-test.v`: `--- PASS: TestName (0.01s)`, indented further for parts of a test.
     Go,
     /// jemalloc: `test_name (non-reentrant): pass`.
     Jemalloc,
-    /// SQLite: `select1-1.1... Ok`, and `! name expected:` where one failed.
+    /// SQLite: `select1-1.1... Ok`, and `! name expected:` for a case that failed.
     Sqlite,
     /// pg_regress: `test name ... ok  12 ms`, or `     name ... FAILED`.
     PgRegress,
@@ -105,7 +105,7 @@ fn heading(reading: Reading, line: &str) -> Option<&str> {
     }
 }
 
-/// Between a case's name and its outcome may be its description and whatever it prints.
+/// Between a case's name and its outcome there may be its description and whatever the case prints.
 fn unittest(text: &str) -> Vec<(String, Outcome)> {
     let mut found = Vec::new();
     let mut current: Option<String> = None;
@@ -121,7 +121,7 @@ fn unittest(text: &str) -> Vec<(String, Outcome)> {
     found
 }
 
-/// `test_a (test.test_b.C.test_a)`: what is in brackets names it, and is not repeated where it ends with the name.
+/// `test_a (test.test_b.C.test_a)`: the text in brackets is the case's name.
 fn unittest_name(line: &str) -> Option<String> {
     let (name, rest) = line.split_once(" (")?;
     let (place, _) = rest.split_once(')')?;
@@ -134,7 +134,7 @@ fn unittest_name(line: &str) -> Option<String> {
 }
 
 fn unittest_outcome(line: &str) -> Option<Outcome> {
-    // The outcome ends its line; what the case printed may stand before it, without a space.
+    // The outcome ends its line. The case's output may come right before it, without a space.
     let last = line.rsplit_once("... ").map_or(line, |(_, last)| last);
     match last.trim() {
         "expected failure" => Some(Outcome::Passed),
@@ -225,7 +225,7 @@ fn sqlite(line: &str) -> Option<(&str, Outcome)> {
             .then_some((name, Outcome::Failed));
     }
     let (name, word) = line.rsplit_once("... ")?;
-    // Threads of a test write dots in between.
+    // Threads of a test print dots in between.
     let name = name.trim_start_matches('.');
     (word == "Ok" && !name.contains(' ')).then_some((name, Outcome::Passed))
 }

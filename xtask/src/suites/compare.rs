@@ -1,4 +1,4 @@
-//! What a suite said natively beside what it said under vswap.
+//! Compares a suite's native results with its results under vswap.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::Suite;
 use super::cases::{Cases, Outcome};
 use super::side::Said;
 
-/// Most differences that are listed; a suite that broke as a whole would list all of its cases.
+/// How many differences are listed at most. A suite that broke as a whole would list all of its cases.
 const SHOWN_MAX: usize = 60;
 
 /// One line of the table, and the differences behind it.
@@ -66,7 +66,7 @@ impl Row {
         }
     }
 
-    /// Did it run, swap, and say the same in each case?
+    /// Did it run, swap, and have the same outcome in each case?
     pub fn is_equal(&self) -> bool {
         self.differences.is_empty()
             && self
@@ -75,7 +75,7 @@ impl Row {
                 .is_ok_and(|counts| counts.pages_out > 0)
     }
 
-    /// The differences, a line each.
+    /// The differences, one line each.
     pub fn differences(&self) -> String {
         let count = self.differences.len();
         let mut text = match &self.result {
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// Each case that did not end alike on both sides; one that only one side had counts too.
+/// Each case with different outcomes on the two sides. A case that only one side had counts too.
 fn differences(native: &Cases, vswap: &Cases) -> Vec<String> {
     let word = |outcome: Option<&Outcome>| outcome.map_or("missing", |outcome| outcome.word());
     let mut names: Vec<&String> = native.keys().chain(vswap.keys()).collect();

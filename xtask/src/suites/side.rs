@@ -1,7 +1,7 @@
-//! Runs one side of a suite, natively or under vswap, with its output in a file and within its time.
+//! Runs one side of a suite, natively or under vswap, with a time limit and its output in a file.
 //!
-//! `timeout` of coreutils bounds each run and ends its whole process group: a suite that hangs must not keep the others
-//! from running. What leaves that group and outlives it is ended here, by its process id.
+//! `timeout` of coreutils limits each run and ends its whole process group, so that a suite that hangs does not keep
+//! the others from running. Processes that leave the group and outlive it are ended here, by process id.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use super::cases::{self, Cases};
 use super::{Limits, Suite};
 use crate::command;
 
-/// Longest time that unpacking and building a suite may take.
+/// The longest time for unpacking and building a suite.
 const PREPARE_MINUTES: u64 = 40;
-/// The area behind the pool: a private file that is gone with the run.
+/// The area behind the pool: a private file that goes away with the run.
 const SWAP: &str = "/var/tmp:8G";
-/// What `timeout` ends with when it had to end the command.
+/// The exit status of `timeout` when it had to end the command.
 const TIMED_OUT: i32 = 124;
-/// Marks a suite as prepared; it holds the script by which it was.
+/// Marks a suite as prepared. The file holds the script that prepared it.
 const PREPARED: &str = "prepared";
 
-/// What one side did.
+/// The result of one side.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// What became of each case.
+    /// The outcome of each case.
     pub cases: Cases,
-    /// How the whole ended, if that was not well.
+    /// How the suite ended, if not well.
     pub end: Option<String>,
-    /// Pages that went out; none natively.
+    /// Pages that were swapped out; 0 natively.
     pub pages_out: u64,
 }
 
@@ -46,10 +46,10 @@ impl<'a> Place<'a> {
         Self { root, suite, path }
     }
 
-    /// Unpacks and builds, unless that was done by the same script.
+    /// Unpacks and builds the suite, unless the same script has done so before.
     ///
     /// # Errors
-    /// The source cannot be had, or the script fails: its output is in `prepare.log`.
+    /// The source cannot be had, or the script fails; its output is in `prepare.log`.
     pub fn prepare(&self) -> Result<(), String> {
         let stamp = self.path.join(PREPARED);
         if self.suite.source.is_none() && self.suite.prepare.is_empty() {
@@ -81,10 +81,10 @@ impl<'a> Place<'a> {
         )
     }
 
-    /// The suite as it is.
+    /// Runs the suite natively.
     ///
     /// # Errors
-    /// It does not start, or says nothing that can be read.
+    /// It does not start, or prints nothing that can be read.
     pub fn natively(&self) -> Result<Said, String> {
         let mut command = bounded(self.suite.minutes);
         command.args(["sh", "-c", self.suite.run]);
@@ -98,13 +98,13 @@ impl<'a> Place<'a> {
         Ok(said)
     }
 
-    /// The suite under vswap.
+    /// Runs the suite under vswap.
     ///
     /// # Errors
     /// It does not start.
     pub fn under_vswap(&self, limits: &Limits) -> Result<Said, String> {
         let summary = self.path.join("summary.json");
-        // One of an earlier run would be taken for this one's.
+        // A summary of an earlier run would be taken for this run's.
         let _ = fs::remove_file(&summary);
         let mut command = bounded(self.suite.minutes);
         command.arg(self.root.join("target/release/vswap"));
@@ -140,7 +140,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Runs to the end, with both streams in a file, and ends what is left of it. A signal counts as -1.
+    /// Runs the command to its end, with both streams in a file, and ends the processes that it leaves. A signal counts
+    /// as -1.
     fn finish(&self, mut command: Command, log: &str) -> Result<i32, String> {
         let shown = command::shell_words(&command);
         println!("$ {shown}");
@@ -161,7 +162,7 @@ impl<'a> Place<'a> {
         Ok(status.code().unwrap_or(-1))
     }
 
-    /// Processes that still work in the suite's own directory: servers that it did not stop.
+    /// Processes that still work in the suite's own directory, such as servers that it did not stop.
     fn left_behind(&self) -> Vec<u32> {
         let mine = |entry: fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;

@@ -1,7 +1,7 @@
-//! The suites, cheap and telling first. Limits are chosen so that much goes out; where a suite is many small processes
-//! that all fit, everything is evicted again and again instead.
+//! The suites, cheap and telling ones first. The limits make much of the memory go out. Where a suite is many small
+//! processes that all fit, everything is evicted again and again instead.
 //!
-//! What a suite leaves out is said in `part`: nothing is left out because it fails under vswap.
+//! `part` says what of a suite is run. Nothing is left out because it fails under vswap.
 
 use super::Suite;
 use super::cases::Reading;

@@ -1,17 +1,17 @@
-//! The table of the kernel's bugs: every number has one row, and every row has a test that exists, or a reason.
+//! Checks the table of kernel bugs: every number has one row, and every row names a test that exists, or a reason.
 
 use std::path::Path;
 
 use super::names::{functions, quoted};
 use super::{Finding, TextFile};
 
-/// Where the table lies.
+/// The table's file.
 const TABLE: &str = "docs/kernel-bugs.md";
 /// How many bugs there are.
 const BUGS: usize = 39;
-/// What the last cell of a row without a test begins with; the reason follows.
+/// How the last cell of a row without a test begins. The reason follows.
 const REASONS: [&str; 2] = ["cannot: ", "pending: "];
-/// What the tests that are named after a bug begin with; its number follows, in two digits.
+/// How the names of tests for a bug begin. The bug's number follows, in two digits.
 const TEST_PREFIX: &str = "bug_";
 
 /// A row of the table.

@@ -1,4 +1,4 @@
-//! The table of calls that change memory: every row names tests, victims or canaries that exist, or says what is
+//! Checks the table of calls that change memory: every row names tests, victims or canaries that exist, or says what is
 //! pending.
 
 use std::path::Path;
@@ -6,20 +6,20 @@ use std::path::Path;
 use super::names::{functions, quoted};
 use super::{Finding, TextFile};
 
-/// Where the table lies.
+/// The table's file.
 const TABLE: &str = "docs/coverage.md";
-/// Where victims lie, one a file.
+/// Where the victims are, one in each file.
 const VICTIMS: &str = "e2e/victims/src/victim";
 /// Where end-to-end tests are listed.
 const LISTS: &str = "e2e/tests";
-/// What stands before the name of a victim.
+/// What precedes the name of a victim.
 const VICTIM: &str = "victim ";
-/// Where the canaries of chaos lie, one a file, and what stands before the name of one.
+/// Where the canaries of chaos are, one in each file, and what precedes the name of one.
 const CANARIES: &str = "e2e/chaos/canaries";
 const CANARY: &str = "canary ";
-/// What the last cell of a row without a test begins with; what is missing follows.
+/// How the last cell of a row without a test begins. What is missing follows.
 const PENDING: &str = "pending: ";
-/// Cells of a row.
+/// Number of cells in a row.
 const CELLS: usize = 4;
 
 /// Compares the table with the sources.
@@ -71,14 +71,14 @@ pub fn check(tree: &[TextFile], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Is there an end-to-end test of that name? Those are in lists, by names of their own.
+/// Is there an end-to-end test with this name? Those tests have names of their own, in lists.
 fn is_end_to_end(tree: &[TextFile], name: &str) -> bool {
     let listed = format!("\"{name}\",");
     let mut lists = tree.iter().filter(|file| file.path.starts_with(LISTS));
     lists.any(|file| file.text.contains(&listed))
 }
 
-/// The cells of a row; None for other lines, heads of tables included.
+/// The cells of a row. `None` for other lines, including heads of tables.
 fn cells(line: &str) -> Option<Vec<&str>> {
     let row = line.strip_prefix('|')?.strip_suffix('|')?;
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();

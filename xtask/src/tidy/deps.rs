@@ -1,7 +1,7 @@
-//! Arrows between crates: each crate depends on those it may, and on no other of the workspace.
+//! Arrows between crates: each crate depends only on the workspace's crates that it may depend on.
 //!
-//! ARCHITECTURE.md draws the same table. Dependencies for tests alone may point to outside crates freely, but
-//! not to crates of the workspace that the crate may not use: a test would then know more than the code.
+//! ARCHITECTURE.md draws the same table. Dependencies of tests may be any crate from outside, but no crate of the
+//! workspace that the crate itself may not use: a test would then know more than the code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,15 +12,15 @@ use super::Finding;
 
 /// What a crate may depend on.
 struct Rule {
-    /// Package.
+    /// The package's name.
     name: &'static str,
-    /// Packages of the workspace that it may use.
+    /// The packages of the workspace that it may use.
     may_use: &'static [&'static str],
-    /// False for crates that must not reach the kernel by any way but `vswap-sys`.
+    /// False for crates that may reach the kernel only through `vswap-sys`.
     may_call_kernel: bool,
 }
 
-/// Every package of the workspace has its line here; a new one gets one.
+/// Every package of the workspace has a line here, and a new one gets one.
 const RULES: &[Rule] = &[
     Rule {
         name: "vswap-engine",
@@ -45,12 +45,12 @@ const RULES: &[Rule] = &[
     Rule {
         name: "vswap",
         may_use: &["vswap-pager", "vswap-engine", "vswap-sys", "vswap-bench"],
-        // For its own files, terminal and child; everything about programs' memory goes through vswap-sys.
+        // For its own files, terminal and child. Everything about programs' memory goes through vswap-sys.
         may_call_kernel: true,
     },
     Rule {
         name: "vswap-bench",
-        // For `engine_bench`, which measures the one on the other's memory; and for the header of an area.
+        // For `engine_bench`, which measures the engine on memory of vswap-sys, and for the header of an area.
         may_use: &["vswap-engine", "vswap-sys"],
         may_call_kernel: true,
     },
@@ -66,14 +66,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-e2e",
-        // For its client of redis.
+        // For the redis client in it.
         may_use: &["vswap-bench"],
         may_call_kernel: true,
     },
     Rule {
         name: "vswap-fuzz-targets",
         may_use: &["vswap-engine", "vswap-sys", "vswap-pager"],
-        // It speaks to sockets and pipes as an agent or the kernel would.
+        // It writes to sockets and pipes as an agent or the kernel would.
         may_call_kernel: true,
     },
     Rule {
@@ -94,7 +94,7 @@ const KERNEL_DOORS: &[&str] = &[
     "userfaultfd",
 ];
 
-/// One dependency as cargo tells it.
+/// One dependency, as cargo reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Arrow {
     from: String,
@@ -106,7 +106,7 @@ struct Arrow {
 /// Asks cargo for the arrows and checks them. Returns the number of packages.
 ///
 /// # Errors
-/// Cargo cannot tell, for instance because a manifest is broken.
+/// cargo cannot tell, for instance because a manifest is broken.
 pub fn check_into(root: &Path, findings: &mut Vec<Finding>) -> Result<usize, String> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(["metadata", "--no-deps", "--format-version", "1"])

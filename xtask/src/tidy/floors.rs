@@ -1,11 +1,10 @@
 //! Floors: inside a crate, imports point one way.
 //!
-//! The order in which `lib.rs` (or `main.rs`) declares its modules is the order of the floors, lowest first. A module
-//! may name what lies on floors below its own, and what lies in its own folder. Inside a folder too files do not name
-//! one another in a circle; only a parent and its children may, for they are
-//! one thing in several files.
+//! `lib.rs` (or `main.rs`) declares its modules in the order of the floors, lowest first. A module may name modules on
+//! lower floors and modules in its own folder. Inside a folder files do not name one another in a circle either. Only a
+//! parent and its children may, because they are one thing in several files.
 //!
-//! Code for tests alone is left out: a test may know more than what it tests.
+//! Code for tests is left out: a test may know more than what it tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,14 +14,14 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, TextFile};
 
-/// The crates that are laid out so, each with the file that declares its floors.
+/// The crates with floors, each with the file that declares them.
 const CRATES: &[&str] = &[
     "crates/cli/src/main.rs",
     "bench/src/lib.rs",
     "crates/sys/src/lib.rs",
 ];
 
-/// A module, as the names on the way to it from the root of its crate.
+/// A module, as the names on the path to it from its crate's root.
 type Module = Vec<String>;
 
 /// One place where a module names another.
@@ -126,14 +125,15 @@ impl Floors {
     }
 }
 
-/// What a module names that lies in its own crate.
+/// Collects what a module names in its own crate.
 struct Names<'a> {
     module: &'a Module,
     found: Vec<(Module, usize)>,
 }
 
 impl Names<'_> {
-    /// The whole name behind `crate` or `super`; none for another crate's, or one that is seen from here.
+    /// The whole path behind `crate` or `super`. `None` for a name of another crate, or one that is visible here
+    /// without a path.
     fn absolute(&self, name: &[String]) -> Option<Module> {
         match name.first()?.as_str() {
             "crate" => Some(name[1..].to_vec()),
@@ -204,7 +204,7 @@ impl<'ast> Visit<'ast> for Names<'_> {
         visit::visit_path(self, path);
     }
 
-    // `pub(super)` and `pub(in …)` say who may look in; they name nothing.
+    // `pub(super)` and `pub(in …)` say who may look in. They name nothing.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
@@ -218,7 +218,7 @@ fn parse(file: &TextFile) -> Result<syn::File, Finding> {
     })
 }
 
-/// The modules that a root declares for the product, in order.
+/// The modules that a root declares for the product (not for tests), in order.
 fn declared(root: &syn::File) -> Vec<String> {
     let modules = root.items.iter().filter_map(|item| match item {
         syn::Item::Mod(module) if !is_for_tests(&module.attrs) => Some(module.ident.to_string()),
@@ -227,7 +227,7 @@ fn declared(root: &syn::File) -> Vec<String> {
     modules.collect()
 }
 
-/// The module that a file is, if it lies in a crate's source folder and is not for tests.
+/// The module of a file that is in a crate's source folder and not for tests.
 fn module_of(folder: &Path, path: &Path) -> Option<Module> {
     let inside = path.strip_prefix(folder).ok()?.with_extension("");
     let module: Module = inside
@@ -269,7 +269,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Circles among the files of a folder, other than those of a parent with its children.
+/// Circles among the files of a folder, except those of a parent with its children.
 fn circles(arrows: &[&Arrow]) -> Vec<String> {
     let is_kin = |a: &Module, b: &Module| a.starts_with(b) || b.starts_with(a);
     let mut next: BTreeMap<&Module, Vec<&Module>> = BTreeMap::new();
@@ -281,7 +281,7 @@ fn circles(arrows: &[&Arrow]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for start in next.keys() {
-        // Each circle is named once, by the first of its members.
+        // Each circle is named once, by its first member.
         if let Some(way) = way_back(&next, start)
             && way.iter().all(|module| *module >= *start)
         {

@@ -1,10 +1,10 @@
-//! Links of Markdown files: what they point to inside the tree exists, headings included.
+//! Links of Markdown files: their targets inside the tree exist, and so do the headings that they name.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::{Finding, TextFile};
 
-/// Checks every link of a Markdown file that does not leave the tree.
+/// Checks every link of a Markdown file that stays in the tree.
 pub fn check(root: &Path, file: &TextFile, findings: &mut Vec<Finding>) {
     if !file.is("md") {
         return;
@@ -93,7 +93,7 @@ fn resolve(root: &Path, file: &TextFile, target: &str) -> Result<(), String> {
     }
 }
 
-/// The path without `..`, if it stays inside.
+/// The path without `..`, or `None` if it leads outside.
 fn inside(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
@@ -111,7 +111,7 @@ fn inside(path: &Path) -> Option<PathBuf> {
     Some(clean)
 }
 
-/// Names of the headings as forges make them: small letters, spaces to hyphens, other marks dropped.
+/// Names of the headings as forges make them: lower case, spaces to hyphens, other punctuation dropped.
 fn headings(text: &str) -> Vec<String> {
     let title = |line: &str| {
         Some(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::TextFile;
 
-/// What stands between back-ticks.
+/// The texts between back-ticks.
 pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -1,26 +1,28 @@
-//! Rules on the text of single files: widths, white space, heads, sizes, words that may not stay.
+//! Rules on the text of single files: widths, white space, heads, sizes, words that must not stay.
 
 use std::path::Path;
 
 use super::{Finding, TextFile};
 use crate::source;
 
-/// Longest line, in characters. Table rows and lines with a link cannot be folded and are let through.
+/// The longest line, in characters. Table rows and lines with a link are exempt because they cannot be folded.
 const LINE_CHARS_MAX: usize = 120;
-/// Lines of code, without unit tests, from which a file is too long to be owned.
+/// From this many lines of code, without unit tests, a file is too long for one person to own.
 const CODE_LINES_MAX: usize = 600;
-/// Lines of code from which a file wants to be cut.
+/// From this many lines of code a file should be split.
 const CODE_LINES_WARN: usize = 400;
-/// Most lines of a file head; a longer one belongs into the documentation. Drawings may need more: a warning.
+/// The most lines of a file's head. Longer text belongs into the documentation. Only a warning, because drawings may
+/// need more.
 const HEAD_LINES_WARN: usize = 40;
 
-/// Words that name somebody's machine instead of the project. Written in two pieces: this file is checked too.
+/// Words that name somebody's machine instead of the project. They are written in two pieces, because this file is
+/// checked too.
 const FOREIGN_WORDS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/tmp/vs", "wap-spec"),
     concat!("bash_", "jobs"),
 ];
-/// Marks of work that is not finished, or of a merge that is not.
+/// Marks of unfinished work or of an unfinished merge.
 const LEFTOVERS: &[&str] = &[
     concat!("FIX", "ME"),
     concat!("XX", "X:"),
@@ -32,7 +34,7 @@ const CONFLICT_MARKS: &[&str] = &[
     concat!("||||", "||| "),
 ];
 
-/// Files that are taken whole from elsewhere or written by a tool, and inputs of fuzzers, which are no text.
+/// Files that were taken whole from elsewhere or written by a tool, and fuzzers' inputs, which are no text.
 fn is_verbatim(path: &Path) -> bool {
     let name = path
         .file_name()
@@ -44,7 +46,7 @@ fn is_verbatim(path: &Path) -> bool {
         || path.starts_with("fuzz/corpus")
 }
 
-/// Every rule on one file.
+/// Checks every rule on one file.
 pub fn check(file: &TextFile, findings: &mut Vec<Finding>) {
     if is_verbatim(&file.path) {
         return;

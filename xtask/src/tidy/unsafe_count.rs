@@ -1,8 +1,8 @@
-//! Unsafe blocks and unsafe implementations per crate, against the number that was agreed.
+//! Compares the number of unsafe blocks and unsafe implementations in each crate with the agreed number.
 //!
-//! The numbers lie in `xtask/unsafe-counts.txt`. A change that needs another number changes that file as well,
-//! so that it is seen and argued for in review; a number that fell is recorded too, or it could creep back.
-//! Unsafe code in tests is not counted.
+//! The numbers are in `xtask/unsafe-counts.txt`. A change that needs another number changes that file too, so that
+//! reviewers see it and discuss it. A number that fell is recorded as well, or it could creep back. Unsafe code in
+//! tests does not count.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ use std::path::Path;
 use super::{Finding, TextFile, read_tree};
 use crate::source;
 
-/// Where the numbers lie.
+/// The file with the numbers.
 const RECORD: &str = "xtask/unsafe-counts.txt";
 const RECORD_HEAD: &str = "# Unsafe blocks and unsafe impls per crate, without tests. Raising a number is a decision:\n\
                            # say why in the commit. `cargo xtask unsafe-counts --write` writes this file.\n";
 
-/// Compares what the tree has with what was recorded.
+/// Compares the tree's numbers with the recorded ones.
 pub fn check(tree: &[TextFile], findings: &mut Vec<Finding>) {
     let path = Path::new(RECORD);
     let recorded = tree
@@ -97,7 +97,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, usize>, (usize, String)> {
     Ok(numbers)
 }
 
-/// Unsafe blocks and impls by the directory of their crate.
+/// Unsafe blocks and impls, by the directory of their crate.
 fn count(tree: &[TextFile]) -> BTreeMap<String, usize> {
     let roots: Vec<&Path> = tree
         .iter()
@@ -120,7 +120,7 @@ fn count(tree: &[TextFile]) -> BTreeMap<String, usize> {
     numbers
 }
 
-/// Test directories, and unit tests that have a file of their own.
+/// Test directories, and unit tests in a file of their own.
 fn is_test(path: &Path) -> bool {
     let stem = path
         .file_stem()
@@ -132,7 +132,7 @@ fn is_test(path: &Path) -> bool {
     in_directory || stem == "tests" || stem.ends_with("_tests")
 }
 
-/// `unsafe {` and `unsafe impl`. An `unsafe fn` makes a demand; it is its callers who vouch for something.
+/// Counts `unsafe {` and `unsafe impl`. An `unsafe fn` makes a demand, and its callers vouch for it.
 fn in_text(text: &str) -> usize {
     let code = source::product_code(text);
     let vouches = |after: &str| {

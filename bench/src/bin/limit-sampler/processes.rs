@@ -1,11 +1,11 @@
-//! The processes of a tree and their memory, as `/proc` tells it.
+//! The processes of a tree, and their memory according to `/proc`.
 
 use std::fs;
 
-/// `kcmp` of two processes' address spaces.
+/// Makes `kcmp` compare the address spaces of two processes.
 const KCMP_VM: i32 = 1;
-/// Pages by which a counter in `status` may lag on each CPU: the kernel adds them up in batches of
-/// 32, or of twice the number of CPUs where that is more.
+/// How many pages a counter in `status` may lag behind on each CPU. The kernel adds them up in batches of 32, or of
+/// twice the number of CPUs if that is more.
 const COUNTER_BATCH_MIN: usize = 32;
 const PAGE_BYTES: usize = 4096;
 
@@ -13,7 +13,7 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Tree {
     root: u32,
     root_is_vswap: bool,
-    /// Orphans of the tree become children of this process.
+    /// Do orphans of the tree become children of this process?
     orphans_here: bool,
     /// Bytes by which a counter in `status` may be too small.
     lag_bytes: usize,
@@ -37,7 +37,7 @@ impl Tree {
         self.pids.len()
     }
 
-    /// Finds the processes; false when the root is gone or a zombie.
+    /// Finds the processes. False if the root is gone or a zombie.
     pub(crate) fn look(&mut self) -> bool {
         self.pids.clear();
         let mut found = Vec::new();
@@ -54,7 +54,7 @@ impl Tree {
             children(pid, |child| found.push((child, Some(pid))));
         }
         if !self.root_is_vswap {
-            // A command becomes vswap when it is executed, which may be after the first look.
+            // A command becomes vswap when it executes vswap, which may be after the first look.
             let program = fs::read_link(format!("/proc/{}/exe", self.root));
             self.root_is_vswap =
                 program.is_ok_and(|path| path.file_name().is_some_and(|name| name == "vswap"));
@@ -62,7 +62,7 @@ impl Tree {
         alive(self.root)
     }
 
-    /// An amount that the tree's memory cannot be over, found cheaply.
+    /// A bound that the tree's memory cannot exceed. It is cheap to find.
     pub(crate) fn upper_bound_bytes(&self) -> usize {
         let bytes = |pid: &u32| {
             let name = if self.is_vswap(*pid) {
@@ -76,11 +76,11 @@ impl Tree {
         self.pids.iter().map(bytes).sum()
     }
 
-    /// The tree's memory, and what of it is vswap's own process.
+    /// The tree's memory, and how much of it is vswap's own process.
     pub(crate) fn exact_bytes(&self) -> (usize, usize) {
         let (mut total, mut vswap) = (0, 0);
         for &pid in &self.pids {
-            // A process that ended meanwhile has no memory.
+            // A process that has ended meanwhile has no memory.
             let rollup =
                 fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             if self.is_vswap(pid) {
@@ -100,7 +100,7 @@ impl Tree {
 
 fn alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which is in parentheses and may contain any character.
+    // The state follows the name. The name is in parentheses and may contain any character.
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
@@ -119,11 +119,11 @@ fn children(pid: u32, mut found: impl FnMut(u32)) {
 }
 
 fn same_memory(pid: u32, parent: u32) -> bool {
-    // SAFETY: compares two processes and touches no memory of this one.
+    // SAFETY: compares two processes and touches no memory of this one. No safe wrapper exists for `kcmp`.
     unsafe { libc::syscall(libc::SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0 }
 }
 
-/// The amount of a line such as `Rss:   12 kB`, in bytes; 0 when there is none.
+/// The amount in a line such as `Rss:   12 kB`, in bytes; 0 if there is no such line.
 fn field_bytes(text: &str, name: &str) -> usize {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let amount = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());

@@ -1,4 +1,4 @@
-//! Jobs of real programs, which may not be here: then the workload is left out, and the reason says what to install.
+//! Jobs of real programs. If a program is missing, its workload is left out, and the reason says what to install.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,21 +11,22 @@ use crate::command::Ended;
 
 use super::{Job, Maker, Scratch, Unable};
 
-/// Where programs are that the search path of a user may not have.
+/// Where programs are that a user's search path may not include.
 const PROGRAM_DIRS: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
-/// Memory that redis takes for a key with a value of 1 KiB: allocated size of value and key, entry of the table.
+/// Memory that redis takes for a key with a value of 1 KiB: the allocated sizes of value and key, and an entry of the
+/// table.
 const REDIS_KEY_BYTES: usize = 1400;
-/// redis and Python use this part of the memory that was asked for: their accesses are many, and take longer.
+/// redis and Python use this fraction of the requested memory, because they make many accesses and take longer.
 const REDIS_SHARE: usize = 4;
 const PYTHON_SHARE: usize = 2;
-/// Memory of a row at the peak of the Python workloads: table, order and copy.
+/// Memory per row at the peak of the Python workloads: table, order and copy.
 const PYTHON_ROW_BYTES: usize = 80;
-/// Compilers get this part of what all jobs would take together at their largest, but at least so much that a
-/// compiler's own program fits. With a quarter the kernel's build takes as long as one without limit, with a fifth a
-/// seventh longer; with a sixth and less it is sometimes twice as long, and sometimes the kernel kills a compiler.
+/// Compilers get this fraction of what all jobs would take together at their largest, but at least enough for a
+/// compiler's own program. With a quarter the kernel's build takes as long as one without limit, and with a fifth a
+/// seventh longer. With a sixth and less it sometimes takes twice as long, and sometimes the kernel kills a compiler.
 const BUILD_SHARE: usize = 5;
 const BUILD_BYTES_MIN: usize = 48 << 20;
-/// Beginning of the name of the crate whose C sources are compiled: vswap itself is built with them, so they are there.
+/// How the name of the crate begins whose C sources are compiled. vswap itself is built with them, so they are there.
 const BUILD_CRATE: &str = "zstd-sys-";
 
 /// A redis server, and its driver.
@@ -51,14 +52,14 @@ pub(super) fn redis(maker: &Maker) -> Result<Job, Unable> {
     })
 }
 
-/// The compiler on real sources.
+/// The compiler, on real sources.
 pub(super) fn build(maker: &Maker) -> Result<Job, Unable> {
     program("cc", "gcc")?;
     let tree = match &maker.options.build_tree {
         Some(tree) => tree.clone(),
         None => fetched_sources()?,
     };
-    // One small directory of it shows that everything works.
+    // One small directory of the tree is enough to show that everything works.
     let tree = if maker.options.quick {
         tree.join("common")
     } else {
@@ -95,7 +96,7 @@ pub(super) fn build(maker: &Maker) -> Result<Job, Unable> {
     })
 }
 
-/// Checksum of the objects and the largest compiler's memory.
+/// Checksum of the objects, and memory of the largest compiler.
 fn reference_of(ended: &Ended) -> Option<(String, usize)> {
     if !ended.status.success() {
         return None;
@@ -133,7 +134,7 @@ fn fetched_sources() -> Result<PathBuf, String> {
     })
 }
 
-/// fio on the disk, with as much as `disk` uses.
+/// fio on the disk, with as much data as `disk` uses.
 pub(super) fn device(maker: &Maker) -> Result<Job, Unable> {
     let fio = program("fio", "fio")?;
     let (size, _) = maker.share(super::DISK_SHARE);
@@ -145,13 +146,13 @@ pub(super) fn device(maker: &Maker) -> Result<Job, Unable> {
     Ok(job)
 }
 
-/// A script with a library of Python.
+/// A script that uses a Python library.
 pub(super) fn python(maker: &Maker, library: &str, script: &str) -> Result<Job, Unable> {
     let interpreter = interpreter(maker, library)?;
     let (size, ram) = maker.share(PYTHON_SHARE);
     let rows = (size / PYTHON_ROW_BYTES).max(1).to_string();
     let mut job = maker.own("python", &[]);
-    // What all share goes behind the line that says what the script does.
+    // The part that all scripts share goes behind the line that says what the script does.
     let (title, body) = script.split_once('\n').unwrap_or((script, ""));
     let script = format!("{title}\n{}{body}", include_str!("../python/phase.py"));
     job.command = vec![interpreter.into(), "-c".into(), script.into(), rows.into()];
@@ -162,8 +163,8 @@ pub(super) fn python(maker: &Maker, library: &str, script: &str) -> Result<Job, 
     })
 }
 
-/// A Python that has the library: the user's, or the distribution's. Not by the name it is found by, which may be a
-/// script that looks for it each time.
+/// A Python that has the library: the user's or the distribution's. Returned as the interpreter's own path. The name in
+/// PATH may be a script that looks for the interpreter each time.
 fn interpreter(maker: &Maker, library: &str) -> Result<String, Unable> {
     let ask = format!("import sys, {library}; print(sys.executable)");
     for python in ["python3", "/usr/bin/python3"] {
@@ -179,7 +180,7 @@ fn interpreter(maker: &Maker, library: &str) -> Result<String, Unable> {
     )))
 }
 
-/// The file of a program.
+/// The path of a program.
 fn program(name: &str, package: &str) -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs = env::split_paths(&path).chain(PROGRAM_DIRS.map(PathBuf::from));
@@ -190,7 +191,7 @@ fn program(name: &str, package: &str) -> Result<PathBuf, String> {
 }
 
 impl Maker<'_> {
-    /// Runs something that the job needs to know, without any limit.
+    /// Runs a command that the job needs an answer from, without any limit.
     fn run(&self, words: &[OsString]) -> Result<Ended, Unable> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);

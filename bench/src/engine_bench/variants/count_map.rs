@@ -1,5 +1,5 @@
-//! Before phase III: counts in a static map beside the table, a byte for every slot of the area, used or not. Each
-//! change of a slot is two.
+//! The design before phase III: counts in a static map beside the table, with a byte for every slot of the area, used
+//! or not. Each change of a slot is two changes.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -30,7 +30,8 @@ impl Variant for CountMap {
     fn alloc(&self, cpu: usize) -> Option<u64> {
         self.table.alloc_with(|frame| {
             let slot = self.table.slots.take(cpu, Word::new(frame, 0))?;
-            // Outside the cluster's lock, which is kind to this variant: nobody else knows the slot yet.
+            // This is outside the cluster's lock, which favours this variant. It is sound because nobody else knows the
+            // slot yet.
             self.count(slot)?.store(1, Ordering::Release);
             Some(slot)
         })

@@ -39,7 +39,7 @@ impl Variant for Real {
 
     fn dup(&self, slot: u64) {
         if let Some(entry) = Entry::from_raw(slot) {
-            // Refused only for slots that are free, which the load does not duplicate.
+            // Only refused for free slots, and the load does not duplicate those.
             let _ = self.engine.dup(entry);
         }
     }

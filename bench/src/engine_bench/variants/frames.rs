@@ -1,6 +1,6 @@
-//! Frames for the variants, as the engine has them: reference counts and a lock-free stack of free ones.
+//! Frames for the variants, like the engine's: reference counts and a lock-free stack of free frames.
 //!
-//! There is no content behind them. What the variants differ in is how a slot leads to a frame's number.
+//! The frames have no content. The variants differ in how a slot leads to a frame's number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,7 +8,8 @@ use crossbeam_utils::CachePadded;
 
 /// End of the stack.
 const NO_FRAME: u32 = u32::MAX;
-/// Above the head's index is a tag that changes with every pop, against the same frame coming back in between.
+/// Above the head's index is a tag that changes with every pop. It guards against the same frame coming back in
+/// between.
 const TAG_SHIFT: u32 = 32;
 const INDEX_MASK: u64 = (1 << TAG_SHIFT) - 1;
 
@@ -81,7 +82,7 @@ impl Frames {
         false
     }
 
-    /// Gives a reference back; the last one frees the frame.
+    /// Gives a reference back. The last one frees the frame.
     pub(crate) fn release(&self, index: u32) {
         let Some(frame) = self.frames.get(index as usize) else {
             return;

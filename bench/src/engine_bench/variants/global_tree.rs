@@ -1,6 +1,6 @@
-//! Before phase I: the swap cache is a tree beside the slots, here one for all of them under one lock. The kernel had
-//! one for each 64 MiB of an area, which readers walked without a lock; a lock for readers and writers is as near as a
-//! tree of the standard library comes.
+//! The design before phase I: the swap cache is a tree beside the slots. Here there is one tree for all slots, under
+//! one lock. The kernel had one for each 64 MiB of an area, and readers walked it without a lock. A readers-writer lock
+//! is as close as a tree of the standard library comes.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -65,7 +65,7 @@ impl Variant for GlobalTree {
 
     fn table_bytes(&self) -> u64 {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        // A node of the tree has room for 11 pairs and is about three quarters full; its own head is left out.
+        // A node of the tree has room for 11 pairs and is about three quarters full. Its own head is left out.
         let pairs = cache.len() as u64 * (size_of::<u64>() + size_of::<u32>()) as u64;
         self.table.table_bytes() + pairs * 4 / 3
     }

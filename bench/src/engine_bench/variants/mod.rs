@@ -1,5 +1,5 @@
-//! What the engine is compared with: designs that the kernel's swap has left behind, each the engine's own but for one
-//! thing. They know slots, frames and counts, and nothing of content, shadows or storage.
+//! The designs that the engine is compared with. The kernel's swap has given them up. Each is the engine's own design
+//! but for one thing. They know slots, frames and counts, and nothing of content, shadows or storage.
 
 mod count_map;
 mod engine;
@@ -20,15 +20,15 @@ pub(crate) const FRAMES: u32 = 1 << 16;
 /// Slots of a variant's area, 4 GiB. The engine's virtual area has no size.
 pub(crate) const SLOTS: usize = 1 << 20;
 
-/// What a load asks of each.
+/// What a load asks of a variant.
 pub(crate) trait Variant: Sync {
     /// Takes a frame and a slot for it, with count 1.
     fn alloc(&self, cpu: usize) -> Option<u64>;
-    /// Finds a slot's frame and holds it for a moment; false if the slot is free.
+    /// Finds a slot's frame and holds it for a moment. False if the slot is free.
     fn lookup(&self, slot: u64) -> bool;
     /// Adds a reference to a slot that has one.
     fn dup(&self, slot: u64);
-    /// Takes one away; with the last, slot and frame are freed.
+    /// Takes a reference away. With the last one, slot and frame are freed.
     fn put(&self, slot: u64);
     /// Bytes of everything but the frames' content.
     fn table_bytes(&self) -> u64;
@@ -41,7 +41,7 @@ const COUNT_SHIFT: u32 = 60;
 const FRAME_SHIFT: u32 = 2;
 const CACHED: u64 = 0b10;
 
-/// A variant's slot word, laid out as the engine's: count on top, frame number above a mark. Counts of a load stay
+/// A variant's slot word, laid out like the engine's: count on top, frame number above a mark. Counts of a load stay
 /// below 15, so there is no extend table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word(u64);
@@ -89,7 +89,7 @@ mod tests {
         ]
     }
 
-    /// Allocates, shares and frees at random, and checks what it holds.
+    /// Allocates, shares and frees at random, and checks the slots that it holds.
     fn exercise(variant: &dyn Variant, thread: usize) {
         let mut random = Random::new(thread as u64);
         let mut held: Vec<u64> = Vec::new();

@@ -1,5 +1,5 @@
-//! Before the slot cache went: slots are taken from the allocator 64 at a time and kept for each processor until they
-//! are used. What waits there is taken and holds nothing.
+//! The design with the slot cache that the kernel has given up: slots are taken from the allocator 64 at a time and
+//! kept for each processor until they are used. A slot in the cache is taken but holds nothing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,14 +9,14 @@ use super::{SwapTable, Variant, Word};
 
 /// Slots of one refill: the kernel's number.
 const SLOT_CACHE: usize = 64;
-/// The word of a slot that waits in a cache: taken, without frame and count.
+/// The word of a slot in a cache: taken, without frame and count.
 const RESERVED: Word = Word(1);
 
-/// As the swap table, with slots in stock.
+/// Like the swap table, with slots in stock.
 #[derive(Debug)]
 pub(crate) struct SlotCache {
     table: SwapTable,
-    /// Each taken before a cluster's lock.
+    /// Each of these locks is taken before a cluster's lock.
     caches: Box<[CachePadded<Mutex<Vec<u64>>>]>,
 }
 
@@ -35,7 +35,7 @@ impl SlotCache {
         if cache.is_empty() {
             let slots = &self.table.slots;
             slots.take_several(cpu, RESERVED, SLOT_CACHE, |slot| cache.push(slot));
-            // The lowest first, so that pages that leave together lie together.
+            // The lowest slots come first, so that pages that leave together lie together.
             cache.reverse();
         }
         cache.pop()

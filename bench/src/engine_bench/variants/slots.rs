@@ -1,8 +1,8 @@
-//! Slots for the variants, as the engine has them: clusters with a lock and a table of words, one a processor to
-//! allocate from, and a list of those that have room.
+//! Slots for the variants, like the engine's: clusters with a lock and a table of words, a cluster for each processor
+//! to allocate from, and a list of clusters with room.
 //!
-//! Left out is what none of them is compared by: tables are not given back when a cluster is empty, and clusters with
-//! few free slots wait until they have many.
+//! What the variants do not differ in is left out: tables of empty clusters are not given back, and clusters with few
+//! free slots wait until they have many.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use super::Word;
 
 /// As in the engine and the kernel.
 const SLOTS_PER_CLUSTER: usize = 512;
-/// Free slots from which a cluster is allocated from again: the engine's number.
+/// Free slots that a cluster must have before slots are allocated from it again: the engine's number.
 const NONFULL_FREE_MIN: usize = SLOTS_PER_CLUSTER / 8;
 const NO_CLUSTER: u32 = u32::MAX;
 /// A free slot.
@@ -23,7 +23,7 @@ type Table = [AtomicU64; SLOTS_PER_CLUSTER];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Place {
-    /// Never used, or waiting for more slots to be freed.
+    /// Never used, or waiting until more slots are freed.
     #[default]
     Aside,
     Current,
@@ -98,7 +98,8 @@ impl Slots {
         taken
     }
 
-    /// Takes up to `count` free slots of one cluster, at least one unless all are in use, and gives them `word`.
+    /// Takes up to `count` free slots of one cluster and gives them `word`. Takes at least one, unless all slots are in
+    /// use.
     pub(crate) fn take_several(
         &self,
         cpu: usize,
@@ -120,7 +121,7 @@ impl Slots {
                 .compare_exchange(id, fresh, order, Ordering::Relaxed)
                 .is_err()
             {
-                // Another thread on this processor was first.
+                // Another thread on this processor was faster.
                 self.list(fresh);
             }
         }
@@ -198,7 +199,7 @@ impl Slots {
         }
     }
 
-    /// Locks a slot's cluster; `None` for a slot that was never used.
+    /// Locks a slot's cluster. `None` for a slot that was never used.
     #[inline]
     pub(crate) fn lock(&self, slot: u64) -> Option<Locked<'_>> {
         let (id, slot) = position(slot);
@@ -217,7 +218,7 @@ impl Slots {
         }
     }
 
-    /// Takes a reference away. With the last one the slot is the caller's to free.
+    /// Takes a reference away. If it was the last one, the caller has to free the slot.
     #[inline]
     pub(crate) fn put(&self, slot: u64) -> Option<Locked<'_>> {
         let locked = self.lock(slot)?;
@@ -244,7 +245,7 @@ impl Slots {
         }
     }
 
-    /// Records, and tables as far as there are any.
+    /// Bytes of the records, and of the tables that exist.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = u64::from(lock(&self.lists).end) * size_of::<Table>() as u64;
         size_of_val(&*self.clusters) as u64 + tables
@@ -268,7 +269,7 @@ const fn position(slot: u64) -> (u32, usize) {
     ((slot / per_cluster) as u32, (slot % per_cluster) as usize)
 }
 
-/// As the engine's locks: nothing panics while it holds one.
+/// Ignores poisoning, as the engine's locks do: nothing panics while it holds one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

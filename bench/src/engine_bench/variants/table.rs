@@ -1,11 +1,11 @@
-//! The engine's own design in the variants' parts: frame and count in one word. What the ablations are held against,
-//! so that they differ from it in one thing each.
+//! The engine's own design, built from the variants' parts: frame and count in one word. The ablations are compared
+//! with this one, so that each differs from it in one thing.
 
 use super::frames::Frames;
 use super::slots::{Locked, Slots};
 use super::{FRAMES, SLOTS, Variant, Word};
 
-/// Everything in the slot's word. Each ablation has one inside, and does one thing in another way.
+/// Everything is in the slot's word. Each ablation contains one of these and does one thing differently.
 #[derive(Debug)]
 pub(crate) struct SwapTable {
     pub(super) slots: Slots,
@@ -20,7 +20,7 @@ impl SwapTable {
         }
     }
 
-    /// Takes a frame and the slot that `take` finds for it; without a slot the frame is free again.
+    /// Takes a frame, and the slot that `take` finds for it. Without a slot the frame is freed again.
     #[inline]
     pub(super) fn alloc_with(&self, take: impl FnOnce(u32) -> Option<u64>) -> Option<u64> {
         let frame = self.frames.pop()?;
@@ -31,7 +31,7 @@ impl SwapTable {
         slot
     }
 
-    /// Frees a slot, and then its frame.
+    /// Frees a slot and then its frame.
     #[inline]
     pub(super) fn free(&self, slot: u64, locked: Locked<'_>, frame: u32) {
         self.slots.free(slot, locked);
@@ -44,7 +44,8 @@ impl Variant for SwapTable {
         self.alloc_with(|frame| self.slots.take(cpu, Word::new(frame, 1)))
     }
 
-    /// Holds the frame that the slot's word names for a moment, without a lock: take a reference, then look again.
+    /// Holds the frame of the slot's word for a moment, without a lock: takes a reference, then looks at the word
+    /// again.
     fn lookup(&self, slot: u64) -> bool {
         let mut word = self.slots.word(slot);
         while word.is_cached() {

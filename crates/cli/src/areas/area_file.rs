@@ -1,4 +1,4 @@
-//! What every command makes of the file or device that an area lies in: its name, its medium, who else may use it.
+//! What every command needs to know about the file or device of an area: its name, its medium, who else may use it.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use vswap_engine::header::{self, Medium};
 use vswap_sys::disk::area_file::{self, AreaFile};
 
-/// An area is called by its absolute path.
+/// The name of an area is its absolute path.
 ///
 /// # Errors
 /// The path is empty, or it is relative and the current directory is gone.
@@ -14,7 +14,7 @@ pub fn name(path: &Path) -> io::Result<String> {
     Ok(std::path::absolute(path)?.display().to_string())
 }
 
-/// What a header has to fit.
+/// The medium that the header must fit.
 pub fn medium(file: &AreaFile) -> Medium {
     Medium {
         kind: match file.kind() {
@@ -25,7 +25,7 @@ pub fn medium(file: &AreaFile) -> Medium {
     }
 }
 
-/// What the user should know if others may use the file.
+/// A warning if other users may use the file.
 pub fn remark_on_mode(file: &AreaFile) -> Option<String> {
     let mode = file.mode_for_others()?;
     Some(format!(

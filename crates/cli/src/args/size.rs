@@ -1,4 +1,4 @@
-//! Sizes and pauses as people write them, and what a size comes to on this machine.
+//! Parses sizes and pauses as people write them, and works out what a size means on this machine.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use vswap_sys::{process::cgroup, process::procfs};
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
 
-/// Least RAM that a run can work with. vswap itself takes between 5 and 6 MiB of it; a Python interpreter with 24 MiB
-/// of data gets through at 12 MiB and stands still at 8.
+/// The least RAM that a run can work with. vswap itself takes 5 to 6 MiB of it. A Python interpreter with 24 MiB of
+/// data gets through with 12 MiB and stands still with 8.
 pub const RAM_MIN_BYTES: u64 = 16 << 20;
-/// `auto` leaves this share of the limit to the kernel: page tables and socket, pipe and file structures are charged to
-/// the container too, grow with the program, and are no memory that vswap can evict.
+/// The share of the limit that `auto` leaves to the kernel. Page tables, sockets, pipes and file structures are charged
+/// to the container too and grow with the program, but vswap cannot evict them.
 pub const AUTO_MARGIN_PERCENT: u64 = 5;
-/// `auto` leaves at least this much besides: a run may be this far over its limit for a moment, and the kernel's
+/// `auto` leaves at least this much besides. A run may exceed its limit by this much for a moment, and the kernel's
 /// per-process memory is there however small the container is.
 pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
 
@@ -23,7 +23,7 @@ pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
 const AREA_MIN_BYTES: u64 = PAGES_MIN * PAGE_BYTES;
 const AREA_MAX_BYTES: u64 = PAGES_MAX * PAGE_BYTES;
 
-/// Binary units have names of one letter or end in iB; the decimal ones end in B. GNU's tools read them so.
+/// Binary units have one letter or end in iB, decimal units end in B, as in GNU's tools.
 const UNITS: [(&str, u64); 13] = [
     ("", 1),
     ("b", 1),
@@ -44,9 +44,9 @@ const UNITS: [(&str, u64); 13] = [
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RamSize {
     Bytes(u64),
-    /// Of the machine's RAM, or of the container's limit where that is smaller.
+    /// A share of the machine's RAM, or of the container's limit if that is smaller.
     Percent(f64),
-    /// The container's limit less a margin.
+    /// The container's limit minus a margin.
     Auto,
 }
 
@@ -56,11 +56,11 @@ pub enum PoolSize {
     /// No pool: pages go straight to the areas.
     Off,
     Bytes(u64),
-    /// Of what `--ram` came to.
+    /// A share of what `--ram` comes to.
     Percent(f64),
 }
 
-/// RAM of the machine, and what the container may use of it.
+/// The RAM of the machine, and how much of it the container may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Available {
     pub machine_bytes: u64,
@@ -107,7 +107,7 @@ impl FromStr for RamSize {
     }
 }
 
-/// The size of a swap area in bytes: what the format can express, and no share of anything.
+/// The size of a swap area in bytes. It must be one that the format can express, and it cannot be a share.
 pub fn parse_area_size(text: &str) -> Result<u64, String> {
     const EXAMPLES: &str = "for example: 512M, 1.5GiB";
     let text = text.trim();
@@ -136,7 +136,7 @@ pub fn parse_area_size(text: &str) -> Result<u64, String> {
     Ok(size)
 }
 
-/// A limit in bytes; 0 is one, too.
+/// A limit in bytes. 0 is allowed.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     const EXAMPLES: &str = "for example: 512M, 1.5GiB, 0";
     let (number, unit) = split_unit(text.trim());
@@ -158,15 +158,15 @@ fn factor(unit: &str) -> Option<u64> {
     Some(*factor)
 }
 
-/// A size in bytes, `None` from the size on that a double does not hold exactly. `value` is not negative.
+/// A size in bytes. `None` for sizes that a double does not hold exactly. `value` is not negative.
 fn scaled(value: f64, factor: u64) -> Option<u64> {
     let size = value * factor as f64;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // bounds checked here, and digits without a sign are not negative
+    // The bound is checked here, and digits without a sign are not negative.
     (size <= MAX_EXACT_BYTES).then_some(size as u64)
 }
 
-/// What to tell who gave a size that is too small.
+/// A hint for a user whose size is too small.
 fn hint(unit: &str) -> &'static str {
     if unit.is_empty() {
         "; a number without a unit is in bytes, write 512M for megabytes"
@@ -262,7 +262,7 @@ impl PoolSize {
 }
 
 impl Available {
-    /// What there is here.
+    /// What this machine has.
     pub fn here() -> Result<Available, Failure> {
         let machine = procfs::meminfo().map_err(|error| {
             Failure::own(format!(
@@ -275,7 +275,7 @@ impl Available {
         })
     }
 
-    /// What there is to share: the container's limit, or the machine's RAM.
+    /// What can be shared out: the container's limit, or the machine's RAM.
     pub fn whole(self) -> u64 {
         self.container_bytes
             .map_or(self.machine_bytes, |limit| limit.min(self.machine_bytes))

@@ -1,4 +1,4 @@
-//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`.
+//! The argument of `--swap` and `vswap swapon`: `PATH[:SIZE][,prio=N][,discard=once|pages]`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::args::size::parse_area_size;
 /// One area as the user describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapSpec {
-    /// As it was typed, for messages and for the run that is to open it.
+    /// The text as typed, for messages and for the run that will open the area.
     text: String,
     /// A file, a block device or a directory.
     pub path: PathBuf,
     /// Size of a private file that does not exist yet.
     pub size: Option<u64>,
-    /// 0 to 32767, or the default below all of these.
+    /// 0 to 32767, or the default, which is lower than all of these.
     pub priority: i16,
-    /// When the device is told what is free; for a private file, which shrinks so, it is on unless told otherwise.
+    /// When the device is told which slots are free. Discarding shrinks a private file, so there it is on by default.
     pub discard: Option<Discard>,
 }
 
 impl SwapSpec {
-    /// The same with an absolute path, for a process that was started elsewhere.
+    /// The same area with an absolute path, for a process that was started in another directory.
     pub fn absolute(&self) -> std::io::Result<SwapSpec> {
         let relative = self.path.display().to_string();
         let path = std::path::absolute(&self.path)?;
@@ -89,7 +89,7 @@ impl SwapSpec {
     }
 }
 
-/// What follows the last colon is a size if it is a number with a unit; names of devices may have colons too.
+/// Splits at the last colon if a number with a unit follows it. Names of devices may contain colons too.
 fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
     let (path, size) = match text.rsplit_once(':') {
         Some((path, size))

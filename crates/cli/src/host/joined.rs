@@ -1,9 +1,8 @@
-//! A run in the daemon, from the run's side: the connection that is the run's life.
+//! A run in the daemon, seen from the run. The run lives as long as its connection.
 //!
-//! The connection stays open from `Join` to `Finish`. When it closes without a word, because the process of the run was
-//! killed, the daemon ends what is left of the run; when the daemon closes it, the run's programs have been ended by
-//! their agents. Figures in between are asked by connections of their own, so that nobody waits for a daemon that does
-//! not answer.
+//! The connection stays open from `Join` to `Finish`. If it closes without `Finish`, the process of the run was killed,
+//! and the daemon ends what is left of the run. If the daemon closes it, the agents have ended the run's programs.
+//! Figures in between are asked for on other connections, so that nobody waits for a daemon that does not answer.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,11 +15,11 @@ use crate::failure::Failure;
 use crate::join::Join;
 use crate::run_dir::Living;
 
-/// How long a daemon that is just starting may take until it listens.
+/// How long a starting daemon may take until it listens.
 const START_PATIENCE: Duration = Duration::from_millis(500);
 const START_PACE: Duration = Duration::from_millis(10);
 
-/// A run in the daemon, from the run's side.
+/// A run in the daemon, seen from the run.
 #[derive(Debug)]
 pub struct Joined {
     daemon_pid: u32,
@@ -30,7 +29,7 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Join the daemon.
+    /// Joins the daemon.
     pub fn join(daemon: &Living, config: &Config) -> Result<Joined, Failure> {
         let refused = |error: &io::Error| {
             Failure::own(format!(
@@ -51,7 +50,7 @@ impl Joined {
         })
     }
 
-    /// Where agents say hello.
+    /// The socket where agents say hello.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -61,7 +60,7 @@ impl Joined {
         self.daemon_pid
     }
 
-    /// Figures of this moment.
+    /// Current figures.
     pub fn status(&self) -> io::Result<Status> {
         let answer = control::ask(&self.daemon_dir, &Request::RunStatus(std::process::id()))?;
         Ok(serde_json::from_value(answer)?)
@@ -72,7 +71,7 @@ impl Joined {
         self.life.has_gone()
     }
 
-    /// End the run in the daemon and have its last figures. The processes have ended.
+    /// Ends the run in the daemon and returns its last figures. Call it when the processes have ended.
     pub fn finish(&mut self) -> Result<Status, Failure> {
         let answer = self.life.ask(&Request::Finish, None);
         let status = answer.and_then(|status| Ok(serde_json::from_value(status)?));
@@ -86,7 +85,7 @@ impl Joined {
     }
 }
 
-/// The connection to a daemon that may just be starting.
+/// Connects to a daemon that may still be starting.
 fn connect(dir: &Path) -> io::Result<Connection> {
     let since = Instant::now();
     loop {

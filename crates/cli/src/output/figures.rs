@@ -3,12 +3,12 @@
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Bytes with a binary unit and three digits that matter: `8 MiB`, `1.46 GiB`, `498 MiB`.
+/// Bytes with a binary unit and three significant digits: `8 MiB`, `1.46 GiB`, `498 MiB`.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut scaled = value as f64;
     let mut unit = 0;
-    // 999.5 and more would be shown with four digits.
+    // 999.5 and more would be printed with four digits.
     while scaled >= 999.5 && unit + 1 < UNITS.len() {
         scaled /= 1024.0;
         unit += 1;
@@ -28,7 +28,7 @@ pub fn count(value: u64) -> String {
     format!("{}{}", three_digits(scaled), UNITS[unit])
 }
 
-/// Microseconds, or a longer unit where it reads better: `5.1 us`, `2.3 ms`.
+/// Microseconds, or a longer unit if that reads better: `5.1 us`, `2.3 ms`.
 pub fn microseconds(value: f64) -> String {
     if value < 999.5 {
         format!("{} us", three_digits(value))

@@ -1,10 +1,10 @@
-//! The line that a run ends with.
+//! The last line of a run.
 
 use vswap_pager::Status;
 
 use super::figures::{bytes, count, microseconds};
 
-/// What the line at the end of a run says.
+/// The summary line at the end of a run.
 pub fn summary_line(status: &Status) -> String {
     let peak = format!(
         "peak {} of {}",

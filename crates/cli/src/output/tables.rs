@@ -7,7 +7,7 @@ use super::figures::{PAGE_BYTES, bytes, count, microseconds};
 const HEADINGS: [&str; 10] = [
     "PID", "COMMAND", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
 ];
-/// Columns of text; the others are figures and stand to the right.
+/// Columns with text are left-aligned. The others hold figures and are right-aligned.
 const TEXT_COLUMNS: [usize; 1] = [1];
 
 const AREA_HEADINGS: [&str; 6] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "RUN"];
@@ -24,15 +24,15 @@ const GROUP_HEADINGS: [&str; 8] = [
     "RUN",
 ];
 const GROUP_TEXT_COLUMNS: [usize; 3] = [0, 5, 6];
-/// Longest command that the table shows: the figures beside it fit a line of 120 characters then.
+/// The longest command that the table shows. With it the figures still fit into a line of 120 characters.
 const COMMAND_CHARS_MAX: usize = 32;
 
-/// The table of `vswap status`. Figures that a run of another version does not give are shown as `-`.
+/// The table of `vswap status`. Figures that a run of another version does not report are shown as `-`.
 pub fn status_table(reports: &[Value]) -> String {
     table(&HEADINGS, &TEXT_COLUMNS, reports.iter().map(status_row))
 }
 
-/// The table of `vswap status --areas`, with the columns of `swapon --show` and the run.
+/// The table of `vswap status --areas`: the columns of `swapon --show`, and the run.
 pub fn areas_table(reports: &[Value]) -> String {
     let rows = reports.iter().flat_map(|report| {
         let areas = report["areas"].as_array().into_iter().flatten();
@@ -94,7 +94,7 @@ fn group_row(group: &Value, pid: &Value) -> [String; 8] {
     ]
 }
 
-/// Lines up rows under their headings: the columns named in `text` to the left, figures to the right.
+/// Aligns rows under their headings: columns named in `text` to the left, figures to the right.
 fn table<const COLUMNS: usize>(
     headings: &[&str; COLUMNS],
     text: &[usize],
@@ -122,7 +122,7 @@ fn table<const COLUMNS: usize>(
     table
 }
 
-/// Text with nothing in it that a terminal would act on.
+/// The text without anything that a terminal would act on.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
@@ -148,7 +148,7 @@ fn status_row(report: &Value) -> [String; 10] {
     ]
 }
 
-/// The command in one line, cut to fit, with nothing in it that a terminal would act on.
+/// The command in one line, cut to fit, without anything that a terminal would act on.
 fn command_cell(command: &Value) -> String {
     let words: Vec<&str> = command
         .as_array()

@@ -1,4 +1,4 @@
-//! `vswap bench`: hands over to the library of workloads and comparisons, of which this program is the one that is run.
+//! `vswap bench`: calls the library of workloads and comparisons. The library runs this program as the vswap side.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! `vswap daemon`: one store for several runs of one user, with its areas, pool and groups.
+//! `vswap daemon`: one store for several runs of one user, with areas, pool and groups.
 //!
-//! It starts no program. `vswap run` joins it over the control socket, and the connection is the run's life
-//! (`joined.rs`): each has a thread here, which gives everything of the run back when it ends.
+//! The daemon starts no program. `vswap run` joins it over the control socket, and a run lives as long as its
+//! connection (`joined.rs`). Each run has a thread here, which gives back everything of the run when the run ends.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,9 +29,9 @@ use crate::run_dir::{self, DaemonDir};
 use crate::verbs::doctor;
 use crate::verbs::run::{raise_descriptor_limit, refuse_nested};
 
-/// How often it is looked whether the last run has ended that the daemon waits for.
+/// How often the daemon looks whether the last run that it waits for has ended.
 const TICK: Duration = Duration::from_millis(100);
-/// How long runs that are ended may take to say goodbye.
+/// How long runs that are being ended may take to say goodbye.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the threads of the daemon share.
@@ -42,12 +42,12 @@ struct Daemon {
     started: Instant,
 }
 
-/// The runs that are here.
+/// The runs that have joined.
 #[derive(Debug, Default)]
 struct Runs {
-    /// No more are taken.
+    /// No more runs are taken.
     ending: bool,
-    /// By the process that asked.
+    /// Each run under the process id that asked.
     list: Vec<(u32, Arc<Pager>)>,
 }
 
@@ -59,15 +59,15 @@ struct Report {
     daemon: bool,
     command: [&'static str; 2],
     wall_seconds: f64,
-    /// Processes of the runs that are here.
+    /// Process ids of the runs that have joined.
     runs: Vec<u32>,
-    /// Memory of this process: the pool, tables, frames and the threads of all runs.
+    /// Memory of this process: pool, tables, frames, and the threads of all runs.
     total_bytes: u64,
     #[serde(flatten)]
     status: StoreStatus,
 }
 
-/// Serves runs until a signal says that it is enough.
+/// Serves runs until a signal tells it to end.
 pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     refuse_nested()?;
     refuse_second()?;
@@ -136,7 +136,7 @@ impl Daemon {
             total_bytes: procfs::own_resident_bytes().unwrap_or_default(),
             status: self.store.status(),
         };
-        // Strings, numbers and flags only: there is nothing in a report that JSON has no form for.
+        // Only strings, numbers and flags: JSON has a form for everything in a report.
         serde_json::to_value(&report).unwrap_or_default()
     }
 
@@ -151,7 +151,7 @@ impl Daemon {
         }
         let pager = self.begin(join, pid)?;
         let socket = value(&pager.socket());
-        // Whatever comes that is not the end: there is nothing else to be asked here.
+        // Any request but the end is ignored: there is nothing else to ask on this connection.
         if asker.send(&socket).is_ok() {
             while asker
                 .next()
@@ -160,7 +160,7 @@ impl Daemon {
         }
         let status = pager.finish();
         self.runs().list.retain(|(other, _)| *other != pid);
-        // A run that was killed has left its directory behind.
+        // A run that was killed has left its directory behind. This removes it.
         run_dir::living();
         value(&status)
     }
@@ -181,7 +181,8 @@ impl Daemon {
         Ok(pager)
     }
 
-    /// The first signal that ends takes no more runs and waits for those that are here; the second ends these.
+    /// After the first ending signal no more runs are taken, and those that are here may finish. The second signal ends
+    /// them.
     fn wait_for_the_end(&self, signals: &Blocked, quiet: bool) {
         let mut killed: Option<Instant> = None;
         loop {
@@ -203,7 +204,7 @@ impl Daemon {
                 return;
             }
             if killed.is_some_and(|since| since.elapsed() > END_PATIENCE) {
-                // A process that does not go, or a `vswap run` that was stopped: what is left of them ends with us.
+                // A process that does not go, or a stopped `vswap run`: what is left of it ends with the daemon.
                 notice("some runs do not end; ending without them");
                 std::process::exit(i32::from(crate::failure::OWN_ERROR));
             }
@@ -232,7 +233,7 @@ fn value(of: &impl Serialize) -> Result<Value, String> {
     serde_json::to_value(of).map_err(|error| error.to_string())
 }
 
-/// A socket will be made in it: not in what a link points to, and not in what is somebody else's.
+/// A socket will be made in this directory, so it must not be a link, nor belong to somebody else.
 fn must_be_own_directory(path: &Path) -> Result<(), String> {
     let found = lstat(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
@@ -253,7 +254,7 @@ fn refuse_second() -> Result<(), Failure> {
     }
 }
 
-/// What the pool may take for all runs together; each of them is limited by its own --ram besides.
+/// What the pool may take for all runs together. Besides, each run is limited by its own --ram.
 fn pool_limit(args: &DaemonArgs) -> Result<u64, Failure> {
     let available = Available::here()?;
     let whole = available.whole();

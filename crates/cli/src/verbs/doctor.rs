@@ -1,5 +1,5 @@
-//! `vswap doctor`: what this machine and user are permitted, and what to do about each thing missing. `run` refuses
-//! with the same words.
+//! `vswap doctor`: says what this machine and user permit, and what to do about each missing thing. `run` refuses with
+//! the same words.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use vswap_sys::doctor::{Finding, Need, Status, missing, probe};
 use crate::failure::Failure;
 use crate::output::print;
 
-/// Exit status when `run` cannot work here: the question was answered, so it is none of vswap's own errors.
+/// Exit status if `run` cannot work here. It is none of vswap's own errors, because the question was answered.
 const CANNOT_RUN: u8 = 1;
 
 /// Prints the list of probes.
@@ -25,7 +25,7 @@ pub fn doctor() -> Result<ExitCode, Failure> {
     })
 }
 
-/// Refuses where a run could not work.
+/// Refuses if a run could not work.
 pub fn require() -> Result<(), Failure> {
     let missing: Vec<Finding> = missing(&probe()).cloned().collect();
     if missing.is_empty() {

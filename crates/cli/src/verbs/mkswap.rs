@@ -1,7 +1,7 @@
 //! `vswap mkswap`: makes a swap area in a file or block device, as util-linux's mkswap does.
 //!
-//! Everything that can be refused is refused before anything is changed, and what an error interrupts is taken back
-//! (see `vswap_sys::disk::new_area`). Of a file or device that exists only the first page is written.
+//! Everything that can be refused is refused before anything is changed. What an error interrupts is undone (see
+//! `vswap_sys::disk::new_area`). Of an existing file or device only the first page is written.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {
     print(&made)
 }
 
-/// Makes the area; returns the line that describes it. An error is without the path.
+/// Makes the area and returns the line that describes it. Errors do not contain the path.
 fn make(args: &MkswapArgs) -> Result<String, String> {
     let mut area = open(args).map_err(|error| error.to_string())?;
     let size = wanted_bytes(area.file(), args.size)?;
@@ -44,7 +44,7 @@ fn make(args: &MkswapArgs) -> Result<String, String> {
     Ok(description(&args.path, encoded.pages - 1, args.label, uuid))
 }
 
-/// Opens what is there. With a size, what is not there is made.
+/// Opens the file or device. With a size, a missing file is made.
 fn open(args: &MkswapArgs) -> Result<NewArea, AreaError> {
     match NewArea::open(&args.path) {
         Err(AreaError::Missing) if args.size.is_some() => NewArea::create(&args.path),
@@ -52,7 +52,7 @@ fn open(args: &MkswapArgs) -> Result<NewArea, AreaError> {
     }
 }
 
-/// Bytes that the file or device has to have.
+/// How many bytes the file or device must have.
 fn wanted_bytes(area: &AreaFile, size: Option<u64>) -> Result<u64, String> {
     let has = area.bytes();
     match size {
@@ -69,7 +69,8 @@ fn wanted_bytes(area: &AreaFile, size: Option<u64>) -> Result<u64, String> {
     }
 }
 
-/// Refuses what holds something, unless that may be overwritten; returns the header of an area that is replaced.
+/// Refuses a file or device with content, unless that may be overwritten. Returns the header of an area that is
+/// replaced.
 fn check_content(area: &AreaFile, force: bool) -> Result<Option<Header>, String> {
     let ends = area.ends().map_err(|error| error.to_string())?;
     if !force && let Some(loss) = loss(&ends) {
@@ -77,11 +78,11 @@ fn check_content(area: &AreaFile, force: bool) -> Result<Option<Header>, String>
             "{loss}, and that would be lost: give --force if nobody needs it"
         ));
     }
-    // One that is damaged or of another kind has nothing to tell.
+    // A damaged header, or one of another kind, tells nothing.
     Ok(header::decode(&ends.head, medium(area)).ok())
 }
 
-/// What would be lost with what is there. Nothing of a swap area is worth keeping while nobody swaps to it.
+/// What overwriting would lose. A swap area that nobody swaps to holds nothing worth keeping.
 fn loss(ends: &Ends) -> Option<&'static str> {
     match header::signature(&ends.head) {
         Signature::Suspended => Some("a hibernated system lies in it"),
@@ -96,14 +97,14 @@ fn loss(ends: &Ends) -> Option<&'static str> {
     }
 }
 
-/// A UUID of version 4, as util-linux makes them.
+/// A UUID of version 4, like those that util-linux makes.
 fn random_uuid() -> rustix::io::Result<Uuid> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(Builder::from_random_bytes(random).into_uuid())
 }
 
-/// Gives the file its size, where one was asked for, and writes the header.
+/// Gives the file the size that was asked for, if any, and writes the header.
 fn write(
     area: &mut NewArea,
     size: Option<u64>,
@@ -147,7 +148,7 @@ fn remarks(
     remarks
 }
 
-/// The line that tells of the new area; its header is not counted, as nothing can be kept there.
+/// The line about the new area. The header's page is not counted, because it can hold nothing else.
 fn description(path: &Path, pages: u64, label: Option<Label>, uuid: Uuid) -> String {
     let size = pages * PAGE_BYTES;
     format!(
@@ -158,7 +159,7 @@ fn description(path: &Path, pages: u64, label: Option<Label>, uuid: Uuid) -> Str
     )
 }
 
-/// Label and UUID, in the words of util-linux.
+/// Label and UUID, worded as in util-linux.
 fn name(label: Option<Label>, uuid: Uuid) -> String {
     match label {
         Some(label) => format!("LABEL={label}, UUID={uuid}"),
@@ -170,7 +171,7 @@ fn name(label: Option<Label>, uuid: Uuid) -> String {
 mod tests {
     use super::*;
 
-    /// The ends of a file of two MiB with `bytes` at `at`.
+    /// The ends of a 2 MiB file with `bytes` at `at`.
     fn ends(at: usize, bytes: &[u8]) -> Ends {
         let mut head = vec![0; 1 << 20];
         head[at..at + bytes.len()].copy_from_slice(bytes);

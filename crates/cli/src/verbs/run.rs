@@ -1,7 +1,7 @@
 //! `vswap run`: everything around one run, from the checks before it to the summary after it.
 //!
-//! Order matters: whatever can be refused is refused before the program starts; signals are blocked before the first
-//! thread is made; the run's directory goes last, when no process can need it.
+//! Order matters. Whatever can be refused is refused before the program starts. Signals are blocked before the first
+//! thread is made. The run's directory is removed last, when no process can need it.
 
 mod program;
 mod report;
@@ -37,7 +37,7 @@ use crate::verbs::doctor;
 use crate::verbs::run::report::{Ending, Identity};
 use crate::verbs::run::supervise::Supervisor;
 
-/// Runs the program, waits for all its processes, reports, and ends as the program ended.
+/// Runs the program, waits for all its processes, reports, and exits as the program did.
 pub fn run(
     args: &RunArgs,
     descriptors: InheritedDescriptors,
@@ -53,7 +53,7 @@ pub fn run(
     program::check(&path)?;
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
-    // After the signals: the probes have children of their own to wait for.
+    // After blocking signals: the probes have children of their own to wait for.
     doctor::require()?;
     let summary = args
         .summary
@@ -114,7 +114,7 @@ pub fn run(
 /// Names and values.
 pub type Environment = Vec<(OsString, OsString)>;
 
-/// The group of the run, if it was given one.
+/// The group of the run, if the user gave one.
 fn group(args: &RunArgs) -> Option<RunGroup> {
     let limits = GroupLimits {
         swap_max_bytes: args.swap_max.unwrap_or(GroupLimits::NO_LIMIT),
@@ -144,10 +144,10 @@ fn answer(
     }
 }
 
-/// Each process of a run costs vswap some descriptors. Raised only once the program has its own limit.
+/// Each process of a run costs vswap some descriptors. Called only after the program has got its own limit.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Never refused: everybody may go up to the hard limit.
+    // Never refused: every process may raise its limit up to the hard limit.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -157,7 +157,7 @@ pub fn raise_descriptor_limit() {
     );
 }
 
-/// A run inside a run would put one pager's memory under another pager.
+/// Refuses a run inside a run: one pager would manage the memory of another pager.
 pub fn refuse_nested() -> Result<(), Failure> {
     match std::env::var_os(SOCKET_ENV) {
         Some(socket) if Path::new(&socket).exists() => Err(Failure::own(
@@ -182,8 +182,8 @@ fn limit(args: &RunArgs) -> Result<u64, Failure> {
     Ok(limit_bytes)
 }
 
-/// The file is made before the run: a wrong path shall not be found out after hours. Standard output is kept by a
-/// descriptor of our own, which the program cannot close.
+/// Makes the file before the run, so that a wrong path is not found out after hours. For standard output vswap keeps a
+/// descriptor of its own, which the program cannot close.
 fn create_summary(path: &Path) -> Result<File, Failure> {
     let made = if path == Path::new("-") {
         std::io::stdout()
@@ -230,7 +230,8 @@ fn c_string(text: OsString) -> Result<CString, Failure> {
     CString::new(text.into_vec()).map_err(|_| Failure::own("an argument has a zero byte in it"))
 }
 
-/// The environment as it was given, in its order, with the pager's own variables put in place or added at the end.
+/// The given environment in its order. The pager's own variables replace those of the same name or are added at the
+/// end.
 fn with_own(mut all: Environment, own: Environment) -> Environment {
     for (name, value) in own {
         match all.iter_mut().find(|(existing, _)| *existing == name) {
@@ -255,8 +256,8 @@ fn spawn_failure(path: &Path, error: &SpawnError) -> Failure {
     }
 }
 
-/// The summary line and the JSON summary. The program has ended, so that its own status is what counts: a file that
-/// cannot be written any more is said and changes nothing.
+/// Writes the summary line and the JSON summary. The program has ended and its own status counts. So a file that can no
+/// longer be written is reported and changes nothing.
 fn report(
     args: &RunArgs,
     summary: Option<(&Path, File)>,

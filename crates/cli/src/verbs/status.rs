@@ -11,7 +11,7 @@ use crate::output::print;
 use crate::output::tables::{areas_table, groups_table, status_table};
 use crate::run_dir::{self, Living};
 
-/// Prints the table, or the JSON array, of the runs that are alive.
+/// Prints the living runs as a table or as a JSON array.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let reports = reports();
     if args.json {
@@ -27,12 +27,12 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What the living runs and the daemon say of themselves, by process id.
+/// The reports of the living runs and the daemon, by process id.
 fn reports() -> Vec<Value> {
     let mut reports: Vec<Value> = run_dir::living()
         .into_iter()
         .map(|Living { pid, path, .. }| {
-            // A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
+            // A run that is starting, ending or stopped by job control does not answer, but it is alive.
             control::ask(&path, &Request::Status)
                 .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
         })

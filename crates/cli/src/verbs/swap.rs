@@ -1,4 +1,5 @@
-//! `vswap swapon` and `vswap swapoff`: areas of the daemon, or of a run that is alive. It does the work; see `areas`.
+//! `vswap swapon` and `vswap swapoff`: ask the daemon or a living run to change its areas. They do the work; see
+//! `areas`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::run_dir::{self, Kind, Living};
 
-/// Has a run begin to use areas, one after the other.
+/// Makes a run use areas, one after the other.
 pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
     let dir = only(run_dir::living(), args.run)?.path;
     for spec in &args.areas {
@@ -23,7 +24,7 @@ pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a run give areas up, one after the other.
+/// Makes a run give up areas, one after the other.
 pub fn swap_off(args: &SwapOffArgs) -> Result<ExitCode, Failure> {
     let dir = only(run_dir::living(), args.run)?.path;
     let names = if args.all {
@@ -42,7 +43,7 @@ fn ask(dir: &Path, request: &Request) -> Result<(), Failure> {
     control::ask(dir, request).map(drop).map_err(Failure::of)
 }
 
-/// Whose areas are meant: those of the process with this id, or of the daemon, or of the only run there is.
+/// Whose areas are meant: those of the process with this id, of the daemon, or of the only run there is.
 fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
     let count = living.len();
     let has_daemon = living.iter().any(|one| one.kind == Kind::Daemon);
@@ -65,7 +66,7 @@ fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
     }
 }
 
-/// What the run calls the area that the user means.
+/// The run's name for the area that the user means.
 fn name_of(path: &Path) -> Result<String, Failure> {
     area_file::name(path)
         .map_err(|error| Failure::own(format!("\"{}\" names no area: {error}", path.display())))

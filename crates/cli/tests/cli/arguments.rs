@@ -1,4 +1,4 @@
-//! Wrong arguments: what was wrong, what was expected, exit status 125.
+//! Wrong arguments: the message says what was wrong and what was expected, and the exit status is 125.
 
 use crate::{Scratch, output, text};
 

@@ -1,10 +1,10 @@
-//! `vswap bench`: figures and verdicts of real runs, with sizes that take seconds.
+//! `vswap bench`: figures and verdicts of real runs, with sizes that take only seconds.
 
 use serde_json::Value;
 
 use super::Scratch;
 
-/// Runs `vswap bench` with `words`, and gives its status, what it printed and its `--json`.
+/// Runs `vswap bench` with `words`. Returns its status, its output and its `--json`.
 fn bench(words: &[&str]) -> (Option<i32>, String, Value) {
     let scratch = Scratch::new();
     let json = scratch.path().join("samples.json");

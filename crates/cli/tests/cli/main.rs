@@ -18,10 +18,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that happens at once on an idle machine.
+/// The time limit for anything that is immediate on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory of one test, used as XDG_RUNTIME_DIR; removed at the end.
+/// The directory of one test, used as XDG_RUNTIME_DIR and removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -50,7 +50,7 @@ impl Scratch {
         path
     }
 
-    /// `vswap` with its run directories in here.
+    /// `vswap` with its run directories in this one.
     fn vswap(&self) -> Command {
         let mut command = undisturbed(env!("CARGO_BIN_EXE_vswap"));
         command.env("XDG_RUNTIME_DIR", &self.0).stdin(Stdio::null());
@@ -76,7 +76,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A command that starts with every signal at its default, whatever the tests themselves ignore: under nohup or in a
+/// A command that starts with every signal at its default, whatever the tests themselves ignore. Under nohup or in a
 /// background job they inherit ignored signals, and so would all that they start. env(1) becomes the program, so the
 /// pid is the program's.
 fn undisturbed(program: &str) -> Command {
@@ -104,7 +104,7 @@ fn output(command: &mut Command) -> Output {
     command.output().expect("the command starts")
 }
 
-/// Waits until `condition` gives something.
+/// Waits until `condition` returns something.
 fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -132,7 +132,7 @@ fn kill(signal: &str, pid: u32) {
     );
 }
 
-/// State letter of a process, `None` when it is gone.
+/// State letter of a process, or `None` if it is gone.
 fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

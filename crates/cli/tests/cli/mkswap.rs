@@ -1,4 +1,5 @@
-//! `vswap mkswap` against util-linux: what one writes the other reads, and what somebody may miss stays whole.
+//! `vswap mkswap` against util-linux: each reads what the other writes, and nothing that somebody may miss is
+//! overwritten.
 
 mod held;
 
@@ -14,12 +15,12 @@ use crate::{Scratch, output, text};
 const MIB: u64 = 1 << 20;
 const UUID: &str = "3f0a8b62-1f0e-4d4c-9a55-0c6d6f2e7b10";
 
-/// Says why a test does nothing, or not all; the test then returns.
+/// Prints why a test does nothing or not everything. The test then returns.
 fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
-/// A program of the system, wherever administrators' programs are; `None`, and a printed reason, where it is missing.
+/// A program of the system, also from the administrators' directories. `None`, and a printed reason, if it is missing.
 fn tool(name: &str) -> Option<Command> {
     let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
         .iter()
@@ -33,7 +34,7 @@ fn tool(name: &str) -> Option<Command> {
     found.map(Command::new)
 }
 
-/// A tool's standard output; it must succeed.
+/// Runs a tool, which must succeed, and returns its standard output.
 fn told(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {output:?}");
@@ -45,7 +46,7 @@ fn mkswap(scratch: &Scratch, path: &Path, options: &[&str]) -> Output {
     output(command.arg("mkswap").arg(path).args(options))
 }
 
-/// What a call says on standard output and on standard error; it must succeed.
+/// Makes an area, which must succeed, and returns what was printed on standard output and standard error.
 fn made(scratch: &Scratch, path: &Path, options: &[&str]) -> (String, String) {
     let output = mkswap(scratch, path, options);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -54,7 +55,7 @@ fn made(scratch: &Scratch, path: &Path, options: &[&str]) -> (String, String) {
     (out, err)
 }
 
-/// Checks that a call is refused with these words.
+/// Checks that the call is refused with these words.
 fn refused(scratch: &Scratch, path: &Path, options: &[&str], expected: &str) {
     let output = mkswap(scratch, path, options);
     let message = text(&output.stderr);
@@ -64,7 +65,7 @@ fn refused(scratch: &Scratch, path: &Path, options: &[&str], expected: &str) {
     assert!(!message.contains("panicked"), "{message}");
 }
 
-/// A file that its owner alone may read.
+/// A file that only its owner may read.
 fn file(scratch: &Scratch, name: &str, content: &[u8]) -> PathBuf {
     let path = scratch.path().join(name);
     fs::write(&path, content).expect("file");
@@ -147,7 +148,7 @@ fn without_options_there_is_no_label_and_a_new_uuid() {
         assert!(told.contains(&format!("UUID={uuid}")), "{told}");
         assert!(!told.contains("LABEL="), "{told}");
     }
-    // Made again: the UUID is another, and the user hears that the old one has gone.
+    // Made again: the UUID is new, and the user is told that the old area is gone.
     let (line, remarks) = made(&scratch, &path, &[]);
     assert!(!line.contains(uuid), "{line}");
     assert!(
@@ -394,7 +395,7 @@ fn a_file_that_may_only_be_read_is_refused() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("mode");
     let is_root = fs::metadata(scratch.path()).expect("metadata").uid() == 0;
     let vswap = env!("CARGO_BIN_EXE_vswap");
-    // Root may write it all the same, nobody may not.
+    // Root may write it anyway, and nobody may not.
     let mut command = if is_root {
         let Some(mut command) = tool("setpriv") else {
             return;

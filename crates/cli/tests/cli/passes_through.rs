@@ -1,4 +1,4 @@
-//! The program gets and gives what it would without vswap: status, streams, environment, descriptors, signals.
+//! The program gets and gives the same as without vswap: status, streams, environment, descriptors, signals.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +18,7 @@ fn exit_status() {
 #[test]
 fn death_by_a_signal() {
     let scratch = Scratch::new();
-    // SIGPIPE is one that the language's runtime ignores in vswap itself.
+    // Rust's runtime ignores SIGPIPE in vswap itself.
     for (name, number) in [
         ("KILL", 9),
         ("TERM", 15),
@@ -130,7 +130,7 @@ fn summary_file() {
 fn summary_on_standard_output() {
     let scratch = Scratch::new();
     let mut command = scratch.vswap();
-    // The program closes the stream, and vswap writes to it all the same.
+    // The program closes the stream, and vswap still writes to it.
     let words = ["run", "--ram", "256M", "--quiet", "--summary", "-", "--"];
     command
         .args(words)
@@ -152,7 +152,7 @@ fn environment_and_directory() {
         let command = command
             .current_dir("/usr")
             .env("B_LAST", "x")
-            // Vswap does without it.
+            // vswap ignores this variable.
             .env("RUST_BACKTRACE", "1")
             .env("A_FIRST", "y=z");
         text(
@@ -196,7 +196,7 @@ fn preloads_of_the_user_stay() {
 #[test]
 fn name_of_the_program() {
     let scratch = Scratch::new();
-    // argv[0] is the name that was typed, not the path where it was found.
+    // argv[0] is the name as typed, not the path where the program was found.
     let output = output(
         scratch
             .run()
@@ -248,10 +248,11 @@ fn signal_mask_and_dispositions() {
     }
 }
 
-/// Signals 32 and 33, which env(1) cannot change: the C library keeps them for itself.
+/// Signals 32 and 33. env(1) cannot change them, because the C library keeps them for itself.
 const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
 
-/// What nohup and background jobs hand on: the program finds exactly that ignored, natively and under vswap.
+/// nohup and background jobs hand on ignored signals. The program must find exactly those ignored, natively and under
+/// vswap.
 #[test]
 fn ignored_signals_stay_ignored() {
     let scratch = Scratch::new();
@@ -324,7 +325,7 @@ fn descriptors() {
 #[test]
 fn closed_streams_are_closed_for_the_reader() {
     let scratch = Scratch::new();
-    // A program that closes its output and goes on: whoever reads it must see the end at once.
+    // The program closes its output and goes on: whoever reads it must see the end at once.
     let vswap = env!("CARGO_BIN_EXE_vswap");
     let line = format!(
         "exec 5> >(cat >/dev/null; echo five ended); \

@@ -1,4 +1,4 @@
-//! Programs that cannot take the agent, and users that are not permitted what a run needs.
+//! Programs that cannot take the agent, and users without the permissions that a run needs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::{Scratch, output, text};
 
-/// User and group id of nobody, which own nothing here.
+/// User and group id of nobody, who owns nothing here.
 const NOBODY: u32 = 65_534;
 
-/// An ELF file of nothing but a header: `class` 1 is 32-bit, 2 is 64-bit; `machine` 62 is x86-64.
+/// An ELF file with nothing but a header: `class` 1 is 32-bit, 2 is 64-bit; `machine` 62 is x86-64.
 fn elf(scratch: &Scratch, name: &str, class: u8, machine: u8) -> PathBuf {
     let mut bytes = vec![0_u8; 64];
     bytes[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
@@ -115,7 +115,7 @@ fn doctor_and_run_agree_and_use_the_same_words() {
                 .current_dir("/"),
         )
     };
-    // Root may look like anybody else; others can only look at themselves.
+    // Root can pose as another user. Other users can only be themselves.
     for other in if is_root {
         &[false, true][..]
     } else {

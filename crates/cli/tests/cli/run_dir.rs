@@ -1,4 +1,4 @@
-//! The run's directory: private, left by nobody, cleaned after the dead.
+//! The run's directory is private, no run leaves one behind, and those of dead runs are removed.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -99,7 +99,7 @@ fn what_a_killed_run_left_is_removed_by_the_next_command() {
     });
     dead.kill().expect("killed");
     dead.wait().expect("reaped");
-    // The program is killed by its agent; where it cannot be, it is no business of this test.
+    // The agent kills the program. If it cannot, that is not what this test checks.
     let _ = std::process::Command::new("kill")
         .args(["-9", &program.to_string()])
         .stderr(Stdio::null())
@@ -141,8 +141,8 @@ fn where_no_code_can_be_mapped_the_agent_is_a_file_in_memory() {
         eprintln!("not root: cannot mount anything, nothing was tested");
         return;
     }
-    // Every place that vswap would take is covered by a file system without code, in a mount namespace of its own. What
-    // is tested may itself lie in one of them, so it is opened before.
+    // In a mount namespace of its own, each place that vswap would take is covered by a file system that forbids code.
+    // The tested program may itself lie in one of them, so it is opened before.
     let line = format!(
         "exec 9<'{}'; \
          for place in /tmp /dev/shm /run; do mount -t tmpfs -o noexec,mode=1777 tmpfs $place || exit 99; done; \

@@ -1,4 +1,4 @@
-//! Signals sent to vswap, and what the program leaves behind.
+//! Signals to vswap, and processes that the program leaves behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::{Scratch, eventually, kill, state, text, undisturbed, wait};
 
-/// Starts a shell script under vswap and waits for its first line, which is its pid.
+/// Starts a shell script under vswap and waits for its first line, which is the script's pid.
 fn start(command: &mut Command, script: &str) -> (Child, u32, BufReader<ChildStdout>) {
     let mut child = command
         .args(["bash", "-c", &format!("echo $$; {script}")])
@@ -100,7 +100,8 @@ fn stopping_the_program_by_its_pid_leaves_vswap_at_work() {
 #[test]
 fn stop_and_continue_of_vswap_reach_the_program() {
     let scratch = Scratch::new();
-    // A group of its own, whose parent lives: in an orphaned one, as the test's may be, nobody stops at SIGTSTP.
+    // A process group of its own, with a living parent. In an orphaned group, and the test's may be one, nobody stops
+    // at SIGTSTP.
     let (mut vswap, program, mut reader) =
         start(scratch.run().process_group(0), "sleep 2; echo done; exit 6");
     kill("TSTP", vswap.id());
@@ -115,7 +116,7 @@ fn stop_and_continue_of_vswap_reach_the_program() {
 #[test]
 fn orphans_are_waited_for_and_reaped() {
     let scratch = Scratch::new();
-    // The middle process ends at once; its child ends later and must not become a zombie for ever.
+    // The middle process ends at once. Its child ends later and must not stay a zombie for ever.
     let script = "(setsid sh -c 'sleep 0.4; echo orphan done' &) ; exit 9";
     let (mut vswap, _, mut reader) = start(&mut scratch.run(), script);
     assert_eq!(wait(&mut vswap).code(), Some(9));

@@ -1,4 +1,4 @@
-//! `vswap status` of a run that is alive.
+//! `vswap status` of a living run.
 
 use std::process::{Child, Stdio};
 
@@ -16,7 +16,7 @@ fn sleeper(scratch: &Scratch) -> Child {
         .expect("vswap starts")
 }
 
-/// The report of one run: other runs of the same user may be alive beside it.
+/// The report of one run. Other runs of the same user may be alive beside it.
 fn report(scratch: &Scratch, pid: u32) -> Option<Value> {
     let output = output(scratch.vswap().args(["status", "--json"]));
     let all: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a JSON array");
@@ -33,7 +33,7 @@ fn a_living_run_is_listed_and_a_dead_one_is_not() {
     });
     assert_eq!(found["command"], serde_json::json!(["sleep", "1000"]));
     assert_eq!(found["limit_bytes"], 256 << 20);
-    // What the kernel shows of its virtual area: slots in use, and pages that got none.
+    // What the kernel shows for its virtual area: slots in use, and pages that got none.
     assert_eq!(
         (&found["swapped_pages"], &found["alloc_reject"]),
         (&0.into(), &0.into())

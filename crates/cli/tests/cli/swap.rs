@@ -1,11 +1,11 @@
-//! Runs that really swap: what is said of them, and that none outlives vswap.
+//! Runs that really swap: what vswap reports about them, and that none outlives vswap.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 use crate::{Scratch, eventually, output, state, text, wait};
 
-/// The interpreter itself: what is found in PATH may be a script that chooses one.
+/// The interpreter itself: PATH may lead to a script that chooses one.
 const PYTHON: &str = "/usr/bin/python3";
 /// Fills 96 MiB with a pattern and checks it twice, forwards.
 const FILL_AND_CHECK: &str = "\

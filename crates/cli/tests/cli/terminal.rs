@@ -1,4 +1,4 @@
-//! Job control: an interactive shell on a terminal of its own, and vswap under it.
+//! Job control: an interactive shell on its own terminal, and vswap under it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -66,7 +66,7 @@ impl Terminal {
             read: 0,
             scratch,
         };
-        // The words that are typed must not be what is waited for: they are echoed.
+        // The terminal echoes what is typed, so the typed words must differ from the awaited ones.
         terminal.type_line("echo rea''dy");
         terminal.expect("ready");
         terminal
@@ -80,7 +80,7 @@ impl Terminal {
         self.type_keys(&format!("{line}\n"));
     }
 
-    /// Waits until `text` is shown after everything that was expected before.
+    /// Waits until `text` appears after everything that was expected before.
     fn expect(&mut self, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -128,7 +128,7 @@ fn interrupt_ends_program_and_vswap() {
     terminal.type_line("$V bash -c 'echo star''ted; exec sleep 1000'; echo sta''tus $?");
     terminal.expect("started");
     terminal.type_keys(INTERRUPT);
-    // The shell takes the death by SIGINT for the end of the whole line: it shows no status of its own.
+    // For the shell, the death by SIGINT ends the whole line: it shows no status of its own.
     terminal.expect("vswap: peak");
     terminal.type_line("echo af''ter $?");
     terminal.expect("after 130");
@@ -233,7 +233,7 @@ fn hangup_ends_the_run() {
         .rposition(|word| *word == "started")
         .expect("shown");
     let program: u32 = words[at - 1].parse().expect("pid");
-    // The end of the session's leader hangs the terminal up.
+    // When the session's leader ends, the terminal hangs up.
     let bash = session_leader(program);
     crate::kill("KILL", bash);
     crate::eventually("the program is gone", || {
@@ -245,7 +245,7 @@ fn hangup_ends_the_run() {
     });
 }
 
-/// The session that `pid` is in is named after its leader.
+/// The session of `pid`, which has the pid of its leader.
 fn session_leader(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let (_, fields) = stat.rsplit_once(") ").expect("fields");

@@ -1,4 +1,4 @@
-//! Runs one plan one way: natively or under vswap, watched, with a fault meanwhile, and with a look at what is left.
+//! Runs one plan in one way: natively or under vswap, watched, with a fault meanwhile. Then looks at what is left.
 
 use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::program::log::{DONE, Log, Wrong};
 
 const POLL: Duration = Duration::from_millis(4);
-/// What is left of a run must be gone by itself within this time.
+/// Everything that a run leaves must be gone by itself within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a plan is run.
@@ -28,7 +28,7 @@ pub(crate) enum Way {
     },
 }
 
-/// What a record said in the end.
+/// The final content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) done: bool,
@@ -37,26 +37,26 @@ pub(crate) struct Said {
     pub(crate) layout: u64,
 }
 
-/// What came of it.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Option<ExitStatus>,
-    /// What the program itself has found wrong, in words.
+    /// What the program itself has found wrong: a kind, and a text for people.
     pub(crate) finding: Option<(String, String)>,
     /// What the watchdog saw before it ended the run.
     pub(crate) hang: Option<String>,
     pub(crate) left: Option<String>,
     pub(crate) said: Vec<Said>,
-    /// The last words on standard error.
+    /// The end of standard error.
     pub(crate) errors: String,
 }
 
-/// Where runs have their files, and how long nothing may happen.
+/// Where runs have their files, and how long they may show no progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) place: PathBuf,
     pub(crate) patience: Duration,
-    /// A daemon lives in the directory of runs.
+    /// Is there a daemon in the directory of runs?
     pub(crate) has_daemon: bool,
 }
 
@@ -90,13 +90,13 @@ impl Bench {
             .map_err(|error| cannot("start the run", &error))?;
         let mut outcome = self.wait(child, way, plan, log)?;
         if outcome.finding.is_some() {
-            // Whoever has found something ends without waiting for its children.
+            // A process that has found something wrong ends without waiting for its children.
             processes::kill_below(std::process::id());
         }
         if let Way::Under { vswap, fault, .. } = way
             && fault.may_end_the_run()
         {
-            // Its guardian has the directory until all processes have gone.
+            // The guardian keeps the directory until all processes are gone.
             wait_for_ends();
             sweep(vswap, &run_dir);
         }
@@ -131,7 +131,7 @@ impl Bench {
             command.arg("--fast");
         }
         command.env("XDG_RUNTIME_DIR", run_dir);
-        // A process that prints a backtrace when it gets no memory may hang over it: vswap must not.
+        // A process that prints a backtrace when it gets no memory may hang in it. vswap must not.
         command.env("RUST_BACKTRACE", "1");
         Ok(command)
     }
@@ -181,7 +181,7 @@ impl Bench {
     }
 }
 
-/// A number that goes up as long as something happens.
+/// A number that grows as long as the run makes progress.
 fn progress(log: &Log) -> u64 {
     log.records()
         .iter()
@@ -202,7 +202,7 @@ fn said(log: &Log) -> Vec<Said> {
     log.records().iter().map(of).collect()
 }
 
-/// The kind of what was found, and a sentence about it.
+/// The kind of the finding, and a sentence about it.
 fn finding(log: &Log, plan: &Plan) -> Option<(String, String)> {
     let finding = log.finding();
     let what = finding.what.load(Ordering::SeqCst);
@@ -228,7 +228,7 @@ fn finding(log: &Log, plan: &Plan) -> Option<(String, String)> {
     Some((name.to_owned(), text))
 }
 
-/// A vswap that was killed cannot take its directory away: the next command does, and it must.
+/// A vswap that was killed cannot remove its directory. The next command must do it.
 fn sweep(vswap: &Path, run_dir: &Path) {
     let mut command = Command::new(vswap);
     command.arg("status").env("XDG_RUNTIME_DIR", run_dir);
@@ -236,11 +236,11 @@ fn sweep(vswap: &Path, run_dir: &Path) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // What it has left undone is seen next.
+    // What the command fails to do is found next.
     let _status = command.status();
 }
 
-/// Waits until nothing lives below this process, or it is too late.
+/// Waits until no process lives below this one, or the time is over.
 fn wait_for_ends() {
     let until = Instant::now() + GONE_WITHIN;
     while Instant::now() < until {
@@ -252,7 +252,7 @@ fn wait_for_ends() {
     }
 }
 
-/// Processes and files that the run has left behind, after it had time to take them away.
+/// Processes and files that the run has left behind, after it had time to remove them.
 fn left_over(run_dir: &Path, has_daemon: bool) -> Option<String> {
     let until = Instant::now() + GONE_WITHIN;
     loop {
@@ -277,10 +277,10 @@ fn left_over(run_dir: &Path, has_daemon: bool) -> Option<String> {
     }
 }
 
-/// A driver that is killed leaves nothing running.
+/// If the driver is killed, nothing must go on running.
 fn die_with_parent(command: &mut Command) {
     let ask = || {
-        // SAFETY: one system call.
+        // SAFETY: one system call that touches no memory.
         let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         if result == 0 {
             Ok(())
@@ -288,7 +288,8 @@ fn die_with_parent(command: &mut Command) {
             Err(std::io::Error::last_os_error())
         }
     };
-    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
+    // `pre_exec`, which is unsafe, runs code in the child.
     unsafe { command.pre_exec(ask) };
 }
 

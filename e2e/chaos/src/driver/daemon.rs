@@ -1,4 +1,4 @@
-//! A daemon whose store the runs of all rounds share, and what it still holds when a round is over.
+//! A daemon whose store the runs of all rounds share. After each round the driver checks what the daemon still holds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use serde_json::Value;
 use crate::driver::processes;
 
 const POLL: Duration = Duration::from_millis(20);
-/// What a run has held is given back within this time.
+/// The daemon must give back within this time what a run has held.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Descriptors that may come and go: a connection that is being closed, a lane that was opened late.
+/// How many descriptors may come and go, such as a connection that is being closed or a lane that was opened late.
 const SPARE_DESCRIPTORS: usize = 8;
-/// Memory that an allocator may keep of what it once had.
+/// How much freed memory an allocator may keep.
 const SPARE_KIB: u64 = 64 << 10;
-/// Rounds before descriptors and memory count: pools, lanes and threads are made when they are first wanted.
+/// Rounds before descriptors and memory are compared. Pools, lanes and threads are made when they are first needed.
 const ROUNDS_TO_SETTLE: u32 = 3;
-/// Of the daemon's figures those that must be 0 when no run is left.
+/// The daemon's figures that must be 0 when no run is left.
 const EMPTY: [&str; 5] = [
     "swapped_pages",
     "zero_pages",
@@ -35,12 +35,12 @@ pub(crate) struct Daemon {
     vswap: PathBuf,
     run_dir: PathBuf,
     rounds: u32,
-    /// Descriptors and KiB of memory once it had settled.
+    /// Descriptors and KiB of memory after the first rounds.
     settled: Option<(usize, u64)>,
 }
 
 impl Daemon {
-    /// Starts it and waits until it answers.
+    /// Starts the daemon and waits until it answers.
     ///
     /// # Errors
     /// It does not start.
@@ -72,7 +72,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What it says of itself.
+    /// The daemon's own figures.
     fn figures(&self) -> Option<Value> {
         let mut command = Command::new(&self.vswap);
         command.args(["status", "--json"]).stdin(Stdio::null());
@@ -84,7 +84,7 @@ impl Daemon {
         all.into_iter().find(|one| one["pid"] == self.child.id())
     }
 
-    /// After a round: what is still held, if anything.
+    /// Called after a round. Returns what the daemon still holds, if anything.
     pub(crate) fn leak(&mut self) -> Option<String> {
         self.rounds += 1;
         let until = Instant::now() + PATIENCE;
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Descriptors and memory beyond what it had when it had settled.
+    /// Descriptors and memory beyond those after the first rounds.
     fn grown(&mut self) -> Option<String> {
         let pid = self.child.id();
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);

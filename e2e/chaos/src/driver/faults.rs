@@ -15,7 +15,7 @@ use crate::step::Step;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     None,
-    /// All processes of the program are stopped and go on, again and again.
+    /// All processes of the program are stopped and continued, again and again.
     StopAndContinue,
     /// An area comes and goes.
     Areas,
@@ -25,15 +25,15 @@ pub(crate) enum Kind {
     FailingWrites,
     /// Reads from the area fail.
     FailingReads,
-    /// vswap has no descriptors left, now and then.
+    /// Now and then vswap gets no descriptors.
     NoDescriptors,
-    /// vswap can start no threads, now and then.
+    /// Now and then vswap can start no threads.
     NoThreads,
-    /// vswap gets no memory, now and then.
+    /// Now and then vswap gets no memory.
     NoMemory,
 }
 
-/// The fault of a round, and the seed of when and how it happens.
+/// The fault of a round, and the seed that says when and how it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
@@ -46,7 +46,7 @@ impl Fault {
         seed: 0,
     };
 
-    /// One for a round: most have none, so that calls alone are to blame.
+    /// Chooses the fault of a round. Most rounds have none, so that only calls can be to blame.
     pub(crate) fn choose(random: &mut Random) -> Self {
         let seed = random.next();
         let kind = match random.below(18) {
@@ -63,8 +63,8 @@ impl Fault {
         Self { kind, seed }
     }
 
-    /// May processes of the run be ended by it? Then all that counts is that nobody has read a wrong byte, and that
-    /// nothing is left.
+    /// May the fault end processes of the run? Then only two things count: nobody has read a wrong byte, and nothing is
+    /// left.
     pub(crate) const fn may_end_the_run(self) -> bool {
         matches!(
             self.kind,
@@ -72,14 +72,14 @@ impl Fault {
         )
     }
 
-    /// Is it what a program must meet that has found this? Where a page cannot be read, whoever touches it gets SIGBUS,
-    /// and a call that touches it fails. Other bytes than its own nobody may meet.
+    /// Is this finding a permitted effect of the fault? If a page cannot be read, whoever touches it gets SIGBUS, and a
+    /// call that touches it fails. But nobody may ever see bytes other than its own.
     pub(crate) fn explains(self, finding: &str) -> bool {
         self.kind == Kind::FailingReads && finding != Wrong::name(Wrong::Content as u32)
     }
 
-    /// A child whose fork is under way needs descriptors that were there when it began. So where programs fork, some
-    /// are left when there are to be none any more.
+    /// A child whose fork is under way needs descriptors that were there when the fork began. So if the program forks,
+    /// a shortage leaves some descriptors.
     fn shortage(self, plan: &Plan) -> Option<Of> {
         let forks = plan
             .lines
@@ -95,11 +95,11 @@ impl Fault {
     }
 }
 
-/// Times between two acts, in milliseconds.
+/// Pause between two acts, in milliseconds.
 const ACT_EVERY_MS: (u32, u32) = (5, 60);
 /// When vswap is killed.
 const KILL_AFTER_MS: (u32, u32) = (100, 900);
-/// How long a command about areas may take before it counts as stuck; the watchdog looks at the run.
+/// How long a command about areas may take before it counts as stuck. The watchdog watches the run.
 const COMMAND_SECONDS: &str = "20";
 
 /// Makes the fault happen.
@@ -135,7 +135,7 @@ impl Injector {
         }
     }
 
-    /// Called often; `run` is the process of vswap.
+    /// Called often. `run` is the process of vswap.
     pub(crate) fn act(&mut self, run: u32) {
         if Instant::now() < self.next {
             return;
@@ -176,7 +176,7 @@ impl Injector {
         let what = if self.on { "swapoff" } else { "swapon" };
         self.on = !self.on;
         let pid = run.to_string();
-        // Before the run is there and after its end there is nobody to ask: not a failure.
+        // It is no failure that nobody answers before the run is there and after its end.
         let _status = Command::new("timeout")
             .arg(COMMAND_SECONDS)
             .arg(&self.vswap)
@@ -189,7 +189,7 @@ impl Injector {
             .status();
     }
 
-    /// The run has ended: nobody stays stopped.
+    /// The run has ended: continues all stopped processes.
     pub(crate) fn finish(mut self) {
         for pid in self.stopped.drain(..) {
             processes::signal(pid, libc::SIGCONT);

@@ -1,29 +1,31 @@
-//! Processes below the driver: which live, and their end. The driver is the reaper of what loses its parent.
+//! Living processes below the driver, and how they are ended. The driver is the reaper of orphans.
+//!
+//! Unsafe is needed here because this crate calls libc directly.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A process that stays: the daemon of all rounds. 0 where there is none.
+/// A process that is left alone: the daemon of all rounds. 0 if there is none.
 static SPARED: AtomicU32 = AtomicU32::new(0);
 
-/// Leaves this process out of everything here.
+/// Leaves this process alone from now on.
 pub(crate) fn spare(pid: u32) {
     SPARED.store(pid, Ordering::Relaxed);
 }
 
-/// What is killed may have started something just before.
+/// Rounds of killing. A killed process may have started another one just before.
 const KILL_ROUNDS: u32 = 20;
 const KILL_PACE: Duration = Duration::from_millis(20);
 
-/// Has orphans come to this process.
+/// Makes orphans come to this process.
 pub(crate) fn become_reaper() {
-    // SAFETY: changes nothing but who reaps.
+    // SAFETY: only changes who reaps, and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
 
-/// Parent of a process that lives.
+/// Parent of a living process.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
@@ -57,7 +59,7 @@ pub(crate) fn below(pid: u32) -> Vec<u32> {
 }
 
 pub(crate) fn signal(pid: u32, signal: i32) {
-    // SAFETY: the process descends from this one; if it has gone there is an error, which does not matter.
+    // SAFETY: the process descends from this one. If it has gone there is an error, which does not matter.
     unsafe { libc::kill(pid as i32, signal) };
 }
 
@@ -76,9 +78,9 @@ pub(crate) fn kill_below(pid: u32) {
     }
 }
 
-/// Takes orphans that have ended.
+/// Reaps orphans that have ended.
 pub(crate) fn reap() {
     let mut status = 0;
-    // SAFETY: waits for children that have ended; those of `Child` were waited for before.
+    // SAFETY: `status` is a valid place. It reaps ended children; those of `Child` were waited for before.
     while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
 }

@@ -1,5 +1,7 @@
-//! Descriptors, threads or memory that vswap cannot have, now and then. The program itself has what it wants: natively
-//! it had as well.
+//! Now and then vswap can have no descriptors, threads or memory. The program itself is not short of anything, because
+//! it was not natively either.
+//!
+//! Unsafe is needed here because this crate calls libc directly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +13,21 @@ use crate::random::Random;
 
 /// Where the kernel counts processes and threads of a group.
 const PIDS: &str = "/sys/fs/cgroup/pids";
-/// What vswap may have beyond what it has when it becomes short.
+/// How many descriptors vswap may have beyond those that it has when the shortage begins.
 const SPARE_DESCRIPTORS: u32 = 6;
-/// What some forks at a time need; a program that has just started is refused when there are less than 32.
+/// What some concurrent forks need. A program that has just started is refused if there are fewer than 32.
 const FOR_FORKS: u64 = 44;
 const SPARE_THREADS: u32 = 2;
 const SPARE_KIB: u32 = 2048;
-/// How often, and how long between, it is tried to remove a group whose processes have just ended.
+/// How often removing a group whose processes have just ended is tried, and the pause in between.
 const REMOVE_TRIES: u32 = 100;
 const REMOVE_PACE: Duration = Duration::from_millis(10);
 
-/// What there is too little of.
+/// What is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Descriptors,
-    /// Of these as well, but those for forks that are under way.
+    /// Descriptors, but enough are left for forks that are under way.
     DescriptorsForForks,
     Threads,
     Memory,
@@ -35,7 +37,7 @@ pub(crate) enum Of {
 #[derive(Debug)]
 pub(crate) struct Shortage {
     of: Of,
-    /// The limit that was there before, while there is another one.
+    /// The earlier limit, while the shortage has replaced it.
     before: Option<libc::rlimit>,
     group: Option<Group>,
     is_short: bool,
@@ -51,7 +53,8 @@ impl Shortage {
         }
     }
 
-    /// Begins, or ends if it is there. Not before the program runs, which would be short of it too: it inherits limits.
+    /// Begins the shortage, or ends it if there is one. It does not begin before the program runs: the program inherits
+    /// limits and would be short too.
     pub(crate) fn begin_or_end(&mut self, run: u32, random: &mut Random) {
         if self.is_short {
             self.end(run);
@@ -121,13 +124,13 @@ fn virtual_kib(pid: u32) -> u64 {
         .unwrap_or(u64::MAX >> 10)
 }
 
-/// Sets the soft limit of a process; what both were before, if that could be done.
+/// Sets the soft limit of a process. Returns the earlier limits, if that worked.
 fn limit(pid: u32, which: libc::__rlimit_resource_t, soft: u64) -> Option<libc::rlimit> {
     let mut before = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: reads the limits of a process into memory that is there.
+    // SAFETY: reads the limits of a process into a local variable.
     if unsafe { libc::prlimit(pid as i32, which, std::ptr::null(), &raw mut before) } != 0 {
         return None;
     }
@@ -135,12 +138,12 @@ fn limit(pid: u32, which: libc::__rlimit_resource_t, soft: u64) -> Option<libc::
         rlim_cur: soft.min(before.rlim_max),
         ..before
     };
-    // SAFETY: sets the limits of a process from memory that is there.
+    // SAFETY: sets the limits of a process from a local variable.
     let set = unsafe { libc::prlimit(pid as i32, which, &raw const new, std::ptr::null_mut()) };
     (set == 0).then_some(before)
 }
 
-/// A group of vswap's process alone, removed with this.
+/// A group with only vswap's process, removed on drop.
 #[derive(Debug)]
 struct Group(PathBuf);
 

@@ -1,17 +1,17 @@
-//! Makes a failing plan small: without threads and children, then without runs of lines, halved again and again. Any
-//! subset of the lines is a program, so whatever still fails in the same way is kept.
+//! Makes a failing plan small. First it drops threads and children, then runs of lines that are halved again and again.
+//! Any subset of the lines is a program, so every subset that still fails in the same way is kept.
 
 use std::time::{Duration, Instant};
 
 use crate::plan::Plan;
 use crate::step::Step;
 
-/// Shrinks while there is time. `fails` says whether a plan still fails in the same way, having tried it often enough.
+/// Shrinks while there is time. `fails` says whether a plan still fails in the same way, after enough tries.
 pub(crate) fn shrink(plan: &Plan, time: Duration, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
     let until = Instant::now() + time;
     let mut best = plan.clone();
     for actor in 0..best.by_actor().len() as u32 {
-        // The lines of a child go with the line that makes it.
+        // If the line that makes a child goes, the child's lines go too.
         let makes = |step| matches!(step, Step::Fork { child, .. } if child == actor);
         let fewer = without(&best, |line| {
             best.lines[line].actor != actor && !makes(best.lines[line].step)

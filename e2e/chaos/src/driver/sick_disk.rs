@@ -1,8 +1,8 @@
-//! A disk that fails: the one file of a file system of our own (FUSE). What is read and written goes to a real file,
-//! but some requests fail, are short, or take long, as a seed says. So errors come from the kernel, through the same
-//! calls as from a broken device.
+//! A disk that fails: the only file of a FUSE file system of our own. Reads and writes go to a real file. But a seed
+//! makes some requests fail, be short, or take long. So errors come from the kernel, through the same calls as from a
+//! broken device.
 //!
-//! The file system is mounted where only this process and its children see it, so nothing stays however it ends.
+//! Only this process and its children see the mount, so nothing stays, however the process ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,18 +24,18 @@ use crate::random::Random;
 
 const NAME: &str = "area";
 const FILE: INodeNo = INodeNo(2);
-/// How long the kernel may believe what it was told of the file, which never changes.
+/// How long the kernel may believe what it was told about the file, which never changes.
 const TTL: Duration = Duration::from_secs(3600);
 const PAGE_BYTES: usize = 4096;
-/// Requests that are served at once.
+/// Requests that are served at the same time.
 const THREADS: usize = 4;
 
-/// Of a hundred requests, how many fail, are short and are slow, and how slow.
+/// How many requests of a hundred fail, are short and are slow, and how slow.
 const FAILING_PERCENT: u32 = 12;
 const SHORT_PERCENT: u32 = 12;
 const SLOW_PERCENT: u32 = 10;
 const SLOW_MS: (u32, u32) = (1, 20);
-/// A read that fails ends a process, so few do.
+/// Few reads fail, because a failing read ends a process.
 const FAILING_READS_PERCENT: u32 = 2;
 
 /// The mounted disk.
@@ -47,7 +47,7 @@ pub(crate) struct SickDisk {
 }
 
 impl SickDisk {
-    /// Mounts a directory `place` with the one file, whose bytes are those of `real`.
+    /// Mounts a directory `place` with the one file. The file's bytes are those of `real`.
     ///
     /// # Errors
     /// This machine or user may not mount.
@@ -80,7 +80,7 @@ impl SickDisk {
         })
     }
 
-    /// What can be swapped to.
+    /// The file to swap to.
     pub(crate) fn area(&self) -> PathBuf {
         self.place.join(NAME)
     }
@@ -95,13 +95,13 @@ impl SickDisk {
     }
 }
 
-/// Has what this process mounts be seen by itself and its children alone. Called before there is another thread.
+/// Makes mounts of this process visible only to itself and its children. Call it before there is another thread.
 pub(crate) fn keep_mounts_to_ourselves() -> Result<(), String> {
-    // SAFETY: one call, which concerns no memory.
+    // SAFETY: one call that concerns no memory. The crate calls libc directly.
     let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     let (none, root) = (std::ptr::null(), c"/".as_ptr());
-    // SAFETY: reads a string that ends with a zero; the kernel allows the other arguments to be null here.
+    // SAFETY: reads strings that end with a zero. The kernel allows the other arguments to be null here.
     if alone && unsafe { libc::mount(none, root, none, flags, none.cast()) } == 0 {
         return Ok(());
     }
@@ -115,11 +115,11 @@ struct Illness {
     random: Random,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Whole,
-    /// This many bytes and no more.
+    /// Only this many bytes.
     Short(usize),
     Fails(i32),
 }
@@ -153,7 +153,7 @@ impl Illness {
         Fate::Whole
     }
 
-    /// At least a page: less than that is what a file says that has ended.
+    /// At least a page: a shorter answer would mean that the file has ended.
     fn shorten(&mut self, bytes: usize) -> Fate {
         if bytes <= PAGE_BYTES || !self.random.chance(SHORT_PERCENT) {
             return Fate::Whole;
@@ -163,7 +163,7 @@ impl Illness {
     }
 }
 
-/// What the kernel asks.
+/// Answers the kernel's requests.
 #[derive(Debug)]
 struct Disk {
     file: File,
@@ -198,8 +198,8 @@ impl Disk {
         }
     }
 
-    /// The fate of a request, after it has taken as long as it takes. Page 0, the header, is never ill: it decides
-    /// whether there is a run at all.
+    /// The fate of a request, after the time that the request takes. Page 0, the header, never fails, because it
+    /// decides whether there is a run at all.
     fn fate(&self, offset: u64, of: impl FnOnce(&mut Illness) -> Fate) -> Fate {
         if offset < PAGE_BYTES as u64 {
             return Fate::Whole;
@@ -229,7 +229,7 @@ impl Filesystem for Disk {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Requests come as they are made, and a short answer stays short.
+        // With direct I/O, requests arrive as they were made, and a short answer stays short.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -279,7 +279,7 @@ impl Filesystem for Disk {
         let bytes = match self.fate(offset, |illness| illness.of_write(data.len())) {
             Fate::Whole => data.len(),
             Fate::Short(bytes) => bytes,
-            // What a failed write leaves behind is anything: here it is what was written.
+            // A failed write may leave anything behind. Here it leaves what was written.
             Fate::Fails(errno) => {
                 let _anything = self.file.write_all_at(&data[..data.len() / 2], offset);
                 return reply.error(Errno::from_i32(errno));
@@ -322,7 +322,7 @@ mod tests {
         assert!(healthy.iter().all(|fate| *fate == Fate::Whole));
     }
 
-    /// Reads or writes all of a buffer, going on where a page begins as long as something moves.
+    /// Reads or writes all of a buffer. Goes on at the next page boundary as long as something was transferred.
     fn all(file: &File, offset: u64, data: &mut [u8], write: bool) -> io::Result<()> {
         let mut done = 0;
         while done < data.len() {
@@ -337,7 +337,7 @@ mod tests {
         Ok(())
     }
 
-    /// What was written without an error is what is read, however short the requests were.
+    /// What was written without an error is read back, however short the requests were.
     #[test]
     fn what_was_written_is_read() {
         const PAGES: usize = 256;

@@ -8,9 +8,9 @@ use crate::step::Step;
 /// Something is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Failures with equal words count as the same while a plan is shrunk.
+    /// While a plan is shrunk, failures of the same kind count as the same.
     pub(crate) kind: String,
-    /// For a person.
+    /// The description for people.
     pub(crate) text: String,
 }
 
@@ -23,7 +23,7 @@ impl Failure {
     }
 }
 
-/// What is wrong with a native run: then the instrument itself is.
+/// What is wrong with a native run. It means that chaos itself is wrong.
 pub(crate) fn of_native(outcome: &Outcome) -> Option<Failure> {
     if let Some((kind, text)) = &outcome.finding {
         return Failure::new(kind, text);
@@ -41,7 +41,7 @@ pub(crate) fn of_native(outcome: &Outcome) -> Option<Failure> {
         .and_then(|left| Failure::new("left behind", left))
 }
 
-/// What is wrong with a run under vswap, where the native one gave `native`.
+/// What is wrong with a run under vswap, compared with the native outcome `native`.
 pub(crate) fn of_limited(
     plan: &Plan,
     native: &Outcome,
@@ -56,7 +56,7 @@ pub(crate) fn of_limited(
     if let Some(text) = &limited.hang {
         return Failure::new("hang", text);
     }
-    // Whoever is killed answers nothing any more.
+    // A killed process answers nothing any more.
     let killed = fault.may_end_the_run();
     if !killed && let Some(failure) = first_difference(plan, native, limited) {
         return Some(failure);
@@ -76,7 +76,8 @@ pub(crate) fn of_limited(
         .and_then(|left| Failure::new("left behind", left))
 }
 
-/// The first line with another answer; lines are in the order in which they were made, children's behind their makers'.
+/// The first line with another answer. Lines are in the order in which they were made. A child's lines come after its
+/// maker's.
 fn first_difference(plan: &Plan, native: &Outcome, limited: &Outcome) -> Option<Failure> {
     let answers = native.said.iter().zip(&limited.said);
     let (number, (line, (native_said, limited_said))) = plan
@@ -140,7 +141,7 @@ mod tests {
         assert!(same.is_none(), "{same:?}");
         let other = of_limited(&plan, &outcome(0), &outcome(-1), Fault::NONE);
         assert_eq!(other.unwrap().kind, "answer of UnlockAll");
-        // Once vswap was killed nobody expects answers.
+        // When vswap was killed, no answers are expected.
         let killing = Fault {
             kind: Kind::KillVswap,
             seed: 1,

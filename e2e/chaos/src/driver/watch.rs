@@ -1,4 +1,4 @@
-//! What everybody waits for, when nothing happens any more.
+//! Reports what every thread waits for when a run makes no progress.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,10 +8,10 @@ use crate::driver::processes;
 use crate::plan::Plan;
 use crate::program::log::{BEGUN, Log};
 
-/// Lines of a kernel stack that tell where a thread is.
+/// Lines of a kernel stack that show where a thread is.
 const STACK_LINES: usize = 4;
 
-/// Name and number of a process.
+/// Name and pid of a process.
 pub(crate) fn name(pid: u32) -> String {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{} ({pid})", comm.trim())

@@ -1,6 +1,7 @@
-//! The ways by which bytes come into memory and out of it.
+//! The ways in which bytes come into memory and out of it.
 //!
-//! Nothing here allocates: the pipe and the files were opened before.
+//! Nothing here allocates: the pipe and the files were opened before. Unsafe is needed because these system calls get
+//! raw addresses of pages that the plan maps and unmaps, for which no reference could be valid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,20 +9,20 @@ use crate::program::calls::{Answer, PAGE_BYTES, Span, answer, submit};
 use crate::program::content::{PAGE_WORDS, Words, word};
 use crate::step::Access;
 
-/// What an actor has open.
+/// The open descriptors of an actor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channels {
-    /// Reading and writing end.
+    /// The reading end and the writing end.
     pub(crate) pipe: [i32; 2],
-    /// A file opened with `O_DIRECT`, or -1 where the file system has no such thing.
+    /// A file opened with `O_DIRECT`, or -1 if the file system does not support it.
     pub(crate) direct: i32,
-    /// Where in that file this actor has a page.
+    /// The offset of this actor's page in that file.
     pub(crate) offset: i64,
     /// `/proc/self/mem`.
     pub(crate) memory: i32,
 }
 
-/// A page of the process itself.
+/// A page of this process.
 fn span(address: usize) -> Span {
     Span {
         start: address,
@@ -34,10 +35,10 @@ fn own(words: &Words) -> Span {
 }
 
 impl Channels {
-    /// Reads the page at `address`; the number of bytes or an error.
+    /// Reads the page at `address`. Returns the number of bytes or an error.
     pub(crate) fn read(&self, address: usize, into: &mut Words, by: Access) -> Answer {
-        // SAFETY: in all of these: the buffer is a page, and the page is the caller's own. The kernel answers with an
-        // error where it cannot be read.
+        // SAFETY: for all calls below: the buffer is a page, and the page is the caller's own. The kernel answers with
+        // an error if it cannot be read.
         unsafe {
             match by {
                 Access::Touch => {
@@ -85,10 +86,10 @@ impl Channels {
         }
     }
 
-    /// Writes the page at `address`; the number of bytes or an error.
+    /// Writes the page at `address`. Returns the number of bytes or an error.
     pub(crate) fn write(&self, address: usize, from: &Words, by: Access) -> Answer {
         let source = from.0.as_ptr();
-        // SAFETY: as in `read`; the caller knows that the page may be written.
+        // SAFETY: as in `read`. The caller knows that the page may be written.
         unsafe {
             match by {
                 Access::Touch => {
@@ -122,7 +123,7 @@ impl Channels {
                     libc::write(self.pipe[1], source.cast(), PAGE_BYTES);
                     let got = self.fixed(address, false);
                     if got.0 != PAGE_BYTES as i64 {
-                        // The pipe must be empty for the next one.
+                        // The pipe must be empty for the next transfer.
                         let mut rest = Words([0; PAGE_WORDS]);
                         libc::read(self.pipe[0], rest.0.as_mut_ptr().cast(), PAGE_BYTES);
                     }
@@ -142,7 +143,7 @@ impl Channels {
             return (-1, libc::ENOSYS);
         };
         let buffer = [span(address).vector()];
-        // SAFETY: the page is the caller's own and stays until the ring is gone, at the end of this function.
+        // SAFETY: the page is the caller's own and stays mapped until the ring is gone, at the end of this function.
         if let Err(error) = unsafe { ring.submitter().register_buffers(&buffer) } {
             return (-1, error.raw_os_error().unwrap_or(libc::EIO));
         }
@@ -160,14 +161,14 @@ impl Channels {
 }
 
 /// # Safety
-/// Nothing; the buffer is a page.
+/// There is nothing to ensure: the buffer is a page.
 unsafe fn pread(fd: i32, into: &mut Words, at: i64) -> Answer {
     let buffer = into.0.as_mut_ptr().cast();
-    // SAFETY: the buffer is a page and lives.
+    // SAFETY: the buffer is a page and lives during the call.
     answer(unsafe { libc::pread(fd, buffer, PAGE_BYTES, at) } as i64)
 }
 
-/// Reads a page from a pipe that has one, in as many pieces as it takes.
+/// Reads a page from a pipe that contains one, in as many pieces as necessary.
 ///
 /// # Safety
 /// The page at `address` is the caller's own.
@@ -175,7 +176,7 @@ unsafe fn read_all(fd: i32, address: usize) -> Answer {
     let mut done = 0;
     while done < PAGE_BYTES {
         let buffer = std::ptr::with_exposed_provenance_mut(address + done);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the page is its own, and `done` stays below its size.
         let got = answer(unsafe { libc::read(fd, buffer, PAGE_BYTES - done) } as i64);
         if got.0 <= 0 {
             return got;
@@ -185,7 +186,7 @@ unsafe fn read_all(fd: i32, address: usize) -> Answer {
     (done as i64, 0)
 }
 
-/// True if the page holds what `stamp` names. Stops at the first difference.
+/// Does the page hold the content that `stamp` names? Stops at the first difference.
 pub(crate) fn holds(words: &Words, stamp: u64) -> bool {
     (0..PAGE_WORDS).all(|index| words.0[index] == word(stamp, index))
 }

@@ -1,4 +1,4 @@
-//! One thread of the program and its arena: runs its steps in order and notes what each one answered.
+//! One thread of the program and its arena. It runs its steps in order and records the answer of each.
 
 use std::io;
 
@@ -11,31 +11,32 @@ use crate::program::model::{ARENA_PAGES, Model};
 use crate::program::open::{self, Objects};
 use crate::step::Step;
 
-/// Where the arenas lie: far from everything that a loader or the kernel chooses.
+/// Where the arenas are: far from every address that a loader or the kernel chooses.
 const ARENAS: usize = 0x1000_0000_0000;
-/// From one arena to the next; most of it stays empty.
+/// Distance from one arena to the next. Most of it stays empty.
 const ARENA_STRIDE: usize = 1 << 32;
-/// Children that an actor can have unwaited.
+/// How many children an actor may have that it has not waited for.
 pub(crate) const CHILDREN_MAX: usize = 16;
 
 /// A thread and what it owns.
 #[derive(Debug)]
 pub(crate) struct Actor<'a> {
     pub(crate) shared: &'a Shared,
-    /// Whose steps it runs.
+    /// The actor whose steps it runs.
     pub(crate) number: u32,
     pub(crate) base: usize,
     pub(crate) model: Model,
     pub(crate) objects: Objects,
     pub(crate) channels: Channels,
     pub(crate) children: [Child; CHILDREN_MAX],
-    /// The process has no thread but this one.
+    /// The process has only this thread.
     pub(crate) alone: bool,
-    /// The process can make no mapping.
+    /// The process can make no more mappings.
     pub(crate) limited: bool,
-    /// The process has had a ring. Its worker may end after the last thread, and then its status counts.
+    /// The process has had a ring. The ring's worker may end after the last thread, and then the worker's status
+    /// counts.
     pub(crate) had_ring: bool,
-    /// The line under way.
+    /// The line that runs now.
     pub(crate) line: usize,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// The last check of everything, and the end of the children that still live.
+    /// Checks everything a last time, and waits for the children that still live.
     pub(crate) fn finish(&mut self) {
         self.check_all();
         self.wait_for_all();
@@ -87,7 +88,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Addresses differ from run to run where the kernel chooses them.
+    /// Makes an answer comparable: addresses that the kernel chooses differ from run to run.
     pub(crate) fn place_of(&self, answer: Answer) -> Answer {
         let offset = (answer.0 as usize).wrapping_sub(self.base) / PAGE_BYTES;
         match answer {
@@ -152,7 +153,7 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Answer of a call that gave an address outside the arena.
+/// The answer of a call that returned an address outside the arena.
 pub(crate) const ELSEWHERE: i64 = -2;
-/// Answer of a step that this process leaves out.
+/// The answer of a step that this process leaves out.
 pub(crate) const LEFT_OUT: i64 = -3;

@@ -1,6 +1,7 @@
-//! System calls as the generated programs make them: a result, and the error's number where there is one.
+//! System calls as the generated programs make them. An answer is the result, and the error's number if there is one.
 //!
-//! Nothing here allocates.
+//! Nothing here allocates. Unsafe is needed because these calls change mappings by address, and no safe wrapper can
+//! check what that does to the rest of the program.
 
 use std::ffi::c_void;
 
@@ -8,15 +9,15 @@ use crate::step::{Advice, Door};
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// Result and `errno`, 0 where the call succeeded.
+/// Result and `errno`, which is 0 if the call succeeded.
 pub(crate) type Answer = (i64, i32);
 
 pub(crate) fn errno() -> i32 {
-    // SAFETY: the C library's word of this thread.
+    // SAFETY: the address of this thread's `errno` in the C library is always valid.
     unsafe { *libc::__errno_location() }
 }
 
-/// The answer of a call that says -1 when it fails.
+/// The answer of a call that returns -1 if it fails.
 pub(crate) fn answer(result: i64) -> Answer {
     if result == -1 {
         (-1, errno())
@@ -45,8 +46,8 @@ impl Span {
     }
 }
 
-/// The range is the caller's own arena, and the model will know what became of it: that is the promise behind every
-/// unsafe block below.
+/// The range is in the caller's own arena, and the model will know what became of it. Every unsafe block below relies
+/// on that promise.
 pub(crate) fn map(span: Span, prot: u8, flags: i32, fd: i32, offset: usize) -> Answer {
     let (prot, offset) = (i32::from(prot), offset as i64);
     // SAFETY: see above.
@@ -96,7 +97,7 @@ pub(crate) fn unlock(span: Span) -> Answer {
 
 pub(crate) fn lock_all(on: bool, future: bool) -> Answer {
     let flags = libc::MCL_CURRENT | if future { libc::MCL_FUTURE } else { 0 };
-    // SAFETY: locking and unlocking changes no content.
+    // SAFETY: locking and unlocking change no content.
     answer(unsafe {
         if on {
             libc::mlockall(flags).into()
@@ -112,15 +113,15 @@ pub(crate) fn seal(span: Span) -> Answer {
     answer(unsafe { libc::syscall(MSEAL, span.start, span.bytes, 0) })
 }
 
-/// True if something is mapped there.
+/// Is something mapped there?
 pub(crate) fn is_mapped(span: Span) -> bool {
     let mut resident = [0_u8; 1];
-    // SAFETY: one page has one byte of an answer.
+    // SAFETY: the answer for one page takes one byte.
     let result = unsafe { libc::mincore(span.pointer(), PAGE_BYTES, resident.as_mut_ptr()) };
     result == 0
 }
 
-/// Gives the advice by that door.
+/// Gives the advice by this door.
 pub(crate) fn advise(span: Span, advice: Advice, door: Door) -> Answer {
     let advice = advice as i32;
     match door {
@@ -135,7 +136,7 @@ pub(crate) fn advise(span: Span, advice: Advice, door: Door) -> Answer {
 
 fn by_process_madvise(span: Span, advice: i32) -> Answer {
     let vector = span.vector();
-    // SAFETY: see `map`; the descriptor is closed here.
+    // SAFETY: see `map`. The descriptor is closed here.
     unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0);
         if process < 0 {
@@ -155,14 +156,14 @@ fn by_process_madvise(span: Span, advice: i32) -> Answer {
     }
 }
 
-/// A ring of its own each time: rings are not inherited.
+/// Makes a new ring each time, because rings are not inherited.
 fn by_io_uring(span: Span, advice: i32) -> Answer {
     let Ok(mut ring) = io_uring::IoUring::new(2) else {
         return (-1, libc::ENOSYS);
     };
     let length = span.bytes as i64;
     let entry = io_uring::opcode::Madvise::new(span.pointer(), length, advice).build();
-    // SAFETY: see `map`; the kernel works on it until the completion that is waited for.
+    // SAFETY: see `map`. The kernel works on the range until the completion, which is waited for.
     let pushed = unsafe { ring.submission().push(&entry) };
     submit(&mut ring, pushed.is_ok())
 }
@@ -195,6 +196,6 @@ pub(crate) fn sleep_ms(ms: u32) {
         tv_sec: i64::from(ms / 1000),
         tv_nsec: i64::from(ms % 1000) * 1_000_000,
     };
-    // SAFETY: the structure lives here, and nobody wants to know what was left.
+    // SAFETY: the structure lives here, and nobody needs the remaining time.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }

@@ -1,4 +1,4 @@
-//! Steps that write and read memory, and compare it with the model.
+//! Steps that write and read memory and compare it with the model.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::step::Access;
 const PAGE: i64 = PAGE_BYTES as i64;
 
 impl Actor<'_> {
-    /// Writes what may be written in the range; the number of pages.
+    /// Writes the pages of the range that may be written. Returns their number.
     pub(crate) fn fill(&mut self, range: Range<usize>, by: Access) -> Answer {
         let mut written = 0;
         for page in range {
@@ -42,7 +42,7 @@ impl Actor<'_> {
         (written, 0)
     }
 
-    /// Compares the range with the model. What may not be read must not be readable either.
+    /// Compares the range with the model. Pages that may not be read must not be readable either.
     pub(crate) fn check(&mut self, range: Range<usize>, by: Access) -> Answer {
         let mut checked = 0;
         for page in range {
@@ -51,7 +51,7 @@ impl Actor<'_> {
             if known.allows(READ) {
                 checked += i64::from(self.check_page(page, by));
             } else if by == Access::ProcMem && known.of != Of::Nothing && !known.has(GUARD) {
-                // Not counted: whether this door opens depends on where the page is.
+                // Not counted: whether this door works depends on where the page is.
                 self.check_page(page, by);
             } else {
                 self.check_absent(page);
@@ -60,7 +60,8 @@ impl Actor<'_> {
         (checked, 0)
     }
 
-    /// The kernel takes only memory that may be written as a fixed buffer, and none of files; a ring wants memory too.
+    /// The access to use for this page. As a fixed buffer the kernel takes only writable memory, and none of files. A
+    /// ring also needs memory of its own.
     fn usable(&mut self, page: usize, by: Access) -> Access {
         let known = self.model.pages[page];
         let fixable = known.of == Of::Anon && known.allows(WRITE) && !self.limited;
@@ -74,7 +75,7 @@ impl Actor<'_> {
         }
     }
 
-    /// False if nobody can say what it holds.
+    /// Checks a page. False if nobody can say what it holds.
     fn check_page(&mut self, page: usize, by: Access) -> bool {
         let stamp = self.model.content(page);
         if stamp == UNKNOWN {
@@ -85,7 +86,7 @@ impl Actor<'_> {
         let mut words = Words([!0; PAGE_WORDS]);
         let mut answer = self.channels.read(address, &mut words, by);
         if by == Access::ProcMem && answer.1 == libc::EIO {
-            // Documented: this door has no handle for memory that waits for a userfaultfd.
+            // Documented: this door cannot handle memory that waits for a userfaultfd.
             if !self.model.pages[page].allows(READ) {
                 return false;
             }
@@ -95,8 +96,8 @@ impl Actor<'_> {
             self.fail(Wrong::Access, address, (PAGE as u64, answer.1 as u64));
         }
         if self.model.pages[page].has(FREED) && access::holds(&words, 0) {
-            // From now on it is zero. The flag stays: it decides which steps are left out, natively as well, where the
-            // kernel may keep the page longer.
+            // From now on the page is zero. The flag stays, because it decides which steps are left out. They are left
+            // out natively as well, where the kernel may keep the page longer.
             self.model.pages[page].stamp = 0;
             return true;
         }
@@ -106,7 +107,7 @@ impl Actor<'_> {
         true
     }
 
-    /// The page must be out of reach for the kernel too, which answers where a load would be a signal.
+    /// The kernel must not reach the page either. It answers with an error where a load would raise a signal.
     fn check_absent(&mut self, page: usize) {
         let mut words = Words([0; PAGE_WORDS]);
         let address = self.address(page);
@@ -120,7 +121,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Everything there is, also what may not be read: it is made readable first.
+    /// Checks all pages, even those that may not be read: they are made readable first.
     pub(crate) fn check_all(&mut self) {
         for page in 0..ARENA_PAGES {
             let known = self.model.pages[page];
@@ -131,7 +132,7 @@ impl Actor<'_> {
         self.check(0..ARENA_PAGES, Access::Touch);
     }
 
-    /// Checks all that may be read, again and again.
+    /// Checks all readable pages again and again.
     pub(crate) fn linger(&mut self, ms: u32) -> Answer {
         let ms = if self.shared.fast { 1 } else { ms };
         let until = Instant::now() + Duration::from_millis(ms.into());
@@ -145,7 +146,7 @@ impl Actor<'_> {
         }
     }
 
-    /// A handler reads the first word of a page.
+    /// Lets a signal handler read the first word of a page.
     pub(crate) fn signal(&mut self, at: u32) -> Answer {
         let page = at as usize % ARENA_PAGES;
         let known = self.model.pages[page];

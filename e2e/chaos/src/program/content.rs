@@ -1,4 +1,4 @@
-//! Bytes of pages: every word depends on the page's stamp and its place, and is not 0 unless the stamp is.
+//! Bytes of pages. Every word depends on the page's stamp and on its place, and is 0 only if the stamp is.
 //!
 //! Nothing here allocates.
 
@@ -7,12 +7,13 @@ use crate::random::mix;
 
 pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// A page's worth of words, aligned as direct I/O wants them.
+/// A page's words, aligned as direct I/O requires.
 #[derive(Clone, Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Words(pub(crate) [u64; PAGE_WORDS]);
 
-/// Word `index` of a page: a quarter noise, the rest regular, so that pages compress as those of programs do.
+/// Word `index` of a page. A quarter of the words is noise and the rest is regular, so that pages compress like those
+/// of programs.
 pub(crate) const fn word(stamp: u64, index: usize) -> u64 {
     if stamp == 0 {
         return 0;
@@ -27,7 +28,7 @@ pub(crate) const fn word(stamp: u64, index: usize) -> u64 {
 
 /// The stamp of what line `line` writes to page `page` of the arena.
 pub(crate) const fn stamp(line: usize, page: usize) -> u64 {
-    // Neither 0 nor one of the two marks of the model.
+    // Never 0 and never one of the model's two marks.
     mix((line as u64) << 32 | page as u64) >> 2 | 1
 }
 

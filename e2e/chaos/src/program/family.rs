@@ -1,6 +1,7 @@
-//! Children: every way to make one, what it does, how it ends, and waiting for it.
+//! Children: all ways to make one, what it does, how it ends, and waiting for it.
 //!
-//! A child of a bare `clone` has none of the C library's preparations, so nothing that a child runs may allocate.
+//! The C library is not prepared for a child of a bare `clone`, so nothing that a child runs may allocate. Unsafe is
+//! needed for making children and ending processes past the C library's handlers.
 
 use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +14,7 @@ use crate::program::log::Wrong;
 use crate::step::{Birth, End, Step};
 
 unsafe extern "C" {
-    /// fork(2) without what `pthread_atfork` has registered.
+    /// fork(2) without the handlers that `pthread_atfork` has registered.
     fn _Fork() -> libc::pid_t;
     static environ: *const *mut c_char;
 }
@@ -22,9 +23,9 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
     pid: i32,
-    /// Line that made it, whose record takes its status.
+    /// The line that made it. The line's record takes the child's status.
     line: usize,
-    /// Number of the layout then.
+    /// The number of the layout at that time.
     layout: u64,
 }
 
@@ -36,14 +37,14 @@ impl Child {
     };
 }
 
-/// Arguments as `posix_spawn` wants them.
+/// Arguments in the form that `posix_spawn` requires.
 #[derive(Debug)]
 pub(crate) struct Words(Vec<CString>);
 
-/// Arguments of this program for each actor that a step starts as a program of its own.
+/// For each actor that a step starts as a program: the arguments of this program.
 ///
 /// # Errors
-/// A path has a zero in it.
+/// A path contains a zero byte.
 pub(crate) fn spawns(
     plan: &Plan,
     path: &Path,
@@ -112,7 +113,7 @@ impl Actor<'_> {
         let Some(Some(words)) = self.shared.spawns.get(child as usize) else {
             return (-1, libc::ENOENT);
         };
-        // No more than this program has arguments, and the zero that ends them.
+        // Enough for all arguments of this program and the null that ends them.
         let mut pointers = [std::ptr::null_mut::<c_char>(); 12];
         for (pointer, word) in pointers.iter_mut().zip(&words.0) {
             *pointer = word.as_ptr().cast_mut();
@@ -120,7 +121,7 @@ impl Actor<'_> {
         let mut pid = 0;
         let path = c"/proc/self/exe".as_ptr();
         let none = std::ptr::null();
-        // SAFETY: the words and the environment live and end with null.
+        // SAFETY: the words and the environment live during the call and end with null.
         let errno = unsafe {
             let environment = environ;
             libc::posix_spawn(
@@ -139,7 +140,7 @@ impl Actor<'_> {
         }
     }
 
-    /// What the child does, to its end.
+    /// What the child does until its end.
     fn live_as_child(&mut self, number: u32, end: End, wait: bool) -> ! {
         self.number = number;
         self.alone = true;
@@ -149,7 +150,7 @@ impl Actor<'_> {
         if self.channels.own(number).is_err() {
             self.fail(Wrong::Call, 0, (0, calls::errno() as u64));
         }
-        // One that begins with a pause has touched nothing when vswap is killed meanwhile.
+        // A child that begins with a pause must have touched nothing yet if vswap is killed during the pause.
         let lines = &self.shared.by_actor[number as usize];
         let first = lines.first().map(|line| self.shared.plan.lines[*line].step);
         if !matches!(first, Some(Step::Pause { .. })) {
@@ -173,11 +174,11 @@ impl Actor<'_> {
         }
     }
 
-    /// The wait status of a child.
+    /// Waits for a child and returns its wait status.
     fn wait_for(&self, child: Child) -> i64 {
         let mut status = 0;
         loop {
-            // SAFETY: waits for a child and writes its status here.
+            // SAFETY: waits for a child and writes its status to a local variable.
             let pid = unsafe { libc::waitpid(child.pid, &raw mut status, 0) };
             if pid == child.pid {
                 return status.into();
@@ -189,7 +190,7 @@ impl Actor<'_> {
     }
 }
 
-/// Makes a child. 0 in the child.
+/// Makes a child. Returns 0 in the child.
 fn born(how: Birth) -> i64 {
     // SAFETY: the child goes on in `live_as_child`, which neither allocates nor takes a lock.
     unsafe {
@@ -198,7 +199,7 @@ fn born(how: Birth) -> i64 {
             Birth::BareFork => _Fork().into(),
             Birth::Clone => libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0),
             Birth::Clone3 => {
-                // Flags, pidfd, two thread ids, the signal at its end; stack, its size and TLS are the parent's.
+                // Flags, pidfd, two thread ids, the signal at its end. Stack, stack size and TLS are the parent's.
                 let words: [u64; 8] = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0];
                 libc::syscall(libc::SYS_clone3, words.as_ptr(), size_of_val(&words))
             }

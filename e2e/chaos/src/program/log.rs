@@ -1,7 +1,8 @@
-//! What a program did, in a file that all its processes share and that outlives them: one record for each line of the
-//! plan, and the first thing that was found wrong.
+//! What a program did, in a file that all its processes share and that outlives them. It has one record for each line
+//! of the plan, and the first thing that was found wrong.
 //!
-//! Each record has one writer, the actor of its line. The driver reads at any time.
+//! Each record has one writer: the actor of its line. The driver reads at any time. Unsafe is needed because the
+//! mapping is shared with other processes, so the records are atomics at addresses in it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -16,13 +17,13 @@ pub(crate) const DONE: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Wrong {
-    /// A word of a page is not what it must be.
+    /// A word of a page differs from what it must be.
     Content = 1,
     /// A signal came that no step asked for.
     Signal = 2,
-    /// A page could be read that must not be there, or could not be read that must.
+    /// A page that must not be readable could be read, or a page that must be readable could not.
     Access = 3,
-    /// A call failed that has no reason to.
+    /// A call failed without a reason.
     Call = 4,
 }
 
@@ -42,7 +43,7 @@ impl Wrong {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Finding {
-    /// Not 0 once somebody has claimed it.
+    /// Not 0 once a process has claimed it.
     pub(crate) claimed: AtomicU32,
     /// One of [`Wrong`], written last.
     pub(crate) what: AtomicU32,
@@ -53,7 +54,7 @@ pub(crate) struct Finding {
     pub(crate) found: AtomicU64,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Record {
@@ -62,7 +63,7 @@ pub(crate) struct Record {
     pub(crate) result: AtomicI64,
     /// Number of the layout after the step.
     pub(crate) layout: AtomicU64,
-    /// Goes up while a step is repeated.
+    /// Grows while a step is repeated.
     pub(crate) beats: AtomicU64,
 }
 
@@ -73,11 +74,11 @@ pub(crate) struct Log {
     records: &'static [Record],
 }
 
-/// Page that holds the finding; records follow.
+/// Bytes of the head, which holds the finding. Records follow.
 const HEAD_BYTES: usize = 4096;
 
 impl Log {
-    /// Maps the file, which is made or grown as needed, for a plan of so many lines.
+    /// Maps the file for a plan of `lines` lines. Makes or grows the file as needed.
     ///
     /// # Errors
     /// The file cannot be made or mapped.
@@ -91,14 +92,14 @@ impl Log {
         let bytes = HEAD_BYTES + lines.max(1) * size_of::<Record>();
         file.set_len(bytes as u64)?;
         let (prot, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
-        // SAFETY: a mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a mapping at an address that the kernel chooses aliases nothing.
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: the mapping is never unmapped, large enough and aligned to a page; both types are atomics, for which
-        // every content is valid.
+        // SAFETY: the mapping is never unmapped, large enough and page-aligned. Both types consist of atomics, for
+        // which every content is valid.
         unsafe {
             Ok(Log {
                 finding: &*base.cast::<Finding>(),
@@ -115,11 +116,11 @@ impl Log {
         self.records
     }
 
-    /// Unmaps the file: for whoever looks at one log after the other. No reference to its parts may be left.
+    /// Unmaps the file, for a reader of one log after the other. No reference to its parts may be left.
     pub(crate) fn close(self, lines: usize) {
         let bytes = HEAD_BYTES + lines.max(1) * size_of::<Record>();
         let start = (&raw const *self.finding).cast_mut().cast();
-        // SAFETY: the mapping is this log's own, and the caller has no reference to it.
+        // SAFETY: the mapping belongs to this log, and the caller has no reference to it.
         unsafe { libc::munmap(start, bytes) };
     }
 
@@ -141,7 +142,7 @@ impl Log {
         record.state.store(DONE, Ordering::SeqCst);
     }
 
-    /// Notes what is wrong, if it is the first, and ends the process.
+    /// Records what is wrong, if it is the first finding, and ends the process.
     pub(crate) fn fail(&self, line: usize, what: Wrong, address: usize, words: (u64, u64)) -> ! {
         let finding = self.finding;
         let order = Ordering::SeqCst;
@@ -153,10 +154,10 @@ impl Log {
             finding.found.store(words.1, order);
             finding.what.store(what as u32, order);
         }
-        // SAFETY: ends the process; nothing of it matters any more.
+        // SAFETY: ends the process, of which nothing matters any more.
         unsafe { libc::_exit(FOUND_STATUS) }
     }
 }
 
-/// Status of a process that has found something wrong.
+/// Exit status of a process that has found something wrong.
 pub(crate) const FOUND_STATUS: i32 = 99;

@@ -5,12 +5,12 @@ use std::ops::Range;
 use crate::program::actor::{Actor, ELSEWHERE, LEFT_OUT};
 use crate::program::calls::{self, Answer, PAGE_BYTES, Span};
 use crate::program::model::{
-    ARENA_PAGES, FILE, FREED, GUARD, MEMFD, Model, NOTHING, OBJECT_PAGES, OBJECTS, Of, Page,
-    SEALED, SHARED_FILE, SHARED_MEMFD,
+    ARENA_PAGES, FILE, FREED, GUARD, LOCKED, MEMFD, Model, NOTHING, OBJECT_PAGES, OBJECTS, Of,
+    Page, SEALED, SHARED_FILE, SHARED_MEMFD,
 };
 use crate::step::{Advice, Door, Kind, Place, Step};
 
-/// Offsets into files begin in their first part, so that most lengths fit behind them.
+/// Offsets into files are in their first part, so that most lengths fit behind them.
 const OFFSETS: usize = OBJECT_PAGES / 4;
 
 impl Actor<'_> {
@@ -61,7 +61,7 @@ impl Actor<'_> {
         place
     }
 
-    /// What a mapping is of: page kind, object, flags and descriptor.
+    /// The source of a mapping: page kind, object, flags and descriptor.
     fn source(&self, kind: Kind) -> Option<(Of, u8, i32, i32)> {
         let fd = |object: u8| self.objects[object as usize];
         let next = self.model.next_object;
@@ -87,7 +87,7 @@ impl Actor<'_> {
         answer
     }
 
-    /// `mremap` to page `to`. A range that would lie over itself or beyond the arena is cut or left out.
+    /// `mremap` to page `to`. A range that would overlap itself or reach beyond the arena is cut or left out.
     pub(crate) fn move_to(&mut self, mut from: Range<usize>, to: u32, keep: bool) -> Answer {
         let to = to as usize % ARENA_PAGES;
         from.end = from.end.min(from.start + (ARENA_PAGES - to));
@@ -120,7 +120,7 @@ impl Actor<'_> {
         self.place_of(answer)
     }
 
-    /// Pages that one call treats alike. Where a call that keeps the old place fails half-way, nothing tells how far it
+    /// Will one call treat all pages alike? If a call that keeps the old place fails half-way, nothing shows how far it
     /// came.
     fn is_even(&self, range: Range<usize>) -> bool {
         let first = self.model.pages[range.start];
@@ -131,14 +131,14 @@ impl Actor<'_> {
         first.of != Of::Nothing && self.model.pages[range].iter().all(alike)
     }
 
-    /// A hole was moved over `target`: whether what was there has gone is for the kernel to say.
+    /// A hole was moved over `target`. Only the kernel can say whether what was there is gone.
     fn hole(&mut self, target: usize) {
         if !self.is_mapped(target) {
             self.model.pages[target] = NOTHING;
         }
     }
 
-    /// A move has failed: what is still mapped tells how far it came.
+    /// A move has failed. What is still mapped shows how far it came.
     fn half_moved(&mut self, source: usize, target: usize) {
         if self.model.pages[source].of != Of::Nothing && !self.is_mapped(source) {
             self.model.moved(source, target, false);
@@ -151,7 +151,7 @@ impl Actor<'_> {
         calls::is_mapped(self.span(&(page..page + 1)))
     }
 
-    /// `mremap` to `new` pages in place. Memory of objects does not grow: behind their end is nothing.
+    /// `mremap` to `new` pages in place. Memory of objects does not grow, because there is nothing behind their end.
     pub(crate) fn resize(&mut self, range: Range<usize>, new: u32) -> Answer {
         let end = (range.start + (new as usize).max(1)).min(ARENA_PAGES);
         let last = range.end - 1;
@@ -172,7 +172,7 @@ impl Actor<'_> {
         self.place_of(answer)
     }
 
-    /// `mremap` to wherever there is room for twice as much, and back again.
+    /// `mremap` to any place with room for twice as much, and back again.
     pub(crate) fn away(&mut self, range: Range<usize>) -> Answer {
         let pages = &self.model.pages[range.clone()];
         if pages
@@ -182,7 +182,7 @@ impl Actor<'_> {
             return (LEFT_OUT, 0);
         }
         let span = self.span(&range);
-        // Room for more than the arena's neighbour leaves is nowhere here, so it moves.
+        // The range moves if the pages behind it are not free.
         let there = calls::remap(span, 2 * span.bytes, libc::MREMAP_MAYMOVE, 0);
         if there.1 != 0 {
             return there;
@@ -190,7 +190,7 @@ impl Actor<'_> {
         let start = there.0 as usize;
         if start == span.start {
             let end = (range.end + range.len()).min(ARENA_PAGES);
-            // It has grown where it was. What lies beyond the arena goes.
+            // It has grown in place. What lies beyond the arena is unmapped.
             let beyond = self.address(ARENA_PAGES);
             let over = (start + 2 * span.bytes).saturating_sub(beyond);
             if over > 0 {
@@ -229,7 +229,7 @@ impl Actor<'_> {
             return (LEFT_OUT, 0);
         };
         let range = Model::range(at, pages);
-        // What a parent shares is the parent's.
+        // What a parent shares belongs to the parent.
         let shared = |page: usize| {
             let page = self.model.pages[page];
             page.of == Of::Shared && page.object < self.model.inherited
@@ -237,12 +237,12 @@ impl Actor<'_> {
         if advice == Advice::Remove && range.clone().any(shared) {
             return (LEFT_OUT, 0);
         }
-        // A ring wants memory, which then is not to be had.
+        // A ring needs memory, which a limited process cannot get.
         let door = if self.limited { Door::Madvise } else { door };
         self.had_ring |= door == Door::IoUring;
         let answer = calls::advise(self.span(&range), advice, door);
         self.model.advised(range, advice, answer.1);
-        // Whether huge pages can be made of it depends on what the machine has.
+        // Whether the kernel can make huge pages of it depends on the machine's memory.
         if advice == Advice::Collapse {
             return (0, 0);
         }

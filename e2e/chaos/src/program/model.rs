@@ -1,33 +1,33 @@
 //! What each page of an arena must hold, and which part of a call took effect.
 //!
-//! The model follows what calls answered; whether the answer is right is not its business, for the driver compares it
-//! with the native one. A call that fails half-way is followed as Linux does it: over the mappings from low to high, up
-//! to the first that refuses. Nothing here allocates: children without the C library's handlers run it.
+//! The model follows what calls answered. It does not judge whether the answer is right: the driver compares it with
+//! the native one. The model follows a call that fails half-way as Linux does it: over the mappings from low to high,
+//! up to the first that refuses. Nothing here allocates, because children without the C library's handlers run it.
 
 use crate::step::Advice;
 
 /// Pages of an arena.
 pub(crate) const ARENA_PAGES: usize = 512;
-/// Pages of an object: a file, or the memory behind a shared anonymous mapping.
+/// Pages of an object, which is a file or the memory behind a shared anonymous mapping.
 pub(crate) const OBJECT_PAGES: usize = 128;
-/// Objects of one arena.
+/// Most objects of one arena.
 pub(crate) const OBJECTS: usize = 12;
-/// The objects of an arena's private mappings of a file and of a memfd. Nobody writes them, so a private page that was
+/// The objects behind an arena's private mappings: a file and a memfd. Nobody writes them. So a private page that was
 /// never written holds what they hold, whether or not the kernel has copied it already.
 pub(crate) const FILE: u8 = 0;
 pub(crate) const MEMFD: u8 = 1;
-/// The objects of its shared mappings.
+/// The objects behind its shared mappings.
 pub(crate) const SHARED_FILE: u8 = 2;
 pub(crate) const SHARED_MEMFD: u8 = 3;
 
-/// A private page of a file that was not written yet: it holds what the file holds.
+/// The stamp of a private page of a file that was not written yet. It holds what the file holds.
 pub(crate) const CLEAN: u64 = u64::MAX;
-/// Content that is not known: the object is somebody else's to change.
+/// The stamp of unknown content: another process may change the object.
 pub(crate) const UNKNOWN: u64 = u64::MAX - 1;
 
 const EINVAL: i32 = libc::EINVAL;
 
-/// What a page is.
+/// What is mapped at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Nothing,
@@ -44,7 +44,7 @@ pub(crate) const GUARD: u8 = 2;
 pub(crate) const DONT_FORK: u8 = 4;
 pub(crate) const WIPE_ON_FORK: u8 = 8;
 pub(crate) const SEALED: u8 = 16;
-/// Given back with `MADV_FREE`: old content or zeros.
+/// Given back with `MADV_FREE`: it holds its old content or zeros.
 pub(crate) const FREED: u8 = 32;
 
 /// One page.
@@ -73,13 +73,13 @@ impl Page {
         self.flags & flag != 0
     }
 
-    /// A load or store of the program would succeed.
+    /// Would a load or store of the program succeed?
     pub(crate) fn allows(self, access: u8) -> bool {
         self.of != Of::Nothing && self.prot & access != 0 && !self.has(GUARD)
     }
 
-    /// Nobody may write it, so perhaps it was only read. Mappings of which parts were only read merge natively, and do
-    /// not always under a userfaultfd (docs/limits.md), and only whole ones grow.
+    /// Nobody may write the page, so perhaps it was only read. Natively, mappings merge even if parts of them were only
+    /// read. Under a userfaultfd they do not always (docs/limits.md), and only whole mappings grow.
     pub(crate) fn is_read_only(self) -> bool {
         self.prot & WRITE == 0
     }
@@ -92,7 +92,7 @@ impl Page {
         }
     }
 
-    /// What it holds when the kernel has no page for it.
+    /// What the page holds if the kernel has no page for it.
     fn empty(self) -> u64 {
         if self.of == Of::Private { CLEAN } else { 0 }
     }
@@ -105,7 +105,7 @@ pub(crate) struct Model {
     pub(crate) objects: Box<[[u64; OBJECT_PAGES]; OBJECTS]>,
     /// The next object that is free.
     pub(crate) next_object: u8,
-    /// Objects below this one are a parent's.
+    /// Objects below this one belong to a parent.
     pub(crate) inherited: u8,
     /// New mappings are locked.
     pub(crate) locks_future: bool,
@@ -122,13 +122,13 @@ impl Model {
         }
     }
 
-    /// The part of a range that lies in the arena.
+    /// The part of a range that is in the arena.
     pub(crate) fn range(at: u32, pages: u32) -> std::ops::Range<usize> {
         let start = (at as usize).min(ARENA_PAGES - 1);
         start..(start + (pages as usize).max(1)).min(ARENA_PAGES)
     }
 
-    /// Name of what the page holds.
+    /// The stamp of the page's content.
     pub(crate) fn content(&self, index: usize) -> u64 {
         let page = self.pages[index];
         let shared = page.of == Of::Shared || page.stamp == CLEAN;
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Whether the page may be written: by its mapping, and because what is behind it is ours.
+    /// May the page be written? Its mapping must allow it, and the object behind it must be ours.
     pub(crate) fn writable(&self, index: usize) -> bool {
         let page = self.pages[index];
         page.allows(WRITE) && (page.of != Of::Shared || page.object >= self.inherited)
@@ -160,7 +160,7 @@ impl Model {
         self.pages[range].fill(NOTHING);
     }
 
-    /// A new mapping is there, all zeros or of an object from its page `index` on.
+    /// A new mapping, with zeros or with an object from the object's page `index` on.
     pub(crate) fn mapped(
         &mut self,
         range: std::ops::Range<usize>,
@@ -182,7 +182,7 @@ impl Model {
         }
     }
 
-    /// Changes pages from low to high until a hole or a page that refuses.
+    /// Changes pages from low to high, up to a hole or a page that refuses.
     fn walk(
         &mut self,
         range: std::ops::Range<usize>,
@@ -211,12 +211,12 @@ impl Model {
         }
     }
 
-    /// Only ever the whole range.
+    /// Sealing takes effect on the whole range or not at all.
     pub(crate) fn sealed(&mut self, range: std::ops::Range<usize>) {
         self.walk(range, |_| false, |page| page.set(SEALED, true));
     }
 
-    /// Takes note of an advice that was answered with `errno`. Over holes the kernel goes on, at a refusal it stops.
+    /// Records advice that was answered with `errno`. The kernel goes on over holes, and stops at a refusal.
     pub(crate) fn advised(&mut self, range: std::ops::Range<usize>, advice: Advice, errno: i32) {
         for index in range {
             let page = self.pages[index];
@@ -255,7 +255,7 @@ impl Model {
         }
     }
 
-    /// Pages moved within the arena. `keep`: the old place stays mapped and is empty.
+    /// Records that pages moved within the arena. With `keep` the old place stays mapped and is empty.
     pub(crate) fn moved(&mut self, from: usize, to: usize, keep: bool) {
         let page = self.pages[from];
         self.pages[to] = page;
@@ -268,7 +268,7 @@ impl Model {
         }
     }
 
-    /// A mapping has grown: what is new is as its last page, and empty.
+    /// A mapping has grown. The new pages are like its last page, and empty.
     pub(crate) fn grown(&mut self, last: usize, new: std::ops::Range<usize>) {
         let mut page = self.pages[last];
         page.stamp = page.empty();
@@ -276,7 +276,7 @@ impl Model {
         self.pages[new].fill(page);
     }
 
-    /// What a child has of it. `steady`: nobody changes the parent's objects while the child lives.
+    /// Changes the model to that of a child. `steady`: nobody changes the parent's objects while the child lives.
     pub(crate) fn become_child(&mut self, steady: bool) {
         for page in self.pages.iter_mut() {
             if page.has(DONT_FORK) {
@@ -296,7 +296,7 @@ impl Model {
         self.inherited = self.next_object;
     }
 
-    /// A number that depends on what is mapped how: equal layouts have equal ones.
+    /// A number for what is mapped and how. Equal layouts have equal numbers.
     pub(crate) fn layout(&self) -> u64 {
         self.pages.iter().fold(0, |sum, page| {
             let word = (page.of as u64) << 48
@@ -309,7 +309,7 @@ impl Model {
     }
 }
 
-/// Whether the kernel refuses this advice for such a page, and how.
+/// The error with which the kernel refuses this advice for such a page.
 fn refuses(page: Page, advice: Advice) -> i32 {
     let sealed = page.has(SEALED) && page.prot & WRITE == 0 && page.of == Of::Anon;
     let when = |refused: bool| if refused { EINVAL } else { 0 };

@@ -1,4 +1,6 @@
 //! What an actor opens before its first step: the objects behind its mappings, a pipe, and files for I/O.
+//!
+//! Unsafe is needed here because this crate calls libc directly, and a forked child may not allocate.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -13,10 +15,10 @@ use crate::program::model::{FILE, MEMFD, Model, OBJECT_PAGES, SHARED_FILE, SHARE
 /// Descriptors of the objects that have one.
 pub(crate) type Objects = [i32; SHARED_MEMFD as usize + 1];
 
-/// Pages of the file for direct I/O that an actor has: one for itself, the others for its children.
+/// An actor's pages of the file for direct I/O: one for itself, the others for its children.
 const DIRECT_PAGES: u32 = 64;
 
-/// Makes the objects and says in the model what they hold.
+/// Makes the objects and records in the model what they hold.
 ///
 /// # Errors
 /// A file cannot be made.
@@ -26,12 +28,12 @@ pub(crate) fn objects(model: &mut Model, actor: u32) -> io::Result<Objects> {
         let mut file = if object == FILE || object == SHARED_FILE {
             nameless(0)?
         } else {
-            // SAFETY: makes a descriptor, which the file owns from here on.
+            // SAFETY: makes a descriptor. The file below owns it.
             let fd = unsafe { libc::memfd_create(c"chaos".as_ptr(), libc::MFD_CLOEXEC) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the descriptor was made just now.
+            // SAFETY: the descriptor was just made, and nobody else owns it.
             unsafe { File::from_raw_fd(fd) }
         };
         for page in 0..OBJECT_PAGES {
@@ -45,7 +47,7 @@ pub(crate) fn objects(model: &mut Model, actor: u32) -> io::Result<Objects> {
     Ok(descriptors)
 }
 
-/// A file in the working directory that has lost its name.
+/// A file in the working directory whose name was removed.
 fn nameless(flags: i32) -> io::Result<File> {
     File::options()
         .read(true)
@@ -54,10 +56,10 @@ fn nameless(flags: i32) -> io::Result<File> {
         .open(".")
 }
 
-/// Opens what bytes go through. A file system without `O_DIRECT` has the pipe do its work.
+/// Opens the descriptors for transfers. On a file system without `O_DIRECT` the pipe is used instead.
 ///
 /// # Errors
-/// There is no pipe to be had, or no `/proc/self/mem`.
+/// The pipe or `/proc/self/mem` cannot be opened.
 pub(crate) fn channels(actor: u32) -> io::Result<Channels> {
     let direct = nameless(libc::O_DIRECT).and_then(|file| {
         file.set_len(u64::from(DIRECT_PAGES) * PAGE_BYTES as u64)?;
@@ -74,13 +76,13 @@ pub(crate) fn channels(actor: u32) -> io::Result<Channels> {
 }
 
 impl Channels {
-    /// Opens anew what a forked child must not share with its parent. Allocates nothing.
+    /// Opens the descriptors again that a forked child must not share with its parent. Allocates nothing.
     ///
     /// # Errors
-    /// There is no pipe to be had, or no `/proc/self/mem`.
+    /// The pipe or `/proc/self/mem` cannot be opened.
     pub(crate) fn own(&mut self, actor: u32) -> io::Result<()> {
         let path = c"/proc/self/mem".as_ptr();
-        // SAFETY: both calls make descriptors and write into arrays of the right size; the path ends with a zero.
+        // SAFETY: both calls make descriptors and write into arrays of the right size. The path ends with a zero.
         unsafe {
             self.memory = libc::open(path, libc::O_RDWR | libc::O_CLOEXEC);
             if self.memory < 0 || libc::pipe2(self.pipe.as_mut_ptr(), libc::O_CLOEXEC) < 0 {

@@ -1,6 +1,7 @@
-//! Handlers: one that notes a signal which no step has asked for, and one that reads memory because a step has.
+//! Signal handlers: one records a signal that no step has asked for, one reads memory because a step has asked for it.
 //!
-//! Everything here is async-signal-safe: statics and atomics only.
+//! Everything here is async-signal-safe: only statics and atomics. Unsafe is needed because handlers are installed and
+//! called by address.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +10,14 @@ use crate::program::log::{Log, Wrong};
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// What a handler shall read, and what it has read. Lies on the stack of the thread that waits for it.
+/// What a handler must read, and what it has read. It lies on the stack of the thread that waits for it.
 #[derive(Debug)]
 struct Request {
     address: usize,
     found: AtomicU64,
 }
 
-/// Installs both.
+/// Installs both handlers.
 pub(crate) fn install(log: Log) {
     let _already = LOG.set(log);
     for signal in [
@@ -36,7 +37,7 @@ pub(crate) fn install(log: Log) {
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
 fn handle(signal: i32, handler: Handler) {
-    // SAFETY: a zeroed sigaction is one without flags and mask; the handler has the form that SA_SIGINFO asks for.
+    // SAFETY: a zeroed sigaction has no flags and no mask. The handler has the signature that SA_SIGINFO requires.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = (handler as *const ()).addr();
@@ -46,7 +47,7 @@ fn handle(signal: i32, handler: Handler) {
 }
 
 extern "C" fn unexpected(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid structure, and for faults the address is set.
+    // SAFETY: the kernel gives a valid structure. For faults the address is set.
     let (address, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
     if let Some(log) = LOG.get() {
         let words = (0, (signal as u64) << 32 | u64::from(code as u32));
@@ -55,8 +56,8 @@ extern "C" fn unexpected(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::
 }
 
 extern "C" fn reads(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: `read_in_handler` alone sends this signal, with the address of a request that lives until we are back,
-    // and its step has checked that the page may be read.
+    // SAFETY: only `read_in_handler` sends this signal, with the address of a request that lives until the handler is
+    // back. Its step has checked that the page may be read.
     unsafe {
         let request = (*info).si_value().sival_ptr.cast::<Request>();
         let at = std::ptr::with_exposed_provenance::<AtomicU64>((*request).address);
@@ -65,7 +66,7 @@ extern "C" fn reads(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     }
 }
 
-/// Has a handler on this thread read the word at `address`. `None`: the signal cannot be sent.
+/// Lets a handler on this thread read the word at `address`. `None`: the signal cannot be sent.
 pub(crate) fn read_in_handler(address: usize, realtime: bool) -> Option<u64> {
     let signal = if realtime {
         libc::SIGRTMIN() + 2
@@ -76,13 +77,13 @@ pub(crate) fn read_in_handler(address: usize, realtime: bool) -> Option<u64> {
         address,
         found: AtomicU64::new(0),
     };
-    // A siginfo_t: signal, error, code and room to align; process and user; the value.
+    // A siginfo_t: signal, error, code and padding; then process and user; then the value.
     let queued = -1_i32;
     let mut words = [0_u64; 16];
     words[0] = signal as u64;
     words[1] = u64::from(queued as u32);
     words[3] = (&raw const request).expose_provenance() as u64;
-    // SAFETY: sends a signal to this very thread; the structure is as large as the kernel wants it.
+    // SAFETY: sends a signal to this very thread. The structure is as large as the kernel requires.
     let sent = unsafe {
         let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
         let call = libc::SYS_rt_tgsigqueueinfo;

@@ -16,9 +16,9 @@ const EVICTED_MS: u32 = 6;
 const STACK_BYTES: usize = 64 << 10;
 
 impl Actor<'_> {
-    /// Where the break is now that it was asked to be at `to`.
+    /// Asks for the break at `to`, and returns where it is now.
     fn break_at(to: usize) -> usize {
-        // SAFETY: the caller gives back no more than it has taken.
+        // SAFETY: the caller gives back no more than it has taken. No wrapper gives the bare result of `brk`.
         unsafe { libc::syscall(libc::SYS_brk, to) as usize }
     }
 
@@ -28,7 +28,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The break up, half way down, up again and back. The heap of a process with other threads is left alone.
+    /// Moves the break up, half way down, up again and back. The heap of a process with other threads is left alone.
     pub(crate) fn brk(&mut self, pages: u32) -> Answer {
         if !self.alone {
             return (LEFT_OUT, 0);
@@ -60,7 +60,7 @@ impl Actor<'_> {
         (i64::from(back == old), 0)
     }
 
-    /// Pages outside the arena that must hold this.
+    /// Checks pages outside the arena, which must hold this content.
     fn expect(
         &self,
         channels: &Channels,
@@ -81,7 +81,7 @@ impl Actor<'_> {
         }
     }
 
-    /// No mapping can be made any more.
+    /// From here on no mapping can be made.
     pub(crate) fn limit_address_space(&mut self) -> Answer {
         if !self.alone {
             return (LEFT_OUT, 0);
@@ -90,7 +90,7 @@ impl Actor<'_> {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: both calls use the structure alone.
+        // SAFETY: both calls use only the structure.
         let result = unsafe {
             libc::getrlimit(libc::RLIMIT_AS, &raw mut limit);
             limit.rlim_cur = PAGE_BYTES as u64;
@@ -100,7 +100,8 @@ impl Actor<'_> {
         calls::answer(result.into())
     }
 
-    /// A thread of a bare `clone` reads a page of the arena. The kernel clears the page's first word when it has ended.
+    /// A thread of a bare `clone` reads a page of the arena. When the thread has ended, the kernel clears the page's
+    /// first word.
     pub(crate) fn raw_thread(&mut self, at: u32) -> Answer {
         let page = at as usize % ARENA_PAGES;
         let known = self.model.pages[page];
@@ -145,12 +146,12 @@ impl Actor<'_> {
     }
 }
 
-/// What the raw thread shall do.
+/// The task of the raw thread.
 #[derive(Debug)]
 struct Task {
     address: usize,
     stamp: u64,
-    /// Not 0: a word that is wrong, or 1 for one that is 0.
+    /// Not 0 if a word is wrong: that word, or 1 if the word is 0.
     wrong: AtomicU64,
 }
 
@@ -166,14 +167,14 @@ fn start(task: &Task, stack_top: usize) -> Answer {
     let word = std::ptr::with_exposed_provenance_mut::<libc::c_void>(task.address);
     let argument = (&raw const *task).cast_mut().cast();
     let stack = std::ptr::with_exposed_provenance_mut(stack_top);
-    // SAFETY: the stack is mapped and free; the task and the word live until the thread has ended, which its starter
-    // waits for. It shares this thread's TLS and so does nothing that could need one of its own.
+    // SAFETY: the stack is mapped and unused. The task and the word live until the thread has ended, which its starter
+    // waits for. The thread shares this thread's TLS, so it does nothing that could need its own.
     calls::answer(unsafe { libc::clone(raw, stack, flags, argument, null, null, word) }.into())
 }
 
-/// All but the first word, which the kernel clears.
+/// Checks all words but the first, which the kernel clears.
 extern "C" fn raw(task: *mut libc::c_void) -> i32 {
-    // SAFETY: `raw_thread` waits until this thread has ended.
+    // SAFETY: `raw_thread` keeps the task alive until this thread has ended.
     let task = unsafe { &*task.cast::<Task>() };
     for index in 1..PAGE_WORDS {
         let at = std::ptr::with_exposed_provenance::<AtomicU64>(task.address + index * 8);
@@ -193,7 +194,7 @@ fn wait_while(word: &AtomicU32, value: u32) {
         tv_nsec: 0,
     };
     let address = word.as_ptr();
-    // SAFETY: the word lives; the wait is shared, as is the kernel's waking at the end of a thread.
+    // SAFETY: the word lives. The wait is shared, because the kernel's wake at the end of a thread is shared too.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

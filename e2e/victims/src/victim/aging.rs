@@ -1,8 +1,8 @@
 //! Pages whose age the kernel forgets all the time.
 //!
-//! Whoever watches how much memory is in use (memory monitors, the kernel's own reclaim) clears the accessed bits of
+//! Those who watch how much memory is in use (memory monitors, the kernel's own reclaim) clear the accessed bits of
 //! page tables again and again, and the processor sets them. So a page table entry changes while nothing about the page
-//! does, under the hands of whoever is about to move the page. Pages are visited in order and lightly, so that those
+//! changes, and it may do so just when somebody is moving the page. Pages are visited lightly and in order. So pages
 //! that are brought back ahead of a visit wait for it with their bit cleared. With one thread the bits are cleared
 //! between visits.
 
@@ -14,9 +14,9 @@ use crate::pages::Mapping;
 use crate::run::Options;
 use crate::wrong::{Checked, Wrong};
 
-/// Words of a page that each visit counts up: its ends and some in between.
+/// The words of a page that each visit increments: the page's ends and some in between.
 const COUNTERS: [usize; 4] = [0, 8, PAGE_WORDS / 2 + 3, PAGE_WORDS - 1];
-/// Most pages of a thread: few enough that each is visited again before long.
+/// Most pages of a thread: few enough that each is soon visited again.
 const PAGES_MAX: usize = 128;
 /// Tells the kernel to clear the accessed bits of all pages.
 const ALL_PAGES: &[u8] = b"1";
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// What clears the accessed bits of all pages of the process.
+/// Clears the accessed bits of all pages of the process.
 struct Clearer(File);
 
 impl Clearer {
@@ -69,7 +69,7 @@ impl Clearer {
     }
 }
 
-/// Pages of one thread, each of which counts its visits in several places.
+/// Pages of one thread. Each counts its visits in several places.
 struct Visited {
     mapping: Mapping,
     visits: u64,

@@ -1,6 +1,6 @@
 //! Runs all victims one after the other, each as a program of its own.
 //!
-//! What failed is said once more at the very end, because the end of a log is often all that is kept of it.
+//! All failures are printed once more at the very end, because often only the end of a log is kept.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crate::run::{EXIT_UNAVAILABLE, Options};
 use crate::wrong::{Checked, Wrong};
 
-/// How long after a victim's end its last words may take. Children that outlive it hold its standard error open.
+/// How long after a victim's end its last output may take. Children that outlive it keep its standard error open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A victim that failed, and all that is needed to run it again.
+/// A victim that failed, and everything needed to run it again.
 #[derive(Debug)]
 pub(crate) struct Failure {
     name: String,
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, names: &[&str]) -> Checked {
     }
 }
 
-/// Runs one victim to its end; how it ended, and the first line of its standard error, which is passed on.
+/// Runs one victim to its end and passes on its standard error. Returns how it ended, and the first line of that.
 fn run_one(command: &mut Command) -> Checked<(ExitStatus, Option<String>)> {
     let failed = |error| Wrong::Call {
         what: "spawn",
@@ -105,7 +105,7 @@ fn run_one(command: &mut Command) -> Checked<(ExitStatus, Option<String>)> {
     Ok((status, reason))
 }
 
-/// Copies lines to this program's standard error as they come, and sends the first that is not empty.
+/// Copies lines to this program's standard error as they come, and sends the first one that is not empty.
 fn pass_on(from: ChildStderr) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -113,7 +113,7 @@ fn pass_on(from: ChildStderr) -> Receiver<String> {
         let mut line = Vec::new();
         let mut reader = BufReader::new(from);
         while matches!(reader.read_until(b'\n', &mut line), Ok(bytes) if bytes > 0) {
-            // Nobody is left to be told that standard error is closed.
+            // If standard error is closed, there is nobody to tell.
             let _ = std::io::stderr().write_all(&line);
             let text = String::from_utf8_lossy(&line).trim().to_owned();
             if !text.is_empty()

@@ -1,7 +1,8 @@
 //! Threads that allocate while one forks.
 //!
-//! The C library takes the locks of malloc before it forks, and their holders may be waiting for a page. At a limit
-//! that is tighter than `--megabytes` this must not stop anybody: the content is so regular that it always fits.
+//! The C library takes the locks of malloc before it forks, and the holders of these locks may be waiting for a page.
+//! This must not stop anybody, even at a limit that is tighter than `--megabytes`. The content is so regular that it
+//! always fits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,14 +11,14 @@ use crate::content::{PAGE_BYTES, Random};
 use crate::run::{Child, Clock, Options};
 use crate::wrong::{Checked, Wrong};
 
-/// Largest allocation: above 128 KiB malloc maps memory of its own and holds no lock over it.
+/// Largest allocation. For more than 128 KiB malloc maps memory of its own and holds no lock over it.
 const BYTES_MAX: usize = 40_000;
-/// Pause between two forks, for others to be put off by a full memory in between.
+/// Pause between two forks, in which a full memory puts other threads off.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Allocations that are replaced between two forks where there are no threads, and in a child.
+/// How many allocations the forking thread replaces between two forks, and a child during its life.
 const TURNS: usize = 4;
 
-/// Allocations of one thread, each with its number in every page.
+/// Allocations of one thread. Every page of an allocation holds the allocation's number.
 struct Heap {
     pieces: Vec<Vec<u8>>,
     random: Random,
@@ -34,7 +35,7 @@ impl Heap {
         let index = self.random.below(self.pieces.len());
         self.check(index)?;
         let mark = mark(index);
-        // Freed before the next is asked for: malloc may give the same place again.
+        // Freed before the next one is requested: malloc may return the same place again.
         self.pieces[index] = Vec::new();
         let mut piece = vec![0; 1 + self.random.below(BYTES_MAX)];
         piece
@@ -96,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Forks again and again; parent and child both go on allocating.
+/// Forks again and again. Parent and child both go on allocating.
 fn fork_beside(heap: &mut Heap, clock: Clock) -> Checked {
     while clock.running() {
         (0..TURNS).try_for_each(|_| heap.replace())?;

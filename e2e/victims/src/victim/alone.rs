@@ -1,5 +1,5 @@
-//! Calls for which the kernel wants a process of one thread, while memory is in use: new and other user namespaces,
-//! also from a child on a stack of its own.
+//! Calls for which the kernel requires a process of one thread, while memory is in use: entering new and other user
+//! namespaces, also from a child with its own stack.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use crate::pages::{Mapping, Pages};
 use crate::run::{Child, EXIT_WRONG, Options, complain};
 use crate::wrong::{Checked, Wrong, call};
 
-/// Pages of the stack of a child.
+/// Pages of a child's stack.
 const STACK_PAGES: usize = 64;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -23,7 +23,7 @@ pub(crate) fn run(options: &Options) -> Checked {
             libc::CLONE_SIGHAND,
             libc::CLONE_VM | libc::CLONE_FS,
         ] {
-            // SAFETY: no memory effects in a process of one thread.
+            // SAFETY: does not affect memory in a process of one thread.
             call("unshare", unsafe { libc::unshare(flags) })?;
             pages.stir("page beside unshare", &mut random, 64)?;
         }
@@ -38,12 +38,12 @@ pub(crate) fn run(options: &Options) -> Checked {
     }
 }
 
-/// Machines may forbid user namespaces. Tried without memory that anybody could mind, in a child that has nothing else.
+/// Machines may forbid user namespaces. Tried in a child that does nothing else and has no memory that matters.
 fn permitted() -> Checked {
-    // SAFETY: the child makes system calls only.
+    // SAFETY: the child makes only system calls.
     let pid = unsafe { libc::syscall(libc::SYS_fork) };
     if pid == 0 {
-        // SAFETY: no memory effects.
+        // SAFETY: does not affect memory.
         let failed = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER) };
         let is_forbidden = failed != 0
             && matches!(
@@ -63,9 +63,9 @@ fn permitted() -> Checked {
     }
 }
 
-/// The same call by the C library's `syscall`, and one that fails for another reason.
+/// The same call through the C library's `syscall`, and a call that fails for another reason.
 fn by_syscall() -> Checked {
-    // SAFETY: no memory effects in a process of one thread.
+    // SAFETY: does not affect memory in a process of one thread.
     let failed = unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_THREAD) };
     call("unshare by syscall", i32::try_from(failed).unwrap_or(-1))?;
     // SAFETY: there is no such descriptor.
@@ -82,7 +82,7 @@ fn by_syscall() -> Checked {
 
 fn new_user_namespace() -> Checked {
     let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    // SAFETY: no memory effects in a process of one thread.
+    // SAFETY: does not affect memory in a process of one thread.
     call("unshare(CLONE_NEWUSER)", unsafe { libc::unshare(flags) }).map(drop)
 }
 
@@ -97,10 +97,10 @@ fn in_new_namespace(options: &Options, pages: &mut Pages) -> Checked {
     pages.check_all("page in a new user namespace")
 }
 
-/// In a child whose main thread runs on memory that may be swapped.
+/// Runs in a child whose main thread has its stack in memory that may be swapped.
 fn on_own_stack(pages: &Pages) -> Checked {
     extern "C" fn begin(pages: *mut libc::c_void) -> i32 {
-        // SAFETY: the child has a copy of the pages, and of the stack that they are named from.
+        // SAFETY: the child has a copy of the pages and of the stack that holds their model.
         let pages = unsafe { &*pages.cast::<Pages>() };
         let checked = new_user_namespace()
             .and_then(|()| pages.check_all("page of a child on a stack of its own"));
@@ -115,7 +115,7 @@ fn on_own_stack(pages: &Pages) -> Checked {
     let stack = Mapping::new(STACK_PAGES)?;
     let top = stack.page(STACK_PAGES - 1).wrapping_byte_add(PAGE_BYTES);
     let argument = std::ptr::from_ref(pages).cast_mut().cast();
-    // SAFETY: the child has a copy of this memory, and its stack to itself.
+    // SAFETY: the child has a copy of this memory, and nobody else uses its stack.
     let pid = unsafe { libc::clone(begin, top.cast(), libc::SIGCHLD, argument) };
     Child(call("clone", pid)?).wait()
 }
@@ -124,17 +124,17 @@ fn on_own_stack(pages: &Pages) -> Checked {
 fn in_other_namespace(pages: &mut Pages) -> Checked {
     let mut ends = [0; 4];
     for pair in ends.chunks_mut(2) {
-        // SAFETY: a place for two descriptors.
+        // SAFETY: `pair` has room for two descriptors.
         call("pipe", unsafe { libc::pipe(pair.as_mut_ptr()) })?;
     }
     let [told, tell, left, leave] = ends;
     let close = |descriptor| {
-        // SAFETY: the descriptor is of a pipe above, and not used any more.
+        // SAFETY: the descriptor belongs to the pipe above and is not used any more.
         unsafe { libc::close(descriptor) };
     };
     let wait_for_end = |descriptor| {
         let mut byte = 0_u8;
-        // SAFETY: a place for one byte. Nothing is ever written.
+        // SAFETY: `byte` has room for one byte. Nothing is ever written to the pipe.
         unsafe { libc::read(descriptor, (&raw mut byte).cast(), 1) };
     };
     let owner = Child::fork(|| {
@@ -152,7 +152,7 @@ fn in_other_namespace(pages: &mut Pages) -> Checked {
             what: "/proc/PID/ns/user",
             error,
         })?;
-        // SAFETY: no memory effects.
+        // SAFETY: does not affect memory.
         let failed = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER) };
         call("setns", failed)?;
         pages.check_all("page of a guest in a user namespace")

@@ -1,8 +1,8 @@
-//! The heap's end moved up and down by `sbrk`; what comes back after a shrink reads as zeros. Now and then all memory
-//! is locked meanwhile, so that the kernel fills what the heap gains.
+//! The end of the heap is moved up and down by `sbrk`. What comes back after a shrink reads as zeros. Now and then all
+//! memory is locked meanwhile, so that the kernel fills what the heap gains.
 //!
-//! The allocator uses the same break. So nothing is allocated between the moves, everything is
-//! on one thread, and the break is checked to be where the victim left it.
+//! The allocator uses the same break. So nothing is allocated between the moves, everything runs on one thread, and
+//! each move checks that the break is where the victim left it.
 
 use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random};
 use crate::pages::Pages;
@@ -13,7 +13,7 @@ use crate::wrong::{Checked, Wrong, call};
 struct Heap {
     start: *mut u64,
     pages: usize,
-    /// Version of each page up to the most that the heap may have.
+    /// The version of each page, up to the most pages that the heap may have.
     versions: Vec<u32>,
     last_version: u32,
     tag: u64,
@@ -51,8 +51,8 @@ pub(crate) fn run(options: &Options) -> Checked {
 }
 
 fn sbrk(bytes: isize) -> Checked<*mut u8> {
-    // SAFETY: moving the break up makes memory of nobody else's; moving it down is done by
-    // `Heap::resize` alone, over pages of its own.
+    // SAFETY: moving the break up makes memory that belongs to nobody else. Only `Heap::resize` moves it down, over its
+    // own pages.
     let old = unsafe { libc::sbrk(bytes) };
     if old.addr() == usize::MAX {
         Err(Wrong::last("sbrk"))
@@ -84,14 +84,14 @@ impl Heap {
 
     fn check(&self, what: &'static str, index: usize) -> Checked {
         let version = self.versions[index];
-        // SAFETY: the page is below the break and the heap's own.
+        // SAFETY: the page is below the break and belongs to the heap.
         unsafe { content::check(what, self.page(index), self.tag ^ index as u64, version) }
     }
 
     fn rewrite(&mut self, index: usize) {
         self.last_version += 1;
         self.versions[index] = self.last_version;
-        // SAFETY: the page is below the break and the heap's own.
+        // SAFETY: the page is below the break and belongs to the heap.
         unsafe {
             content::fill(self.page(index), self.tag ^ index as u64, self.last_version);
         }

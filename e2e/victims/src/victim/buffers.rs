@@ -1,7 +1,7 @@
 //! Memory as the buffer of system calls: `pread`, `preadv`, `O_DIRECT`, pipes and sockets.
 //!
-//! The model knows which page is in which block of the file, so that content can go back and
-//! forth between memory, file and pipes and still be checked.
+//! The model knows which page is in which block of the file. So content can go back and forth between memory, file and
+//! pipes and still be checked.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
@@ -13,14 +13,14 @@ use crate::scratch;
 use crate::segment::Segment;
 use crate::wrong::{Checked, Wrong, call_len};
 
-/// Blocks of the file, of a page each.
+/// Blocks of the file, one page each.
 const BLOCKS: usize = 256;
-/// Pages of a transfer, at most; as many as a pipe holds by default.
+/// Most pages of a transfer: as many as a pipe holds by default.
 const TRANSFER_PAGES_MAX: usize = 16;
 
 struct Transfers {
     memory: Segment,
-    /// Tag and version of what each block of the file contains.
+    /// Tag and version of the content of each block of the file.
     blocks: Vec<(u64, u32)>,
     file: File,
     direct: Option<File>,
@@ -136,7 +136,7 @@ impl Transfers {
             })
             .collect();
         let buffers_len = i32::try_from(count).unwrap_or(i32::MAX);
-        // SAFETY: the buffers are distinct pages of the segment, which this thread owns.
+        // SAFETY: the buffers are different pages of the segment, which this thread owns.
         let len = unsafe {
             libc::preadv(
                 self.file.as_raw_fd(),
@@ -153,7 +153,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Where a transfer within memory goes: pages that do not overlap `page..page + count`.
+    /// The target of a transfer within memory: pages that do not overlap `page..page + count`.
     fn elsewhere(&self, page: usize, count: usize, random: &mut Random) -> usize {
         let after = self.memory.pages.len() - (page + count);
         if after >= count {
@@ -167,8 +167,8 @@ impl Transfers {
         let (reader, writer) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
         let target = self.elsewhere(page, count, random);
         let bytes = count * PAGE_BYTES;
-        // SAFETY: both ranges are inside the segment, which this thread owns; what the pipe holds
-        // by default is at least as much as is written.
+        // SAFETY: both ranges are inside the segment, which this thread owns. By default the pipe holds at least as
+        // much as is written.
         unsafe {
             call_len(
                 "write",
@@ -204,7 +204,7 @@ impl Transfers {
         self.check_range("page that came through a socket", target, count)
     }
 
-    /// Reads a page's worth that begins and ends in the middle of pages.
+    /// Reads a page's worth of bytes that begins and ends in the middle of pages.
     fn read_across(&mut self, block: usize, random: &mut Random) -> Checked {
         let page = random.below(self.memory.pages.len() - 1);
         let word = 1 + random.below(PAGE_WORDS - 1);

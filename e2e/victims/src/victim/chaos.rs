@@ -1,5 +1,5 @@
-//! Everything at once: each thread makes random changes of every kind to mappings of its own, and
-//! forks children that go on with copies of them, while the other threads do the same.
+//! Everything at once: each thread makes random changes of every kind to its own mappings. It forks children that go on
+//! with copies of them, while the other threads do the same.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,30 +12,30 @@ use crate::victim::mprotect::{self, Files};
 use crate::victim::{mremap, reuse};
 use crate::wrong::{Checked, call, call_len};
 
-/// Mappings that a thread begins with, and has at most.
+/// How many mappings a thread begins with, and how many it has at most.
 const SEGMENTS: usize = 8;
 const SEGMENTS_MAX: usize = 24;
-/// Operations between two looks at everything.
+/// Operations between two checks of everything.
 const STEPS: usize = 128;
 /// Operations of a forked child.
 const CHILD_STEPS: usize = 24;
-/// One operation in this many forks.
+/// One in this many operations is a fork.
 const FORK_SHARE: usize = 48;
-/// Pages that go to the file and back in one transfer, at most.
+/// Most pages that go to the file and back in one transfer.
 const TRANSFER_PAGES_MAX: usize = 16;
-/// Where a child's transfers are, after its parent's.
+/// The file offset of a child's transfers, behind its parent's.
 const CHILD_PLACE: i64 = 1 << 20;
-/// Pages that are given back in one call, at most.
+/// Most pages that are given back in one call.
 const DROP_PAGES_MAX: usize = 96;
 
-/// What a thread, or a child that inherited it, works on.
+/// The state of a thread, or of a child that inherited it.
 struct Chaos<'a> {
     whole: Vec<Segment>,
-    /// Mappings that fresh memory was mapped into: perhaps more than one to the kernel, which
+    /// Mappings that fresh memory was mapped into. To the kernel such a mapping may be more than one, and the kernel
     /// does not move several at once.
     pieced: Vec<Segment>,
     file: File,
-    /// Where in the file this process writes: a child shares the file with its parent.
+    /// The offset in the file where this process writes. A child shares the file with its parent.
     place: i64,
     files: &'a Files,
     random: Random,
@@ -103,7 +103,7 @@ impl Chaos<'_> {
         self.whole[pick].check_some("mapping beside", &mut self.random)
     }
 
-    /// A child goes on with a copy, its parent with the original.
+    /// The child goes on with a copy, the parent with the original.
     fn fork(&mut self) -> Checked {
         let child = Child::fork(|| {
             self.random.next();
@@ -116,7 +116,7 @@ impl Chaos<'_> {
         child.wait().and(result)
     }
 
-    /// Cuts a mapping in two, or off its end; takes one away when there are many.
+    /// Cuts a mapping in two, or cuts off its end. Removes one if there are many.
     fn split(&mut self, pick: usize) -> Checked {
         let len = self.whole[pick].pages.len();
         if self.whole.len() >= SEGMENTS_MAX {
@@ -153,8 +153,8 @@ impl Chaos<'_> {
         result
     }
 
-    /// Gives pages back and writes most of them again; what is not written is zero, or was freed
-    /// lazily and is made zero for certain.
+    /// Gives pages back and writes most of them again. A page that is not written is zero, or was freed lazily and is
+    /// then made zero.
     fn give_back(&mut self, pick: usize, advice: i32) -> Checked {
         let segment = &mut self.whole[pick];
         let first = self.random.below(segment.pages.len());
@@ -162,7 +162,7 @@ impl Chaos<'_> {
             .random
             .below((segment.pages.len() - first).min(DROP_PAGES_MAX));
         let advise = |segment: &Segment, advice| {
-            // SAFETY: the range is inside the segment, whose model is brought up to date below.
+            // SAFETY: the range is inside the segment, whose model is updated below.
             let result =
                 unsafe { libc::madvise(segment.page(first).cast(), count * PAGE_BYTES, advice) };
             call("madvise", result).map(drop)
@@ -184,7 +184,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// Writes pages of one mapping to the file and reads them into another.
+    /// Writes pages of one mapping to the file, and reads them into another.
     fn through_file(&mut self, from: usize) -> Checked {
         let to = self.random.below(self.whole.len());
         let lens = [from, to].map(|pick| self.whole[pick].pages.len());

@@ -1,5 +1,5 @@
-//! Threads that come and go by the thousand: their stacks are used again, and joining must not
-//! hang, though the word that the kernel clears at a thread's end may be swapped out.
+//! Thousands of threads that come and go. Their stacks are used again. Joining must not hang, though the word that the
+//! kernel clears at a thread's end may be swapped out.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::wrong::{Checked, Wrong};
 
 /// Pages of content on the stack of each thread.
 const FRAME_PAGES: usize = 16;
-/// Threads that exist at once, over the option's number.
+/// Threads that exist at the same time, in addition to the option's number.
 const WAVE: usize = 4;
 const STACK_BYTES: usize = 64 * PAGE_BYTES;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     pages.check_all("page beside threads")
 }
 
-/// Creates threads, half of which are joined and half are detached.
+/// Creates threads. Half of them are joined and half are detached.
 fn wave(threads: usize, tag: u64) -> Checked<usize> {
     let ended = std::sync::Arc::new(AtomicUsize::new(0));
     let mut joinable = Vec::new();
@@ -47,7 +47,7 @@ fn wave(threads: usize, tag: u64) -> Checked<usize> {
                 if let Err(wrong) = &result {
                     crate::run::complain(wrong);
                 }
-                // Release pairs with the Acquire of whoever waits for detached threads.
+                // Release pairs with the Acquire of the code that waits for detached threads.
                 ended.fetch_add(usize::from(result.is_ok()), Ordering::Release);
                 result.map(|()| Box::new(tag))
             })
@@ -87,7 +87,7 @@ fn work(tag: u64) -> Checked {
     let mut frame = [[0u64; PAGE_WORDS]; FRAME_PAGES];
     let frame = black_box(&mut frame);
     for (index, page) in frame.iter_mut().enumerate() {
-        // SAFETY: the page is this frame's own.
+        // SAFETY: the page belongs to this frame.
         unsafe { content::fill(page.as_mut_ptr(), tag ^ index as u64, 1) };
     }
     std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! A seccomp filter of the program's own on all its threads, once its memory is in use: it kills for calls that the
-//! program never makes.
+//! The program installs its own seccomp filter on all its threads when its memory is in use. The filter kills for calls
+//! that the program never makes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::wrong::{Checked, call};
 /// ioctl, socket, connect, sendto, recvfrom, sendmsg, recvmsg, seccomp, memfd_create, userfaultfd, close_range,
 /// process_madvise.
 const FORBIDDEN: [u32; 12] = [16, 41, 42, 44, 45, 46, 47, 317, 319, 323, 436, 440];
-/// Time for everything to be evicted before the filter comes.
+/// Time for everything to be evicted before the filter is installed.
 const NAP: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -27,10 +27,10 @@ pub(crate) fn run(options: &Options) -> Checked {
     pages.check_all("page under a filter")
 }
 
-/// Installs it with these flags.
+/// Installs the filter with these flags.
 pub(crate) fn install(flags: libc::c_ulong) -> Checked {
     with_program(|program| {
-        // SAFETY: the program lives until the call returns.
+        // SAFETY: the filter program lives until the call returns.
         let failed = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -43,10 +43,10 @@ pub(crate) fn install(flags: libc::c_ulong) -> Checked {
     })
 }
 
-/// The same on the calling thread by the older call.
+/// Installs the filter on the calling thread by the older call.
 pub(crate) fn install_by_prctl() -> Checked {
     with_program(|program| {
-        // SAFETY: the program lives until the call returns.
+        // SAFETY: the filter program lives until the call returns.
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program) }
     })
 }
@@ -58,7 +58,7 @@ fn with_program(set: impl FnOnce(*const libc::sock_fprog) -> i32) -> Checked {
         jf: 0,
         k: value,
     };
-    // BPF_LD | BPF_W | BPF_ABS of the number, jumps over the next on another number, and the answers.
+    // Load the number (BPF_LD | BPF_W | BPF_ABS); jumps that skip the next statement on another number; the answers.
     let mut program = vec![statement(0x20, 0)];
     for number in FORBIDDEN {
         let jump = statement(0x15, number);
@@ -70,7 +70,7 @@ fn with_program(set: impl FnOnce(*const libc::sock_fprog) -> i32) -> Checked {
         len: u16::try_from(program.len()).unwrap_or(0),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: no memory effects.
+    // SAFETY: does not affect memory.
     call("PR_SET_NO_NEW_PRIVS", unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     })?;

@@ -1,7 +1,7 @@
-//! `madvise(MADV_DONTNEED)` on large ranges: the kernel takes so long over each that pages of it are
-//! being moved out meanwhile. What was given back has to read as zeros, all of it.
+//! `madvise(MADV_DONTNEED)` on large ranges: the kernel takes so long for each that pages of it are moved out
+//! meanwhile. All that was given back has to read as zeros.
 //!
-//! Every thread has a mapping of its own, marks each page, gives all of them back, and looks.
+//! Every thread has its own mapping, marks each page, gives all of them back, and checks them.
 
 use crate::content::{self, Random};
 use crate::pages::Mapping;
@@ -28,21 +28,21 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// Writes one word of every page, which makes the page present.
 fn mark(mapping: &Mapping, random: &mut Random) {
     for page in 0..mapping.pages() {
-        // SAFETY: the page is mapped and writable, and this thread's own.
+        // SAFETY: the page is mapped and writable, and belongs to this thread.
         unsafe { mapping.page(page).write_volatile(random.next() | 1) };
     }
 }
 
 fn discard(mapping: &Mapping) -> Checked {
     let bytes = mapping.pages() * content::PAGE_BYTES;
-    // SAFETY: the mapping is this thread's own.
+    // SAFETY: the mapping belongs to this thread.
     let result = unsafe { libc::madvise(mapping.page(0).cast(), bytes, libc::MADV_DONTNEED) };
     call("madvise(DONTNEED)", result).map(drop)
 }
 
 fn must_be_zero(mapping: &Mapping) -> Checked {
     for page in 0..mapping.pages() {
-        // SAFETY: the page is mapped, and this thread's own.
+        // SAFETY: the page is mapped, and belongs to this thread.
         unsafe { content::check("page of a range given back", mapping.page(page), 0, 0)? };
     }
     Ok(())

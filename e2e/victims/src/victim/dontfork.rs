@@ -1,13 +1,13 @@
-//! `madvise(MADV_DONTFORK)`: a child does not have that memory, and what it maps in its place is its own.
+//! `madvise(MADV_DONTFORK)`: a child does not have that memory, and what it maps there belongs to it alone.
 
 use crate::content::{PAGE_BYTES, Random};
 use crate::pages::Pages;
 use crate::run::{Child, Options};
 use crate::wrong::{Checked, Wrong, call};
 
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 64;
-/// Rounds of a child, in which its pages leave and come back.
+/// Rounds of a child. Between them its pages leave and come back.
 const ROUNDS: usize = 12;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -17,7 +17,7 @@ pub(crate) fn run(options: &Options) -> Checked {
         let part = options.pages_per_thread() / 4;
         let mut own = Pages::filled(part, options.tag(thread))?;
         let mut shared = Pages::filled(part, options.tag(thread) ^ 1)?;
-        // Some of it in the middle too: a part of a mapping is not inherited.
+        // Some of it lies in the middle, so that only a part of a mapping is not inherited.
         advise(&own, 0, part, libc::MADV_DONTFORK)?;
         advise(&shared, part / 4, part / 4, libc::MADV_DONTFORK)?;
         while clock.running() {
@@ -40,7 +40,7 @@ fn advise(pages: &Pages, first: usize, count: usize, advice: i32) -> Checked {
     call("madvise(DONTFORK)", result).map(drop)
 }
 
-/// The child has neither of the ranges. It maps small pieces there, in several ways, and uses them.
+/// The child has neither of the ranges. It maps small pieces there in several ways and uses them.
 fn in_the_place_of(own: &Pages, shared: &Pages, seed: u64) -> Checked {
     let mut random = Random::new(seed);
     let part = shared.len();
@@ -54,7 +54,7 @@ fn in_the_place_of(own: &Pages, shared: &Pages, seed: u64) -> Checked {
     for _ in 0..ROUNDS {
         for (piece, version) in pieces.iter().zip(&mut versions) {
             let word = piece.cast::<u64>();
-            // SAFETY: the piece is mapped and this child's own.
+            // SAFETY: the piece is mapped and belongs to this child.
             let found = unsafe { word.read_volatile() };
             if found != *version {
                 return Err(Wrong::Content {
@@ -78,7 +78,7 @@ fn in_the_place_of(own: &Pages, shared: &Pages, seed: u64) -> Checked {
     Ok(())
 }
 
-/// Maps single pages over the range, every second one, with and without saying that they may replace something.
+/// Maps every second page of the range as a single page, with and without the flag that lets it replace something.
 fn place_pieces(start: *mut u64, pages: usize) -> Checked<Vec<*mut u8>> {
     let mut pieces = Vec::new();
     for index in (0..pages).step_by(2) {
@@ -92,7 +92,7 @@ fn place_pieces(start: *mut u64, pages: usize) -> Checked<Vec<*mut u8>> {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: nothing is mapped there in a child: its parent has said that it does not inherit the range.
+        // SAFETY: nothing is mapped there in the child, because its parent has said that the range is not inherited.
         let piece = unsafe { libc::mmap(at.cast(), PAGE_BYTES, protection, private | how, -1, 0) };
         if piece == libc::MAP_FAILED {
             return Err(Wrong::last("mmap in the place of what is not inherited"));

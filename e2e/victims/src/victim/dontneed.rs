@@ -1,17 +1,17 @@
-//! `madvise(MADV_DONTNEED)`: what was given back reads as zeros, at once and for good.
+//! `madvise(MADV_DONTNEED)`: what was given back reads as zeros, at once and from then on.
 //!
-//! All threads work in one mapping, in blocks smaller than the windows that eviction takes, so
-//! that one thread's pages are being moved out while its neighbour's are being given back.
+//! All threads work in one mapping, in blocks smaller than the windows that eviction takes. So one thread's pages are
+//! moved out while its neighbour's pages are given back.
 
 use crate::content::{self, PAGE_BYTES};
 use crate::pages::Mapping;
 use crate::run::Options;
 use crate::wrong::{Checked, call};
 
-/// Pages of a block that belongs to one thread.
+/// Pages of a block. A block belongs to one thread.
 const BLOCK_PAGES: usize = 16;
 
-/// A thread's view of the mapping: the blocks that are its own, as one row of pages.
+/// A thread's view of the mapping: its own blocks, as one row of pages.
 struct Share<'a> {
     mapping: &'a Mapping,
     thread: usize,
@@ -49,7 +49,7 @@ impl<'a> Share<'a> {
         unsafe { content::check(what, self.page(index), self.tag ^ index as u64, version) }
     }
 
-    /// Gives `pages` pages back; they lie within one block.
+    /// Gives back `pages` pages, which lie within one block.
     fn discard(&mut self, first: usize, pages: usize) -> Checked {
         // SAFETY: the range is within a block of this thread.
         let result = unsafe {
@@ -83,13 +83,13 @@ pub(crate) fn run(options: &Options) -> Checked {
             for _ in 0..512 {
                 let first = random.below(len);
                 let pages = 1 + random.below(BLOCK_PAGES - first % BLOCK_PAGES);
-                // A look beforehand brings pages back; without one they may be out or on their way.
+                // Checking first brings pages back. Otherwise they may be out or on their way.
                 if random.below(2) == 0 {
                     (first..first + pages)
                         .try_for_each(|index| share.check("before DONTNEED", index))?;
                 }
                 share.discard(first, pages)?;
-                // Half is looked at right away, half some time later: both must be zeros.
+                // Half is checked at once, half some time later. Both must be zeros.
                 if random.below(2) == 0 {
                     (first..first + pages)
                         .try_for_each(|index| share.check("right after DONTNEED", index))?;

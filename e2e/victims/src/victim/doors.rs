@@ -1,4 +1,4 @@
-//! The ways in which advice on memory is given.
+//! The calls by which advice on memory is given.
 
 use io_uring::{IoUring, opcode};
 
@@ -7,7 +7,7 @@ use crate::wrong::{Checked, Wrong, call, call_len};
 /// `process_madvise` on `x86_64`.
 const SYS_PROCESS_MADVISE: i64 = 440;
 
-/// One of them.
+/// One of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Madvise,
@@ -22,7 +22,7 @@ impl Door {
 /// Gives advice on a range of this process.
 pub(crate) fn advise(door: Door, start: *mut u8, bytes: usize, advice: i32) -> Checked {
     match door {
-        // SAFETY: the range is the caller's, who knows what the advice does.
+        // SAFETY: the range belongs to the caller, who knows what the advice does.
         Door::Madvise => call("madvise", unsafe {
             libc::madvise(start.cast(), bytes, advice)
         })
@@ -43,7 +43,7 @@ fn advise_by_ring(mut ring: IoUring, start: *mut u8, bytes: usize, advice: i32) 
     };
     let length = i64::try_from(bytes).unwrap_or(-1);
     let entry = opcode::Madvise::new(start.cast(), length, advice).build();
-    // SAFETY: the range is the caller's, who knows what the advice does; the ring is empty.
+    // SAFETY: the range belongs to the caller, who knows what the advice does. The ring is empty.
     let pushed = unsafe { ring.submission().push(&entry) };
     pushed.map_err(|_| error(std::io::ErrorKind::OutOfMemory.into()))?;
     ring.submit_and_wait(1).map_err(error)?;
@@ -54,7 +54,7 @@ fn advise_by_ring(mut ring: IoUring, start: *mut u8, bytes: usize, advice: i32) 
     Ok(())
 }
 
-/// In two pieces, so that more than one is looked at.
+/// Gives the advice in two pieces, so that more than one is looked at.
 fn advise_own_process(start: *mut u8, bytes: usize, advice: i32) -> Checked {
     let half = bytes / 2 / 4096 * 4096;
     let vectors = [
@@ -67,7 +67,7 @@ fn advise_own_process(start: *mut u8, bytes: usize, advice: i32) -> Checked {
             iov_len: bytes - half,
         },
     ];
-    // SAFETY: the vectors live until the calls return; the range is the caller's, who knows what the advice does.
+    // SAFETY: the vectors live until the calls return. The range belongs to the caller, who knows what the advice does.
     unsafe {
         let own = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0);
         let own = i32::try_from(own).unwrap_or(-1);

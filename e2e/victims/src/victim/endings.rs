@@ -1,5 +1,5 @@
-//! Threads that end while what the kernel writes at their end may be swapped out: their id, for whoever joins them,
-//! wherever it lies; and robust mutexes that they have locked.
+//! Threads that end while memory that the kernel writes at their end may be swapped out: the thread id that joining
+//! waits for, wherever it lies, and robust mutexes that they have locked.
 
 use std::arch::asm;
 use std::ptr;
@@ -12,19 +12,19 @@ use crate::pages::{Mapping, Pages, map_raw, unmap_raw};
 use crate::run::Options;
 use crate::wrong::{Checked, Wrong};
 
-/// Threads that live at once: more than a table of a fixed size would hold.
+/// Threads that live at the same time: more than a table of fixed size would hold.
 const AT_ONCE: i64 = 700;
-/// Threads that live one after the other, and how many of them are joined in one go.
+/// Threads that live one after the other, and how many of them are joined at a time.
 const IN_TURN: i64 = 2000;
 const TURN: i64 = 8;
 const STACK_BYTES: usize = 16 * PAGE_BYTES;
 /// How long a thread sleeps before it ends: long enough for its words to be evicted.
 const NAP: Duration = Duration::from_millis(20);
-/// Raw threads at once.
+/// Raw threads that live at the same time.
 const RAW: usize = 16;
 /// Robust mutexes that one thread locks.
 const MUTEXES: usize = 12;
-/// A word that is not cleared within this time never will be.
+/// A word that is not cleared within this time will never be.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -74,7 +74,7 @@ fn join<T>(thread: std::thread::JoinHandle<T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// All threads wait until the last has begun and sleep once more, so that their control blocks are evicted.
+/// All threads wait until the last one has begun and sleep once more, so that their control blocks are evicted.
 fn at_once() -> Checked {
     let mut ends = Vec::new();
     let mut threads = Vec::new();
@@ -124,11 +124,11 @@ fn expect(what: &'static str, expected: i64, found: i64) -> Checked {
     })
 }
 
-/// What names the word that is cleared.
+/// The call that names the word to clear.
 #[derive(Clone, Copy)]
 enum Call {
     Clone,
-    /// The same, and the word is not written to but read after it may have been out: such a page may be protected.
+    /// The same. But the word is only read, not written, after it may have been out: such a page may be protected.
     CloneOverRead,
     Clone3,
     SetTidAddress,
@@ -138,19 +138,19 @@ const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM 
 const CHILD_CLEARTID: usize = 0x20_0000;
 const CHILD_SETTID: usize = 0x100_0000;
 
-/// What a raw thread is told, on a page of its own.
+/// The orders for a raw thread, on a page of their own.
 #[repr(C)]
 struct Told {
-    /// Sleeps this long, ...
+    /// How long to sleep, ...
     seconds: i64,
     nanoseconds: i64,
     /// ... after naming this word, unless it is null.
     word: usize,
 }
 
-/// Threads that libc knows nothing of, whose words lie in ordinary memory.
+/// Threads that libc knows nothing of. Their words lie in ordinary memory.
 fn raw(call: Call) -> Checked {
-    // Of each thread: a page for the word, one for what it is told, the rest for its stack.
+    // Pages of each thread: one for the word, one for its orders, and the rest for its stack.
     const PAGES: usize = 6;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let memory = map_raw(RAW * PAGES, protection, libc::MAP_PRIVATE)?;
@@ -158,7 +158,7 @@ fn raw(call: Call) -> Checked {
     let over_read = matches!(call, Call::CloneOverRead);
     if over_read {
         let word = |index| place(index).cast::<AtomicU32>();
-        // SAFETY: the pages are this mapping's and of this function alone.
+        // SAFETY: only this function uses the pages of this mapping.
         unsafe {
             (0..RAW).for_each(|index| (*word(index)).store(1, Ordering::SeqCst));
             std::thread::sleep(NAP);
@@ -177,9 +177,10 @@ fn raw(call: Call) -> Checked {
         let word = base.cast::<AtomicU32>();
         let told = base.wrapping_byte_add(PAGE_BYTES).cast::<Told>();
         let own = matches!(call, Call::SetTidAddress);
-        // SAFETY: both pages are this mapping's and of this function alone until the thread is there.
+        // SAFETY: only this function uses both pages until the thread exists.
         unsafe {
-            // Not 0 before the thread has run either: whoever waits would go on, and unmap what the thread still has.
+            // The word must not be 0 before the thread has run. Otherwise the waiting side would go on and unmap what
+            // the thread still uses.
             if !over_read {
                 (*word).store(1, Ordering::SeqCst);
             }
@@ -190,8 +191,8 @@ fn raw(call: Call) -> Checked {
             });
         }
         let stack = base.addr() + 2 * PAGE_BYTES;
-        // SAFETY: stack, word and what the thread is told stay mapped until it has ended: where that cannot be seen the
-        // victim ends.
+        // SAFETY: stack, word and orders stay mapped until the thread has ended. If that cannot be seen, the victim
+        // ends.
         let started =
             unsafe { start(call, stack, PAGES * PAGE_BYTES - 2 * PAGE_BYTES, word, told) };
         if started < 0 {
@@ -207,12 +208,12 @@ fn raw(call: Call) -> Checked {
         // SAFETY: the word stays mapped.
         wait_cleared(unsafe { &*word })?;
     }
-    // SAFETY: a word is cleared after the last instruction of its thread, so nobody uses the memory.
+    // SAFETY: the kernel clears a word after the last instruction of its thread, so nobody uses the memory any more.
     unsafe { unmap_raw(memory, RAW * PAGES) }
 }
 
 /// # Safety
-/// The stack, the word and what the thread is told are its own until it has ended.
+/// The thread alone uses the stack, the word and its orders until it has ended.
 unsafe fn start(
     call: Call,
     stack: usize,
@@ -233,8 +234,8 @@ unsafe fn start(
         _ => [56, flags, top],
     };
     let returned: isize;
-    // SAFETY: the parent goes on at label 2 as after any call. The thread has the same registers but its own stack; it
-    // makes system calls and ends.
+    // SAFETY: the parent goes on at label 2 as after any call. The thread has the same registers but its own stack. It
+    // makes only system calls and ends.
     unsafe {
         asm!(
             "syscall",
@@ -297,12 +298,12 @@ fn wait_cleared(word: &AtomicU32) -> Checked {
     }
 }
 
-/// A thread ends that has locked robust mutexes, each on a page of its own; whoever locks them next is told so.
+/// A thread ends while it holds robust mutexes, each on a page of its own. Whoever locks them next must be told so.
 fn robust() -> Checked {
     let memory = std::sync::Arc::new(Mapping::new(MUTEXES)?);
     let place = |memory: &Mapping, index| memory.page(index).cast::<libc::pthread_mutex_t>();
     for index in 0..MUTEXES {
-        // SAFETY: the page is this mapping's, and nobody uses it yet.
+        // SAFETY: the page belongs to this mapping, and nobody uses it yet.
         unsafe { make_robust(place(&memory, index)) }?;
     }
     let of_thread = memory.clone();
@@ -328,7 +329,7 @@ fn robust() -> Checked {
             libc::EOWNERDEAD.into(),
             answer.into(),
         )?;
-        // SAFETY: as above; this thread holds it.
+        // SAFETY: as above, and this thread holds the mutex.
         unsafe {
             libc::pthread_mutex_consistent(place(&memory, index));
             libc::pthread_mutex_unlock(place(&memory, index));
@@ -338,14 +339,14 @@ fn robust() -> Checked {
 }
 
 fn now() -> i64 {
-    // SAFETY: a null pointer: the time is the result.
+    // SAFETY: with a null pointer the time is only returned.
     unsafe { libc::time(ptr::null_mut()) }
 }
 
 /// # Safety
-/// `mutex` is memory of the caller's.
+/// `mutex` is memory that belongs to the caller.
 unsafe fn make_robust(mutex: *mut libc::pthread_mutex_t) -> Checked {
-    // SAFETY: an attribute that is initialised before it is used.
+    // SAFETY: the attribute is initialised before it is used.
     let failed = unsafe {
         let mut attribute = std::mem::zeroed();
         libc::pthread_mutexattr_init(&raw mut attribute);

@@ -1,7 +1,7 @@
-//! Calls on mappings that fail: what they named keeps its content.
+//! Calls on mappings that fail: the named memory keeps its content.
 //!
-//! munmap and mmap(MAP_FIXED) over a range with a sealed page in it (EPERM), and mmap(MAP_FIXED) of
-//! more than RLIMIT_AS allows (ENOMEM).
+//! The calls are munmap and mmap(MAP_FIXED) over a range with a sealed page in it (EPERM), and mmap(MAP_FIXED) of more
+//! than RLIMIT_AS allows (ENOMEM).
 
 use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random};
 use crate::pages::{Pages, unmap_raw};
@@ -10,7 +10,7 @@ use crate::wrong::{Checked, Wrong, call};
 
 /// `mseal` on `x86_64` (Linux 6.10).
 const SYS_MSEAL: i64 = 462;
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 64;
 /// Pages of a process that has no room for more.
 const ROOM_PAGES: usize = 256;
@@ -34,10 +34,10 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Seals one page. False where the kernel cannot.
+/// Seals one page. False if the kernel cannot.
 fn seal(pages: &Pages, index: usize) -> Checked<bool> {
     let page = pages.mapping.page(index).addr();
-    // SAFETY: a sealed page can still be read and written; it goes with the process.
+    // SAFETY: a sealed page can still be read and written. It goes away with the process.
     let sealed = unsafe { libc::syscall(SYS_MSEAL, page, PAGE_BYTES, 0) };
     match sealed {
         0 => Ok(true),
@@ -78,19 +78,19 @@ fn refused_by_a_seal(pages: &Pages, sealed: usize, random: &mut Random) -> Check
     }
 }
 
-/// A child may not have as much address space as a mapping takes that would replace its pages.
+/// The child's address space is limited. A mapping that would replace its pages needs more than it may have.
 fn in_a_child_with_little_room(thread: usize, tag: u64) -> Checked {
-    // Far from everything else, so that nothing but these pages is in the range.
+    // Far from everything else, so that only these pages are in the range.
     let place = (0x10_0000_0000 + (thread << 34)) as *mut u64;
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let (protection, bytes) = (libc::PROT_READ | libc::PROT_WRITE, ROOM_PAGES * PAGE_BYTES);
     let place_it = private | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: the flag forbids to replace anything.
+    // SAFETY: the flag forbids replacing anything.
     let start = unsafe { libc::mmap(place.cast(), bytes, protection, place_it, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(Wrong::last("mmap"));
     }
-    // SAFETY: the pages were mapped just now and are this thread's own.
+    // SAFETY: the pages were just mapped and belong to this thread.
     let page = |index: usize| unsafe { start.cast::<u64>().add(index * PAGE_WORDS) };
     // SAFETY: as above.
     (0..ROOM_PAGES).for_each(|index| unsafe { content::fill(page(index), tag, 1) });
@@ -104,7 +104,7 @@ fn in_a_child_with_little_room(thread: usize, tag: u64) -> Checked {
             rlim_max: libc::RLIM_INFINITY,
         };
         for _ in 0..16 {
-            // SAFETY: the limit is this child's own; the mapping is refused.
+            // SAFETY: the limit concerns only this child, and the mapping is refused.
             unsafe {
                 call(
                     "setrlimit",
@@ -127,7 +127,7 @@ fn in_a_child_with_little_room(thread: usize, tag: u64) -> Checked {
             rlim_max: 0,
         };
         for resource in [libc::RLIMIT_DATA, libc::RLIMIT_AS, libc::RLIMIT_FSIZE] {
-            // SAFETY: both calls use the structure alone; the limit is this child's own.
+            // SAFETY: both calls use only the structure. The limit concerns only this child.
             let result = unsafe {
                 libc::getrlimit(resource, &raw mut limit);
                 limit.rlim_cur = PAGE_BYTES as u64;
@@ -141,6 +141,6 @@ fn in_a_child_with_little_room(thread: usize, tag: u64) -> Checked {
         Ok(())
     })?;
     child.wait()?;
-    // SAFETY: the mapping is this function's own.
+    // SAFETY: the mapping belongs to this function.
     unsafe { unmap_raw(start.cast(), ROOM_PAGES) }
 }

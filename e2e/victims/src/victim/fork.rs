@@ -1,7 +1,7 @@
 //! Parents and children that each keep and change their own copy of the same pages.
 //!
-//! Every thread has pages of its own and forks by itself, so that with several threads forks
-//! happen at once. Children run on the forking thread's copy alone.
+//! Every thread has its own pages and forks by itself. So with several threads, forks happen at the same time. A child
+//! runs only on the forking thread's copy.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,13 +10,13 @@ use crate::pages::{Mapping, Pages};
 use crate::run::{Child, Clock, Options};
 use crate::wrong::{Checked, Wrong};
 
-/// Sharers of the same pages: more than a count of four bits holds.
+/// Sharers of the same pages: more than a count of four bits can hold.
 const SHARERS: usize = 20;
 /// Generations of nested forks.
 const GENERATIONS: usize = 3;
-/// Children that live on over the rounds of their parent.
+/// Children that live on while their parent goes through rounds.
 const LINGERING: usize = 3;
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 64;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     while_writing(options)
 }
 
-/// Child and parent both change pages; the child forks again while it is at it.
+/// Child and parent both change pages. The child forks again meanwhile.
 fn nested(pages: &mut Pages, random: &mut Random, generations: usize) -> Checked {
     if generations == 0 {
         return Ok(());
@@ -49,8 +49,7 @@ fn nested(pages: &mut Pages, random: &mut Random, generations: usize) -> Checked
         pages.stir("child after its child", random, STIR_PAGES)?;
         pages.check_all("child")
     })?;
-    // The parent's random numbers go on as the child's do, so both change the same pages first,
-    // then others.
+    // The parent's random numbers go on like the child's. So both change the same pages first, and then others.
     pages.stir("parent", random, STIR_PAGES / 2)?;
     random.next();
     pages.stir("parent", random, STIR_PAGES)?;
@@ -61,12 +60,12 @@ fn nested(pages: &mut Pages, random: &mut Random, generations: usize) -> Checked
 /// Many children that hold the same pages at the same time.
 fn sharers(pages: &mut Pages, random: &mut Random) -> Checked {
     let barrier = Mapping::with(1, libc::MAP_SHARED)?;
-    // SAFETY: the word is inside the mapping, aligned, and used atomically only.
+    // SAFETY: the word is inside the mapping, aligned, and only used atomically.
     let arrived = unsafe { AtomicU32::from_ptr(barrier.page(0).cast()) };
     let mut children = Vec::new();
     for sharer in 0..SHARERS {
         children.push(Child::fork(|| {
-            // All wait for each other, so that every page has all sharers at once.
+            // All children wait for each other, so that every page has all sharers at the same time.
             arrived.fetch_add(1, Ordering::Relaxed);
             while usize::try_from(arrived.load(Ordering::Relaxed)).is_ok_and(|n| n < SHARERS) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -86,7 +85,7 @@ fn sharers(pages: &mut Pages, random: &mut Random) -> Checked {
 /// Children that go on while their parent changes pages and forks again.
 fn lingering(pages: &mut Pages, random: &mut Random, clock: Clock) -> Checked {
     let stop = Mapping::with(1, libc::MAP_SHARED)?;
-    // SAFETY: the word is inside the mapping, aligned, and used atomically only.
+    // SAFETY: the word is inside the mapping, aligned, and only used atomically.
     let stop = unsafe { AtomicU32::from_ptr(stop.page(0).cast()) };
     let mut children = Vec::new();
     let mut result = Ok(());
@@ -106,8 +105,8 @@ fn lingering(pages: &mut Pages, random: &mut Random, clock: Clock) -> Checked {
     children.into_iter().try_for_each(Child::wait).and(result)
 }
 
-/// Forks while other threads write: each page of the child must be of one version, unless its
-/// sequence word says that it was being written, and no older than before the fork.
+/// Forks while other threads write. Each page of the child must be of one version, unless its sequence word says that
+/// it was being written, and must not be older than at the fork.
 fn while_writing(options: &Options) -> Checked {
     let clock = options.clock_of_part(2);
     let writers = options.threads.clamp(1, 4);
@@ -140,7 +139,7 @@ fn while_writing(options: &Options) -> Checked {
 
 fn cell(board: &Mapping, page: usize, index: usize) -> &AtomicU64 {
     assert!(index < PAGE_WORDS);
-    // SAFETY: the word is inside the mapping, aligned, and used atomically only.
+    // SAFETY: the word is inside the mapping, aligned, and only used atomically.
     unsafe { AtomicU64::from_ptr(board.page(page).add(index)) }
 }
 
@@ -148,8 +147,8 @@ fn cell(board: &Mapping, page: usize, index: usize) -> &AtomicU64 {
 fn write_page(board: &Mapping, page: usize) {
     let sequence = cell(board, page, 0).load(Ordering::Relaxed);
     let version = u32::try_from(sequence / 2 + 1).unwrap_or(u32::MAX);
-    // The odd value must be seen before any new word: Release on the words that follow, and the
-    // last store after all of them.
+    // The odd value must be seen before any new word. That needs Release on the words that follow. The last store must
+    // be seen after all of them.
     cell(board, page, 0).store(sequence | 1, Ordering::SeqCst);
     for index in 1..PAGE_WORDS {
         let word = content::word(page as u64, version, index);

@@ -1,5 +1,5 @@
-//! `madvise(MADV_FREE)`: the old content or zeros until something is written, then that. Memory of a file and shared
-//! memory refuse it and keep what they have.
+//! `madvise(MADV_FREE)`: memory holds the old content or zeros until something is written, and then that. Memory of a
+//! file and shared memory refuse the advice and keep their content.
 
 use std::os::fd::AsRawFd;
 
@@ -9,9 +9,9 @@ use crate::run::Options;
 use crate::scratch;
 use crate::wrong::{Checked, Wrong, call};
 
-/// Pages that are given back in one call, at most.
+/// Most pages that are given back in one call.
 const FREE_PAGES_MAX: usize = 48;
-/// Word of a page that is written first after it was given back.
+/// The word of a page that is written first after the page was given back.
 const FIRST_WORD: usize = 77;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -60,7 +60,7 @@ fn free_and_use(pages: &mut Pages, first: usize, count: usize, random: &mut Rand
     (first..first + count).try_for_each(|index| pages.check("page written after FREE", index))
 }
 
-/// MADV_FREE of what is not private anonymous memory is EINVAL.
+/// MADV_FREE on memory that is not private anonymous is EINVAL.
 fn refused(random: &mut Random) -> Checked {
     let file = scratch::file()?;
     file.set_len((FREE_PAGES_MAX * PAGE_BYTES) as u64)
@@ -72,7 +72,7 @@ fn refused(random: &mut Random) -> Checked {
     for (flags, descriptor) in [(libc::MAP_PRIVATE, file.as_raw_fd()), (anonymous, -1)] {
         let bytes = FREE_PAGES_MAX * PAGE_BYTES;
         let (protection, tag) = (libc::PROT_READ | libc::PROT_WRITE, random.next());
-        // SAFETY: the kernel chooses an address where nothing lies; the mapping is written to and unmapped here.
+        // SAFETY: the kernel chooses an unused address. The mapping is written to and unmapped here.
         unsafe {
             let start = libc::mmap(
                 std::ptr::null_mut(),
@@ -117,7 +117,7 @@ fn wrong(page: *const u64, index: usize, expected: u64, found: u64, what: &'stat
     }
 }
 
-/// The page may turn to zeros at any time, but never back.
+/// The page may turn to zeros at any time, but must never turn back.
 fn check_lazily_freed(page: *const u64, (tag, version): (u64, u32)) -> Checked {
     let mut gone = false;
     for index in 0..PAGE_WORDS {
@@ -138,7 +138,7 @@ fn check_lazily_freed(page: *const u64, (tag, version): (u64, u32)) -> Checked {
     Ok(())
 }
 
-/// One write makes the page stay: the rest is all old or all zeros from then on.
+/// After one write the page stays: from then on the rest is all old or all zeros.
 fn check_after_one_write(page: *mut u64, (tag, version): (u64, u32)) -> Checked {
     const MARK: u64 = 0x5eed_f00d_5eed_f00d;
     // SAFETY: the word is inside a mapped page of this thread.

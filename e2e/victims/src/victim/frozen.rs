@@ -1,9 +1,9 @@
 //! Memory that is filled once and then frozen: read-only, executable, without access, or code that may be written.
 //!
-//! Ranges of every size change between all protections. What may be read must hold what was written; what may not,
-//! the kernel must refuse; a write to a frozen page must raise SIGSEGV, whose handler makes that page writable, as the
-//! write barriers of garbage collectors do. Frozen memory is discarded, mapped again, and inherited by children. One
-//! mapping is flipped by a thread while the others read it.
+//! Ranges of every size change between all protections. Readable memory must hold what was written. The kernel must
+//! refuse to read other memory. A write to a frozen page must raise SIGSEGV, whose handler makes that page writable, as
+//! the write barriers of garbage collectors do. Frozen memory is discarded, mapped again, and inherited by children.
+//! One thread flips the protection of a mapping while the others read it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::wrong::{Checked, Wrong, call};
 
 const READ: i32 = libc::PROT_READ;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-/// What memory is frozen to.
+/// The protections of frozen memory.
 const PROTECTIONS: [i32; 5] = [
     READ,
     READ | libc::PROT_EXEC,
@@ -28,17 +28,17 @@ const PROTECTIONS: [i32; 5] = [
     libc::PROT_NONE,
     READ_WRITE,
 ];
-/// Those of which threads may read while another one changes between them.
+/// Protections between which one thread may change while others read.
 const READABLE: [i32; 4] = [PROTECTIONS[0], PROTECTIONS[1], PROTECTIONS[2], READ_WRITE];
 /// Mappings of a thread.
 const SEGMENTS: usize = 2;
-/// Pages that one round writes to through the barrier, at most.
+/// Most pages that one round writes to through the barrier.
 const WRITES: usize = 8;
 /// Version of the pages that all threads read.
 const SHARED_VERSION: u32 = 7;
 
 thread_local! {
-    /// Page that this thread is about to write to although it is frozen; 0 when the barrier was hit.
+    /// The frozen page that this thread is about to write. 0 when the barrier was hit.
     static EXPECTED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Freezes a range, looks at it, and thaws it.
+/// Freezes a range, checks it, and thaws it.
 fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked {
     let all = segment.pages.len();
     let (first, count) = match random.below(4) {
@@ -105,7 +105,7 @@ fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked 
     for _ in 0..1 + random.below(3) {
         std::thread::sleep(Duration::from_millis(random.below(12) as u64));
         if protection == libc::PROT_NONE {
-            // SAFETY: the page is this thread's own, and the kernel must refuse to read it.
+            // SAFETY: the page belongs to this thread, and the kernel must refuse to read it.
             let written = unsafe { libc::write(files.pipe(), start.cast(), 8) };
             refused("write from frozen memory without access", written)?;
             continue;
@@ -115,7 +115,7 @@ fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked 
         }
     }
     if protection & libc::PROT_WRITE == 0 && protection & READ != 0 {
-        // SAFETY: the page is this thread's own, and the kernel must refuse to write it.
+        // SAFETY: the page belongs to this thread, and the kernel must refuse to write it.
         let read = unsafe { libc::read(files.zero(), start.cast(), 8) };
         refused("read into frozen memory", read)?;
         let mut thawed = BTreeSet::new();
@@ -126,7 +126,7 @@ fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked 
     }
     if random.below(6) == 0 {
         let first = first + random.below(count);
-        // SAFETY: the page is a part of this thread's segment, and its model says so below.
+        // SAFETY: the page is a part of this thread's segment, whose model is updated below.
         let result =
             unsafe { libc::madvise(segment.page(first).cast(), PAGE_BYTES, libc::MADV_DONTNEED) };
         call("madvise of a frozen page", result)?;
@@ -159,7 +159,7 @@ fn write_through_barrier(
     segment.check("page that was thawed by its write", index)
 }
 
-/// A private file mapping, modified, for a moment: it often comes to lie where frozen memory was.
+/// Maps a file privately, modifies the memory, and unmaps it. The mapping often lies where frozen memory was.
 fn map_a_file(pages: usize, random: &mut Random) -> Checked {
     let error = |error| Wrong::Call {
         what: "open the program itself",
@@ -168,7 +168,7 @@ fn map_a_file(pages: usize, random: &mut Random) -> Checked {
     let file = File::open("/proc/self/exe").map_err(error)?;
     let bytes = usize::try_from(file.metadata().map_err(error)?.len()).unwrap_or(0);
     let pages = pages.min(bytes / PAGE_BYTES);
-    // SAFETY: a mapping at an address of the kernel's choice aliases nothing.
+    // SAFETY: a mapping at an address that the kernel chooses aliases nothing.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -190,7 +190,7 @@ fn map_a_file(pages: usize, random: &mut Random) -> Checked {
     let tag = random.next();
     let looks = 1 + random.below(4);
     for index in 0..pages {
-        // SAFETY: the page is mapped, writable, and this thread's own.
+        // SAFETY: the page is mapped, writable, and belongs to this thread.
         unsafe { content::fill(page(index), tag ^ index as u64, 1) };
     }
     for _ in 0..looks {
@@ -206,7 +206,7 @@ fn map_a_file(pages: usize, random: &mut Random) -> Checked {
             }
         }
     }
-    // SAFETY: the mapping was made above and nothing refers to it any more.
+    // SAFETY: the mapping was made above, and nothing refers to it any more.
     unsafe { unmap_raw(start, pages) }
 }
 
@@ -230,8 +230,8 @@ fn inherit(segments: &[Segment]) -> Checked {
     Ok(())
 }
 
-/// A child freezes a part of what it has inherited, and thaws it: to the kernel it is one mapping again, which may grow
-/// and move.
+/// A child freezes a part of what it has inherited, and thaws it. To the kernel it is then one mapping again, which may
+/// grow and move.
 fn grow_inherited(random: &mut Random) -> Checked {
     let pages = 4 + random.below(90);
     let first = 1 + random.below(pages - 2);
@@ -266,7 +266,7 @@ fn flip(shared: &Mapping, clock: &Clock, random: &mut Random) -> Checked {
 fn check_shared(shared: &Mapping, random: &mut Random) -> Checked {
     for _ in 0..32 {
         let index = random.below(shared.pages());
-        // SAFETY: the page is readable whatever its protection is at the moment, and nobody writes it.
+        // SAFETY: the page is readable whatever its current protection is, and nobody writes it.
         unsafe {
             content::check(
                 "page whose protection another thread changes",
@@ -279,13 +279,13 @@ fn check_shared(shared: &Mapping, random: &mut Random) -> Checked {
     Ok(())
 }
 
-/// The write barrier: the page that this thread has announced becomes writable, anything else ends the victim.
+/// The write barrier. Makes the page writable that this thread has announced. Any other page ends the victim.
 extern "C" fn barrier(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo for SIGSEGV, which has an address.
+    // SAFETY: for SIGSEGV the kernel passes a valid siginfo with an address.
     let page = unsafe { (*info).si_addr() }.addr() / PAGE_BYTES * PAGE_BYTES;
     let is_expected = EXPECTED.get() == page && page != 0;
-    // SAFETY: mprotect and signal are async-signal-safe. The page is the interrupted thread's own; after the default
-    // action is restored the access is made again and ends the process.
+    // SAFETY: mprotect and signal are async-signal-safe. The page belongs to the interrupted thread. Once the default
+    // action is restored, the access is repeated and ends the process.
     unsafe {
         if is_expected {
             EXPECTED.set(0);
@@ -303,7 +303,8 @@ fn install_barrier() -> Checked {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler is async-signal-safe: a system call and a thread-local word without a destructor.
+    // SAFETY: the handler is async-signal-safe: it makes a system call and uses a thread-local word without a
+    // destructor.
     call("sigaction", unsafe {
         libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut())
     })

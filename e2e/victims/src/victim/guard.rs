@@ -1,5 +1,5 @@
-//! Guard pages: `MADV_GUARD_INSTALL` discards what was there, through each of its system calls, and no other page's
-//! first touch may take a guard away.
+//! Guard pages. `MADV_GUARD_INSTALL` discards what was there, whichever call gives it. The first touch of another page
+//! must not remove a guard.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::wrong::{Checked, Wrong};
 
 const MADV_GUARD_INSTALL: i32 = 102;
 const MADV_GUARD_REMOVE: i32 = 103;
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 32;
-/// Pages that get a guard in one call, at most.
+/// Most pages that get a guard in one call.
 const GUARDS_MAX: usize = 24;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 /// Does the kernel know guard pages (Linux 6.13)?
 fn require(pages: &Pages) -> Checked {
-    // SAFETY: guards that are not there are taken away.
+    // SAFETY: removes guards that do not exist, so it changes nothing.
     let known =
         unsafe { libc::madvise(pages.mapping.page(0).cast(), PAGE_BYTES, MADV_GUARD_REMOVE) };
     if known == 0 {
@@ -70,8 +70,8 @@ fn put_and_take(pages: &mut Pages, first: usize, count: usize, door: Door) -> Ch
     Ok(())
 }
 
-/// Pages around guards are touched first by writing, in order, which is when they come several at a time. Then a child
-/// touches a guard and must die of it.
+/// First, pages around guards are written in order, because then several pages come at a time. Then a child touches a
+/// guard and must die of it.
 fn a_touch_beside_leaves_guards(random: &mut Random) -> Checked {
     const PAGES: usize = 64;
     let fresh = Pages::new(PAGES, random.next())?;
@@ -79,16 +79,16 @@ fn a_touch_beside_leaves_guards(random: &mut Random) -> Checked {
     let at = fresh.mapping.page(guard).cast();
     doors::advise(Door::Madvise, at, PAGE_BYTES, MADV_GUARD_INSTALL)?;
     for index in (0..PAGES).filter(|index| *index != guard) {
-        // SAFETY: the page is mapped and this thread's own.
+        // SAFETY: the page is mapped and belongs to this thread.
         unsafe { fresh.mapping.page(index).write_volatile(1) };
     }
     if random.below(2) == 0 {
-        // What may not be written leaves on another way, which a guard must not go.
+        // Memory that may not be written leaves in another way, and that way must not take a guard.
         mprotect::protect(fresh.mapping.page(0), PAGES, libc::PROT_READ)?;
         std::thread::sleep(Duration::from_millis(12));
     }
     let child = Child::fork(|| {
-        // SAFETY: the signal's default action ends the child, which is what it is for.
+        // SAFETY: the signal's default action ends the child, which is the purpose.
         unsafe {
             libc::signal(libc::SIGSEGV, libc::SIG_DFL);
             fresh.mapping.page(guard).read_volatile();

@@ -1,5 +1,5 @@
-//! Advice that changes no content, and the kernel's other ways to memory: what was written is there whatever is said
-//! of it, and whoever reads or writes it.
+//! Advice that changes no content, and the kernel's other ways to access memory. Content stays, whatever advice is
+//! given on it and whoever reads or writes it.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// A range of at most so many pages: first and count.
+/// A range of at most `most` pages: its first page and its length.
 fn range(memory: &Segment, most: usize, random: &mut Random) -> (usize, usize) {
     let first = random.below(memory.pages.len());
     let count = 1 + random.below((memory.pages.len() - first).min(most));
@@ -87,16 +87,16 @@ fn range(memory: &Segment, most: usize, random: &mut Random) -> (usize, usize) {
 fn advise(memory: &Segment, random: &mut Random) {
     let hint = HINTS[random.below(HINTS.len())];
     let (first, count) = range(memory, 600, random);
-    // SAFETY: the range is the segment's, and the advice leaves content alone. It may be refused.
+    // SAFETY: the range is inside the segment, and the advice leaves content alone. The kernel may refuse it.
     unsafe { libc::madvise(memory.page(first).cast(), count * PAGE_BYTES, hint) };
     std::thread::sleep(Duration::from_micros(random.below(2000) as u64));
 }
 
-/// Mappings have names, if the kernel was built so.
+/// Names a mapping, if the kernel was built with that.
 fn name(memory: &Segment, random: &mut Random) {
     let (first, count) = range(memory, 64, random);
     let name = c"a victim's";
-    // SAFETY: names a range of the segment's; the name lives until the call returns.
+    // SAFETY: names a range of the segment. The name lives until the call returns.
     unsafe {
         libc::prctl(
             PR_SET_VMA,
@@ -122,7 +122,7 @@ fn by_process_vm(memory: &mut Segment, random: &mut Random) -> Checked {
     };
     let (source, target) = (part(from), part(to));
     let reads = random.below(2) == 0;
-    // SAFETY: both parts are the segment's and apart; its model follows below.
+    // SAFETY: both parts are inside the segment and do not overlap. Its model is updated below.
     let done = unsafe {
         let own = libc::getpid();
         if reads {
@@ -136,7 +136,7 @@ fn by_process_vm(memory: &mut Segment, random: &mut Random) -> Checked {
     (to..to + count).try_for_each(|index| memory.check("page that came by process_vm", index))
 }
 
-/// Linux AIO past the page cache: pages go to a file and come back elsewhere.
+/// Linux AIO past the page cache: pages go to a file and come back in other places.
 fn by_aio(memory: &mut Segment, random: &mut Random) -> Checked {
     let file = scratch::file()?;
     let file = scratch::direct(&file).unwrap_or(file);
@@ -147,9 +147,9 @@ fn by_aio(memory: &mut Segment, random: &mut Random) -> Checked {
         half + random.below(half - count + 1),
     );
     let mut context = 0_u64;
-    // SAFETY: writes the context alone.
+    // SAFETY: writes only the context.
     if unsafe { libc::syscall(libc::SYS_io_setup, 4, &raw mut context) } != 0 {
-        // A machine may have no more of them.
+        // The machine may have no more contexts.
         return Ok(());
     }
     let request = |opcode, first: usize| Iocb {
@@ -162,7 +162,7 @@ fn by_aio(memory: &mut Segment, random: &mut Random) -> Checked {
     let written = carry_out(context, &mut request(PWRITE, from), count * PAGE_BYTES);
     let read =
         written.and_then(|()| carry_out(context, &mut request(PREAD, to), count * PAGE_BYTES));
-    // SAFETY: nothing is under way any more.
+    // SAFETY: no request is under way any more.
     unsafe { libc::syscall(libc::SYS_io_destroy, context) };
     read?;
     memory.pages.copy_within(from..from + count, to);

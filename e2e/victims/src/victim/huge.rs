@@ -1,13 +1,13 @@
-//! Memory that asks for huge pages: split, dropped in part, protected in part, collapsed again.
+//! Memory that asks for huge pages. It is split, partly dropped, partly protected, and collapsed again.
 
 use crate::content::{PAGE_BYTES, Random};
 use crate::pages::Pages;
 use crate::run::Options;
 use crate::wrong::{Checked, call};
 
-/// Pages of a huge page.
+/// Small pages in a huge page.
 const HUGE_PAGES: usize = 512;
-/// Not in the C library's headers of older systems.
+/// The C library's headers of older systems do not have it.
 const MADV_COLLAPSE: i32 = 25;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 fn advise(what: &'static str, pages: &Pages, first: usize, count: usize, advice: i32) -> Checked {
     assert!(first + count <= pages.len());
-    // SAFETY: the range is inside the mapping, whose model the caller keeps true.
+    // SAFETY: the range is inside the mapping, whose model the caller updates.
     let result =
         unsafe { libc::madvise(pages.mapping.page(first).cast(), count * PAGE_BYTES, advice) };
     call(what, result).map(drop)
@@ -56,20 +56,20 @@ fn step(pages: &mut Pages, random: &mut Random) -> Checked {
         0 => drop_and_look(pages, first, count)?,
         1 => {
             drop_and_look(pages, huge, HUGE_PAGES)?;
-            // One touch may bring a whole huge page; all the rest of it is zeros.
+            // One touch may bring in a whole huge page. All the rest of it must be zeros.
             pages.rewrite(huge + random.below(HUGE_PAGES));
         }
         2 => {
             let start = pages.mapping.page(first).cast();
             for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
-                // SAFETY: the range is inside the mapping and is written in between by nobody.
+                // SAFETY: the range is inside the mapping, and nobody writes it in between.
                 let result = unsafe { libc::mprotect(start, count * PAGE_BYTES, protection) };
                 call("mprotect", result)?;
                 pages.check("page whose protection changed", first)?;
             }
         }
         3 => {
-            // Refused when the kernel finds no huge page or must not; content stays either way.
+            // Refused if the kernel finds no huge page or may not make one. The content stays either way.
             let _ = advise("madvise(COLLAPSE)", pages, huge, HUGE_PAGES, MADV_COLLAPSE);
         }
         _ => {

@@ -12,12 +12,12 @@ use crate::segment::Segment;
 use crate::wrong::{Checked, Wrong};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-/// `MAP_DROPPABLE` (Linux 6.11): a type of its own, like private and shared.
+/// `MAP_DROPPABLE` (Linux 6.11): a mapping type of its own, like private and shared.
 const MAP_DROPPABLE: i32 = 8;
 const SYS_MEMFD_SECRET: i64 = 447;
-/// Pages of a mapping, at most.
+/// Most pages of a mapping.
 const PAGES_MAX: usize = 48;
-/// Pages below a mapping that grows downwards: room to grow, and the gap that the kernel keeps below it.
+/// Pages below a mapping that grows downwards: room to grow, and the gap that the kernel keeps below the mapping.
 const ROOM: usize = 600;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -38,15 +38,15 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Time to be swapped out.
+/// Pauses, so that memory is swapped out.
 fn rest(random: &mut Random) {
     std::thread::sleep(Duration::from_millis(random.below(12) as u64));
 }
 
-/// A mapping of what a descriptor names, or of nothing.
+/// Maps what a descriptor names, or anonymous memory without one.
 fn map(pages: usize, flags: i32, file: Option<&File>) -> Checked<*mut u64> {
     let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: a mapping at an address of the kernel's choice aliases nothing.
+    // SAFETY: a mapping at an address that the kernel chooses aliases nothing.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -67,11 +67,11 @@ fn page(start: *mut u64, index: usize) -> *mut u64 {
     start.wrapping_add(index * PAGE_WORDS)
 }
 
-/// Fresh pages are zero; what is written to them stays.
+/// Fresh pages are zero, and what is written to them stays.
 fn write_and_read(start: *mut u64, pages: usize, random: &mut Random) -> Checked {
     let tag = random.next();
     for index in 0..pages {
-        // SAFETY: the mapping has so many pages, is writable, and this thread's own.
+        // SAFETY: the mapping has this many pages, is writable, and belongs to this thread.
         unsafe {
             content::check("fresh page of a rare kind", page(start, index), 0, 0)?;
             content::fill(page(start, index), tag, 1);
@@ -106,7 +106,7 @@ fn dev_zero(random: &mut Random) -> Checked {
     write_and_read(map(pages, libc::MAP_PRIVATE, Some(&file))?, pages, random)
 }
 
-/// Where the machine permits it.
+/// Secret memory, if the machine permits it.
 fn secret(random: &mut Random) -> Checked {
     let pages = 1 + random.below(PAGES_MAX);
     // SAFETY: makes a descriptor.
@@ -114,15 +114,15 @@ fn secret(random: &mut Random) -> Checked {
     let Ok(made @ 0..) = i32::try_from(made) else {
         return Ok(());
     };
-    // SAFETY: the descriptor was made just now.
+    // SAFETY: the descriptor was just made, and nobody else owns it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(made) });
-    // SAFETY: changes the size of that file alone.
+    // SAFETY: changes only the size of that file.
     if unsafe { libc::ftruncate(made, (pages * PAGE_BYTES).cast_signed() as i64) } != 0 {
         return Err(Wrong::last("ftruncate of secret memory"));
     }
     match map(pages, libc::MAP_SHARED, Some(&file)) {
         Ok(start) => write_and_read(start, pages, random),
-        // It is locked, and RLIMIT_MEMLOCK may be small.
+        // Secret memory is locked, and RLIMIT_MEMLOCK may be small.
         Err(_) => Ok(()),
     }
 }
@@ -135,7 +135,7 @@ fn droppable(random: &mut Random) -> Checked {
     };
     let tag = random.next();
     for index in 0..pages {
-        // SAFETY: the mapping has so many pages, is writable, and this thread's own.
+        // SAFETY: the mapping has this many pages, is writable, and belongs to this thread.
         unsafe { content::fill(page(start, index), tag, 1) };
     }
     rest(random);
@@ -150,7 +150,7 @@ fn droppable(random: &mut Random) -> Checked {
     unsafe { unmap_raw(start, pages) }
 }
 
-/// mremap of an old size of 0 makes a second view of shared memory.
+/// mremap with an old size of 0 makes a second view of shared memory.
 fn twice(random: &mut Random) -> Checked {
     let pages = 1 + random.below(PAGES_MAX);
     let start = map(pages, libc::MAP_SHARED | libc::MAP_ANONYMOUS, None)?;
@@ -161,7 +161,7 @@ fn twice(random: &mut Random) -> Checked {
     }
     let second: *mut u64 = second.cast();
     let tag = random.next();
-    // SAFETY: both mappings have so many pages and are this thread's own.
+    // SAFETY: both mappings have this many pages and belong to this thread.
     unsafe {
         (0..pages).for_each(|index| content::fill(page(start, index), tag, 1));
         rest(random);
@@ -172,12 +172,12 @@ fn twice(random: &mut Random) -> Checked {
     }
 }
 
-/// remap_file_pages puts one page of a shared file in another's place.
+/// remap_file_pages puts one page of a shared file in the place of another.
 fn remapped(random: &mut Random) -> Checked {
     const PAGES: usize = 4;
     let start = map(PAGES, libc::MAP_SHARED | libc::MAP_ANONYMOUS, None)?;
     let tag = random.next();
-    // SAFETY: the mapping has so many pages and is this thread's own.
+    // SAFETY: the mapping has this many pages and belongs to this thread.
     unsafe {
         (0..PAGES).for_each(|index| content::fill(page(start, index), tag ^ index as u64, 1));
         let done = libc::remap_file_pages(page(start, 1).cast(), PAGE_BYTES, 0, 3, 0);
@@ -189,14 +189,15 @@ fn remapped(random: &mut Random) -> Checked {
     }
 }
 
-/// A stack that grows as it is touched, in a child: other threads could map what it is to grow into.
+/// A stack that grows when it is touched. It runs in a child, because other threads could map the room that the stack
+/// grows into.
 fn grows_down(random: &mut Random) -> Checked {
     let mut beside = Segment::new(8, random)?;
     let child = Child::fork(|| {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let room = map(ROOM, flags, None)?;
         let top = page(room, ROOM - 2);
-        // SAFETY: the room is this function's own; a part of it is mapped again.
+        // SAFETY: the room belongs to this function, and a part of it is mapped again.
         unsafe {
             unmap_raw(room, ROOM)?;
             let flags = flags | libc::MAP_GROWSDOWN | libc::MAP_FIXED_NOREPLACE;
@@ -209,7 +210,7 @@ fn grows_down(random: &mut Random) -> Checked {
         let tag = random.next();
         for index in 0..depth {
             let place = top.wrapping_sub(index * PAGE_WORDS);
-            // SAFETY: at most the page below the mapping, into which it grows.
+            // SAFETY: it writes at most the page below the mapping, into which the mapping grows.
             unsafe { content::fill(place, tag ^ index as u64, 1) };
             if index % 8 == 7 {
                 rest(random);
@@ -218,7 +219,7 @@ fn grows_down(random: &mut Random) -> Checked {
         rest(random);
         (0..depth).try_for_each(|index| {
             let place = top.wrapping_sub(index * PAGE_WORDS);
-            // SAFETY: it has grown so far.
+            // SAFETY: the mapping has grown this far.
             unsafe { content::check("page of a stack that grew", place, tag ^ index as u64, 1) }
         })
     })?;

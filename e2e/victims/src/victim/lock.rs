@@ -1,7 +1,7 @@
-//! `mlockall`: all memory is locked at any moment, swapped or not, and unlocked again.
+//! `mlockall`: all memory is locked at any moment, whether swapped or not, and unlocked again.
 //!
-//! The first time is before anything else happens, when nothing is swapped yet. Beside that, mappings that are locked
-//! one by one grow, in place or at another one: the kernel fills what they gain within the call.
+//! It is locked first before anything else happens, when nothing is swapped yet. Besides, mappings that are locked one
+//! by one grow, in place or elsewhere. The kernel fills what they gain within the call.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::run::Options;
 use crate::segment::Segment;
 use crate::wrong::{Checked, call};
 
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 64;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Checked {
             stir(&mut old, &mut new, &mut random)?;
             lock_all()?;
             stir(&mut old, &mut new, &mut random)?;
-            // Made while the rest is locked, and free to go.
+            // Made while the rest is locked. This memory is free to go.
             let mut beside = Pages::filled(part / 4, random.next())?;
             stir(&mut new, &mut beside, &mut random)?;
             for _ in 0..4 {
@@ -44,18 +44,18 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Locks the first part of a mapping, unmaps the rest, and has the first part grow: where the rest was, or elsewhere
-/// when something lies there by then.
+/// Locks the first part of a mapping, unmaps the rest, and makes the first part grow. It grows into the place of the
+/// rest, or elsewhere if something lies there by then.
 fn grow_locked(random: &mut Random) -> Checked {
     let mut segment = Segment::new(2 + random.below(100), random)?;
     let pages = segment.pages.len();
     let kept = 1 + random.below(pages - 1);
     // Time to be swapped out.
     std::thread::sleep(Duration::from_millis(random.below(8) as u64));
-    // SAFETY: the range is the segment's own.
+    // SAFETY: the range belongs to the segment.
     let locked = unsafe { libc::mlock(segment.start.cast(), kept * PAGE_BYTES) };
     call("mlock", locked)?;
-    // SAFETY: what is unmapped is the segment's own, and its model forgets it.
+    // SAFETY: the unmapped part belongs to the segment, and the segment's model forgets it.
     unsafe { unmap_raw(segment.page(kept), pages - kept) }?;
     segment.pages.truncate(kept);
     let blocker = match random.below(2) {

@@ -1,5 +1,5 @@
-//! Small mappings made next to one another: the kernel makes one mapping of them, and so it must be with memory that is
-//! looked after. What was one mapping can be moved and grown as one.
+//! Small mappings made next to one another. The kernel merges them into one mapping, and must do so with watched memory
+//! too. What was one mapping can be moved and grown as one.
 
 use crate::content::{PAGE_BYTES, Random};
 use crate::pages::{map_raw, unmap_raw};
@@ -8,9 +8,9 @@ use crate::segment::Segment;
 use crate::victim::doors::{self, Door};
 use crate::wrong::{Checked, Wrong};
 
-/// Pages of a block, in which holes are made and filled again.
+/// Pages of a block. Holes are made in a block and filled again.
 const BLOCK_PAGES: usize = 256;
-/// Mappings that a block may lie in after it was filled again: itself, and what the neighbours are.
+/// How many mappings a refilled block may lie in: its own, and those of its neighbours.
 const MAPPINGS_MAX: usize = 3;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -36,12 +36,12 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Unmaps single pages and small runs, maps them again one by one at once, and writes some.
+/// Unmaps single pages and small runs, at once maps them again one by one, and writes some.
 fn punch_and_fill(segment: &mut Segment, random: &mut Random) -> Checked {
     for _ in 0..24 {
         let pages = 1 + random.below(4);
         let first = 1 + random.below(BLOCK_PAGES - pages - 1);
-        // SAFETY: the range is a part of the segment, of which this thread knows that it is gone.
+        // SAFETY: the range is a part of the segment, and this thread knows that it is gone.
         unsafe { unmap_raw(segment.page(first), pages)? };
         for index in first..first + pages {
             map_at(segment.page(index), 1)?;
@@ -58,7 +58,7 @@ fn punch_and_fill(segment: &mut Segment, random: &mut Random) -> Checked {
 fn map_at(place: *mut u64, pages: usize) -> Checked {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the flag forbids to replace anything.
+    // SAFETY: the flag forbids replacing anything.
     let placed = unsafe { libc::mmap(place.cast(), pages * PAGE_BYTES, protection, flags, -1, 0) };
     if placed.addr() == place.addr() {
         Ok(())
@@ -67,19 +67,19 @@ fn map_at(place: *mut u64, pages: usize) -> Checked {
     }
 }
 
-/// Keeps a part from children and gives it to them again: that cuts the mapping, and makes one of the parts again.
+/// Keeps a part from children and gives it to them again. That cuts the mapping, and merges the parts again.
 fn wipe_and_keep(segment: &Segment, random: &mut Random) -> Checked {
     let first = random.below(BLOCK_PAGES / 2);
     let pages = 1 + random.below(BLOCK_PAGES / 2);
     for advice in [libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK] {
-        // Not by a ring, which passes vswap by: it does not promise that the parts merge then.
+        // Not by a ring, because vswap does not see that and then does not promise that the parts merge.
         let door = [Door::Madvise, Door::ProcessMadvise][random.below(2)];
         doors::advise(door, segment.page(first).cast(), pages * PAGE_BYTES, advice)?;
     }
     Ok(())
 }
 
-/// Counts the mappings that the segment lies in, as the kernel lists them.
+/// Checks how many mappings the segment lies in, by the kernel's list.
 fn is_one_mapping(segment: &Segment) -> Checked {
     let error = |error| Wrong::Call {
         what: "read /proc/self/maps",
@@ -113,7 +113,7 @@ fn move_whole(segment: &mut Segment) -> Checked {
     let place = map_raw(pages + 1, libc::PROT_NONE, libc::MAP_PRIVATE)?;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let (old, bytes) = (segment.start.cast(), pages * PAGE_BYTES);
-    // SAFETY: the target was mapped for this, the source is the segment's own.
+    // SAFETY: the target was mapped for this, and the source belongs to the segment.
     let moved = unsafe { libc::mremap(old, bytes, bytes + PAGE_BYTES, flags, place.cast::<u8>()) };
     if moved == libc::MAP_FAILED {
         return Err(Wrong::last("mremap of a whole block"));
@@ -121,7 +121,7 @@ fn move_whole(segment: &mut Segment) -> Checked {
     segment.start = moved.cast();
     segment.pages.push((0, 0));
     segment.check("page that a mapping grew by", pages)?;
-    // SAFETY: the last page is the segment's own and not used any more.
+    // SAFETY: the last page belongs to the segment and is not used any more.
     unsafe { unmap_raw(segment.page(pages), 1)? };
     segment.pages.pop();
     Ok(())

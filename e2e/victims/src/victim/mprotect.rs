@@ -1,8 +1,8 @@
 //! Protection that changes while pages are out: content stays, and what is forbidden fails.
 //!
-//! Forbidden accesses are made by the kernel on the program's behalf (`read` into a read-only page,
-//! `write` from an inaccessible one), which then has to say EFAULT. Code that the program wrote
-//! into executable memory has to run as written.
+//! The kernel makes the forbidden accesses on the program's behalf (`read` into a read-only page, `write` from an
+//! inaccessible one), and then has to say EFAULT. Code that the program wrote into executable memory has to run as
+//! written.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -16,12 +16,12 @@ use crate::wrong::{Checked, Wrong, call};
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Mappings of a thread.
 const SEGMENTS: usize = 4;
-/// Pages that change their protection together, at most.
+/// Most pages that change their protection together.
 const RANGE_PAGES_MAX: usize = 64;
 /// Pages with code in them.
 const CODE_PAGES: usize = 8;
 
-/// Files that forbidden accesses are tried with.
+/// Files for trying forbidden accesses.
 pub(crate) struct Files {
     zero: File,
     pipe: std::io::PipeWriter,
@@ -40,12 +40,12 @@ impl Files {
         })
     }
 
-    /// To be read from.
+    /// A file to read from.
     pub(crate) fn zero(&self) -> i32 {
         self.zero.as_raw_fd()
     }
 
-    /// To be written to.
+    /// A pipe to write to.
     pub(crate) fn pipe(&self) -> i32 {
         self.pipe.as_raw_fd()
     }
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-/// Read-only, inaccessible and back, with a look at every stage.
+/// Makes a range read-only, inaccessible and writable again, and checks it at every stage.
 pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked {
     let first = random.below(segment.pages.len());
     let count = 1 + random.below((segment.pages.len() - first).min(RANGE_PAGES_MAX));
@@ -90,11 +90,11 @@ pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) 
     range
         .clone()
         .try_for_each(|index| segment.check("read-only page", index))?;
-    // SAFETY: the page is this thread's own, and the kernel must refuse to write it.
+    // SAFETY: the page belongs to this thread, and the kernel must refuse to write it.
     let read = unsafe { libc::read(files.zero(), buffer.cast(), 8) };
     refused("read into a read-only page", read)?;
     protect(buffer, count, libc::PROT_NONE)?;
-    // SAFETY: as above; the kernel must refuse to read it.
+    // SAFETY: as above, and the kernel must refuse to read it.
     let written = unsafe { libc::write(files.pipe(), buffer.cast(), 8) };
     refused("write from an inaccessible page", written)?;
     if random.below(4) == 0 {
@@ -111,7 +111,7 @@ pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) 
 }
 
 pub(crate) fn protect(start: *mut u64, pages: usize, protection: i32) -> Checked {
-    // SAFETY: the range is a part of a mapping of this thread, which accesses it accordingly.
+    // SAFETY: the range is a part of a mapping of this thread, which only makes accesses that the protection allows.
     let result = unsafe { libc::mprotect(start.cast(), pages * PAGE_BYTES, protection) };
     call("mprotect", result).map(drop)
 }
@@ -129,7 +129,7 @@ pub(crate) fn refused(what: &'static str, result: isize) -> Checked {
     }
 }
 
-/// Pages that each begin with a function which returns a number of its own.
+/// Pages that each begin with a function. The function returns the page's own number.
 struct Code {
     start: *mut u64,
     numbers: [u32; CODE_PAGES],
@@ -150,7 +150,7 @@ impl Code {
 
     fn page(&self, page: usize) -> *mut u64 {
         assert!(page < CODE_PAGES);
-        // SAFETY: the page is inside the mapping by the assertion.
+        // SAFETY: the page is inside the mapping, by the assertion.
         unsafe { self.start.add(page * PAGE_WORDS) }
     }
 
@@ -160,7 +160,7 @@ impl Code {
         // mov eax, number; ret; and two bytes that are never reached.
         let [a, b, c, d] = number.to_le_bytes();
         let instructions = u64::from_le_bytes([0xb8, a, b, c, d, 0xc3, 0xcc, 0xcc]);
-        // SAFETY: the page is mapped and writable, and this thread's own.
+        // SAFETY: the page is mapped and writable, and belongs to this thread.
         unsafe {
             content::fill(self.page(page), u64::from(number), 1);
             self.page(page).write_volatile(instructions);
@@ -169,7 +169,7 @@ impl Code {
 
     fn run_and_rewrite(&mut self, random: &mut Random) -> Checked {
         let page = random.below(CODE_PAGES);
-        // SAFETY: the page begins with a function of this type, written by `write`.
+        // SAFETY: the page begins with a function of this type, which `write` has written.
         let function: extern "C" fn() -> u32 = unsafe { std::mem::transmute(self.page(page)) };
         let (expected, found) = (self.numbers[page], function());
         if found != expected {
@@ -187,7 +187,7 @@ impl Code {
     }
 
     fn unmap(self) -> Checked {
-        // SAFETY: the mapping is this value's own and ends with it.
+        // SAFETY: the mapping belongs to this value and ends with it.
         unsafe { unmap_raw(self.start, CODE_PAGES) }
     }
 }

@@ -1,9 +1,8 @@
 //! Mappings that grow, shrink and move while other threads' mappings do the same.
 //!
-//! Targets are chosen by the kernel wherever it can, so that one thread's mapping lands where
-//! another thread's was a moment ago. Pages that a mapping gained must read as zeros. Half of the
-//! mappings are small, which makes moves follow each other closely; and `realloc` moves large
-//! blocks by mremap from within the C library.
+//! Where possible, the kernel chooses the targets. So one thread's mapping lands where another thread's was a moment
+//! ago. Pages that a mapping gained must read as zeros. Half of the mappings are small, so that moves follow each other
+//! closely. And `realloc` moves large blocks by mremap from inside the C library.
 
 use crate::content::{self, PAGE_BYTES, Random};
 use crate::run::Options;
@@ -12,9 +11,9 @@ use crate::wrong::{Checked, Wrong};
 
 /// Mappings of a thread.
 const SEGMENTS: usize = 8;
-/// Pages of a small mapping, at most.
+/// Most pages of a small mapping.
 const SMALL_PAGES_MAX: usize = 8;
-/// Words of a block on the heap: large enough for the allocator to map it by itself.
+/// Words of a block on the heap: so many that the allocator maps the block separately.
 const BLOCK_WORDS_MIN: usize = 1 << 15;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -78,7 +77,7 @@ pub(crate) fn step(segment: &mut Segment, random: &mut Random, pages_max: usize)
     segment.check_some("after a step", random)
 }
 
-/// A block from the allocator, every word of which is known.
+/// A block from the allocator. The content of every word is known.
 struct Block {
     words: *mut u64,
     len: usize,
@@ -91,10 +90,10 @@ impl Block {
         Self { words, len: 0, tag }
     }
 
-    /// Checks what the block has, changes its size, checks what it kept and fills the rest.
+    /// Checks the block, changes its size, checks what it kept and fills the rest.
     fn resize(&mut self, len: usize) -> Checked {
         self.check("block before realloc", self.len)?;
-        // SAFETY: the block is this value's own; the old address is not used afterwards.
+        // SAFETY: the block belongs to this value, and the old address is not used afterwards.
         let moved = unsafe { libc::realloc(self.words.cast(), len * 8) };
         if moved.is_null() {
             return Err(Wrong::last("realloc"));
@@ -138,15 +137,15 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the block is this value's own, from realloc; null is permitted.
+        // SAFETY: the block belongs to this value and comes from realloc; null is permitted.
         unsafe { libc::free(self.words.cast()) };
     }
 }
 
 impl Segment {
     fn mremap(&mut self, pages: usize, flags: i32, target: *mut u64) -> Checked {
-        // SAFETY: the old range is this segment's mapping; a fixed target is a mapping of this
-        // thread that nothing else uses.
+        // SAFETY: the old range is this segment's mapping. A fixed target is a mapping of this thread that nothing else
+        // uses.
         let moved = unsafe {
             libc::mremap(
                 self.start.cast(),
@@ -173,7 +172,7 @@ impl Segment {
         self.fill_from(kept, random)
     }
 
-    /// Moves onto a mapping that has content of its own, which must be gone afterwards.
+    /// Moves onto a mapping with its own content, which must be gone afterwards.
     fn move_fixed(&mut self, random: &mut Random) -> Checked {
         let target = Self::new(self.pages.len(), random)?;
         self.mremap(

@@ -1,7 +1,7 @@
 //! Mappings that come and go so fast that addresses are used again at once.
 //!
-//! What is mapped anew must read as zeros, whatever was swapped at that address before; what
-//! stays when a neighbour or the middle goes must keep its content.
+//! A new mapping must read as zeros, whatever was swapped at that address before. Memory that stays when a neighbour or
+//! the middle goes must keep its content.
 
 use crate::content::{PAGE_BYTES, PAGE_WORDS, Random};
 use crate::pages::unmap_raw;
@@ -64,11 +64,11 @@ fn step(segments: &mut Vec<Segment>, random: &mut Random, pages_max: usize) -> C
     segments[pick].check_some("mapping beside", random)
 }
 
-/// Unmaps `count` pages from `first` on and returns what is behind them as its own segment.
+/// Unmaps `count` pages from `first` on. Returns the pages behind them as a segment of their own.
 pub(crate) fn unmap_middle(segment: &mut Segment, first: usize, count: usize) -> Checked<Segment> {
-    // SAFETY: the pages are inside the segment and its model forgets them below.
+    // SAFETY: the pages are inside the segment, and its model forgets them below.
     unsafe { unmap_raw(segment.page(first), count)? };
-    // SAFETY: at least one page is behind the hole, by the choice of the caller.
+    // SAFETY: the caller leaves at least one page behind the hole.
     let start = unsafe { segment.start.add((first + count) * PAGE_WORDS) };
     let pages = segment.pages.split_off(first + count);
     segment.pages.truncate(first);
@@ -76,7 +76,7 @@ pub(crate) fn unmap_middle(segment: &mut Segment, first: usize, count: usize) ->
 }
 
 pub(crate) fn unmap_tail(segment: &mut Segment, first: usize) -> Checked {
-    // SAFETY: the pages are inside the segment and its model forgets them below.
+    // SAFETY: the pages are inside the segment, and its model forgets them below.
     unsafe { unmap_raw(segment.page(first), segment.pages.len() - first)? };
     segment.pages.truncate(first);
     Ok(())
@@ -86,7 +86,7 @@ pub(crate) fn unmap_tail(segment: &mut Segment, first: usize) -> Checked {
 pub(crate) fn map_over(segment: &mut Segment, random: &mut Random) -> Checked {
     let first = random.below(segment.pages.len());
     let count = 1 + random.below(segment.pages.len() - first);
-    // SAFETY: the range is inside the segment; its model takes the pages for fresh below.
+    // SAFETY: the range is inside the segment. Its model takes the pages as fresh below.
     let mapped = unsafe {
         libc::mmap(
             segment.page(first).cast(),

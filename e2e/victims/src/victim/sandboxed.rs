@@ -1,5 +1,5 @@
-//! A seccomp filter of the program's own on its main thread alone, from before its memory is in use: it kills for calls
-//! that the program never makes, children included.
+//! The program installs its own seccomp filter on its main thread only, before its memory is in use. The filter kills
+//! for calls that the program never makes, and holds in children too.
 
 use crate::pages::Pages;
 use crate::run::{Child, Options};
@@ -7,7 +7,7 @@ use crate::victim::confined;
 use crate::wrong::Checked;
 
 pub(crate) fn run(options: &Options) -> Checked {
-    // By one call in one process, and by the other in another.
+    // One process installs it by one call, another process by the other.
     let by_prctl = Child::fork(|| with_filter(options, confined::install_by_prctl))?;
     with_filter(options, || confined::install(0)).and(by_prctl.wait())
 }

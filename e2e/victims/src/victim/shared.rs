@@ -1,7 +1,7 @@
 //! Shared and file mappings beside private memory that is being swapped.
 //!
-//! None of these may be taken for private anonymous memory: what one process or mapping writes the
-//! other has to see, and a private page of a file is the file's until it is written.
+//! None of these may be taken for private anonymous memory. What one process or mapping writes the other must see, and
+//! a private page of a file has the file's content until it is written.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -13,7 +13,7 @@ use crate::run::{Child, Options};
 use crate::scratch;
 use crate::wrong::{Checked, Wrong, call};
 
-/// Pages of each kind of mapping, of each thread.
+/// Pages of each kind of mapping in each thread.
 const PAGES: usize = 64;
 
 /// A mapping of a file, with the version of each page.
@@ -25,7 +25,7 @@ struct Mapped {
 
 impl Mapped {
     fn new(file: &File, flags: i32, tag: u64) -> Checked<Self> {
-        // SAFETY: a mapping at an address of the kernel's choice aliases nothing but the file.
+        // SAFETY: a mapping at an address that the kernel chooses aliases only the file.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -54,12 +54,12 @@ impl Mapped {
     fn rewrite(&mut self, index: usize) {
         self.versions[index] += 1;
         let version = self.versions[index];
-        // SAFETY: the page is mapped, and only its thread writes it.
+        // SAFETY: the page is mapped, and only its own thread writes it.
         unsafe { content::fill(self.page(index), self.tag ^ index as u64, version) };
     }
 
     fn check_as(&self, what: &'static str, index: usize, version: u32) -> Checked {
-        // SAFETY: the page is mapped, and only its thread writes it.
+        // SAFETY: the page is mapped, and only its own thread writes it.
         unsafe { content::check(what, self.page(index), self.tag ^ index as u64, version) }
     }
 
@@ -70,7 +70,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own.
+        // SAFETY: the mapping belongs to this value.
         unsafe { libc::munmap(self.start.cast(), PAGES * PAGE_BYTES) };
     }
 }
@@ -127,18 +127,18 @@ fn file_of(tag: u64) -> Checked<File> {
 fn memfd() -> Checked<File> {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"victim".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new, and nobody else owns it.
     call("memfd_create", fd).map(|fd| unsafe { File::from_raw_fd(fd) })
 }
 
-/// A private page of a file: own content once written, the file's after it was given back.
+/// A private page of a file: it has its own content once written, and the file's after it was given back.
 fn private_page(private: &mut Mapped, random: &mut Random) -> Checked {
     let index = random.below(PAGES);
     private.check("private page of a file", index)?;
     private.rewrite(index);
     private.check("private page of a file after a write", index)?;
     if random.below(4) == 0 {
-        // SAFETY: the page is mapped, and this thread's own.
+        // SAFETY: the page is mapped, and belongs to this thread.
         let result =
             unsafe { libc::madvise(private.page(index).cast(), PAGE_BYTES, libc::MADV_DONTNEED) };
         call("madvise(DONTNEED)", result)?;
@@ -158,14 +158,14 @@ fn aliases(left: &mut Mapped, right: &mut Mapped, index: usize) -> Checked {
     left.check("page written through another mapping", index)
 }
 
-/// What a child writes to shared memory its parent sees; what it writes to private memory not.
+/// A parent sees what its child writes to shared memory, and does not see what the child writes to private memory.
 fn seen_by_parent(beside: &Pages, random: &mut Random) -> Checked {
     let shared = Mapping::with(PAGES, libc::MAP_SHARED)?;
     let tag = random.next();
     let child = Child::fork(|| {
         for index in 0..PAGES {
             let private = beside.mapping.page(index % beside.len());
-            // SAFETY: the pages are mapped; the private one is this child's own copy.
+            // SAFETY: the pages are mapped, and the private one is this child's own copy.
             unsafe {
                 content::fill(shared.page(index), tag ^ index as u64, 1);
                 content::fill(private, tag, 1);

@@ -1,13 +1,13 @@
-//! Memory that was shared with a child for a moment and is written by nobody afterwards.
+//! Memory that was shared with a child for a moment and that nobody writes afterwards.
 //!
-//! The kernel goes on taking such pages for shared ones after the child has ended. With a fork after
-//! every part that is filled, that is all there is.
+//! The kernel still treats such pages as shared after the child has ended. There is a fork after each part is filled,
+//! so in the end all pages are like that.
 
 use crate::pages::Pages;
 use crate::run::{Child, Options};
 use crate::wrong::Checked;
 
-/// Parts in which memory is filled.
+/// Memory is filled in this many parts.
 const PARTS: usize = 16;
 
 pub(crate) fn run(options: &Options) -> Checked {

@@ -1,8 +1,7 @@
 //! Signal handlers that run on swapped memory: on an alternate stack and on the thread's own.
 //!
-//! A child sends real-time signals, which are queued and never merged, so every one that was sent
-//! has to be handled. The handlers write their frame and a page of the program, both of which may
-//! be out when the signal arrives.
+//! A child sends real-time signals. These are queued and never merged, so every signal must be handled. The handlers
+//! write their frame and a page of the program. Both may be out when the signal arrives.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::wrong::{Checked, Wrong, call};
 
 /// Pages of an alternate stack.
 const STACK_PAGES: usize = 16;
-/// Pages that the handlers count in.
+/// Pages in which the handlers count.
 const TALLY_PAGES: usize = 64;
 /// Words that a handler fills on its stack.
 const FRAME_WORDS: usize = 2 * PAGE_WORDS;
@@ -23,9 +22,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// How long the last signals may take to arrive.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// The first page that handlers count in; set before the first signal.
+/// The first page in which handlers count. Set before the first signal.
 static TALLY: AtomicPtr<u64> = AtomicPtr::new(std::ptr::null_mut());
-/// Signals handled, and frames that were not what the handler wrote. Relaxed: counters.
+/// Handled signals, and frames that differed from what the handler wrote. Relaxed, because they are counters.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static WRONG_FRAMES: AtomicUsize = AtomicUsize::new(0);
 
@@ -38,8 +37,8 @@ extern "C" fn handle(signal: i32) {
     let frame = std::hint::black_box(&mut frame);
     let page = usize::try_from(turn).unwrap_or(0).wrapping_mul(7) % TALLY_PAGES;
     let index = usize::try_from(signal).unwrap_or(0) % PAGE_WORDS;
-    // SAFETY: the word is inside the tally pages, which stay mapped while signals are handled,
-    // and is used atomically only.
+    // SAFETY: the word is inside the tally pages, which stay mapped while signals are handled, and is only used
+    // atomically.
     unsafe {
         let word = TALLY.load(Ordering::Acquire).add(page * PAGE_WORDS + index);
         AtomicU64::from_ptr(word).fetch_add(1, Ordering::Relaxed);
@@ -58,14 +57,14 @@ fn install(signal: i32, flags: i32) -> Checked {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = flags;
-    // SAFETY: the handler is async-signal-safe: atomics and its own frame.
+    // SAFETY: the handler is async-signal-safe: it uses only atomics and its own frame.
     call("sigaction", unsafe {
         libc::sigaction(signal, &raw const action, std::ptr::null_mut())
     })
     .map(drop)
 }
 
-/// The signals: handled on the alternate stack, and on the thread's own.
+/// The signals: the first is handled on the alternate stack, the second on the thread's own.
 fn signals() -> [i32; 2] {
     [libc::SIGRTMIN() + 1, libc::SIGRTMIN() + 2]
 }
@@ -77,11 +76,11 @@ pub(crate) fn run(options: &Options) -> Checked {
     let [alternate, own] = signals();
     install(alternate, libc::SA_ONSTACK | libc::SA_RESTART)?;
     install(own, libc::SA_RESTART)?;
-    // The runtime's alternate stacks are small. So signals are blocked, for all threads to come,
-    // except where a stack of ours is in place.
+    // The alternate stacks of Rust's runtime are small. So signals are blocked for all later threads, except where a
+    // stack of this victim is in place.
     mask(libc::SIG_BLOCK)?;
     let sent = Mapping::with(1, libc::MAP_SHARED)?;
-    // SAFETY: the word is inside the mapping, aligned, and used atomically only.
+    // SAFETY: the word is inside the mapping, aligned, and only used atomically.
     let sent_count = unsafe { AtomicU64::from_ptr(sent.page(0)) };
     let target = std::process::id().cast_signed();
     let sender = Child::fork(|| send(target, clock, sent_count))?;
@@ -100,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Checked {
 }
 
 fn mask(how: i32) -> Checked {
-    // SAFETY: an all-zero set is the empty one, and the calls change the set and the mask alone.
+    // SAFETY: an all-zero set is the empty one. The calls change only the set and the mask.
     let result = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         for signal in signals() {
@@ -121,7 +120,7 @@ fn expect_zero(what: &'static str, result: i32) -> Checked {
     })
 }
 
-/// Runs `work` with signals allowed and an alternate stack in memory that can be swapped.
+/// Runs `work` with signals allowed, and with an alternate stack in memory that can be swapped.
 fn on_own_stack(work: impl FnOnce() -> Checked) -> Checked {
     let stack = Mapping::new(STACK_PAGES)?;
     let own = libc::stack_t {
@@ -130,21 +129,21 @@ fn on_own_stack(work: impl FnOnce() -> Checked) -> Checked {
         ss_size: STACK_PAGES * PAGE_BYTES,
     };
     let mut before = own;
-    // SAFETY: the stack is a mapping that is taken off again before it is unmapped.
+    // SAFETY: the stack is a mapping, and is removed as a stack before it is unmapped.
     call("sigaltstack", unsafe {
         libc::sigaltstack(&raw const own, &raw mut before)
     })?;
     mask(libc::SIG_UNBLOCK)?;
     let result = work();
     mask(libc::SIG_BLOCK)?;
-    // SAFETY: the stack that was in place before, as the kernel described it.
+    // SAFETY: this is the stack that was in place before, as the kernel described it.
     call("sigaltstack", unsafe {
         libc::sigaltstack(&raw const before, std::ptr::null_mut())
     })?;
     result
 }
 
-/// Sends both signals in turn until the time is over; runs in a child.
+/// Sends both signals in turn until the time is over. Runs in a child.
 fn send(target: i32, clock: Clock, sent: &AtomicU64) -> Checked {
     let value = libc::sigval {
         sival_ptr: std::ptr::null_mut(),
@@ -180,7 +179,7 @@ fn finish(tally: &Mapping, sent: u64) -> Checked {
     content::strike(tally.page(0));
     for page in 0..TALLY_PAGES {
         for index in 0..PAGE_WORDS {
-            // SAFETY: the word is inside the tally pages; no signal is under way any more.
+            // SAFETY: the word is inside the tally pages, and no signal is under way any more.
             tallied += unsafe { tally.page(page).add(index).read_volatile() };
         }
     }

@@ -1,5 +1,5 @@
-//! Programs started by every way there is: `posix_spawn`, a bare `vfork`, `fork` and exec,
-//! `system`, and programs that replace themselves.
+//! Programs started in all ways: `posix_spawn`, a bare `vfork`, `fork` and exec, `system`, and programs that replace
+//! themselves.
 
 use std::ffi::CString;
 use std::os::unix::process::CommandExt;
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> Checked {
             pages.stir("parent of a vforked program", &mut random, 64)?;
             expect_exit("program that replaces itself", 0, &mut chain(GENERATIONS)?)?;
             fork_and_exec()?;
-            // SAFETY: a constant command; the C library makes system() thread-safe.
+            // SAFETY: the command is constant, and the C library makes system() thread-safe.
             let status = unsafe { libc::system(c"exit 7".as_ptr()) };
             expect("system()", 7 << 8, status)?;
             pages.check_all("parent of many programs")?;
@@ -57,7 +57,7 @@ fn expect_exit(what: &'static str, expected: i32, command: &mut Command) -> Chec
     expect(what, expected, status.code().unwrap_or(-1))
 }
 
-/// A program that is not there: the error has to come back to the parent.
+/// The program does not exist, so the error has to come back to the parent.
 fn absent() -> Checked {
     match Command::new("/nonexistent/program").status() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -84,16 +84,16 @@ fn fork_and_exec() -> Checked {
     child.wait()
 }
 
-/// `vfork` and `execve` by bare system calls, past every hook of the C library.
+/// `vfork` and `execve` by bare system calls, past all hooks of the C library.
 fn bare_vfork(program: &str) -> Checked<i32> {
     let path = CString::new(program).unwrap_or_default();
     let arguments = [path.as_ptr(), std::ptr::null()];
-    // A copy of the environment's pointers; nothing changes the environment in this program.
+    // A copy of the environment's pointers. Nothing changes the environment in this program.
     // SAFETY: environ is a valid, null-terminated array.
     let environment = unsafe { environ };
     let pid: i64;
-    // SAFETY: the child runs the instructions up to the second system call or the exit, uses no
-    // stack and changes registers alone; the parent goes on when the child has its own memory.
+    // SAFETY: the child runs the instructions up to the second system call or the exit. It uses no stack and changes
+    // only registers. The parent goes on when the child has its own memory.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -143,7 +143,7 @@ fn chain(generations: usize) -> Checked<Command> {
     Ok(command)
 }
 
-/// Fills fresh memory, which has to be zero first, and becomes the next generation.
+/// Fills fresh memory, which must be zero first, and becomes the next generation.
 pub(crate) fn run_chain(generations: usize, seed: u64) -> Checked {
     let pages = Pages::new(CHAIN_PAGES, seed)?;
     pages.check_all("memory of a program that has just begun")?;

@@ -1,4 +1,4 @@
-//! Deep recursion: frames far up the stack wait, untouched, until the recursion comes back.
+//! Deep recursion: frames far up the stack wait untouched until the recursion comes back.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::pages::Pages;
 use crate::run::Options;
 use crate::wrong::{Checked, Wrong};
 
-/// Recursion on the main thread, whose stack is 8 MiB as a rule.
+/// Recursion on the main thread, whose stack usually has 8 MiB.
 const MAIN_DEPTH: usize = 800;
-/// Stack bytes per frame, generously: the page, spills and, unoptimised, copies.
+/// Stack bytes per frame, generously: the page, spills and, in unoptimised builds, copies.
 const FRAME_BYTES: usize = 3 * PAGE_BYTES;
 /// How long the deepest frame waits.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -41,7 +41,7 @@ fn in_threads(options: &Options) -> Checked {
     std::thread::scope(|scope| {
         let mut handles = Vec::new();
         for thread in 0..options.threads {
-            // The frames are counted generously, and the stack has as much room again.
+            // Frames are counted generously, and the stack has twice that room.
             let builder = std::thread::Builder::new().stack_size(stack_bytes * 2);
             let dive = move || {
                 dive(depth, options.tag(thread), &mut || {
@@ -71,7 +71,7 @@ fn in_threads(options: &Options) -> Checked {
 fn dive(depth: usize, tag: u64, bottom: &mut dyn FnMut() -> Checked) -> Checked {
     let mut frame = [0u64; PAGE_WORDS];
     let page = black_box(&mut frame).as_mut_ptr();
-    // SAFETY: the page is this frame's own.
+    // SAFETY: the page belongs to this frame.
     unsafe { content::fill(page, tag ^ depth as u64, 1) };
     if depth == 0 {
         content::strike(page);

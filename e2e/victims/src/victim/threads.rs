@@ -1,9 +1,8 @@
-//! Threads on pages of their own and on pages they share.
+//! Threads on their own pages and on pages that they share.
 //!
-//! A shared page begins with a sequence word: odd while somebody writes the page, else twice the
-//! version of its content. The holder checks all of the page before writing the next version, so
-//! a lost or stale page is noticed by whoever comes next. The second word of the page counts visits
-//! by atomic additions, which must add up in the end.
+//! A shared page begins with a sequence word: odd while a thread writes the page, else twice the version of its
+//! content. A thread that takes the page checks all of it before writing the next version. So the next thread notices a
+//! lost or stale page. The second word of the page counts visits by atomic additions, which must add up in the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use crate::pages::{Mapping, Pages};
 use crate::run::Options;
 use crate::wrong::{Checked, Wrong};
 
-/// Words of a shared page that are not content: sequence and visits.
+/// Words at the start of a shared page that are not content: sequence and visits.
 const HEAD_WORDS: usize = 2;
 /// One page in this many is shared.
 const SHARED_SHARE: usize = 4;
@@ -45,15 +44,15 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// The atomic word `index` of a shared page.
 fn atomic(mapping: &Mapping, page: usize, index: usize) -> &AtomicU64 {
     assert!(index < PAGE_WORDS);
-    // SAFETY: the word is inside the mapping, aligned, and used atomically only.
+    // SAFETY: the word is inside the mapping, aligned, and only used atomically.
     unsafe { AtomicU64::from_ptr(mapping.page(page).add(index)) }
 }
 
-/// Takes the page, checks it and writes its next version; false when somebody else has it.
+/// Takes the page, checks it and writes its next version. False if another thread has it.
 fn visit(shared: &Mapping, page: usize, seed: u64) -> Checked<bool> {
     let sequence = atomic(shared, page, 0);
     let even = sequence.load(Ordering::Relaxed) & !1;
-    // Acquire pairs with the Release store of the writer before us: its words are visible.
+    // Acquire pairs with the Release store of the previous writer, so its words are visible.
     if sequence
         .compare_exchange(even, even | 1, Ordering::Acquire, Ordering::Relaxed)
         .is_err()

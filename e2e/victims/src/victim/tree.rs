@@ -1,7 +1,7 @@
 //! Trees of processes as shells make them: pipelines of programs, loops of short commands.
 //!
-//! A pipeline of this program's own takes content from memory through stages that each keep it in
-//! memory of theirs for a while; what comes out is compared word for word.
+//! A pipeline takes content from this program's memory through several stages. Each stage keeps the content in its own
+//! memory for a while. What comes out is compared word for word.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -13,9 +13,9 @@ use crate::wrong::{Checked, Wrong};
 
 /// Stages of a pipeline.
 const STAGES: usize = 3;
-/// Pages that go through it.
+/// Pages that go through the pipeline.
 const STREAM_PAGES: usize = 1024;
-/// Bytes that a stage holds before it hands them on.
+/// Bytes that a stage holds before it passes them on.
 const HOLD_BYTES: usize = 1 << 20;
 const SHELL_PIPELINE: &str = "seq 1 20000 | sort -rn | head -n 3 | tr '\\n' ' '; i=0; \
      while [ $i -lt 20 ]; do i=$((i+1)); true; (exit 3); done; echo $i $(echo nested $(echo deep))";
@@ -85,7 +85,7 @@ fn pipeline(pages: &Pages) -> Checked {
             break;
         }
     }
-    // The last stage's output goes to this process, by a copy that only reads.
+    // The last stage's output goes to this process, through a copying process that only reads.
     let mut last = Command::new("cat")
         .stdin(input)
         .stdout(Stdio::piped())
@@ -109,7 +109,7 @@ fn pipeline(pages: &Pages) -> Checked {
     result
 }
 
-/// Writes pages straight from where they lie.
+/// Writes pages directly from their memory.
 fn feed(pages: &Pages, source: Option<impl Write>) -> Checked {
     let Some(mut source) = source else {
         return Ok(());
@@ -151,7 +151,7 @@ fn drain(pages: &Pages, sink: Option<impl Read>) -> Checked {
     Ok(())
 }
 
-/// One stage: takes a megabyte into memory, mixes its key into it and hands it on.
+/// One stage: takes a megabyte into memory, mixes its key into it and passes it on.
 pub(crate) fn run_stage(stage: usize) -> Checked {
     let mut held = vec![0u8; HOLD_BYTES];
     let mut input = std::io::stdin().lock();

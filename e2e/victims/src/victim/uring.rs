@@ -1,5 +1,5 @@
-//! `io_uring` reads and writes on registered buffers: the kernel holds these pages by reference
-//! and goes on writing to them whatever the page table says.
+//! `io_uring` reads and writes on registered buffers. The kernel holds references to these pages and goes on writing to
+//! them, whatever the page table says.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,12 +12,12 @@ use crate::scratch;
 use crate::segment::Segment;
 use crate::wrong::{Checked, Wrong};
 
-/// Entries of the ring: transfers that are under way at once.
+/// Entries of the ring: the transfers that are under way at the same time.
 const DEPTH: usize = 16;
 /// Registered buffers, each of [`BUFFER_PAGES`].
 const BUFFERS: usize = 16;
 const BUFFER_PAGES: usize = 8;
-/// Blocks of the file, of one buffer each.
+/// Blocks of the file, each of the size of a buffer.
 const BLOCKS: usize = 32;
 /// Transfers between two registrations.
 const TRANSFERS: usize = 64;
@@ -65,7 +65,7 @@ struct Transfer {
     read: bool,
 }
 
-/// Registers buffers somewhere in memory, moves data, and gives them free again.
+/// Registers buffers somewhere in memory, moves data, and unregisters them again.
 fn round(
     ring: &mut IoUring,
     file: &File,
@@ -84,14 +84,13 @@ fn round(
             iov_len: BUFFER_PAGES * PAGE_BYTES,
         })
         .collect();
-    // SAFETY: the buffers are pages of the segment, which stay mapped until they are
-    // unregistered below.
+    // SAFETY: the buffers are pages of the segment, which stay mapped until they are unregistered below.
     unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|error| Wrong::Call {
         what: "io_uring_register(buffers)",
         error,
     })?;
     for _ in 0..TRANSFERS / DEPTH {
-        // Distinct buffers and blocks, so that transfers of one batch do not touch each other.
+        // Different buffers and blocks, so that the transfers of one batch do not touch each other.
         let turn = random.below(BUFFERS);
         let batch: Vec<Transfer> = (0..DEPTH)
             .map(|n| {

@@ -1,8 +1,8 @@
-//! A program with a userfaultfd of its own, which a swapper must leave alone.
+//! A program with its own userfaultfd, which a swapper must leave alone.
 //!
-//! First a range that was never touched, whose pages the program itself serves; the page it copies
-//! from may be swapped. Then a range with content, perhaps swapped, that the program registers
-//! later: its pages must still be there, and only holes may come to the program's handler.
+//! First comes a range that was never touched and whose pages the program itself serves. The page that it copies from
+//! may be swapped. Then comes a range with content, perhaps swapped, which the program registers later. Its pages must
+//! still be there, and only holes may reach the program's handler.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,10 +12,10 @@ use crate::run::{Clock, Options};
 use crate::uffd::Uffd;
 use crate::wrong::{Checked, Wrong, call};
 
-/// Pages that are dropped in one call, at most.
+/// Most pages that are dropped in one call.
 const DROP_PAGES_MAX: usize = 8;
 
-/// A registered range and the version that the handler has to serve for each page.
+/// A registered range, and the version that the handler has to serve for each page.
 struct Served {
     uffd: Uffd,
     mapping: Mapping,
@@ -65,7 +65,7 @@ fn serve(served: &Served, done: &AtomicU32) -> Checked {
             });
         };
         let tag = served.tag ^ page as u64;
-        // SAFETY: the source page is this thread's own.
+        // SAFETY: the source page belongs to this thread.
         unsafe { content::fill(source.page(0), tag, version.load(Ordering::Acquire)) };
         served.uffd.copy(address, source.page(0))?;
     }
@@ -81,7 +81,7 @@ fn touch(served: &Served, options: &Options, thread: usize, clock: Clock) -> Che
     let check = |page: usize| {
         let version = served.versions[page].load(Ordering::Relaxed);
         let tag = served.tag ^ page as u64;
-        // SAFETY: the page is mapped and in this thread's part; its handler alone fills it.
+        // SAFETY: the page is mapped and in this thread's part, and only its handler fills it.
         unsafe { content::check("served page", served.mapping.page(page), tag, version) }
     };
     while clock.running() {
@@ -92,7 +92,7 @@ fn touch(served: &Served, options: &Options, thread: usize, clock: Clock) -> Che
             if random.below(4) == 0 {
                 let count = 1 + random.below(DROP_PAGES_MAX.min(part - offset));
                 for dropped in &served.versions[page..page + count] {
-                    // Release pairs with the handler's Acquire; the fault orders them anyway.
+                    // Release pairs with the handler's Acquire, though the fault orders them anyway.
                     dropped.fetch_add(1, Ordering::Release);
                 }
                 let start = served.mapping.page(page).cast();
@@ -107,7 +107,7 @@ fn touch(served: &Served, options: &Options, thread: usize, clock: Clock) -> Che
     (thread * part..(thread + 1) * part).try_for_each(check)
 }
 
-/// Registers memory that has content already.
+/// Registers memory that already has content.
 fn register_later(uffd: &Uffd, options: &Options) -> Checked {
     let clock = options.clock_of_part(2);
     let mut random = options.random(0, 14);
@@ -115,7 +115,7 @@ fn register_later(uffd: &Uffd, options: &Options) -> Checked {
     loop {
         pages.stir("page before it is registered", &mut random, 64)?;
         uffd.register(pages.mapping.page(0), pages.len())?;
-        // All pages have content, so none of these accesses may come to the userfaultfd.
+        // All pages have content, so none of these accesses may reach the userfaultfd.
         pages.stir("page that was registered later", &mut random, 256)?;
         pages.check_all("page that was registered later")?;
         uffd.unregister(pages.mapping.page(0), pages.len())?;

@@ -1,7 +1,7 @@
-//! `madvise(MADV_WIPEONFORK)`: a child finds zeros, its parent keeps what it wrote.
+//! `madvise(MADV_WIPEONFORK)`: a child finds zeros, and its parent keeps what it wrote.
 //!
-//! Every thread asks for it on one mapping before anything else happens, and on another in every
-//! round, when pages of it may be out; with MADV_KEEPONFORK the child gets them after all.
+//! Every thread asks for it on one mapping before anything else happens. In every round it asks for it on another
+//! mapping, when pages of that may be out. With MADV_KEEPONFORK the child gets them after all.
 
 use crate::content::{PAGE_BYTES, Random};
 use crate::pages::Pages;
@@ -9,7 +9,7 @@ use crate::run::{Child, Options};
 use crate::victim::doors::{self, Door};
 use crate::wrong::Checked;
 
-/// Pages that are checked and rewritten in a go.
+/// Pages that are checked and rewritten at a time.
 const STIR_PAGES: usize = 64;
 
 pub(crate) fn run(options: &Options) -> Checked {
@@ -44,7 +44,7 @@ fn advise(pages: &Pages, door: Door, advice: i32) -> Checked {
     doors::advise(door, start, pages.len() * PAGE_BYTES, advice)
 }
 
-/// The child writes to the zeros that it finds, the parent to what it has.
+/// The child writes to the zeros that it finds, and the parent to its content.
 fn wiped_in_a_child(wiped: &mut [&mut Pages], kept: &mut Pages, random: &mut Random) -> Checked {
     let child = Child::fork(|| {
         for pages in wiped.iter_mut() {

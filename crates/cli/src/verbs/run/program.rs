@@ -1,8 +1,8 @@
-//! Finds the program as a shell would, and says before it starts when it cannot take the agent.
+//! Finds the program as a shell would, and says before the program starts if it cannot take the agent.
 //!
-//! The agent comes into a program through the dynamic loader's LD_PRELOAD. A static program has no such loader, one
-//! that gains rights by its file must not listen to it, and one of another word size or C library cannot load the
-//! agent.
+//! The agent gets into a program through LD_PRELOAD of the dynamic loader. A static program has no such loader. The
+//! loader must not obey LD_PRELOAD in a program whose file grants rights. A program of another word size or C library
+//! cannot load the agent.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,10 +16,10 @@ use vswap_sys::process::elf::{Elevation, ElfError, Kind, Program, inspect, is_mu
 
 use crate::failure::Failure;
 
-/// Where programs are looked for when PATH is not set; the C library's own choice.
+/// Where programs are looked for if PATH is not set. The C library chooses the same.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// Finds `name`: as it is where it has a slash in it, else in the directories of PATH.
+/// Finds `name`: taken as a path if it contains a slash, else looked up in the directories of PATH.
 pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
     find_in(name, &path)
@@ -33,7 +33,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
     }
     let mut found_unusable = None;
     for directory in std::env::split_paths(path) {
-        // An empty entry is the working directory.
+        // An empty entry means the working directory.
         let candidate = if directory.as_os_str().is_empty() {
             Path::new(".").join(name)
         } else {
@@ -55,7 +55,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
     }))
 }
 
-/// Whether this user may execute the file.
+/// May this user execute the file?
 fn executable(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     if metadata.is_dir() {
@@ -88,7 +88,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
                 "{path}: its interpreter {command} is not there"
             )));
         }
-        // What may be executed and not read is run all the same; there is nothing to judge it by.
+        // A file that may be executed but not read is run all the same: there is nothing to judge it by.
         Err(ElfError::Io { .. }) => return Ok(()),
         Err(error) => return Err(Failure::cannot_execute(error.to_string())),
     };
@@ -98,7 +98,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Why a program cannot take the agent, and what to do.
+/// Why a program cannot take the agent, and what to do about it.
 fn why_not(program: &Program) -> Option<&'static str> {
     match program.elevation {
         Some(Elevation::SetUid | Elevation::SetGid) => {
@@ -127,7 +127,7 @@ fn why_not(program: &Program) -> Option<&'static str> {
         Kind::Dynamic { loader } if is_musl(loader) => Some(
             "is linked with the musl C library, and vswap's agent needs the GNU C library. Use a build for that",
         ),
-        // A file without a known format is run by /bin/sh, as shells do.
+        // /bin/sh runs a file without a known format, as shells do.
         Kind::Dynamic { .. } | Kind::Unknown => None,
     }
 }

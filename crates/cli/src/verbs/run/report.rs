@@ -1,4 +1,4 @@
-//! What a run says of itself as JSON: to `vswap status` while it lives, and to `--summary` at its end.
+//! The JSON report of a run: for `vswap status` while the run lives, and for `--summary` at its end.
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Ending {
     }
 }
 
-/// Who a run is; the same from its start to its end.
+/// What identifies a run. It stays the same from start to end.
 #[derive(Debug)]
 pub struct Identity {
     command: Vec<String>,
@@ -77,7 +77,7 @@ impl Identity {
             },
             status,
         };
-        // Strings, numbers and flags only: there is nothing in a report that JSON has no form for.
+        // Only strings, numbers and flags: JSON has a form for everything in a report.
         serde_json::to_value(&report).unwrap_or_default()
     }
 }

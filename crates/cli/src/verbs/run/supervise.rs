@@ -1,9 +1,9 @@
-//! Stands between the program and whoever started vswap: passes signals on, stops when the program stops, reaps every
+//! Stands between the program and whoever started vswap. Passes signals on, stops when the program stops, reaps every
 //! process of the run, and says how the program ended once all of them are gone.
 //!
-//! One thread, the only one that takes signals; all of them are blocked everywhere else in the process. vswap is in the
-//! program's process group, so what the terminal sends reaches the program without help and must not be sent twice.
-//! vswap is the reaper of the program's orphans: no children left means that no process of the run is left.
+//! One thread does this, and it is the only one that takes signals: all other threads block them. vswap is in the
+//! program's process group. So signals from the terminal reach the program without help and must not be sent twice.
+//! vswap is the reaper of the program's orphans. So when vswap has no children left, no process of the run is left.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -18,12 +18,11 @@ use crate::host::Host;
 use crate::output::notice;
 use crate::verbs::run::report::Ending;
 
-/// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
-/// nothing.
+/// How often the run is looked at if no signal comes: soon enough for a person who waits, rare enough to cost nothing.
 const TICK: Duration = Duration::from_secs(1);
-/// Most names of left over processes in a notice: it shall stay one line.
+/// Most names of leftover processes in a notice, so that it stays one line.
 const LEFTOVERS_NAMED_MAX: usize = 4;
-/// Longest chain of parents followed upwards: a chain that long is no family of the run's.
+/// Longest chain of parents that is followed upwards. A longer chain does not belong to the run.
 const ANCESTORS_MAX: usize = 1024;
 
 const HUP: i32 = Signal::HUP.as_raw();
@@ -73,7 +72,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Returns when every process of the run has ended.
+    /// Waits until every process of the run has ended.
     pub fn supervise(mut self) -> Ending {
         let mut next_tick = Instant::now() + TICK;
         loop {
@@ -84,7 +83,7 @@ impl<'a> Supervisor<'a> {
                     return ending;
                 }
                 if !had_ended {
-                    // What the program leaves behind gets a full tick to end by itself.
+                    // Processes that the program leaves behind get a full tick to end by themselves.
                     next_tick = Instant::now() + TICK;
                 }
             }
@@ -99,7 +98,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Takes note of everything that happened to children; false when there are none left.
+    /// Notes everything that happened to children. False if there are none left.
     fn reap(&mut self) -> bool {
         loop {
             let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
@@ -120,8 +119,8 @@ impl<'a> Supervisor<'a> {
         if let Some(signal) = status.stopping_signal() {
             self.program_stopped = true;
             if stops_with_program(signal) {
-                // Whoever continues the job continues this process too; till then no thread of it runs, and what is
-                // left running of the job waits at its next fault.
+                // Whoever continues the job continues this process too. Until then no thread of vswap runs, and a
+                // process of the job that still runs waits at its next fault.
                 let _ = send(std::process::id(), STOP);
             }
         } else if status.continued() {
@@ -138,8 +137,8 @@ impl<'a> Supervisor<'a> {
             CHLD => {}
             HUP | INT | QUIT | TERM if self.ended.is_some() => self.end_leftovers(),
             _ if self.ended.is_some() => {}
-            // Whoever continued vswap alone meant the program. Where the whole job was continued the program has run on
-            // already, or a second SIGCONT does no harm.
+            // If somebody continued vswap alone, they meant the program. If the whole job was continued, the program
+            // runs already, or a second SIGCONT does no harm.
             CONT => {
                 if self.program_stopped {
                     let _ = send(self.program_pid, CONT);
@@ -150,7 +149,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Somebody wants an end although the program itself has ended: first politely, then not.
+    /// Somebody wants the run to end although the program itself has ended. The first request is polite, the next is
+    /// not.
     fn end_leftovers(&mut self) {
         if self.leftovers_told_to_end {
             signal_all(Signal::KILL.as_raw());
@@ -171,14 +171,14 @@ impl<'a> Supervisor<'a> {
             }
         }
         if self.host.is_lost() {
-            // What has an agent has ended by itself, and nobody counts the rest any more.
+            // Processes with an agent have ended by themselves. Nobody counts the others any more.
             signal_all(Signal::KILL.as_raw());
         }
         let Some(status) = self.host.status() else {
             return;
         };
         if status.stalled && !self.stall_noticed {
-            // Also with --quiet: a program that stands still without a word is worse than a line too many.
+            // Printed with --quiet too: a program that stands still without a word is worse than a line too many.
             notice(if status.stalled_by_group {
                 "the limits of the run's group leave no room for more of its pages in swap: the program waits until \
                  some are freed; run it with a larger --swap-max or --pool-max, without --no-writeback, or with \
@@ -193,21 +193,21 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Living processes of the run, managed or not.
+/// Living processes of the run, whether managed or not.
 fn processes() -> Vec<u32> {
     procfs::descendants(std::process::id()).unwrap_or_default()
 }
 
 fn signal_all(signal: i32) {
     for pid in processes() {
-        // It may be gone already.
+        // The process may be gone already.
         let _ = send(pid, signal);
     }
 }
 
-/// True when vswap stops because the program was stopped by `signal`: the shell waits for vswap and has to see it stop.
-/// Without a terminal nobody does job control, and whoever stops and continues the program by its pid must find it
-/// served when it goes on.
+/// Does vswap stop because `signal` stopped the program? The shell waits for vswap and has to see it stop. Without a
+/// terminal nobody does job control. Then somebody may stop and continue the program by its pid and must find it served
+/// when it goes on.
 fn stops_with_program(signal: i32) -> bool {
     let Ok(terminal) = File::open("/dev/tty") else {
         return false;
@@ -219,8 +219,8 @@ fn stops_with_program(signal: i32) -> bool {
     }
 }
 
-/// True for what the terminal sent to the whole process group, program included. A hangup is sent to the session's
-/// leader first, alone.
+/// Did the terminal send this signal to the whole process group, and so to the program too? A hangup goes first to the
+/// session's leader, and to nobody else.
 fn reached_program_too(taken: Taken) -> bool {
     match taken.signal {
         INT | QUIT | TSTP | TTIN | TTOU | WINCH => taken.from_kernel,
@@ -229,8 +229,8 @@ fn reached_program_too(taken: Taken) -> bool {
     }
 }
 
-/// True for a signal from a process of the run: it was meant for the group, which has it, or for a parent that vswap is
-/// only by accident.
+/// Did a process of the run send this signal? Then it was meant for the group, which has got it, or for the sender's
+/// parent, which is vswap only by accident.
 fn sent_by_run(taken: Taken) -> bool {
     let own_pid = std::process::id();
     let mut pid = taken.sender;

@@ -1,6 +1,6 @@
 //! `vswap mkswap` where the kernel has a say: devices, mounts, its own swap, full disks.
 //!
-//! All of it needs root. What a test sets up goes away with its guard, whatever becomes of the test.
+//! All of it needs root. A guard undoes what a test sets up, however the test ends.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{MIB, decoded, made, refused, skip, told, tool, zeros};
 use crate::{Scratch, output, text};
 
-/// Whether this is root; a printed reason where not.
+/// Is this root? Prints a reason if not.
 fn root(scratch: &Scratch) -> bool {
     let root = fs::metadata(scratch.path()).expect("metadata").uid() == 0;
     if !root {
@@ -18,11 +18,11 @@ fn root(scratch: &Scratch) -> bool {
     root
 }
 
-/// A loop device, with what was put on it.
+/// A loop device and what was put on it.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// One of `file`; `None`, and a printed reason, on a machine that gives none.
+    /// Makes a loop device of `file`. `None`, and a printed reason, if the machine gives none.
     fn new(file: &Path) -> Option<Loop> {
         let output = output(tool("losetup")?.args(["--find", "--show"]).arg(file));
         if !output.status.success() {
@@ -43,7 +43,7 @@ impl Drop for Loop {
 struct Swapping(PathBuf);
 
 impl Swapping {
-    /// Begins it; `None`, and a printed reason, where the kernel does not.
+    /// Switches it on. `None`, and a printed reason, if the kernel refuses.
     fn to(path: &Path) -> Option<Swapping> {
         let output = output(tool("swapon")?.args(["--priority", "0"]).arg(path));
         if !output.status.success() {
@@ -64,7 +64,7 @@ impl Drop for Swapping {
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// Mounts at `point` with these words; `None`, and a printed reason, where that is not possible.
+    /// Mounts at `point` with these words. `None`, and a printed reason, if that is not possible.
     fn at(point: &Path, words: &[&str]) -> Option<Mounted> {
         fs::create_dir_all(point).expect("mount point");
         let output = output(tool("mount")?.args(words).arg(point));
@@ -182,7 +182,7 @@ fn the_kernel_defends_its_swap_where_it_cannot_be_recognised() {
     let Some(_bound) = Mounted::at(&elsewhere, &["--bind", from]) else {
         return;
     };
-    // What /proc/swaps names is hidden now, and the file is to be had by another path.
+    // The path in /proc/swaps is hidden now, but the file can be reached by another path.
     let Some(_hiding) = Mounted::at(&original, &["-t", "tmpfs", "tmpfs"]) else {
         return;
     };
