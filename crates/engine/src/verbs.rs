@@ -7,7 +7,7 @@ pub(crate) mod demote;
 mod discard_tests;
 pub(crate) mod exchange;
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod far_end;
+mod far_end_tests;
 pub(crate) mod fetch;
 pub(crate) mod homes;
 pub(crate) mod leaving;

@@ -16,6 +16,8 @@ use super::{Finding, TextFile};
 
 /// The crates with floors, each with the file that declares them.
 const CRATES: &[&str] = &[
+    "crates/engine/src/lib.rs",
+    "crates/pager/src/lib.rs",
     "crates/cli/src/main.rs",
     "bench/src/lib.rs",
     "crates/sys/src/lib.rs",
@@ -72,7 +74,7 @@ impl Floors {
         let mut arrows = Vec::new();
         for (module, file) in &files {
             let mut names = Names {
-                module,
+                module: module.clone(),
                 found: Vec::new(),
             };
             names.visit_file(&parse(file)?);
@@ -126,12 +128,13 @@ impl Floors {
 }
 
 /// Collects what a module names in its own crate.
-struct Names<'a> {
-    module: &'a Module,
+struct Names {
+    /// The module that is looked at, inline ones included.
+    module: Module,
     found: Vec<(Module, usize)>,
 }
 
-impl Names<'_> {
+impl Names {
     /// The whole path behind `crate` or `super`. `None` for a name of another crate, or one that is visible here
     /// without a path.
     fn absolute(&self, name: &[String]) -> Option<Module> {
@@ -183,10 +186,29 @@ impl Names<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Names<'_> {
+impl<'ast> Visit<'ast> for Names {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if !is_for_tests(attributes(item)) {
             visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.module.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.module.pop();
+    }
+
+    // Statements of a function may be for tests, too.
+    fn visit_expr_if(&mut self, expression: &'ast syn::ExprIf) {
+        if !is_for_tests(&expression.attrs) {
+            visit::visit_expr_if(self, expression);
+        }
+    }
+
+    fn visit_expr_return(&mut self, expression: &'ast syn::ExprReturn) {
+        if !is_for_tests(&expression.attrs) {
+            visit::visit_expr_return(self, expression);
         }
     }
 
@@ -346,6 +368,11 @@ mod tests {
                 "pub struct Low;\n#[cfg(test)]\nmod tests { use crate::high::High; }\n",
             ),
             ("a/src/high.rs", "mod part;\nuse crate::low::Low;\n"),
+            (
+                "a/src/low/inner.rs",
+                "fn f() {\n#[cfg(test)]\nif crate::high::is() { return; }\n#[cfg(test)]\nreturn crate::high::f();\n}\n\
+                 mod inline { use super::f; }\n",
+            ),
             (
                 "a/src/high/part.rs",
                 "use super::High;\npub(in crate::high) fn f(x: crate::low::Low) {}\n",
