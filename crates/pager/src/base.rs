@@ -3,6 +3,7 @@
 pub mod kernel;
 pub mod lock;
 pub mod threads;
+pub mod work;
 pub mod rules;
 pub mod page_run;
 pub mod ranges;

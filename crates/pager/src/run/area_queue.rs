@@ -1,11 +1,11 @@
 //! Faults that wait for an area, with their pages claimed. The lock is innermost.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
-use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::work::Work;
 use crate::space::fault::Fault;
 use crate::space::incoming::Incoming;
 use crate::space::{Space, State};
@@ -36,18 +36,14 @@ pub enum Next {
 /// Faults that wait for an area.
 #[derive(Debug)]
 pub struct AreaQueue {
-    queue: Mutex<VecDeque<Job>>,
-    filled: Condvar,
-    stop: AtomicBool,
+    queue: Work<VecDeque<Job>>,
     started: AtomicBool,
 }
 
 impl Default for AreaQueue {
     fn default() -> AreaQueue {
         AreaQueue {
-            queue: Mutex::new(Row::Innermost, "the queue of reads", VecDeque::new()),
-            filled: Condvar::new(),
-            stop: AtomicBool::new(false),
+            queue: Work::new("the queue of reads"),
             started: AtomicBool::new(false),
         }
     }
@@ -64,13 +60,13 @@ impl AreaQueue {
         around: u64,
     ) {
         let space = Arc::clone(space);
-        self.lock().push_back(Job {
+        self.queue.lock().push_back(Job {
             space,
             fault,
             incoming,
             around,
         });
-        self.filled.notify_one();
+        self.queue.wake_one();
     }
 
     /// Called before the threads are started. False if they were started before.
@@ -80,23 +76,16 @@ impl AreaQueue {
 
     /// End the threads.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.filled.notify_all();
+        self.queue.end();
     }
 
     /// Wait for a job, at most for `patience`.
     pub fn next(&self, patience: Duration) -> Next {
-        let stops = || self.stop.load(Ordering::Relaxed);
-        let idle = |queue: &mut VecDeque<Job>| queue.is_empty() && !stops();
-        let mut queue = self.lock().wait_timeout_while(&self.filled, patience, idle);
+        let mut queue = self.queue.wait_timeout_while(patience, VecDeque::is_empty);
         match queue.pop_front() {
             Some(job) => Next::Job(job),
-            None if stops() => Next::End,
+            None if self.queue.has_ended() => Next::End,
             None => Next::Nothing,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
-        self.queue.lock()
     }
 }

@@ -4,12 +4,11 @@
 //! distance tells which they are (`working_set.rs`): a pool of twice the size would have kept the page. The lock is
 //! innermost.
 
-use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vswap_engine::{Engine, Entry, PoolFill, Shadow};
 
-use crate::base::lock::{Mutex, Row};
+use crate::base::work::Work;
 use crate::policy::working_set::WorkingSet;
 use crate::run::limit::Limit;
 use crate::run::stats::Stats;
@@ -23,9 +22,7 @@ const GENERATION_PAGES_LEAST: u64 = 64;
 #[derive(Debug)]
 pub struct Shrinker {
     /// There is something to do.
-    wanted: Mutex<bool>,
-    changed: Condvar,
-    stop: AtomicBool,
+    wanted: Work<bool>,
     started: AtomicBool,
     /// Last time no area had room, or the run's group may not have more in areas.
     no_room: AtomicBool,
@@ -40,9 +37,7 @@ pub struct Shrinker {
 impl Default for Shrinker {
     fn default() -> Shrinker {
         Shrinker {
-            wanted: Mutex::new(Row::Innermost, "what the shrinker has to do", false),
-            changed: Condvar::new(),
-            stop: AtomicBool::new(false),
+            wanted: Work::new("what the shrinker has to do"),
             started: AtomicBool::new(false),
             no_room: AtomicBool::new(false),
             refaults: AtomicU64::new(0),
@@ -120,24 +115,18 @@ impl Shrinker {
 
     /// End the thread.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.changed.notify_all();
+        self.wanted.end();
     }
 
     /// There is something to do.
     pub fn wake(&self) {
         *self.wanted.lock() = true;
-        self.changed.notify_one();
+        self.wanted.wake_one();
     }
 
     /// Wait until there is something to do. False at the end.
     pub fn wait(&self) -> bool {
-        let stops = || self.stop.load(Ordering::Relaxed);
-        let mut wanted = self.wanted.lock();
-        while !*wanted && !stops() {
-            wanted = wanted.wait(&self.changed);
-        }
-        *wanted = false;
-        !stops()
+        *self.wanted.wait_while(|wanted| !wanted) = false;
+        !self.wanted.has_ended()
     }
 }

@@ -1,12 +1,11 @@
 //! Entries that the evictors have published and the writers still have to write out.
 
 use std::collections::VecDeque;
-use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vswap_engine::Entry;
 
-use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::base::work::Work;
 use crate::store::areas::Areas;
 
 /// Entries taken at once: few enough that all writers share the end of a window.
@@ -18,9 +17,7 @@ const BATCH_FOR_AREAS: usize = 64;
 /// Entries that are published and wait to be written out.
 #[derive(Debug)]
 pub struct WriteQueue {
-    queue: Mutex<VecDeque<Entry>>,
-    filled: Condvar,
-    stop: AtomicBool,
+    queue: Work<VecDeque<Entry>>,
     /// The writers for areas have been started.
     for_areas: AtomicBool,
 }
@@ -28,9 +25,7 @@ pub struct WriteQueue {
 impl Default for WriteQueue {
     fn default() -> WriteQueue {
         WriteQueue {
-            queue: Mutex::new(Row::Innermost, "the queue of writers", VecDeque::new()),
-            filled: Condvar::new(),
-            stop: AtomicBool::new(false),
+            queue: Work::new("the queue of writers"),
             for_areas: AtomicBool::new(false),
         }
     }
@@ -39,51 +34,40 @@ impl Default for WriteQueue {
 impl WriteQueue {
     /// Queue entries, and wake one writer for each batch. A writer that is awake looks into the queue by itself.
     pub fn push(&self, areas: &Areas, entries: impl IntoIterator<Item = Entry>) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let before = queue.len();
         queue.extend(entries);
         let added = queue.len() - before;
         drop(queue);
         for _ in 0..added.div_ceil(most_at_once(areas)) {
-            self.filled.notify_one();
+            self.queue.wake_one();
         }
     }
 
     /// The number of waiting entries.
     pub fn pending(&self) -> usize {
-        self.lock().len()
+        self.queue.lock().len()
     }
 
     /// Take one batch without waiting. Empty if there is none.
     pub fn take(&self, areas: &Areas) -> Vec<Entry> {
-        take(areas, &mut self.lock())
+        take(areas, &mut self.queue.lock())
     }
 
     /// Wait for a batch. None at the end.
     pub fn next(&self, areas: &Areas) -> Option<Vec<Entry>> {
-        let mut queue = self.lock();
-        while queue.is_empty() {
-            if self.stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            queue = queue.wait(&self.filled);
-        }
-        Some(take(areas, &mut queue))
+        let mut queue = self.queue.wait_while(VecDeque::is_empty);
+        (!queue.is_empty()).then(|| take(areas, &mut queue))
     }
 
     /// End the writers.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.filled.notify_all();
+        self.queue.end();
     }
 
     /// Called before the writers for areas are started. False if they were started before.
     pub fn begin_for_areas(&self) -> bool {
         !self.for_areas.swap(true, Ordering::AcqRel)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.queue.lock()
     }
 }
 
