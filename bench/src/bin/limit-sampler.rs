@@ -143,8 +143,7 @@ fn report(options: &Options, verdict: &Verdict) -> std::io::Result<()> {
 
 fn start(options: &Options, supervisor: &Supervisor) -> std::io::Result<(Verdict, Option<u8>)> {
     // Orphans of the tree become children of this process and stay in view.
-    // SAFETY: sets an attribute of this process and touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     supervisor.prepare(&mut command);

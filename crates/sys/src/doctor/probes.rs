@@ -5,6 +5,9 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitOptions, waitpid};
+
 use super::{Finding, Need, Status};
 use crate::memory::pagemap::{PAGE_BYTES, Pagemap, Query, Region};
 use crate::memory::{HugePages, Mapping};
@@ -189,15 +192,9 @@ impl Drop for Child {
 
 /// Exit code of a child. None if a signal ended it.
 fn wait(pid: u32) -> Option<i32> {
-    let mut status = 0;
-    let pid = libc::pid_t::try_from(pid).ok()?;
-    // SAFETY: waits for a child of this process and writes one int.
-    while unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 {
-        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-            return None;
-        }
-    }
-    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let ended = retry_on_intr(|| waitpid(pid, WaitOptions::empty()));
+    ended.ok()??.1.exit_status()
 }
 
 /// What this process can learn about another process of the same user.

@@ -10,7 +10,11 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use crate::process::procfs;
 use crate::process::signals::Inherited;
@@ -91,8 +95,8 @@ impl Program {
             // The pipe closed without a byte: exec has happened.
             Err(_) => Ok(pid.unsigned_abs()),
             Ok(()) => {
-                // SAFETY: waits for the child made above, which nobody else knows. A null status is allowed.
-                unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
+                // Nobody else knows the child made above.
+                let _ = waitpid(Pid::from_raw(pid), WaitOptions::empty());
                 let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
                 Err(SpawnError::Exec(source))
             }
@@ -110,13 +114,8 @@ fn pointers<'a>(strings: impl Iterator<Item = &'a CString>) -> Vec<*const libc::
 
 /// A pipe whose ends close on exec.
 fn pipe() -> io::Result<(File, OwnedFd)> {
-    let mut ends: [RawFd; 2] = [0; 2];
-    // SAFETY: the kernel writes two descriptors to the array.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: these are new descriptors that nothing else owns.
-    Ok(unsafe { (File::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((File::from(reader), writer))
 }
 
 /// Descriptors above standard error that the process was given at its start. They are meant for the program. If this
@@ -152,10 +151,9 @@ impl InheritedDescriptors {
             }
         }
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-            for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
-                // SAFETY: replaces a standard stream by another open file. The number stays valid throughout.
-                unsafe { libc::dup2(null.as_raw_fd(), standard) };
-            }
+            // There is nothing to do about a failure: the streams then stay open as long as this process.
+            let _ = dup2_stdin(&null);
+            let _ = dup2_stdout(&null);
         }
     }
 }
