@@ -14,7 +14,7 @@ use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
 use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
-use crate::args::swap_spec::SwapSpec;
+use crate::args::swap_spec::{SwapOption, SwapSpec};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +39,9 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   --swap PATH:SIZE     the same for a PATH that does not exist
   ,prio=N              0 to 32767; without it an area comes after all that have one
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
+Without --swap a private, encrypted file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR
+(no tmpfs) and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
+  --swap none          no such file: nothing goes to disk
 
 Groups: what a group's pages may take up beside --ram. At a limit the program waits; nobody is killed.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
@@ -153,9 +156,10 @@ pub struct RunArgs {
     /// How pages are compressed: lz4, the default, is fast, zstd dense, none keeps them as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
-    /// Use a swap area behind the compressed pool; may be given again and again.
-    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
-    pub swap: Vec<SwapSpec>,
+    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
+    /// used when memory is nearly full; `none` does without.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
+    pub swap: Vec<SwapOption>,
     /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
@@ -197,9 +201,10 @@ pub struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Use a swap area behind the compressed pool; may be given again and again.
-    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
-    pub swap: Vec<SwapSpec>,
+    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
+    /// used when memory is nearly full; `none` does without.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
+    pub swap: Vec<SwapOption>,
     /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,

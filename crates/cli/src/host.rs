@@ -130,10 +130,9 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
         shared: false,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
+    let limit_bytes = config.limit_bytes;
     let pager = Pager::start(&store, config).map_err(Failure::of)?;
-    for spec in &args.swap {
-        areas::swap_on(&store, spec)?;
-    }
+    areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
     Ok(Host::Own {
         store,
         pager,

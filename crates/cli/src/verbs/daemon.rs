@@ -83,9 +83,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         shared: true,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    for spec in &args.swap {
-        areas::swap_on(&store, spec)?;
-    }
+    areas::begin(&store, &args.swap, 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())

@@ -26,6 +26,7 @@ use vswap_sys::ring::SOCKET_ENV;
 
 use crate::args::RunArgs;
 use crate::args::size::Available;
+use crate::args::swap_spec::Swaps;
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -44,6 +45,7 @@ pub fn run(
     environment: Environment,
 ) -> Result<ExitCode, Failure> {
     refuse_nested()?;
+    refuse_direct_nowhere(args)?;
     let limit_bytes = limit(args)?;
     let name = args
         .command
@@ -141,6 +143,17 @@ fn answer(
         Request::Join(_) | Request::RunStatus(_) | Request::Finish => {
             Err("this is a run, and no daemon".to_owned())
         }
+    }
+}
+
+/// Pages that are directly mapped can go nowhere else than to areas.
+fn refuse_direct_nowhere(args: &RunArgs) -> Result<(), Failure> {
+    match Swaps::of(&args.swap).map_err(Failure::own)? {
+        Swaps::Named(areas) if areas.is_empty() && args.no_virtual => Err(Failure::own(
+            "--no-virtual wants swap areas, and --swap none says that there are none: name one, or leave --no-virtual \
+             out",
+        )),
+        _ => Ok(()),
     }
 }
 

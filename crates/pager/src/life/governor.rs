@@ -22,6 +22,8 @@ const COMPACT_PAGES: usize = 256;
 /// A new look at a space's mappings when its memory has grown by one part in this many of the limit beyond what its
 /// registered memory explains.
 const RESCAN_PART: u64 = 64;
+/// An area had better come when less than one part in this many of the pool is free: some milliseconds before it is full.
+const ROOM_PART: u64 = 16;
 /// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
 /// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
@@ -69,6 +71,9 @@ pub fn run(run: &Arc<Run>) {
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
         limit.pool.renew(&run.part, &run.serving.areas);
+        if is_running_out(run, usage.pool_bytes) {
+            run.serving.areas.more_room.want();
+        }
         let growing = spaces.len().min(run.cpus.len()) as u64;
         steer(run, &residents, total, growing);
         compact(&run.serving.engine, &engine);
@@ -79,6 +84,15 @@ pub fn run(run: &Arc<Run>) {
         }
         limit.sleep(limit.pause(total, growing));
     }
+}
+
+/// Will pages soon have nowhere to go, and would an area change that?
+fn is_running_out(run: &Run, pool_bytes: u64) -> bool {
+    let limit = &run.serving.limit;
+    let most = limit.pool.bytes();
+    let nearly_full = pool_bytes >= most - most / ROOM_PART;
+    let is_due = limit.is_stalled() || (limit.is_short() && nearly_full);
+    is_due && !run.serving.areas.any_stays() && run.part.has_swap_room()
 }
 
 /// Give back what the pool holds in half-empty spans.

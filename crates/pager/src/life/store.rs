@@ -84,6 +84,12 @@ impl Store {
         })
     }
 
+    /// Wait until a run has no area and soon nowhere else to put pages, so that an area had better come. One thread at
+    /// a time.
+    pub fn wait_until_room_is_wanted(&self) {
+        self.areas.more_room.wait();
+    }
+
     /// The physical areas, in the order in which they came.
     pub fn areas(&self) -> Vec<AreaStatus> {
         self.areas.status(&self.engine)
