@@ -1,5 +1,6 @@
 //! The command line, as clap reads it.
 
+pub mod on_full;
 pub mod size;
 pub mod swap_spec;
 
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
+use crate::args::on_full::OnFull;
 use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
 use crate::args::swap_spec::{SwapOption, SwapSpec};
 
@@ -43,7 +45,14 @@ Without --swap a private, encrypted file is made when memory is nearly full, in 
 (no tmpfs) and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
   --swap none          no such file: nothing goes to disk
 
-Groups: what a group's pages may take up beside --ram. At a limit the program waits; nobody is killed.
+When everything is full, memory, areas and disk, the program waits, and vswap says how to give it room as it is.
+  --on-full kill[:S]   after S seconds (60) the run gets SIGTERM, ten seconds later SIGKILL, and the status is 137, as
+                       if the kernel had run out of memory; this is what happens without the option
+  --on-full fail[:S]   the same with 125, the status of vswap's own errors
+  --on-full wait       it waits for ever
+A program that is told to end while it waits may take a little more for that; told again, it is ended for good.
+
+Groups: what a group's pages may take up beside --ram. At a limit the program waits as above.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
   --swap-max 2G        at most 2 GiB in swap areas; 0 is nothing at all
   --pool-max 128M      at most 128 MiB of compressed pages in the pool
@@ -160,6 +169,15 @@ pub struct RunArgs {
     /// used when memory is nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
+    /// What to do when all of it is full and the program waits for memory: end the run after 60 seconds (kill), with
+    /// status 125 (fail), or never (wait).
+    #[arg(
+        long,
+        value_name = "wait|kill[:S]|fail[:S]",
+        default_value = "kill:60",
+        hide_default_value = true
+    )]
+    pub on_full: OnFull,
     /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,

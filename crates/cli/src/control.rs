@@ -48,6 +48,8 @@ pub enum Request {
     Join(Join),
     /// The daemon: for figures of the run that this process has joined.
     RunStatus(u32),
+    /// The daemon: to let the run that this process has joined take some more, since it is told to end.
+    AllowLast(u32),
     /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
 }
@@ -272,7 +274,9 @@ mod tests {
                         }
                         Ok(json!("end"))
                     }
-                    Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
+                    Request::Join(_) | Request::RunStatus(_) | Request::AllowLast(_) => {
+                        Err("no daemon".to_owned())
+                    }
                 });
             });
             // Also when the test fails: it would wait for the server for ever.

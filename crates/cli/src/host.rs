@@ -68,6 +68,23 @@ impl Host {
         }
     }
 
+    /// The run is told to end, perhaps while it waits for memory: it may take some more for that.
+    pub fn allow_last(&self) {
+        match self {
+            Host::Own { pager, .. } => pager.allow_last(),
+            // Where the daemon does not answer, the run ends with it.
+            Host::Daemon(joined) => drop(joined.allow_last()),
+        }
+    }
+
+    /// The process that `vswap swapon --run` has to name.
+    pub fn areas_pid(&self) -> u32 {
+        match self {
+            Host::Own { .. } => std::process::id(),
+            Host::Daemon(joined) => joined.daemon_pid(),
+        }
+    }
+
     /// Has the daemon ended before the run?
     pub fn is_lost(&self) -> bool {
         match self {

@@ -250,7 +250,7 @@ mod tests {
             found.into_iter().map(text).collect::<Vec<_>>()
         };
         let last = ("/var/tmp".to_owned(), false);
-        assert_eq!(directories(&[]), [last.clone()]);
+        assert_eq!(directories(&[]), std::slice::from_ref(&last));
         assert_eq!(
             directories(&[("TMPDIR", "/t"), (VARIABLE, "/big")]),
             [

@@ -119,6 +119,12 @@ impl Daemon {
                 let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
                 value(&pager.status())
             }
+            Request::AllowLast(pid) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                pager.allow_last();
+                Ok(Value::Null)
+            }
             Request::Finish => Err("no run was joined by this connection".to_owned()),
         }
     }

@@ -10,7 +10,7 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::life::lifecycle;
 use crate::life::run::Run;
-use crate::run::limit::Sample;
+use crate::run::limit::{Limit, Sample};
 use crate::space::Space;
 
 /// The slow part of activation, the filter and the threads, is done when one part in this many of the limit is used.
@@ -24,6 +24,9 @@ const COMPACT_PAGES: usize = 256;
 const RESCAN_PART: u64 = 64;
 /// An area had better come when less than one part in this many of the pool is free: some milliseconds before it is full.
 const ROOM_PART: u64 = 16;
+/// A full run stands still when it has not grown by more than this between samples, so many times in a row.
+const STILL_BYTES: u64 = 256 << 10;
+const STILL_SAMPLES: u32 = 50;
 /// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
 /// A space smaller than this is not worth threads and a seccomp filter while larger ones can give.
@@ -41,6 +44,7 @@ pub fn run(run: &Arc<Run>) {
     };
     threads::hurry_most();
     let mut store_seen = Instant::now();
+    let mut still = Still::default();
     while !limit.has_stopped() {
         let spaces = run.listening.spaces.all();
         lifecycle::reap(&run.listening, &spaces);
@@ -75,6 +79,9 @@ pub fn run(run: &Arc<Run>) {
             run.serving.areas.more_room.want();
         }
         let growing = spaces.len().min(run.cpus.len()) as u64;
+        if limit.is_stalled() && spaces.iter().any(|space| space.has_deferred()) {
+            limit.stall.note_wait();
+        }
         steer(run, &residents, total, growing);
         compact(&run.serving.engine, &engine);
         if store_seen.elapsed() > STORE_EVERY {
@@ -82,7 +89,32 @@ pub fn run(run: &Arc<Run>) {
             run.part.count_slots();
             store_seen = Instant::now();
         }
-        limit.sleep(limit.pause(total, growing));
+        let pause = limit.pause(total, growing);
+        limit.sleep(match still.is_so(limit.is_stalled(), total) {
+            true => pause.max(Limit::stall_pause()),
+            false => pause,
+        });
+    }
+}
+
+/// Samples in a row of a full run between which it has not grown.
+#[derive(Debug, Default)]
+struct Still {
+    samples: u32,
+    total: u64,
+}
+
+impl Still {
+    /// Take in a sample. True when there were so many that looking seldom will do.
+    fn is_so(&mut self, stalled: bool, total: u64) -> bool {
+        let grew = total.saturating_sub(self.total) > STILL_BYTES;
+        self.samples = if stalled && !grew {
+            self.samples + 1
+        } else {
+            0
+        };
+        self.total = total;
+        self.samples > STILL_SAMPLES
     }
 }
 

@@ -91,6 +91,12 @@ impl Pager {
         status
     }
 
+    /// The program is told to end, perhaps while it waits because everything is full: let it take some more once, so
+    /// that it can.
+    pub fn allow_last(&self) {
+        self.run.serving.limit.allow_last();
+    }
+
     /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
     /// whoever their parents are by now.
     pub fn kill_all(&self) {

@@ -164,6 +164,7 @@ fn use_areas(run: &Arc<Run>) {
     area_reads::start(&run.serving);
     write_out::start_for_areas(&run.evicting);
     shrink::start(&run.evicting);
+    run.serving.limit.has_more_room();
 }
 
 /// Remove a run's own group, and those that it is in as far as nobody else is in them. False if pages are left in it.
