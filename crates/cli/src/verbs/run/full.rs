@@ -38,7 +38,7 @@ pub struct Full {
     waited: Duration,
     seen: Option<Instant>,
     /// The program was told to end during the wait, by somebody.
-    told: bool,
+    told: Option<Instant>,
     told_noticed: bool,
     /// How long ago the run was told to end because of the wait.
     ending: Option<Duration>,
@@ -53,7 +53,7 @@ impl Full {
             noticed: false,
             waited: Duration::ZERO,
             seen: None,
-            told: false,
+            told: None,
             told_noticed: false,
             ending: None,
         }
@@ -71,7 +71,8 @@ impl Full {
             if !self.noticed {
                 // Also with --quiet: a program that stands still without a word is worse than a line too many.
                 notice(&self.advice(status, host.areas_pid()));
-            } else if self.told && !self.told_noticed {
+            } else if !self.told_noticed && self.told.is_some_and(|told| told.elapsed() > self.tick)
+            {
                 self.told_noticed = true;
                 notice(
                     "the program was told to end and still waits for memory: a second signal ends it for good",
@@ -117,14 +118,13 @@ impl Full {
     /// The program is told to end, by a signal of somebody's. The second time in a wait ends it for good.
     pub fn told_to_end(&mut self) -> Measure {
         if self.seen.is_none_or(|seen| seen.elapsed() > FRESH) {
-            self.told = false;
+            self.told = None;
             return Measure::Nothing;
         }
-        if self.told {
-            return Measure::Kill;
+        match self.told.replace(Instant::now()) {
+            None => Measure::Nothing,
+            Some(_) => Measure::Kill,
         }
-        self.told = true;
-        Measure::Nothing
     }
 
     fn advice(&self, status: &Status, areas_pid: u32) -> String {
