@@ -124,7 +124,8 @@ fn is_running_out(run: &Run, pool_bytes: u64) -> bool {
     let most = limit.pool.bytes();
     let nearly_full = pool_bytes >= most - most / ROOM_PART;
     let is_due = limit.is_stalled() || (limit.is_short() && nearly_full);
-    is_due && !run.serving.areas.any_stays() && run.part.has_swap_room()
+    // One that is being given up on purpose may still turn out to be needed: then it stays.
+    is_due && !run.serving.areas.any() && run.part.has_swap_room()
 }
 
 /// Give back what the pool holds in half-empty spans.
