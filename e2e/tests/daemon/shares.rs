@@ -66,7 +66,7 @@ pub fn without_areas(context: &Context) -> Outcome {
     let launcher = context.limited(LIMIT_BYTES)?;
     let python = require_program("python3", "apt package python3")?;
     let job = Job::new(python).args(["-c", NOISE]);
-    launcher.run(&daemon.job(job))?;
+    launcher.start(&daemon.job(job))?.wait()?.must_succeed()?;
     let said = daemon.said();
     ensure!(
         said.matches("encrypted file in").count() == 1,

@@ -121,8 +121,8 @@ pub fn run(
     Ok(ExitCode::from(ending.exit_status()))
 }
 
-/// What those who wait for the run are to see. One that was ended because it was full has not ended as its program would
-/// have it, whatever that made of SIGTERM.
+/// What those who wait for the run are to see. One that was ended because it was full has not ended as its program
+/// would have it, whatever that made of SIGTERM.
 fn shown(end: End, on_full: OnFull) -> Ending {
     match on_full {
         _ if !end.was_full => end.ending,

@@ -22,7 +22,7 @@ const COMPACT_PAGES: usize = 256;
 /// A new look at a space's mappings when its memory has grown by one part in this many of the limit beyond what its
 /// registered memory explains.
 const RESCAN_PART: u64 = 64;
-/// An area had better come when less than one part in this many of the pool is free: some milliseconds before it is full.
+/// An area had better come when less than one part in this many of the pool is free: milliseconds before it is full.
 const ROOM_PART: u64 = 16;
 /// A full run stands still when it has not grown by more than this between samples, so many times in a row.
 const STILL_BYTES: u64 = 256 << 10;

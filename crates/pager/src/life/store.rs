@@ -88,6 +88,10 @@ impl Store {
     /// a time.
     pub fn wait_until_room_is_wanted(&self) {
         self.areas.more_room.wait();
+        // A wish may have come while the last one was granted.
+        while self.areas.any() {
+            self.areas.more_room.wait();
+        }
     }
 
     /// The physical areas, in the order in which they came.

@@ -190,8 +190,8 @@ impl Limit {
         }
     }
 
-    /// The program is told to end: if it waits because everything is full, let it have some more for that, once, wherever
-    /// it is by now.
+    /// The program is told to end: if it waits because everything is full, let it have some more for that, once,
+    /// wherever it is by now.
     pub fn allow_last(&self) {
         if !self.is_stalled() {
             return;
