@@ -276,9 +276,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back what lies in a range of whole pages. Pages read as anything afterwards. Nothing happens where a device
-    /// cannot, and in the file of an area: its blocks are reserved on purpose, and the kernel's own swap keeps them as
-    /// well.
+    /// Gives back what lies in a range of whole pages. Pages read as anything afterwards. Nothing happens where a
+    /// device cannot, and in the file of an area: its blocks are reserved on purpose, and the kernel's own swap keeps
+    /// them as well.
     ///
     /// # Errors
     /// `Short`, `Failed`.

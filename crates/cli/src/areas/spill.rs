@@ -1,8 +1,8 @@
 //! The spill: where pages go when no area was named and everything else is full.
 //!
 //! A private file in the first directory that fits. It comes when the pager wishes for it, grows as it is needed,
-//! leaves others a reserve of the file system, and is gone with the process. What is chosen is chosen twice: at the start, so
-//! that who has no such directory hears of it in time, and again when the file is made.
+//! leaves others a reserve of the file system, and is gone with the process. What is chosen is chosen twice: at the
+//! start, so that who has no such directory hears of it in time, and again when the file is made.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
