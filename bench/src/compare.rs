@@ -261,6 +261,9 @@ impl Bench<'_> {
         run.arg("--summary").arg(summary);
         if matches!(side.backing(), Some(Backing::Zswap | Backing::File)) {
             run.arg("--swap").arg(&options.swap_dir);
+        } else if !is_other && !self.names_swap() {
+            // Memory alone is compared: what does not fit must not go to a disk. Another vswap may not know the word.
+            run.args(["--swap", "none"]);
         }
         if side.backing() == Some(Backing::File) {
             run.args(["--pool", "off"]);
@@ -270,6 +273,12 @@ impl Bench<'_> {
             run.args(&options.other_options);
         }
         run
+    }
+
+    /// Does the user say where vswap swaps to?
+    fn names_swap(&self) -> bool {
+        let mut options = self.options.vswap_options.iter();
+        options.any(|option| option == "--swap" || option.starts_with("--swap="))
     }
 
     const fn timeout(&self) -> Duration {

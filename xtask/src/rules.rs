@@ -82,7 +82,7 @@ const GUARDS: &[Guard] = &[
     Guard {
         rule: "P4",
         what: "pages that were shared are made exclusive before they are tried again",
-        options: &["--ram", "56M"],
+        options: &["--ram", "56M", "--swap", "none"],
         victim: "sharing --seconds 1 --threads 1 --megabytes 64",
         verdict: Verdict::AtMost("pages_busy", 1000, "pages_out"),
     },
@@ -96,7 +96,7 @@ const GUARDS: &[Guard] = &[
     Guard {
         rule: "P5-read",
         what: "events are read while faults wait for memory",
-        options: &["--ram", "48M"],
+        options: &["--ram", "48M", "--swap", "none"],
         victim: "dontneed --seconds 2 --threads 4",
         verdict: Verdict::Content,
     },

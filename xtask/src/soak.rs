@@ -30,8 +30,8 @@ const EVICT_TO_AREA: [&str; 8] = [
 /// The victims that also run with an area. One does everything, the other does I/O into memory that comes back from a
 /// disk.
 const AREA_VICTIMS: [&str; 2] = ["chaos", "uring"];
-/// A limit that makes faults wait for memory. Its victim takes three times as much and compresses well.
-const TIGHT: [&str; 2] = ["--ram", "64M"];
+/// A limit that makes faults wait for memory, and a victim that takes three times as much and compresses well.
+const TIGHT: [&str; 4] = ["--ram", "64M", "--swap", "none"];
 const TIGHT_VICTIM: [&str; 3] = ["allocate", "--megabytes", "200"];
 /// How far a program may exceed its time, to stop and verify, before it counts as hung.
 const GRACE: Duration = Duration::from_secs(120);

@@ -3,6 +3,9 @@
 //! Everything that `swapon` refuses is refused here, before the area is used. The message says what to do.
 
 pub mod area_file;
+mod spill;
+
+use std::sync::Arc;
 
 use rustix::fs::statvfs;
 use serde_json::Value;
@@ -13,7 +16,7 @@ use vswap_sys::disk::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::areas::area_file::{medium, name, remark_on_mode};
-use crate::args::swap_spec::SwapSpec;
+use crate::args::swap_spec::{SwapOption, SwapSpec, Swaps};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
@@ -35,8 +38,22 @@ pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Val
     Ok(Value::Null)
 }
 
-/// Opens an area and makes the store use it.
-pub fn swap_on(store: &Store, spec: &SwapSpec) -> Result<(), Failure> {
+/// Has the store use what `--swap` says. Where that was not given a file on disk comes when it is needed; that there
+/// will be none, or one smaller than `expected_bytes`, is said at once.
+pub fn begin(
+    store: &Arc<Store>,
+    options: &[SwapOption],
+    expected_bytes: u64,
+    quiet: bool,
+) -> Result<(), Failure> {
+    match Swaps::of(options).map_err(Failure::own)? {
+        Swaps::Found => spill::stand_by(store, expected_bytes, quiet),
+        Swaps::Named(specs) => specs.into_iter().try_for_each(|spec| swap_on(store, spec)),
+    }
+}
+
+/// Opens an area and has the store use it.
+fn swap_on(store: &Store, spec: &SwapSpec) -> Result<(), Failure> {
     let refused = |why: String| Failure::own(format!("{}: {why}", spec.path.display()));
     let area = open(spec).map_err(refused)?;
     store

@@ -1,5 +1,6 @@
 //! The command line, as clap reads it.
 
+pub mod on_full;
 pub mod size;
 pub mod swap_spec;
 
@@ -13,8 +14,9 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
+use crate::args::on_full::OnFull;
 use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
-use crate::args::swap_spec::SwapSpec;
+use crate::args::swap_spec::{SwapOption, SwapSpec};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,8 +41,18 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   --swap PATH:SIZE     the same for a PATH that does not exist
   ,prio=N              0 to 32767; without it an area comes after all that have one
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
+Without --swap a private, encrypted file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR
+(no tmpfs) and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
+  --swap none          no such file: nothing goes to disk
 
-Groups: what a group's pages may take up beside --ram. At a limit the program waits; nobody is killed.
+When everything is full, memory, areas and disk, the program waits, and vswap says how to give it room as it is.
+  --on-full kill[:S]   after S seconds (60) the run gets SIGTERM, ten seconds later SIGKILL, and the status is 137, as
+                       if the kernel had run out of memory; this is what happens without the option
+  --on-full fail[:S]   the same with 125, the status of vswap's own errors
+  --on-full wait       it waits for ever
+A program that is told to end while it waits may take a little more for that; told again, it is ended for good.
+
+Groups: what a group's pages may take up beside --ram. At a limit the program waits as above.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
   --swap-max 2G        at most 2 GiB in swap areas; 0 is nothing at all
   --pool-max 128M      at most 128 MiB of compressed pages in the pool
@@ -153,11 +165,20 @@ pub struct RunArgs {
     /// How pages are compressed: lz4 (default) is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
-    /// Use a swap area behind the compressed pool; may be given several times.
-    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
-    pub swap: Vec<SwapSpec>,
-    /// RAM that the compressed pool may take: a size, a share of --ram, or off. With areas the default is half of
-    /// --ram.
+    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
+    /// used when memory is nearly full; `none` does without.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
+    pub swap: Vec<SwapOption>,
+    /// What to do when all of it is full and the program waits for memory: end the run after 60 seconds (kill), with
+    /// status 125 (fail), or never (wait).
+    #[arg(
+        long,
+        value_name = "wait|kill[:S]|fail[:S]",
+        default_value = "kill:60",
+        hide_default_value = true
+    )]
+    pub on_full: OnFull,
+    /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
     /// Let page tables name slots of the swap areas directly, without virtual swap space. Then every swapped page takes
@@ -198,9 +219,10 @@ pub struct RunArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Use a swap area behind the compressed pool; may be given several times.
-    #[arg(long, value_name = "PATH[:SIZE][,prio=N]")]
-    pub swap: Vec<SwapSpec>,
+    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
+    /// used when memory is nearly full; `none` does without.
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
+    pub swap: Vec<SwapOption>,
     /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,

@@ -50,7 +50,9 @@ pub enum Request {
     Join(Join),
     /// Daemon only: give the figures of the run that this process has joined.
     RunStatus(u32),
-    /// Daemon only, on the connection that has joined: end the run and give its last figures.
+    /// The daemon: to let the run that this process has joined take some more, since it is told to end.
+    AllowLast(u32),
+    /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
 }
 
@@ -273,7 +275,9 @@ mod tests {
                         }
                         Ok(json!("end"))
                     }
-                    Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
+                    Request::Join(_) | Request::RunStatus(_) | Request::AllowLast(_) => {
+                        Err("no daemon".to_owned())
+                    }
                 });
             });
             // Stops the server if the test fails, too. Otherwise the test would wait for it for ever.

@@ -69,6 +69,23 @@ impl Host {
         }
     }
 
+    /// The run is told to end, perhaps while it waits for memory: it may take some more for that.
+    pub fn allow_last(&self) {
+        match self {
+            Host::Own { pager, .. } => pager.allow_last(),
+            // Where the daemon does not answer, the run ends with it.
+            Host::Daemon(joined) => drop(joined.allow_last()),
+        }
+    }
+
+    /// The process that `vswap swapon --run` has to name.
+    pub fn areas_pid(&self) -> u32 {
+        match self {
+            Host::Own { .. } => std::process::id(),
+            Host::Daemon(joined) => joined.daemon_pid(),
+        }
+    }
+
     /// Has the daemon ended before the run?
     pub fn is_lost(&self) -> bool {
         match self {
@@ -132,10 +149,9 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
         shared: false,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
+    let limit_bytes = config.limit_bytes;
     let pager = Pager::start(&store, config).map_err(Failure::of)?;
-    for spec in &args.swap {
-        areas::swap_on(&store, spec)?;
-    }
+    areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
     Ok(Host::Own {
         store,
         pager,

@@ -112,7 +112,10 @@ impl Evictor<'_> {
                         return;
                     }
                 }
-                Ok(Window::Blocked) if blocked < BLOCKED_MAX => {
+                // While all is full there are no frames: the governor asks again.
+                Ok(Window::Blocked)
+                    if blocked < BLOCKED_MAX && !self.serving.limit.is_stalled() =>
+                {
                     blocked += 1;
                     clock::sleep(BLOCKED_PACE);
                 }

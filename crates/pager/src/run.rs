@@ -8,6 +8,7 @@ pub mod filters;
 pub mod forks;
 pub mod part;
 pub mod pool_share;
+pub mod stall;
 pub mod limit;
 pub mod shares;
 pub mod watch;

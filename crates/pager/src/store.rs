@@ -4,4 +4,5 @@ pub mod memory;
 pub mod config;
 pub mod groups;
 pub mod on_disk;
+pub mod more_room;
 pub mod areas;

@@ -26,10 +26,14 @@ const ENGINES: [Options; 2] = [
     Options {
         io_uring: true,
         direct: true,
+        encrypt: true,
+        keep_free_bytes: 0,
     },
     Options {
         io_uring: false,
         direct: true,
+        encrypt: true,
+        keep_free_bytes: 0,
     },
 ];
 

@@ -5,14 +5,17 @@
 //! of threads may call at once; above [`LANES_MAX`] they wait for a lane. Nobody may read a page while it is being
 //! written: the content would be mixed.
 //!
-//! Requests bypass the page cache (`O_DIRECT`): a page that goes out and is cached again here would have freed nothing.
-//! If a file system does not permit that, each write is followed by a wait until it is on disk, and its pages are
-//! dropped from the cache. That takes as long as a direct write, and only then does the right caller learn of an error.
+//! The page cache is left out (`O_DIRECT`): a page that went out to be cached here again would have freed nothing.
+//! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
+//! cache: that takes as long, and only then is an error that befalls it known to the right caller.
+//!
+//! Private files are encrypted on the way (`disk/cipher.rs`), in the copies that are made anyway.
 
 pub mod area_file;
 pub mod new_area;
 
 mod calls;
+mod cipher;
 mod lane;
 mod lanes;
 mod open;
@@ -25,7 +28,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{
+    Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl, fstatvfs,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 pub use lane::LANE_PAGES;
@@ -34,6 +39,7 @@ pub use open::Options;
 pub use private::PrivateError;
 
 use crate::disk::area_file::{Held, Kind, device_bytes};
+use cipher::Cipher;
 use lane::{AT_ONCE_MAX, Lane, Op, Request, Way};
 use lanes::Lanes;
 
@@ -100,7 +106,11 @@ pub struct Disk {
     place: Place,
     bytes: u64,
     rotating: bool,
-    /// Do requests bypass the page cache?
+    /// Of a private file.
+    cipher: Option<Cipher>,
+    /// Room that its file system keeps.
+    keep_free_bytes: u64,
+    /// Whether requests pass the page cache by.
     direct: AtomicBool,
     /// Does discarding do anything?
     discards: AtomicBool,
@@ -168,9 +178,7 @@ impl Disk {
             for (pages, at) in pages.chunks_mut(LANE_PAGES).zip(request_starts(at)) {
                 let bytes = pages.len() * PAGE_BYTES;
                 self.request(lane, Op::Read, at, 0..bytes)?;
-                for (page, read) in pages.iter_mut().zip(lane.pages()) {
-                    **page = *read;
-                }
+                self.take_out(lane, 0, at, pages);
                 self.forget_cached(at, bytes);
             }
             Ok(())
@@ -211,10 +219,8 @@ impl Disk {
             // Asks again for what is left. Then it comes, or the reason is known.
             let left = request.range.start + moved..request.range.end;
             run.outcome = self.request(lane, Op::Read, run.at + moved as u64, left);
-            let read = lane.pages().skip(request.range.start / PAGE_BYTES);
-            for (page, read) in run.pages.iter_mut().zip(read) {
-                **page = *read;
-            }
+            let from = request.range.start / PAGE_BYTES;
+            self.take_out(lane, from, run.at, &mut run.pages);
             self.forget_cached(run.at, run.bytes());
         }
     }
@@ -226,17 +232,32 @@ impl Disk {
     pub fn write(&self, at: u64, pages: &[&PageBytes]) -> Result<(), DiskError> {
         self.check(at, pages.len())?;
         self.check_not_cut(at, pages.len())?;
+        self.check_room(pages.len())?;
         self.lanes.with(&self.file, |lane| {
             for (pages, at) in pages.chunks(LANE_PAGES).zip(request_starts(at)) {
                 let bytes = pages.len() * PAGE_BYTES;
-                for (page, written) in pages.iter().zip(lane.pages()) {
+                for ((page, written), at) in pages.iter().zip(lane.pages()).zip(page_starts(at)) {
                     *written = **page;
+                    if let Some(cipher) = &self.cipher {
+                        cipher.encrypt(at / PAGE_BYTES_64, written);
+                    }
                 }
                 self.write_lane(lane, at, bytes)
                     .map_err(|error| self.or_end(error, at, bytes))?;
             }
             Ok(())
         })
+    }
+
+    /// Copies pages of byte `at` on out of a lane, where they begin with page `from`.
+    fn take_out(&self, lane: &mut Lane, from: usize, at: u64, pages: &mut [&mut PageBytes]) {
+        let read = lane.pages().skip(from);
+        for ((page, read), at) in pages.iter_mut().zip(read).zip(page_starts(at)) {
+            **page = *read;
+            if let Some(cipher) = &self.cipher {
+                cipher.decrypt(at / PAGE_BYTES_64, page);
+            }
+        }
     }
 
     /// Writes the first `bytes` of a lane's buffer.
@@ -255,9 +276,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back what lies in a range of whole pages. Afterwards pages of a private file read as zeros, and those of a
-    /// device as anything. Does nothing if a device cannot discard, and in the file of an area: its blocks are reserved
-    /// on purpose, and the kernel's own swap keeps them too.
+    /// Gives back what lies in a range of whole pages. Pages read as anything afterwards. Nothing happens where a
+    /// device cannot, and in the file of an area: its blocks are reserved on purpose, and the kernel's own swap keeps
+    /// them as well.
     ///
     /// # Errors
     /// `Short`, `Failed`.
@@ -316,7 +337,21 @@ impl Disk {
         }
     }
 
-    /// A device says "no room" also for places behind its end. Its present end tells which case it was.
+    /// Refuses to take the room that others are to find in the file system.
+    fn check_room(&self, pages: usize) -> Result<(), DiskError> {
+        if self.keep_free_bytes == 0 {
+            return Ok(());
+        }
+        let found = fstatvfs(&*self.file).map_err(explain)?;
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        if free.saturating_sub(pages as u64 * PAGE_BYTES_64) >= self.keep_free_bytes {
+            Ok(())
+        } else {
+            Err(DiskError::Full)
+        }
+    }
+
+    /// A device has no room left behind its end too: the end that it has now tells which it was.
     fn or_end(&self, error: DiskError, at: u64, bytes: usize) -> DiskError {
         let end = at + bytes as u64;
         match (error, self.place) {
@@ -407,6 +442,11 @@ fn batch_len(runs: &[ReadRun<'_>]) -> usize {
 /// Where the requests begin that make up a call from byte `at` on.
 fn request_starts(at: u64) -> impl Iterator<Item = u64> {
     (at..).step_by(LANE_PAGES * PAGE_BYTES)
+}
+
+/// Where the pages from byte `at` on begin.
+fn page_starts(at: u64) -> impl Iterator<Item = u64> {
+    (at..).step_by(PAGE_BYTES)
 }
 
 fn explain(errno: Errno) -> DiskError {

@@ -53,7 +53,8 @@ fn start_until_full(context: &Context, script: &str) -> Outcome<Running> {
     let job = Job::new(python)
         .args(["-c", script])
         .arg(context.place().join("log"))
-        .own_group();
+        .own_group()
+        .vswap_options(["--swap", "none", "--on-full", "wait"]);
     let running = context.limited(LIMIT_BYTES)?.start(&job)?;
     running.until("vswap to say that memory is full", || {
         let text = fs::read_to_string(running.stderr()).unwrap_or_default();

@@ -7,6 +7,7 @@ use vswap_e2e::suite::Test;
 
 mod exits;
 mod full;
+mod never_full;
 mod passes_through;
 mod refuses;
 mod says;
@@ -44,6 +45,14 @@ const TESTS: &[Test] = &[
     Test::new("full_then_terminated", 180, full::terminated),
     Test::new("full_then_killed", 180, full::killed),
     Test::new("full_then_freed", 180, full::freed),
+    Test::new("full_goes_on", 120, never_full::goes_on),
+    Test::new("full_on_full_kill", 120, never_full::killed),
+    Test::new("full_on_full_fail", 120, never_full::failed),
+    Test::new("full_given_room", 120, never_full::given_room),
+    Test::new("full_told_to_end", 120, never_full::told_to_end),
+    Test::new("full_told_twice", 120, never_full::told_twice),
+    Test::new("full_disk_leaves_room", 120, never_full::leaves_others_room),
+    Test::new("full_nowhere", 60, never_full::nowhere),
 ];
 
 fn main() -> ExitCode {

@@ -15,6 +15,7 @@ mod users;
 
 const TESTS: &[Test] = &[
     Test::new("three_runs", 240, shares::three_runs),
+    Test::new("without_areas", 120, shares::without_areas),
     Test::new("group_of_two_runs", 90, shares::group_of_two_runs),
     Test::new(
         "swapoff_under_two_runs",

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use vswap_e2e::limit::{allowed_bytes, mib};
 use vswap_e2e::victim::Plan;
-use vswap_e2e::{Context, Failure, Job, MIB, Outcome, Running, ensure, procfs, workload_binary};
+use vswap_e2e::{
+    Context, Failure, Job, MIB, Outcome, Running, ensure, procfs, require_program, workload_binary,
+};
 
 use crate::daemon::Daemon;
 
@@ -49,8 +51,35 @@ fn figure(of: &Value, name: &str) -> Outcome<u64> {
     figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
 }
 
-/// Three programs on one area. Each stays within its limit by its own and the daemon's figures, and all together do by
-/// /proc. Each finds its content again, and nothing is left.
+/// Noise, twice as much as fits, of which every byte is looked at.
+const NOISE: &str = "import random
+r = random.Random(7)
+kept = [r.randbytes(4 << 20) for step in range(40)]
+r = random.Random(7)
+for content in kept:
+    assert content == r.randbytes(4 << 20)
+";
+
+/// A daemon that was given no areas has a file of its own when a run is nearly full.
+pub fn without_areas(context: &Context) -> Outcome {
+    let mut daemon = Daemon::start(context, &[])?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let python = require_program("python3", "apt package python3")?;
+    let job = Job::new(python).args(["-c", NOISE]);
+    launcher.start(&daemon.job(job))?.wait()?.must_succeed()?;
+    let said = daemon.said();
+    ensure!(
+        said.matches("encrypted file in").count() == 1,
+        "the daemon says {said}"
+    );
+    let report = daemon.report()?;
+    let written = report["areas"][0]["written_bytes"].as_u64().unwrap_or(0);
+    ensure!(written > 32 * MIB, "hardly anything was written: {report}");
+    daemon.until_empty()
+}
+
+/// Three programs on one area, each within its limit by what it and the daemon say and by what /proc says of all of
+/// them together; each finds its content again, and nothing is left.
 pub fn three_runs(context: &Context) -> Outcome {
     let area = swap_file(context)?;
     let mut daemon = Daemon::start(context, &["--swap", &area])?;

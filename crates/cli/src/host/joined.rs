@@ -66,6 +66,12 @@ impl Joined {
         Ok(serde_json::from_value(answer)?)
     }
 
+    /// The run is told to end: it may take some more for that.
+    pub fn allow_last(&self) -> io::Result<()> {
+        let request = Request::AllowLast(std::process::id());
+        control::ask(&self.daemon_dir, &request).map(drop)
+    }
+
     /// Has the daemon ended?
     pub fn is_lost(&self) -> bool {
         self.life.has_gone()

@@ -4,18 +4,19 @@ use vswap_pager::Status;
 
 use super::figures::{bytes, count, microseconds};
 
-/// The summary line at the end of a run.
-pub fn summary_line(status: &Status) -> String {
+/// What the line at the end of a run says.
+pub fn summary_line(status: &Status, was_full: bool) -> String {
     let peak = format!(
         "peak {} of {}",
         bytes(status.peak_total_bytes),
         bytes(status.limit_bytes)
     );
+    let waited = waited(status, was_full);
     if status.pages_out == 0 {
-        return format!("{peak}; nothing was ever evicted");
+        return format!("{waited}{peak}; nothing was ever evicted");
     }
     let mut line = format!(
-        "{peak} (needed {}); pages out {}, in {}",
+        "{waited}{peak} (needed {}); pages out {}, in {}",
         bytes(status.peak_needed_bytes),
         count(status.pages_out),
         count(status.pages_in)
@@ -58,6 +59,21 @@ pub fn summary_line(status: &Status) -> String {
     line
 }
 
+/// What comes first, if it was so: that the run was ended, or at least kept waiting.
+fn waited(status: &Status, was_full: bool) -> String {
+    let seconds = status.stalled_seconds.round();
+    if was_full {
+        format!(
+            "ended because it was full, after waiting {seconds} s (it has needed {}); ",
+            bytes(status.peak_needed_bytes)
+        )
+    } else if seconds >= 1.0 {
+        format!("waited {seconds} s for memory; ")
+    } else {
+        String::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +86,7 @@ mod tests {
             ..Status::default()
         };
         assert_eq!(
-            summary_line(&status),
+            summary_line(&status, false),
             "peak 210 MiB of 512 MiB; nothing was ever evicted"
         );
     }
@@ -96,9 +112,19 @@ mod tests {
             alloc_reject: 1_200,
             ..status.clone()
         };
-        assert!(summary_line(&rejected).contains("; 1.2k times no slot for a page; faults 401k"));
+        assert!(
+            summary_line(&rejected, false).contains("; 1.2k times no slot for a page; faults 401k")
+        );
+        let waited = Status {
+            stalled_seconds: 61.8,
+            ..status.clone()
+        };
+        assert!(summary_line(&waited, false).starts_with("waited 62 s for memory; peak 498 MiB"));
+        assert!(summary_line(&waited, true).starts_with(
+            "ended because it was full, after waiting 62 s (it has needed 1.5 GiB); peak"
+        ));
         assert_eq!(
-            summary_line(&status),
+            summary_line(&status, false),
             "peak 498 MiB of 512 MiB (needed 1.5 GiB); pages out 412k, in 380k; \
              1.5 GiB compressed to 512 MiB (3.0x), 1.2k pages of zeros; faults 401k, p50 5.1 us, p99 23.4 us"
         );

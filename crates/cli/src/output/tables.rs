@@ -136,7 +136,7 @@ fn status_row(report: &Value) -> [String; 10] {
     let p99 = report["fault_us_p99"].as_f64().filter(|p99| *p99 > 0.0);
     [
         figure("pid", |pid| pid.to_string()),
-        command_cell(&report["command"]),
+        state(report) + &command_cell(&report["command"]),
         figure("limit_bytes", bytes),
         figure("total_bytes", bytes),
         figure("resident_bytes", bytes),
@@ -148,7 +148,16 @@ fn status_row(report: &Value) -> [String; 10] {
     ]
 }
 
-/// The command in one line, cut to fit, without anything that a terminal would act on.
+/// What stands before the command of a run that does not go on.
+fn state(report: &Value) -> String {
+    if report["stalled"].as_bool().unwrap_or_default() {
+        "(full, waits) ".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// The command in one line, cut to fit, with nothing in it that a terminal would act on.
 fn command_cell(command: &Value) -> String {
     let words: Vec<&str> = command
         .as_array()
@@ -184,10 +193,12 @@ mod tests {
         let table = status_table(&[
             json!({"pid": 7, "command": ["redis-server", "--port", "6400"], "limit_bytes": 536_870_912_u64,
                    "swapped_pages": 256, "fault_us_p99": 23.4}),
+            json!({"pid": 8, "command": ["sort"], "stalled": true}),
             json!({"pid": 123_456, "command": ["evil\u{1b}[2J", "a rather long argument that goes on and on"]}),
         ]);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 4);
+        assert!(lines[2].contains("     8  (full, waits) sort "), "{table}");
         assert!(lines[0].starts_with("   PID  COMMAND"), "{table}");
         assert!(
             lines[1].starts_with("     7  redis-server --port 6400"),
@@ -199,7 +210,7 @@ mod tests {
         );
         assert!(lines[1].ends_with("23.4 us"), "{table}");
         assert!(
-            lines[2].contains("evil?[2J a rather long argume...  "),
+            lines[3].contains("evil?[2J a rather long argume...  "),
             "{table}"
         );
         assert!(!table.contains('\u{1b}'));

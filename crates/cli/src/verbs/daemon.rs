@@ -83,9 +83,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         shared: true,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    for spec in &args.swap {
-        areas::swap_on(&store, spec)?;
-    }
+    areas::begin(&store, &args.swap, 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())
@@ -120,6 +118,12 @@ impl Daemon {
                 let pager = self.runs().find(*pid);
                 let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
                 value(&pager.status())
+            }
+            Request::AllowLast(pid) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                pager.allow_last();
+                Ok(Value::Null)
             }
             Request::Finish => Err("no run was joined by this connection".to_owned()),
         }

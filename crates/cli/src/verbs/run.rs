@@ -3,6 +3,7 @@
 //! Order matters. Whatever can be refused is refused before the program starts. Signals are blocked before the first
 //! thread is made. The run's directory is removed last, when no process can need it.
 
+mod full;
 mod program;
 mod report;
 mod supervise;
@@ -16,7 +17,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getpid, getrlimit, set_child_subreaper, setrlimit,
+};
 use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::{Config, RunGroup, Status};
@@ -25,17 +28,20 @@ use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::ring::SOCKET_ENV;
 
 use crate::args::RunArgs;
+use crate::args::on_full::OnFull;
 use crate::args::size::Available;
+use crate::args::swap_spec::Swaps;
 use crate::control::{Asker, Request, Server};
-use crate::failure::Failure;
+use crate::failure::{Failure, OWN_ERROR};
 use crate::host::Host;
 use crate::output::figures::bytes;
 use crate::output::notice;
 use crate::output::summary::summary_line;
 use crate::run_dir::RunDir;
 use crate::verbs::doctor;
+use crate::verbs::run::full::Full;
 use crate::verbs::run::report::{Ending, Identity};
-use crate::verbs::run::supervise::Supervisor;
+use crate::verbs::run::supervise::{End, Supervisor, TICK};
 
 /// Runs the program, waits for all its processes, reports, and exits as the program did.
 pub fn run(
@@ -44,6 +50,7 @@ pub fn run(
     environment: Environment,
 ) -> Result<ExitCode, Failure> {
     refuse_nested()?;
+    refuse_direct_nowhere(args)?;
     let limit_bytes = limit(args)?;
     let name = args
         .command
@@ -94,21 +101,34 @@ pub fn run(
     descriptors.release();
     raise_descriptor_limit();
     let identity = Identity::new(&args.command, program_pid, started);
-    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet);
-    let ending = std::thread::scope(|scope| {
+    let full = Full::new(args.on_full, TICK);
+    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet, full);
+    let end = std::thread::scope(|scope| {
         scope.spawn(|| server.serve(|request, asker| answer(&host, &identity, &request, asker)));
-        let ending = supervisor.supervise();
+        let end = supervisor.supervise();
         server.stop();
-        ending
+        end
     });
     let status = host.finish();
     drop(run_dir);
 
-    report(args, summary, &identity, &status?, ending);
+    let ending = shown(end, args.on_full);
+    let end = End { ending, ..end };
+    report(args, summary, &identity, &status?, end);
     if let Ending::Signaled(signal) = ending {
         signals::die_by(signal);
     }
     Ok(ExitCode::from(ending.exit_status()))
+}
+
+/// What those who wait for the run are to see. One that was ended because it was full has not ended as its program
+/// would have it, whatever that made of SIGTERM.
+fn shown(end: End, on_full: OnFull) -> Ending {
+    match on_full {
+        _ if !end.was_full => end.ending,
+        OnFull::Fail(_) => Ending::Exited(OWN_ERROR),
+        OnFull::Kill(_) | OnFull::Wait => Ending::Signaled(Signal::KILL.as_raw()),
+    }
 }
 
 /// Names and values.
@@ -135,16 +155,27 @@ fn answer(
     match request {
         Request::Status => {
             let status = host.status().ok_or("the daemon does not answer")?;
-            Ok(identity.report(&status, None))
+            Ok(identity.report(&status, None, false))
         }
         Request::SwapOn(_) | Request::SwapOff(_) => host.change_areas(request, asker),
-        Request::Join(_) | Request::RunStatus(_) | Request::Finish => {
+        Request::Join(_) | Request::RunStatus(_) | Request::AllowLast(_) | Request::Finish => {
             Err("this is a run, and no daemon".to_owned())
         }
     }
 }
 
-/// Each process of a run costs vswap some descriptors. Called only after the program has got its own limit.
+/// Pages that are directly mapped can go nowhere else than to areas.
+fn refuse_direct_nowhere(args: &RunArgs) -> Result<(), Failure> {
+    match Swaps::of(&args.swap).map_err(Failure::own)? {
+        Swaps::Named(areas) if areas.is_empty() && args.no_virtual => Err(Failure::own(
+            "--no-virtual wants swap areas, and --swap none says that there are none: name one, or leave --no-virtual \
+             out",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Each process of a run costs vswap some descriptors. Raised only once the program has its own limit.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Never refused: every process may raise its limit up to the hard limit.
@@ -263,13 +294,13 @@ fn report(
     summary: Option<(&Path, File)>,
     identity: &Identity,
     status: &Status,
-    ending: Ending,
+    end: End,
 ) {
     if !args.quiet {
-        notice(&summary_line(status));
+        notice(&summary_line(status, end.was_full));
     }
     if let Some((path, mut file)) = summary {
-        let report = identity.report(status, Some(ending));
+        let report = identity.report(status, Some(end.ending), end.was_full);
         if let Err(error) = writeln!(file, "{report:#}") {
             notice(&format!(
                 "cannot write the summary to {}: {error}",

@@ -322,6 +322,7 @@ impl<'a> Visit<'a> {
                         &mut state,
                         &other,
                     );
+                    self.listening.serving.limit.has_more_room();
                     state
                 }
             };

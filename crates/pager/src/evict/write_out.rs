@@ -6,7 +6,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use vswap_engine::{Entry, Scratch, WriteOutError, Written};
 
@@ -19,11 +18,8 @@ use crate::run::buffers::Buffers;
 
 /// Additional writers for areas, so that several requests are under way at once. A small run has frames for no more.
 const AREA_WRITERS: usize = 4;
-/// Pause before a writer tries to store again when the pool is full.
-const FULL_PACE: Duration = Duration::from_millis(1);
-
-/// Write out one batch in the calling thread. False if there was none or the pool takes no more. A full pool is left to
-/// the writers, which try again now and then, because refused pages have been compressed in vain.
+/// Write out one batch in the calling thread. False when there was none, or the pool takes no more: then only writers
+/// try again, now and then, since what is refused has been compressed in vain.
 pub fn help(evicting: &Evicting) -> bool {
     if evicting.serving.limit.is_stalled() {
         return false;
@@ -114,9 +110,13 @@ fn start_one(evicting: &Arc<Evicting>, name: &str) -> io::Result<()> {
     let evicting = Arc::clone(evicting);
     threads::try_spawn(name, move || {
         let mut scratch = evicting.serving.engine.scratch();
+        let mut tries = 0;
         while let Some(batch) = evicting.write_queue.next(&evicting.serving.areas) {
-            if !write(&evicting, &batch, &mut scratch) {
-                std::thread::sleep(FULL_PACE);
+            if write(&evicting, &batch, &mut scratch) {
+                tries = 0;
+            } else {
+                evicting.serving.limit.stall.pause(tries);
+                tries += 1;
             }
         }
     })

@@ -323,6 +323,7 @@ impl<'a> FaultServer<'a> {
         }
         self.took(done);
         self.serving.stats.pages_in.add(done);
+        self.serving.limit.has_more_room();
         Ok(done)
     }
 

@@ -10,7 +10,7 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::life::lifecycle;
 use crate::life::run::Run;
-use crate::run::limit::Sample;
+use crate::run::limit::{Limit, Sample};
 use crate::space::Space;
 
 /// A space is armed (filter and threads, the slow part of activation) when one part in this many of the limit is used.
@@ -22,7 +22,12 @@ const COMPACT_PAGES: usize = 256;
 /// A space's mappings are looked at again when its memory has grown by one part in this many of the limit more than its
 /// registered memory explains.
 const RESCAN_PART: u64 = 64;
-/// How often to check for failing areas, and to count the run's slots in a shared store.
+/// An area had better come when less than one part in this many of the pool is free: milliseconds before it is full.
+const ROOM_PART: u64 = 16;
+/// A full run stands still when it has not grown by more than this between samples, so many times in a row.
+const STILL_BYTES: u64 = 256 << 10;
+const STILL_SAMPLES: u32 = 50;
+/// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
 /// A smaller space is not worth threads and a seccomp filter while larger ones can give memory.
 const SMALL_SPACE_PART: u64 = 64;
@@ -39,6 +44,7 @@ pub fn run(run: &Arc<Run>) {
     };
     threads::hurry_most();
     let mut store_seen = Instant::now();
+    let mut still = Still::default();
     while !limit.has_stopped() {
         let spaces = run.listening.spaces.all();
         lifecycle::reap(&run.listening, &spaces);
@@ -69,7 +75,13 @@ pub fn run(run: &Arc<Run>) {
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
         limit.pool.renew(&run.part, &run.serving.areas);
+        if is_running_out(run, usage.pool_bytes) {
+            run.serving.areas.more_room.want();
+        }
         let growing = spaces.len().min(run.cpus.len()) as u64;
+        if limit.is_stalled() && spaces.iter().any(|space| space.has_deferred()) {
+            limit.stall.note_wait();
+        }
         steer(run, &residents, total, growing);
         compact(&run.serving.engine, &engine);
         if store_seen.elapsed() > STORE_EVERY {
@@ -77,11 +89,46 @@ pub fn run(run: &Arc<Run>) {
             run.part.count_slots();
             store_seen = Instant::now();
         }
-        limit.sleep(limit.pause(total, growing));
+        let pause = limit.pause(total, growing);
+        limit.sleep(match still.is_so(limit.is_stalled(), total) {
+            true => pause.max(Limit::stall_pause()),
+            false => pause,
+        });
     }
 }
 
-/// Give back the memory that the pool holds in half-empty spans.
+/// Samples in a row of a full run between which it has not grown.
+#[derive(Debug, Default)]
+struct Still {
+    samples: u32,
+    total: u64,
+}
+
+impl Still {
+    /// Take in a sample. True when there were so many that looking seldom will do.
+    fn is_so(&mut self, stalled: bool, total: u64) -> bool {
+        let grew = total.saturating_sub(self.total) > STILL_BYTES;
+        self.samples = if stalled && !grew {
+            self.samples + 1
+        } else {
+            0
+        };
+        self.total = total;
+        self.samples > STILL_SAMPLES
+    }
+}
+
+/// Will pages soon have nowhere to go, and would an area change that?
+fn is_running_out(run: &Run, pool_bytes: u64) -> bool {
+    let limit = &run.serving.limit;
+    let most = limit.pool.bytes();
+    let nearly_full = pool_bytes >= most - most / ROOM_PART;
+    let is_due = limit.is_stalled() || (limit.is_short() && nearly_full);
+    // One that is being given up on purpose may still turn out to be needed: then it stays.
+    is_due && !run.serving.areas.any() && run.part.has_swap_room()
+}
+
+/// Give back what the pool holds in half-empty spans.
 fn compact(engine: &Engine, pool: &Stats) {
     if pool.compactable_pages * COMPACT_PART > pool.pool_bytes / PAGE_BYTES {
         engine.compact(COMPACT_PAGES);

@@ -238,6 +238,7 @@ fn end(listening: &Listening, space: &Arc<Space>) {
     listening.forks.forget(space.id);
     listening.spaces.remove(space.id);
     listening.shares.end(space.id);
+    listening.serving.limit.has_more_room();
     listening
         .spaces
         .all()

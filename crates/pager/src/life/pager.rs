@@ -91,8 +91,14 @@ impl Pager {
         status
     }
 
-    /// SIGKILL every process of the run that has said hello, and its descendants. Also kills processes without an
-    /// agent, whoever their parents are by now.
+    /// The program is told to end, perhaps while it waits because everything is full: let it take some more once, so
+    /// that it can.
+    pub fn allow_last(&self) {
+        self.run.serving.limit.allow_last();
+    }
+
+    /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,
+    /// whoever their parents are by now.
     pub fn kill_all(&self) {
         let spaces = self.run.listening.spaces.all();
         if spaces.iter().any(|space| space.pid().is_none()) {

@@ -17,6 +17,8 @@ const GLANCE_EVERY: Duration = Duration::from_millis(2);
 const WALK_EVERY: Duration = Duration::from_millis(10);
 /// How often to look for processes without an agent. They are few, and looking walks /proc.
 const STRANGERS_EVERY: Duration = Duration::from_millis(100);
+/// The same while the run waits because everything is full.
+const STRANGERS_STALLED_EVERY: Duration = Duration::from_secs(1);
 
 /// Start the thread that looks.
 ///
@@ -37,7 +39,12 @@ fn look(listening: &Listening, root_pid: u32) {
         let spaces = listening.spaces.all();
         if Instant::now() >= strangers_next {
             listening.shares.look_for_strangers(root_pid, &spaces);
-            strangers_next = Instant::now() + STRANGERS_EVERY;
+            let pause = if listening.serving.limit.is_stalled() {
+                STRANGERS_STALLED_EVERY
+            } else {
+                STRANGERS_EVERY
+            };
+            strangers_next = Instant::now() + pause;
         }
         // Waking five hundred times a second for nothing would cost a program that fits into memory some of its time.
         if !spaces.iter().any(|space| is_sharing(space)) {

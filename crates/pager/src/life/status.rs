@@ -135,10 +135,12 @@ pub struct Status {
     pub fault_us_max: f64,
     /// True since the first memory was registered.
     pub active: bool,
-    /// Nothing more can be stored: faults that need memory wait.
+    /// Nothing more can be stored, and faults that need memory have waited for a while.
     pub stalled: bool,
     /// The reason is the limit of a group, not the memory allowed.
     pub stalled_by_group: bool,
+    /// How long faults have waited so since the start, in all.
+    pub stalled_seconds: f64,
 }
 
 impl Status {
@@ -205,6 +207,7 @@ impl Status {
         status.processes_unmanaged = figures.strangers;
         status.stalled = figures.is_full;
         status.stalled_by_group = figures.is_limited;
+        status.stalled_seconds = figures.waited.as_secs_f64();
         status
     }
 }

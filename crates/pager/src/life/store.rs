@@ -84,7 +84,17 @@ impl Store {
         })
     }
 
-    /// The physical areas, in the order in which they were added.
+    /// Wait until a run has no area and soon nowhere else to put pages, so that an area had better come. One thread at
+    /// a time.
+    pub fn wait_until_room_is_wanted(&self) {
+        self.areas.more_room.wait();
+        // A wish may have come while the last one was granted.
+        while self.areas.any() {
+            self.areas.more_room.wait();
+        }
+    }
+
+    /// The physical areas, in the order in which they came.
     pub fn areas(&self) -> Vec<AreaStatus> {
         self.areas.status(&self.engine)
     }
@@ -158,6 +168,7 @@ fn use_areas(run: &Arc<Run>) {
     area_reads::start(&run.serving);
     write_out::start_for_areas(&run.evicting);
     shrink::start(&run.evicting);
+    run.serving.limit.has_more_room();
 }
 
 /// Remove a run's own group, and its outer groups if they are empty then. False if pages are left in the group.

@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::run::part::Usage;
 use crate::run::pool_share::PoolShare;
+use crate::run::stall::Stall;
 use crate::space::Space;
 
 /// Eviction begins when less than one part in this many of the limit is free (the low watermark). It then frees a
@@ -32,8 +33,12 @@ const UNSURE_PART: u64 = 64;
 /// How far a full run may exceed the limit to make progress: one part in this many of it. That is a little less than
 /// the twentieth by which the limit may be exceeded.
 const OVERDRAFT_PART: u64 = 25;
-/// A full pool is worth telling only if it stays full. Near the limit it is full for moments.
-const FULL_PATIENCE: Duration = Duration::from_secs(2);
+/// What a program that is told to end may take beyond the limit so that it can: one part in this many of it, within
+/// bounds. A handler that writes a file or a traceback takes less.
+const LAST_PART: u64 = 16;
+const LAST_BYTES: (u64, u64) = (4 << 20, 64 << 20);
+/// Pause between samples while a full run waits: nothing grows, and what is freed wakes the governor.
+const STALL_MS: u64 = 20;
 
 /// Limits and estimates of a run.
 #[derive(Debug)]
@@ -53,11 +58,11 @@ pub struct Limit {
     strangers: AtomicU64,
     /// What the pool may take of the limit.
     pub pool: PoolShare,
-    stalled: AtomicBool,
+    /// Nothing more can be stored.
+    pub stall: Stall,
     short: AtomicBool,
-    /// The last page that could not be stored met the limits of a group.
-    limited: AtomicBool,
-    full_since: Mutex<Option<Instant>>,
+    /// What may be taken beyond the limit because the program has been told to end.
+    last_bytes: AtomicU64,
     stop: AtomicBool,
     /// A process has begun, and nobody has looked at its memory yet.
     news: Mutex<bool>,
@@ -81,10 +86,12 @@ pub struct Figures {
     pub peak_needed_bytes: u64,
     /// Processes without an agent.
     pub strangers: u64,
-    /// No page could be stored for a while.
+    /// Somebody has waited for a while because nothing more can be stored.
     pub is_full: bool,
     /// The reason is the limit of a group.
     pub is_limited: bool,
+    /// How long somebody has waited so, in all.
+    pub waited: Duration,
 }
 
 /// One sample of the true figures.
@@ -118,10 +125,9 @@ impl Limit {
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
             pool: PoolShare::new(limit_bytes, watermark_bytes, pool_bytes),
-            stalled: AtomicBool::new(false),
+            stall: Stall::default(),
             short: AtomicBool::new(false),
-            limited: AtomicBool::new(false),
-            full_since: Mutex::new(Row::Innermost, "full since", None),
+            last_bytes: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             news: Mutex::new(Row::Innermost, "news of a process", false),
             has_news: Condvar::new(),
@@ -172,25 +178,39 @@ impl Limit {
 
     /// A page found no place to go (`full`), perhaps because of its group's limits. Or all pages found one.
     pub fn note_full(&self, full: bool, limited: bool) {
-        self.stalled.store(full, Ordering::Relaxed);
-        self.limited.store(limited, Ordering::Relaxed);
-        let mut since = self.full_since.lock();
-        *since = if full {
-            since.or_else(|| Some(Instant::now()))
-        } else {
-            None
-        };
+        if self.stall.note_full(full, limited) {
+            self.look_now();
+        }
     }
 
-    /// Has the pool been full for so long that the user should know?
-    fn is_full_for_long(&self) -> bool {
-        let since = *self.full_since.lock();
-        since.is_some_and(|since| since.elapsed() > FULL_PATIENCE)
+    /// Something of the run was freed, or it got an area. Who waits because everything was full looks again.
+    pub fn has_more_room(&self) {
+        if self.is_stalled() {
+            self.stall.try_again();
+            self.look_now();
+        }
+    }
+
+    /// The program is told to end: if it waits because everything is full, let it have some more for that, once,
+    /// wherever it is by now.
+    pub fn allow_last(&self) {
+        if !self.is_stalled() {
+            return;
+        }
+        let bytes = (self.limit_bytes / LAST_PART).clamp(LAST_BYTES.0, LAST_BYTES.1);
+        let headroom = self.headroom.load(Ordering::Relaxed);
+        let bytes = bytes + (-headroom).max(0).cast_unsigned();
+        let relaxed = Ordering::Relaxed;
+        let was = self.last_bytes.compare_exchange(0, bytes, relaxed, relaxed);
+        if was.is_ok() {
+            self.headroom.fetch_add(signed(bytes), relaxed);
+            self.look_now();
+        }
     }
 
     /// Is nothing more to be stored?
     pub fn is_stalled(&self) -> bool {
-        self.stalled.load(Ordering::Relaxed)
+        self.stall.is_full()
     }
 
     /// A process has begun. It may have grown while its agent said hello.
@@ -217,7 +237,7 @@ impl Limit {
 
     /// Current figures.
     pub fn figures(&self) -> Figures {
-        let is_full = self.is_full_for_long();
+        let is_full = self.stall.is_long();
         Figures {
             limit_bytes: self.limit_bytes,
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
@@ -227,7 +247,8 @@ impl Limit {
             peak_needed_bytes: self.peak_needed_bytes.load(Ordering::Relaxed),
             strangers: self.strangers.load(Ordering::Relaxed),
             is_full,
-            is_limited: is_full && self.limited.load(Ordering::Relaxed),
+            is_limited: is_full && self.stall.is_limited(),
+            waited: self.stall.waited(),
         }
     }
 
@@ -269,8 +290,13 @@ impl Limit {
         // Faults stop short of the limit, because mappings that are not registered yet grow without asking.
         let ceiling = self.limit_bytes - self.watermark_bytes / 4 * 3;
         let reckoned = total + sample.unsure_bytes;
-        self.headroom
-            .store(signed(ceiling) - signed(reckoned), Ordering::Relaxed);
+        let free = signed(ceiling) - signed(reckoned);
+        if free > 0 && !self.is_stalled() {
+            // It was not needed, or is not any more.
+            self.last_bytes.store(0, Ordering::Relaxed);
+        }
+        let last = signed(self.last_bytes.load(Ordering::Relaxed));
+        self.headroom.store(free + last, Ordering::Relaxed);
         self.unsure_bytes
             .store(sample.unsure_bytes, Ordering::Relaxed);
         self.total_bytes.store(total, Ordering::Relaxed);
@@ -291,7 +317,12 @@ impl Limit {
         (self.activate_bytes + further).min(self.limit_bytes / 2)
     }
 
-    /// Pause until the next sample: the time in which the fastest growth of `growing` processes uses up half of what is
+    /// Pause until the next sample of a run that is full and has not changed.
+    pub fn stall_pause() -> Duration {
+        Duration::from_millis(STALL_MS)
+    }
+
+    /// Pause until the next sample: what the fastest growth of `growing` processes needs to use up half of what is
     /// free.
     pub fn pause(&self, total: u64, growing: u64) -> Duration {
         let reserve = self.activate_bytes(growing);

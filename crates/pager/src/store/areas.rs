@@ -14,6 +14,7 @@ use vswap_sys::disk::area_file::Kind;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
+use crate::store::more_room::MoreRoom;
 use crate::store::on_disk::OnDisk;
 
 /// An area to be added. The caller has opened and checked it.
@@ -89,6 +90,8 @@ pub struct Areas {
     in_use: AtomicUsize,
     /// Those of them that are being given up.
     leaving: AtomicUsize,
+    /// The wish for one more.
+    pub more_room: MoreRoom,
 }
 
 impl Default for Areas {
@@ -97,6 +100,7 @@ impl Default for Areas {
             list: Mutex::new(Row::Innermost, "the list of areas", Vec::new()),
             in_use: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
+            more_room: MoreRoom::default(),
         }
     }
 }

@@ -9,18 +9,24 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs, ioctl_blksszget};
 use rustix::process::{Resource, getrlimit};
 
+use super::cipher::Cipher;
 use super::lane::{Way, rings_are_permitted};
 use super::lanes::Lanes;
 use super::{Disk, PAGE_BYTES, Place, PrivateError, calls, private};
 use crate::disk::area_file::{AreaError, AreaFile, Held, Kind, cannot};
 
-/// What a disk may use. The default is everything; less is for tests and comparisons.
+/// What a disk is allowed to use. The default is everything: less is for tests and comparisons, and for files that must
+/// leave others room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// io_uring, if this process may use it.
     pub io_uring: bool,
     /// Direct I/O, if the file system can do it.
     pub direct: bool,
+    /// Encryption, for private files.
+    pub encrypt: bool,
+    /// Free room of its file system that a private file does not take: it is full before. 0 is to take all.
+    pub keep_free_bytes: u64,
 }
 
 impl Default for Options {
@@ -28,6 +34,8 @@ impl Default for Options {
         Options {
             io_uring: true,
             direct: true,
+            encrypt: true,
+            keep_free_bytes: 0,
         }
     }
 }
@@ -58,8 +66,9 @@ impl Disk {
         Disk::new(area.file, place, bytes, options).map_err(cannot("looked at"))
     }
 
-    /// A file without a name that grows with what is written, up to `bytes`, and ends with this value. `path` is the
-    /// directory for it, or names a file that does not exist and lends its directory.
+    /// A file without a name that grows with what is written, up to `bytes`, and is gone with this. What lies in it can
+    /// be read by this alone. `path` is the
+    /// directory to make it in, or names a file that does not exist and lends its directory.
     ///
     /// # Errors
     /// [`PrivateError`].
@@ -72,7 +81,9 @@ impl Disk {
 
     fn new(file: Held, place: Place, bytes: u64, options: Options) -> io::Result<Disk> {
         let rotating = calls::is_rotating(&file.metadata()?);
-        // Set now and not at opening, so that a file that cannot do it is open all the same.
+        let is_private = place == Place::Private;
+        let cipher = (is_private && options.encrypt).then(Cipher::random);
+        // Set now and not when the file was opened: one that cannot is then open all the same.
         let direct = options.direct
             && fcntl_getfl(&*file)
                 .is_ok_and(|flags| fcntl_setfl(&*file, flags | OFlags::DIRECT).is_ok());
@@ -87,6 +98,12 @@ impl Disk {
             place,
             bytes,
             rotating,
+            cipher: cipher.transpose()?,
+            keep_free_bytes: if is_private {
+                options.keep_free_bytes
+            } else {
+                0
+            },
             direct: AtomicBool::new(direct),
             discards: AtomicBool::new(place != Place::AreaFile),
             through_cache: Mutex::new(()),

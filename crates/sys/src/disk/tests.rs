@@ -8,6 +8,8 @@ use crate::disk::area_file::tests::Scratch;
 const PLAIN: Options = Options {
     io_uring: false,
     direct: false,
+    encrypt: true,
+    keep_free_bytes: 0,
 };
 
 fn pages(disk: &Disk, at: u64, count: usize) -> Result<Vec<PageBytes>, DiskError> {
@@ -46,7 +48,11 @@ fn what_is_not_there_is_short_before_anything_is_asked() {
 #[test]
 fn discarding_gives_a_private_files_room_back() {
     let scratch = Scratch::new();
-    let disk = Disk::private(&scratch.0, 1 << 24, Options::default()).unwrap();
+    let options = Options {
+        encrypt: false,
+        ..Options::default()
+    };
+    let disk = Disk::private(&scratch.0, 1 << 24, options).unwrap();
     let page = [7; PAGE_BYTES];
     disk.write(0, &vec![&page; 512]).unwrap();
     disk.file.sync_all().unwrap();
@@ -74,6 +80,56 @@ fn discarding_gives_a_private_files_room_back() {
             .flatten()
             .all(|byte| *byte == 7)
     );
+}
+
+fn run(at: u64, pages: &mut [PageBytes]) -> ReadRun<'_> {
+    ReadRun {
+        at,
+        pages: pages.iter_mut().collect(),
+        outcome: Ok(()),
+    }
+}
+
+#[test]
+fn what_lies_in_a_private_file_cannot_be_read_from_it() {
+    use std::os::unix::fs::FileExt;
+    let scratch = Scratch::new();
+    let page = [7; PAGE_BYTES];
+    for encrypt in [true, false] {
+        let options = Options { encrypt, ..PLAIN };
+        let disk = Disk::private(&scratch.0, 1 << 20, options).unwrap();
+        // More than a request takes, so that places go on from one to the next.
+        disk.write(8192, &[&page; 100]).unwrap();
+        let mut found = [0; PAGE_BYTES];
+        disk.file.read_exact_at(&mut found, 8192).unwrap();
+        assert_eq!(found == page, !encrypt);
+        assert!(pages(&disk, 8192, 100).unwrap() == vec![page; 100]);
+        assert!(pages(&disk, 8192 + 70 * PAGE_BYTES_64, 1).unwrap() == [page]);
+        let mut read = vec![[0; PAGE_BYTES]; 5];
+        let (first, second) = read.split_at_mut(2);
+        let mut runs = [
+            run(8192 + 4096, first),
+            run(8192 + 409_600 - 12_288, second),
+        ];
+        disk.read_runs(&mut runs);
+        assert!(runs.iter().all(|run| run.outcome == Ok(())));
+        assert!(read == vec![page; 5]);
+    }
+}
+
+#[test]
+fn a_private_file_leaves_others_the_room_that_it_is_told_to() {
+    let scratch = Scratch::new();
+    let with = |keep_free_bytes| {
+        let options = Options {
+            keep_free_bytes,
+            ..PLAIN
+        };
+        let disk = Disk::private(&scratch.0, 1 << 20, options).unwrap();
+        disk.write(0, &[&[1; PAGE_BYTES]])
+    };
+    assert_eq!(with(4096), Ok(()));
+    assert_eq!(with(u64::MAX), Err(DiskError::Full));
 }
 
 #[test]

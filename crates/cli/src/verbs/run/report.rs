@@ -45,6 +45,9 @@ struct Report<'a> {
     exit_status: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_signal: Option<i32>,
+    /// The run was ended because everything was full (`--on-full`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_full: Option<bool>,
     #[serde(flatten)]
     status: &'a Status,
 }
@@ -63,7 +66,7 @@ impl Identity {
     }
 
     /// The report as one JSON object.
-    pub fn report(&self, status: &Status, ending: Option<Ending>) -> Value {
+    pub fn report(&self, status: &Status, ending: Option<Ending>, was_full: bool) -> Value {
         let report = Report {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -75,6 +78,7 @@ impl Identity {
                 Some(Ending::Signaled(signal)) => Some(signal),
                 _ => None,
             },
+            ended_full: ending.map(|_| was_full),
             status,
         };
         // Only strings, numbers and flags: JSON has a form for everything in a report.
@@ -94,16 +98,17 @@ mod tests {
             pages_out: 7,
             ..Status::default()
         };
-        let value = identity.report(&status, Some(Ending::Signaled(9)));
+        let value = identity.report(&status, Some(Ending::Signaled(9)), true);
         assert_eq!(value["command"], serde_json::json!(["sort", "-S"]));
         assert_eq!(value["program_pid"], 42);
         assert_eq!(value["limit_bytes"], 1_u64 << 30);
         assert_eq!(value["pages_out"], 7);
         assert_eq!(value["exit_status"], 137);
         assert_eq!(value["exit_signal"], 9);
+        assert_eq!(value["ended_full"], true);
         assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
 
-        let alive = identity.report(&status, None);
+        let alive = identity.report(&status, None, false);
         assert!(alive.get("exit_status").is_none());
     }
 }

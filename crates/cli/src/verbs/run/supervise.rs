@@ -16,11 +16,13 @@ use vswap_sys::process::signals::{Blocked, Taken, send};
 
 use crate::host::Host;
 use crate::output::notice;
+use crate::verbs::run::full::{Full, Measure};
 use crate::verbs::run::report::Ending;
 
-/// How often the run is looked at if no signal comes: soon enough for a person who waits, rare enough to cost nothing.
-const TICK: Duration = Duration::from_secs(1);
-/// Most names of leftover processes in a notice, so that it stays one line.
+/// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
+/// nothing.
+pub const TICK: Duration = Duration::from_secs(1);
+/// Most names of left over processes in a notice: it shall stay one line.
 const LEFTOVERS_NAMED_MAX: usize = 4;
 /// Longest chain of parents that is followed upwards. A longer chain does not belong to the run.
 const ANCESTORS_MAX: usize = 1024;
@@ -37,6 +39,15 @@ const TTIN: i32 = Signal::TTIN.as_raw();
 const TTOU: i32 = Signal::TTOU.as_raw();
 const WINCH: i32 = Signal::WINCH.as_raw();
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// Its program.
+    pub ending: Ending,
+    /// vswap ended it because everything was full.
+    pub was_full: bool,
+}
+
 /// A run under way.
 #[derive(Debug)]
 pub struct Supervisor<'a> {
@@ -48,7 +59,7 @@ pub struct Supervisor<'a> {
     ended: Option<Ending>,
     leftovers_noticed: bool,
     leftovers_told_to_end: bool,
-    stall_noticed: bool,
+    full: Full,
 }
 
 impl<'a> Supervisor<'a> {
@@ -58,6 +69,7 @@ impl<'a> Supervisor<'a> {
         host: &'a Host,
         program_pid: u32,
         quiet: bool,
+        full: Full,
     ) -> Supervisor<'a> {
         Supervisor {
             signals,
@@ -68,19 +80,20 @@ impl<'a> Supervisor<'a> {
             ended: None,
             leftovers_noticed: false,
             leftovers_told_to_end: false,
-            stall_noticed: false,
+            full,
         }
     }
 
-    /// Waits until every process of the run has ended.
-    pub fn supervise(mut self) -> Ending {
+    /// Returns when every process of the run has ended.
+    pub fn supervise(mut self) -> End {
         let mut next_tick = Instant::now() + TICK;
         loop {
             let had_ended = self.ended.is_some();
             let children_left = self.reap();
             if let Some(ending) = self.ended {
                 if !children_left {
-                    return ending;
+                    let was_full = self.full.has_ended_run();
+                    return End { ending, was_full };
                 }
                 if !had_ended {
                     // Processes that the program leaves behind get a full tick to end by themselves.
@@ -137,8 +150,9 @@ impl<'a> Supervisor<'a> {
             CHLD => {}
             HUP | INT | QUIT | TERM if self.ended.is_some() => self.end_leftovers(),
             _ if self.ended.is_some() => {}
-            // If somebody continued vswap alone, they meant the program. If the whole job was continued, the program
-            // runs already, or a second SIGCONT does no harm.
+            HUP | INT | QUIT | TERM if !sent_by_run(taken) => self.told_to_end(taken),
+            // Whoever continued vswap alone meant the program. Where the whole job was continued the program has run on
+            // already, or a second SIGCONT does no harm.
             CONT => {
                 if self.program_stopped {
                     let _ = send(self.program_pid, CONT);
@@ -149,8 +163,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Somebody wants the run to end although the program itself has ended. The first request is polite, the next is
-    /// not.
+    /// Somebody wants the program to end. It hears of it as it would without vswap; while it waits for memory it gets
+    /// some for its end.
+    fn told_to_end(&mut self, taken: Taken) {
+        if self.full.told_to_end() == Measure::Kill {
+            return signal_all(Signal::KILL.as_raw());
+        }
+        if !reached_program_too(taken) {
+            let _ = send(self.program_pid, taken.signal);
+        }
+        self.host.allow_last();
+    }
+
+    /// Somebody wants an end although the program itself has ended: first politely, then not.
     fn end_leftovers(&mut self) {
         if self.leftovers_told_to_end {
             signal_all(Signal::KILL.as_raw());
@@ -177,19 +202,17 @@ impl<'a> Supervisor<'a> {
         let Some(status) = self.host.status() else {
             return;
         };
-        if status.stalled && !self.stall_noticed {
-            // Printed with --quiet too: a program that stands still without a word is worse than a line too many.
-            notice(if status.stalled_by_group {
-                "the limits of the run's group leave no room for more of its pages in swap: the program waits until \
-                 some are freed; run it with a larger --swap-max or --pool-max, without --no-writeback, or with \
-                 more --ram; `vswap status --groups` says which limit it is"
-            } else {
-                "the memory allowed is full and nothing more can be stored: the program waits until some of it is \
-                 freed; \
-                 run it with more --ram, or with --codec zstd"
-            });
+        if self.program_stopped {
+            return;
         }
-        self.stall_noticed = status.stalled;
+        match self.full.look(&status, self.host) {
+            Measure::Nothing => {}
+            Measure::Terminate => {
+                signal_all(TERM);
+                self.host.allow_last();
+            }
+            Measure::Kill => signal_all(Signal::KILL.as_raw()),
+        }
     }
 }
 
