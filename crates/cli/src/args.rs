@@ -1,6 +1,8 @@
 //! The command line, as clap reads it.
 
 pub mod size;
+pub mod ram;
+pub mod set;
 pub mod swap_spec;
 
 use std::ffi::OsString;
@@ -13,7 +15,9 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
-use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
+use crate::args::ram::Ram;
+use crate::args::set::{SET_EXAMPLES, SetArgs};
+use crate::args::size::{PoolSize, parse_area_size, parse_duration, parse_limit};
 use crate::args::swap_spec::SwapSpec;
 
 const EXAMPLES: &str = "\
@@ -31,6 +35,7 @@ const RUN_EXAMPLES: &str = "\
 Sizes: 512M and 512MiB are 512 x 1024 x 1024 bytes, 512MB is 512 x 1000 x 1000; fractions and
 lower case are fine (1.5g).
   50%   is a share of the machine's RAM, or of the container's limit where that is smaller.
+  512M..2G  is at least 512 MiB and at most 2 GiB: as much as the machine or the container can spare at the moment.
   auto  is the container's limit (or the machine's RAM) less what the kernel itself needs for the run.
 
 Swap areas: what the compressed pool has no room for goes to them, the highest prio first, equals in turn.
@@ -53,6 +58,7 @@ Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
   vswap run --ram auto --quiet --summary run.json -- python3 job.py
+  vswap run --ram 256M..50% -- ./simulation
   vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
 
@@ -125,6 +131,9 @@ pub enum Command {
     Daemon(DaemonArgs),
     /// List your runs that are alive, with current figures.
     Status(StatusArgs),
+    /// Give a run that is alive, or a group, other limits.
+    #[command(after_help = SET_EXAMPLES)]
+    Set(SetArgs),
     /// Have the daemon, or a run that is alive, use more swap areas.
     #[command(after_help = SWAPON_EXAMPLES)]
     Swapon(SwapOnArgs),
@@ -148,8 +157,8 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// RAM that the program and all its children may use together, vswap's own memory included.
-    #[arg(long, value_name = "SIZE")]
-    pub ram: RamSize,
+    #[arg(long, value_name = "SIZE[..MAX]")]
+    pub ram: Ram,
     /// How pages are compressed: lz4, the default, is fast, zstd dense, none keeps them as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
@@ -187,6 +196,9 @@ pub struct RunArgs {
     /// Debugging: evict everything again and again with this pause.
     #[arg(long, value_name = "PAUSE", value_parser = parse_duration, hide = true)]
     pub debug_evict_every: Option<Duration>,
+    /// Debugging: read this file for the kernel's /proc/pressure/memory.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub debug_pressure: Option<PathBuf>,
     /// Debugging: check every page that comes back against a checksum.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,

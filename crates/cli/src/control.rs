@@ -17,6 +17,7 @@ use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use vswap_pager::{GroupChange, Settings};
 
 use crate::join::Join;
 
@@ -35,7 +36,7 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 256;
 
 /// What a run or the daemon can be asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
     /// Its figures.
@@ -44,10 +45,16 @@ pub enum Request {
     SwapOn(String),
     /// To give an area up, named as `vswap status --areas` names it.
     SwapOff(String),
+    /// A run: to have other limits.
+    Set(Settings),
+    /// To have other limits for the group of this name.
+    SetGroup(String, GroupChange),
     /// The daemon: to manage a run, for as long as the connection is there.
     Join(Join),
     /// The daemon: for figures of the run that this process has joined.
     RunStatus(u32),
+    /// The daemon: to give the run that this process has joined other limits.
+    RunSet(u32, Settings),
     /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
 }
@@ -272,7 +279,7 @@ mod tests {
                         }
                         Ok(json!("end"))
                     }
-                    Request::Join(_) | Request::RunStatus(_) => Err("no daemon".to_owned()),
+                    _ => Err("no daemon".to_owned()),
                 });
             });
             // Also when the test fails: it would wait for the server for ever.

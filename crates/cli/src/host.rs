@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use vswap_pager::{Config, Pager, Status, Store, StoreConfig};
+use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig};
 use vswap_sys::guardian::Guardian;
 
 use crate::areas;
@@ -89,6 +89,27 @@ impl Host {
         }
     }
 
+    /// Gives the run, or a group of its store, other limits.
+    pub fn set(&self, request: &Request) -> Result<Value, String> {
+        match (self, request) {
+            (Host::Own { pager, .. }, Request::Set(settings)) => pager
+                .set(settings)
+                .map(|()| Value::Null)
+                .map_err(|error| error.to_string()),
+            (Host::Own { store, .. }, Request::SetGroup(name, change)) => {
+                set_group(store, name, change)
+            }
+            (Host::Daemon(joined), Request::Set(settings)) => joined.set(settings),
+            (Host::Daemon(joined), Request::SetGroup(..)) => {
+                let pid = joined.daemon_pid();
+                Err(format!(
+                    "the run is in the daemon, which has the groups: leave --run out, or say --run {pid}"
+                ))
+            }
+            _ => Err("this is no request for limits".to_owned()),
+        }
+    }
+
     /// The run has ended: its last figures.
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
@@ -102,6 +123,14 @@ impl Host {
             Host::Daemon(mut joined) => joined.finish(),
         }
     }
+}
+
+/// Gives a group of a store other limits.
+pub fn set_group(store: &Store, name: &str, change: &GroupChange) -> Result<Value, String> {
+    let name = name.parse().map_err(|error| format!("{name}: {error}"))?;
+    let done = store.set_group(&name, change);
+    done.map(|()| Value::Null)
+        .map_err(|error| error.to_string())
 }
 
 /// Starts the guardian of this process, which has one thread so far. None where rule P7 is left out, for its test.
@@ -125,7 +154,9 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
     let store = Store::new(&StoreConfig {
         frames: config.frames(),
         codec: args.codec.unwrap_or_default().into(),
-        pool_limit_bytes: config.pool_limit_bytes.unwrap_or(config.limit_bytes),
+        pool_limit_bytes: config
+            .pool_limit
+            .map_or(config.ram.most_bytes, |pool| pool.of(config.ram.most_bytes)),
         checksums: args.debug_checksums,
         shared: false,
     });

@@ -1,7 +1,8 @@
 //! Swap for unmodified programs: spaces, faults, eviction, layout events, limits.
 //!
 //! [`Store`] is what runs can share, [`Pager`] is one run on it. Its threads: one that hears agents say hello
-//! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`share_watch`), one a CPU
+//! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`share_watch`), one that
+//! looks what the machine has to spare (`pressure_watch`), one a CPU
 //! that compresses (`write_out`), one a filter that takes system calls in and two a space that answer them (`notify`),
 //! one a CPU that reads faults and layout events of all active spaces (`reader`), an evictor for each of them
 //! (`evict`), and with physical areas a few that wait for them (`area_reads`) and one that moves there what is cold in
@@ -41,6 +42,7 @@ mod simulator;
 pub use base::{page_run, ranges};
 pub use layout::{pins, words};
 pub use life::pager::{Pager, environment};
+pub use life::settings::{self, GroupChange, SetError, Settings};
 pub use life::start_error::StartError;
 pub use life::status::{self, Status, StoreStatus};
 pub use life::store::Store;

@@ -1,5 +1,7 @@
-//! Decisions that need nothing but numbers: what comes along with a page, what went too early, whom to believe.
+//! Decisions that need nothing but numbers: what comes along with a page, what went too early, whom to believe, how
+//! much memory to leave to others.
 
+pub mod follow;
 pub mod hello;
 pub mod read_around;
 pub mod stream;

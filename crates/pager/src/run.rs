@@ -6,6 +6,7 @@ pub mod spaces;
 pub mod references;
 pub mod filters;
 pub mod forks;
+pub mod bounds;
 pub mod part;
 pub mod pool_share;
 pub mod limit;

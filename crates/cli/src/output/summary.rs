@@ -6,11 +6,15 @@ use super::figures::{bytes, count, microseconds};
 
 /// What the line at the end of a run says.
 pub fn summary_line(status: &Status) -> String {
-    let peak = format!(
+    let highest = status.highest_limit_bytes.max(status.limit_bytes);
+    let mut peak = format!(
         "peak {} of {}",
         bytes(status.peak_total_bytes),
-        bytes(status.limit_bytes)
+        bytes(highest)
     );
+    if highest > status.limit_bytes {
+        peak += &format!(", {} at the end", bytes(status.limit_bytes));
+    }
     if status.pages_out == 0 {
         return format!("{peak}; nothing was ever evicted");
     }
@@ -72,6 +76,20 @@ mod tests {
         assert_eq!(
             summary_line(&status),
             "peak 210 MiB of 512 MiB; nothing was ever evicted"
+        );
+    }
+
+    #[test]
+    fn a_peak_is_measured_against_the_highest_limit() {
+        let status = Status {
+            limit_bytes: 96 << 20,
+            highest_limit_bytes: 512 << 20,
+            peak_total_bytes: 408 << 20,
+            ..Status::default()
+        };
+        assert_eq!(
+            summary_line(&status),
+            "peak 408 MiB of 512 MiB, 96 MiB at the end; nothing was ever evicted"
         );
     }
 

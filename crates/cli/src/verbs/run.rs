@@ -19,13 +19,14 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
+use vswap_pager::config::RamRange;
 use vswap_pager::{Config, RunGroup, Status};
 use vswap_sys::process::signals;
 use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::ring::SOCKET_ENV;
 
 use crate::args::RunArgs;
-use crate::args::size::Available;
+use crate::args::size::{Available, PoolSize};
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
 use crate::host::Host;
@@ -44,7 +45,7 @@ pub fn run(
     environment: Environment,
 ) -> Result<ExitCode, Failure> {
     refuse_nested()?;
-    let limit_bytes = limit(args)?;
+    let ram = limit(args)?;
     let name = args
         .command
         .first()
@@ -66,8 +67,8 @@ pub fn run(
     let host = Host::of(
         args,
         Config {
-            limit_bytes,
-            pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
+            ram,
+            pool_limit: args.pool.map(PoolSize::limit),
             mapping: if args.no_virtual {
                 Mapping::Direct
             } else {
@@ -78,6 +79,7 @@ pub fn run(
             run_dir: run_dir.path().to_owned(),
             evict_all_every: args.debug_evict_every,
             quiet: args.quiet,
+            pressure_file: args.debug_pressure.clone(),
         },
     )?;
     let server = Server::bind(run_dir.path()).map_err(|error| {
@@ -138,7 +140,8 @@ fn answer(
             Ok(identity.report(&status, None))
         }
         Request::SwapOn(_) | Request::SwapOff(_) => host.change_areas(request, asker),
-        Request::Join(_) | Request::RunStatus(_) | Request::Finish => {
+        Request::Set(_) | Request::SetGroup(..) => host.set(request),
+        Request::Join(_) | Request::RunStatus(_) | Request::RunSet(..) | Request::Finish => {
             Err("this is a run, and no daemon".to_owned())
         }
     }
@@ -168,18 +171,18 @@ pub fn refuse_nested() -> Result<(), Failure> {
     }
 }
 
-fn limit(args: &RunArgs) -> Result<u64, Failure> {
+fn limit(args: &RunArgs) -> Result<RamRange, Failure> {
     let available = Available::here()?;
-    let limit_bytes = args.ram.resolve(available)?;
-    if limit_bytes > available.whole() && !args.quiet {
+    let ram = args.ram.resolve(available)?;
+    if ram.most_bytes > available.whole() && !args.quiet {
         notice(&format!(
             "--ram {} is more than the {} there are here: memory will run out before vswap has anything to do; \
              --ram auto fits",
-            bytes(limit_bytes),
+            bytes(ram.most_bytes),
             bytes(available.whole())
         ));
     }
-    Ok(limit_bytes)
+    Ok(ram)
 }
 
 /// The file is made before the run: a wrong path shall not be found out after hours. Standard output is kept by a

@@ -77,7 +77,10 @@ pub fn run(run: &Arc<Run>) {
             run.part.count_slots();
             store_seen = Instant::now();
         }
-        limit.sleep(limit.pause(total, growing));
+        if limit.bounds.limit_bytes() > limit.bounds.wanted_bytes() {
+            run.serving.shrinker.wake();
+        }
+        limit.sleep(limit.bounds.pause(total, growing));
     }
 }
 
@@ -102,7 +105,7 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
         }
     }
     // Armed spaces begin to be watched.
-    if limit.set_short(all_the_time || free < limit.activate_bytes(growing)) {
+    if limit.set_short(all_the_time || free < limit.bounds.activate_bytes(growing)) {
         let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
         spaces.iter().for_each(rescan);

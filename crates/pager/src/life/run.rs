@@ -57,7 +57,7 @@ impl Run {
         let serving = Arc::new(Serving {
             engine: Arc::clone(engine),
             areas: Arc::clone(areas),
-            limit: Limit::new(config.limit_bytes, config.pool_limit_bytes),
+            limit: Limit::new(config.ram, config.pool_limit),
             stats: Stats::default(),
             references: References::new(Arc::clone(engine)),
             working_set: WorkingSet::default(),

@@ -37,8 +37,12 @@ pub struct StoreStatus {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// What `--ram` came to.
+    /// What the run may use: what `--ram` came to, or what it was set to since.
     pub limit_bytes: u64,
+    /// What it shall use at the most: less than that while a lower limit is approached.
+    pub wanted_limit_bytes: u64,
+    /// The most that it was ever allowed.
+    pub highest_limit_bytes: u64,
     /// Current total: resident anonymous memory of all processes + pool + metadata + vswap's own memory.
     pub total_bytes: u64,
     /// Highest total seen so far.
@@ -49,6 +53,8 @@ pub struct Status {
     pub peak_needed_bytes: u64,
     /// Memory of the compressed pool.
     pub pool_bytes: u64,
+    /// What that may be at the most.
+    pub pool_limit_bytes: u64,
     /// Memory of tables, frames and of vswap itself.
     pub own_bytes: u64,
     /// Processes alive that vswap manages, and those it only counts (static programs and the like).
@@ -151,6 +157,7 @@ impl Status {
         let spaces = run.listening.spaces.all();
         let mut status = Status {
             pool_bytes: usage.pool_bytes,
+            pool_limit_bytes: run.serving.limit.pool.bytes(),
             processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
             swapped_pages: usage.swapped_pages,
             compressed_pages: usage.pool_pages,
@@ -196,6 +203,8 @@ impl Status {
         }
         let figures = run.serving.limit.figures();
         status.limit_bytes = figures.limit_bytes;
+        status.wanted_limit_bytes = figures.wanted_limit_bytes;
+        status.highest_limit_bytes = figures.highest_limit_bytes;
         status.total_bytes = figures.total_bytes;
         status.peak_total_bytes = figures.peak_total_bytes;
         status.resident_bytes = figures.resident_bytes;

@@ -9,24 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
+use crate::policy::follow::RamRange;
+use crate::run::bounds::Bounds;
 use crate::run::part::Usage;
 use crate::run::pool_share::PoolShare;
 use crate::space::Space;
+use crate::store::config::PoolLimit;
 
-/// Eviction begins when less than one part in this many of the limit is free, the low watermark, and frees a quarter
-/// more: what is free beyond that is missing as resident memory, and long spells of eviction hold faults up.
-const WATERMARK_PART: u64 = 16;
-/// Watermark bounds: below 2 MiB a fresh mapping outgrows it before it is seen, above 16 MiB memory lies idle.
-const WATERMARK_BYTES: (u64, u64) = (2 << 20, 16 << 20);
-/// Registering begins when less than one part in this many of the limit is free, within bounds, and half as much again
-/// for each further process that can grow at the same time: a program fills fresh, unwatched memory at 1 to 3 GB/s, so
-/// 20 MiB are some 7 to 20 ms, the delay of a busy machine.
-const ACTIVATE_PART: u64 = 5;
-const ACTIVATE_BYTES: (u64, u64) = (20 << 20, 64 << 20);
-/// Fastest growth that sampling reckons with, bytes a millisecond (a program that fills huge pages).
-const GROWTH_BYTES_PER_MS: u64 = 6 << 20;
-/// Shortest and longest pause between samples.
-const SAMPLE_MS: (u64, u64) = (1, 50);
 /// While several processes are large, one part in this many of the limit is left free for what is not known of them.
 const UNSURE_PART: u64 = 64;
 /// How far over the limit a full run may go to make progress: one part in this many of it, a little less than the
@@ -38,9 +27,8 @@ const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// Limits and estimates of a run.
 #[derive(Debug)]
 pub struct Limit {
-    limit_bytes: u64,
-    watermark_bytes: u64,
-    activate_bytes: u64,
+    /// What the run may use.
+    pub bounds: Bounds,
     /// Bytes that may still be taken before faults wait; negative when over.
     headroom: AtomicI64,
     /// What the headroom leaves out because the figures may be wrong by so much.
@@ -69,6 +57,10 @@ pub struct Limit {
 pub struct Figures {
     /// What the run may use.
     pub limit_bytes: u64,
+    /// What it shall use at the most, if that is less.
+    pub wanted_limit_bytes: u64,
+    /// The most that it was ever allowed.
+    pub highest_limit_bytes: u64,
     /// What it uses.
     pub total_bytes: u64,
     /// The most that it has used.
@@ -101,15 +93,11 @@ pub struct Sample {
 }
 
 impl Limit {
-    /// The limit of a run that may use `limit_bytes`, and perhaps a pool of `pool_bytes`.
-    pub fn new(limit_bytes: u64, pool_bytes: Option<u64>) -> Limit {
-        let watermark_bytes =
-            (limit_bytes / WATERMARK_PART).clamp(WATERMARK_BYTES.0, WATERMARK_BYTES.1);
+    /// The limit of a run that may use as much as `range` says, and perhaps so much of it for the pool.
+    pub fn new(range: RamRange, pool: Option<PoolLimit>) -> Limit {
+        let bounds = Bounds::new(range);
         Limit {
-            limit_bytes,
-            watermark_bytes,
-            activate_bytes: (limit_bytes / ACTIVATE_PART).clamp(ACTIVATE_BYTES.0, ACTIVATE_BYTES.1),
-            headroom: AtomicI64::new(signed(limit_bytes)),
+            headroom: AtomicI64::new(signed(range.most_bytes)),
             unsure_bytes: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
             peak_total_bytes: AtomicU64::new(0),
@@ -117,7 +105,8 @@ impl Limit {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
-            pool: PoolShare::new(limit_bytes, watermark_bytes, pool_bytes),
+            pool: PoolShare::new(bounds.clone(), pool),
+            bounds,
             stalled: AtomicBool::new(false),
             short: AtomicBool::new(false),
             limited: AtomicBool::new(false),
@@ -142,7 +131,7 @@ impl Limit {
     /// place in the pool, but one that compressed well takes more than it frees. Goes by the figures as they are: a
     /// process that waits because they may be wrong would wait for ever, and one that ends frees more than it took.
     pub fn may_overdraw(&self) -> bool {
-        let overdraft = self.limit_bytes / OVERDRAFT_PART + self.watermark_bytes / 4 * 3;
+        let overdraft = self.limit_bytes() / OVERDRAFT_PART + self.watermark_bytes() / 4 * 3;
         let unsure = self.unsure_bytes.load(Ordering::Relaxed);
         self.headroom.load(Ordering::Relaxed) > -signed(overdraft + unsure)
     }
@@ -218,7 +207,9 @@ impl Limit {
     pub fn figures(&self) -> Figures {
         let is_full = self.is_full_for_long();
         Figures {
-            limit_bytes: self.limit_bytes,
+            limit_bytes: self.limit_bytes(),
+            wanted_limit_bytes: self.bounds.wanted_bytes(),
+            highest_limit_bytes: self.bounds.highest_bytes(),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             peak_total_bytes: self.peak_total_bytes.load(Ordering::Relaxed),
             resident_bytes: self.resident_bytes.load(Ordering::Relaxed),
@@ -232,12 +223,12 @@ impl Limit {
 
     /// What the run may use.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
+        self.bounds.limit_bytes()
     }
 
     /// Eviction begins when less than this is free.
     pub fn watermark_bytes(&self) -> u64 {
-        self.watermark_bytes
+        self.bounds.watermark_bytes()
     }
 
     /// Memory is short, or no longer. True if it has just become so.
@@ -254,7 +245,7 @@ impl Limit {
     /// By how much the figures may be wrong. Those of several large processes are not of one moment, and what they
     /// share is measured now and then and reckoned in between.
     pub fn unsure_bytes(&self, residents: &[(u64, &Arc<Space>)]) -> u64 {
-        let large = self.limit_bytes / UNSURE_PART;
+        let large = self.limit_bytes() / UNSURE_PART;
         if residents.iter().filter(|(bytes, _)| *bytes > large).count() > 1 {
             large
         } else {
@@ -265,9 +256,10 @@ impl Limit {
     /// Take a sample in: the estimate starts again from it. Returns the total that is to be reckoned with.
     pub fn settle(&self, sample: &Sample, usage: &Usage) -> u64 {
         let total = sample.resident_bytes + sample.own_bytes;
-        // Faults stop short of the limit: mappings that are not registered yet grow without asking.
-        let ceiling = self.limit_bytes - self.watermark_bytes / 4 * 3;
         let reckoned = total + sample.unsure_bytes;
+        self.bounds.approach(reckoned);
+        // Faults stop short of the limit: mappings that are not registered yet grow without asking.
+        let ceiling = self.limit_bytes() - self.watermark_bytes() / 4 * 3;
         self.headroom
             .store(signed(ceiling) - signed(reckoned), Ordering::Relaxed);
         self.unsure_bytes
@@ -282,22 +274,6 @@ impl Limit {
         self.peak_needed_bytes
             .fetch_max(sample.resident_bytes + swapped, Ordering::Relaxed);
         reckoned
-    }
-
-    /// Registering begins when less than this is free and `growing` processes may grow at the same time.
-    pub fn activate_bytes(&self, growing: u64) -> u64 {
-        let further = self.activate_bytes / 2 * growing.saturating_sub(1);
-        (self.activate_bytes + further).min(self.limit_bytes / 2)
-    }
-
-    /// Pause until the next sample: what the fastest growth of `growing` processes needs to use up half of what is
-    /// free.
-    pub fn pause(&self, total: u64, growing: u64) -> Duration {
-        let reserve = self.activate_bytes(growing);
-        let free = self.limit_bytes.saturating_sub(total + reserve);
-        let growth = GROWTH_BYTES_PER_MS * growing.max(1);
-        let ms = (free / 2 / growth).clamp(SAMPLE_MS.0, SAMPLE_MS.1);
-        Duration::from_millis(ms)
     }
 }
 
