@@ -74,6 +74,18 @@ Examples:
   vswap daemon --swap /var/tmp:32G
   vswap daemon --swap /dev/vdb2,prio=5 --pool 4G --codec zstd";
 
+const STATUS_EXAMPLES: &str = "\
+STATE: running; thrashing, when more than half of the last ten seconds was spent waiting for pages and nothing else;
+full, when nothing more can be stored and the program waits; stopped, when all its processes are (SIGSTOP, Ctrl-Z).
+
+--pressure shows hundredths of the last 10, 60 and 300 seconds: SOME, in which a thread waited for a page, and FULL, in
+which one waited and none worked. STALLED is the time of FULL since the start.
+
+Examples:
+  vswap status
+  vswap status --pressure
+  vswap status --groups --json";
+
 const SWAPON_EXAMPLES: &str = "\
 Areas are described as after --swap of `vswap run`; see `vswap run --help`.
 
@@ -130,6 +142,7 @@ pub enum Command {
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
     /// List your runs that are alive, with current figures.
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Give a run that is alive, or a group, other limits.
     #[command(after_help = SET_EXAMPLES)]
@@ -237,6 +250,9 @@ pub struct StatusArgs {
     /// The groups of each run instead of its figures.
     #[arg(long, conflicts_with = "areas")]
     pub groups: bool,
+    /// What each run loses to paging instead of its figures.
+    #[arg(long, conflicts_with_all = ["areas", "groups"])]
+    pub pressure: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 //!
 //! [`Store`] is what runs can share, [`Pager`] is one run on it. Its threads: one that hears agents say hello
 //! (`server`), one that samples memory (`governor`), one that looks how much of it is shared (`share_watch`), one that
-//! looks what the machine has to spare (`pressure_watch`), one a CPU
+//! looks what paging costs and what the machine can spare (`pressure_watch`), one a CPU
 //! that compresses (`write_out`), one a filter that takes system calls in and two a space that answer them (`notify`),
 //! one a CPU that reads faults and layout events of all active spaces (`reader`), an evictor for each of them
 //! (`evict`), and with physical areas a few that wait for them (`area_reads`) and one that moves there what is cold in
@@ -47,6 +47,7 @@ pub use life::start_error::StartError;
 pub use life::status::{self, Status, StoreStatus};
 pub use life::store::Store;
 pub use policy::{hello, working_set};
+pub use run::pressure::{Lost, Share};
 pub use store::areas::{self, AreaStatus, GiveUpError, SwapOn};
 pub use store::config::{self, Config, RunGroup, StoreConfig};
 pub use store::groups::{self, GroupStatus};

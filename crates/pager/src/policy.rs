@@ -3,6 +3,7 @@
 
 pub mod follow;
 pub mod hello;
+pub mod pressure;
 pub mod read_around;
 pub mod stream;
 pub mod working_set;

@@ -7,6 +7,7 @@ pub mod references;
 pub mod filters;
 pub mod forks;
 pub mod bounds;
+pub mod pressure;
 pub mod part;
 pub mod pool_share;
 pub mod limit;

@@ -10,6 +10,7 @@ mod follow;
 mod group;
 mod pool;
 mod ram;
+mod state;
 
 const TESTS: &[Test] = &[
     Test::new("ram_up_and_down", 120, ram::up_and_down),
@@ -18,6 +19,9 @@ const TESTS: &[Test] = &[
     Test::new("ram_follows_pressure", 120, follow::pressure),
     Test::new("pool_off_and_on", 120, pool::off_and_on),
     Test::new("group_limits", 120, group::limits),
+    Test::new("state_full", 90, state::full),
+    Test::new("state_stopped", 60, state::stopped),
+    Test::new("thrashing", 120, state::thrashing),
 ];
 
 fn main() -> ExitCode {

@@ -4,6 +4,9 @@ use vswap_pager::Status;
 
 use super::figures::{bytes, count, microseconds};
 
+/// Less time lost than this is not worth a word.
+const LOST_SECONDS_LEAST: f64 = 0.05;
+
 /// What the line at the end of a run says.
 pub fn summary_line(status: &Status) -> String {
     let highest = status.highest_limit_bytes.max(status.limit_bytes);
@@ -50,6 +53,13 @@ pub fn summary_line(status: &Status) -> String {
     }
     if status.alloc_reject > 0 {
         line += &format!("; {} times no slot for a page", count(status.alloc_reject));
+    }
+    let (some, full) = (status.pressure.some, status.pressure.full);
+    if some.total_seconds >= LOST_SECONDS_LEAST {
+        line += &format!(
+            "; waited {:.1} s for pages, {:.1} s of it with nothing else to do",
+            some.total_seconds, full.total_seconds
+        );
     }
     line += &format!("; faults {}", count(status.faults));
     if status.fault_us_max > 0.0 {
@@ -114,6 +124,11 @@ mod tests {
             alloc_reject: 1_200,
             ..status.clone()
         };
+        let mut slow = status.clone();
+        slow.pressure.some.total_seconds = 12.34;
+        slow.pressure.full.total_seconds = 0.5;
+        let words = "; waited 12.3 s for pages, 0.5 s of it with nothing else to do; faults 401k";
+        assert!(summary_line(&slow).contains(words));
         assert!(summary_line(&rejected).contains("; 1.2k times no slot for a page; faults 401k"));
         assert_eq!(
             summary_line(&status),

@@ -5,6 +5,7 @@
 
 mod program;
 mod report;
+mod thrashing;
 mod supervise;
 
 use std::ffi::{CString, OsString};

@@ -25,6 +25,7 @@ use crate::run::references::References;
 use crate::space::agent::Slot;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
+use crate::space::wait::Wait;
 use crate::space::{Space, State};
 
 /// Pause while a page that must come back is carried by somebody else.
@@ -302,6 +303,7 @@ fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Opt
             urgent: true,
             ahead: false,
             since: clock::now(),
+            wait: Wait::nobody(),
         };
         let (state, outcome) = server.serve(state, &fault);
         let is_as_before = state.layout.words.get(page) == word;

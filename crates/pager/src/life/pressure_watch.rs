@@ -1,10 +1,11 @@
-//! The thread that looks now and then at what the machine has to spare, where the user left a choice (`--ram
-//! MIN..MAX`). It decides nothing: `policy/follow.rs` does.
+//! The thread that looks now and then at what the run loses to paging (`run/pressure.rs`), and at what the machine has
+//! to spare, where the user left a choice (`--ram MIN..MAX`). It decides nothing: `policy/follow.rs` does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vswap_sys::process::pressure::Surroundings;
+use vswap_sys::process::procfs;
 
 use crate::base::threads;
 use crate::life::run::Run;
@@ -27,8 +28,34 @@ fn watch(run: &Run) {
     let mut machine = Machine::around(run);
     while !run.serving.limit.has_stopped() {
         std::thread::sleep(LOOK_EVERY);
+        look(run);
         machine.follow(&run.serving.limit);
     }
+}
+
+/// Look what the run loses to paging.
+pub fn look(run: &Run) {
+    let faults = run.serving.stats.faults.get();
+    run.serving.pressure.look(faults, worked(run));
+}
+
+/// CPU time of all processes of the run so far, without their agents. What has ended is in the time of who waited for
+/// it, and at last in that of the process that they all descend from.
+fn worked(run: &Run) -> Duration {
+    let root = procfs::stat(run.config.root_pid);
+    let mut ticks = root.map_or(0, |root| root.children_cpu_ticks);
+    let spaces = run.listening.spaces.all();
+    let strangers = run.listening.shares.stranger_pids();
+    let pids = spaces.iter().filter_map(|space| space.pid());
+    for stat in pids.chain(strangers).flat_map(procfs::stat) {
+        ticks += stat.cpu_ticks + stat.children_cpu_ticks;
+    }
+    for process in spaces.iter().filter_map(|space| space.process.get()) {
+        let tid = process.agent.tid().cast_unsigned();
+        let agent = procfs::thread_stat(process.pid, tid);
+        ticks = ticks.saturating_sub(agent.map_or(0, |agent| agent.cpu_ticks));
+    }
+    procfs::duration_of_ticks(ticks)
 }
 
 /// What is remembered of the machine.

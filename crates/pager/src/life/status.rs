@@ -1,9 +1,12 @@
 //! What a run says of itself: plain data for `status`, the summary line and the JSON summary.
 
 use serde::{Deserialize, Serialize};
+use vswap_sys::process::procfs::{self, Stat};
 
 use crate::base::page_run::PAGE_BYTES;
+use crate::life::pressure_watch;
 use crate::life::run::Run;
+use crate::run::pressure::Lost;
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
@@ -144,6 +147,43 @@ pub struct Status {
     pub stalled: bool,
     /// The limits of a group are why, and not the memory allowed.
     pub stalled_by_group: bool,
+    /// How the run gets on.
+    pub state: State,
+    /// Shares of the time that it lost to paging.
+    pub pressure: Lost,
+}
+
+/// How a run gets on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should.
+    #[default]
+    Running,
+    /// It spends more time paging than working.
+    Thrashing,
+    /// Nothing more can be stored: faults that need memory wait.
+    Full,
+    /// All its processes are stopped.
+    Stopped,
+}
+
+impl State {
+    fn of(run: &Run, is_full: bool, lost: &Lost) -> State {
+        let spaces = run.listening.spaces.all();
+        let managed = spaces.iter().filter_map(|space| space.pid());
+        let all = managed.chain(run.listening.shares.stranger_pids());
+        let mut living = all.flat_map(procfs::stat).filter(Stat::alive).peekable();
+        if living.peek().is_some() && living.all(|stat| stat.stopped()) {
+            State::Stopped
+        } else if is_full {
+            State::Full
+        } else if lost.is_thrashing() {
+            State::Thrashing
+        } else {
+            State::Running
+        }
+    }
 }
 
 impl Status {
@@ -213,6 +253,9 @@ impl Status {
         status.processes_unmanaged = figures.strangers;
         status.stalled = figures.is_full;
         status.stalled_by_group = figures.is_limited;
+        pressure_watch::look(run);
+        status.pressure = run.serving.pressure.lost();
+        status.state = State::of(run, figures.is_full, &status.pressure);
         status
     }
 }
