@@ -2,6 +2,8 @@
 
 pub mod on_full;
 pub mod size;
+pub mod ram;
+pub mod set;
 pub mod swap_spec;
 
 use std::ffi::OsString;
@@ -15,7 +17,9 @@ use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
 use crate::args::on_full::OnFull;
-use crate::args::size::{PoolSize, RamSize, parse_area_size, parse_duration, parse_limit};
+use crate::args::ram::Ram;
+use crate::args::set::{SET_EXAMPLES, SetArgs};
+use crate::args::size::{PoolSize, parse_area_size, parse_duration, parse_limit};
 use crate::args::swap_spec::{SwapOption, SwapSpec};
 
 const EXAMPLES: &str = "\
@@ -33,6 +37,7 @@ const RUN_EXAMPLES: &str = "\
 Sizes: 512M and 512MiB are 512 x 1024 x 1024 bytes, 512MB is 512 x 1000 x 1000; fractions and
 lower case are fine (1.5g).
   50%   is a share of the machine's RAM, or of the container's limit where that is smaller.
+  512M..2G  is at least 512 MiB and at most 2 GiB: as much as the machine or the container can spare at the moment.
   auto  is the container's limit (or the machine's RAM) less what the kernel itself needs for the run.
 
 Swap areas: what the compressed pool has no room for goes to them, the highest prio first, equals in turn.
@@ -65,6 +70,7 @@ Examples:
   vswap run --ram 512M -- redis-server --port 6400
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
   vswap run --ram auto --quiet --summary run.json -- python3 job.py
+  vswap run --ram 256M..50% -- ./simulation
   vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
 
@@ -79,6 +85,18 @@ killed, its runs are ended.
 Examples:
   vswap daemon --swap /var/tmp:32G
   vswap daemon --swap /dev/vdb2,prio=5 --pool 4G --codec zstd";
+
+const STATUS_EXAMPLES: &str = "\
+STATE: running; thrashing, when more than half of the last ten seconds was spent waiting for pages and nothing else;
+full, when nothing more can be stored and the program waits; stopped, when all its processes are (SIGSTOP, Ctrl-Z).
+
+--pressure shows hundredths of the last 10, 60 and 300 seconds: SOME, in which a thread waited for a page, and FULL, in
+which one waited and none worked. STALLED is the time of FULL since the start.
+
+Examples:
+  vswap status
+  vswap status --pressure
+  vswap status --groups --json";
 
 const SWAPON_EXAMPLES: &str = "\
 Areas are described as after --swap of `vswap run`; see `vswap run --help`.
@@ -136,7 +154,11 @@ pub enum Command {
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
     /// List your living runs with their current figures.
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Give a living run, or a group, other limits.
+    #[command(after_help = SET_EXAMPLES)]
+    Set(SetArgs),
     /// Make the daemon, or a living run, use more swap areas.
     #[command(after_help = SWAPON_EXAMPLES)]
     Swapon(SwapOnArgs),
@@ -160,8 +182,8 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// RAM that the program and all its children may use together, including vswap's own memory.
-    #[arg(long, value_name = "SIZE")]
-    pub ram: RamSize,
+    #[arg(long, value_name = "SIZE[..MAX]")]
+    pub ram: Ram,
     /// How pages are compressed: lz4 (default) is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
@@ -209,6 +231,9 @@ pub struct RunArgs {
     /// Debugging: evict everything again and again with this pause in between.
     #[arg(long, value_name = "PAUSE", value_parser = parse_duration, hide = true)]
     pub debug_evict_every: Option<Duration>,
+    /// Debugging: read this file for the kernel's /proc/pressure/memory.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub debug_pressure: Option<PathBuf>,
     /// Debugging: verify the checksum of every page that comes back.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
@@ -248,6 +273,9 @@ pub struct StatusArgs {
     /// Print the groups of each run instead of its figures.
     #[arg(long, conflicts_with = "areas")]
     pub groups: bool,
+    /// What each run loses to paging instead of its figures.
+    #[arg(long, conflicts_with_all = ["areas", "groups"])]
+    pub pressure: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -19,6 +19,7 @@ use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use vswap_pager::{GroupChange, Settings};
 
 use crate::join::Join;
 
@@ -37,7 +38,7 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 256;
 
 /// What a run or the daemon can be asked to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
     /// Give figures.
@@ -46,12 +47,18 @@ pub enum Request {
     SwapOn(String),
     /// Give up an area, named as `vswap status --areas` names it.
     SwapOff(String),
+    /// A run: to have other limits.
+    Set(Settings),
+    /// To have other limits for the group of this name.
+    SetGroup(String, GroupChange),
     /// Daemon only: manage a run for as long as the connection lasts.
     Join(Join),
     /// Daemon only: give the figures of the run that this process has joined.
     RunStatus(u32),
     /// The daemon: to let the run that this process has joined take some more, since it is told to end.
     AllowLast(u32),
+    /// The daemon: to give the run that this process has joined other limits.
+    RunSet(u32, Settings),
     /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
 }
@@ -275,9 +282,7 @@ mod tests {
                         }
                         Ok(json!("end"))
                     }
-                    Request::Join(_) | Request::RunStatus(_) | Request::AllowLast(_) => {
-                        Err("no daemon".to_owned())
-                    }
+                    _ => Err("no daemon".to_owned()),
                 });
             });
             // Stops the server if the test fails, too. Otherwise the test would wait for it for ever.

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Exit status for vswap's own errors, as in `env` and `timeout`.
 pub const OWN_ERROR: u8 = 125;
+/// Exit status of a command that has begun what it was asked, and has not come to the end of it.
+pub const NOT_YET: u8 = 1;
 /// Exit status for a program that was found but cannot be started or cannot take the agent.
 pub const CANNOT_EXECUTE: u8 = 126;
 /// Exit status for a program that was not found.
@@ -29,6 +31,14 @@ impl Failure {
     /// One of vswap's own errors, in the words of `error`.
     pub fn of(error: impl fmt::Display) -> Failure {
         Failure::own(error.to_string())
+    }
+
+    /// What was asked for has been begun, and takes longer than it was waited for.
+    pub fn not_yet(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_status: NOT_YET,
+            message: message.into(),
+        }
     }
 
     /// The program exists but cannot be run under vswap.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use vswap_pager::{Config, Pager, Status, Store, StoreConfig};
+use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig};
 use vswap_sys::guardian::Guardian;
 
 use crate::areas;
@@ -107,6 +107,27 @@ impl Host {
         }
     }
 
+    /// Gives the run, or a group of its store, other limits.
+    pub fn set(&self, request: &Request) -> Result<Value, String> {
+        match (self, request) {
+            (Host::Own { pager, .. }, Request::Set(settings)) => pager
+                .set(settings)
+                .map(|()| Value::Null)
+                .map_err(|error| error.to_string()),
+            (Host::Own { store, .. }, Request::SetGroup(name, change)) => {
+                set_group(store, name, change)
+            }
+            (Host::Daemon(joined), Request::Set(settings)) => joined.set(settings),
+            (Host::Daemon(joined), Request::SetGroup(..)) => {
+                let pid = joined.daemon_pid();
+                Err(format!(
+                    "the run is in the daemon, which has the groups: leave --run out, or say --run {pid}"
+                ))
+            }
+            _ => Err("this is no request for limits".to_owned()),
+        }
+    }
+
     /// The run has ended: returns its last figures.
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
@@ -120,6 +141,14 @@ impl Host {
             Host::Daemon(mut joined) => joined.finish(),
         }
     }
+}
+
+/// Gives a group of a store other limits.
+pub fn set_group(store: &Store, name: &str, change: &GroupChange) -> Result<Value, String> {
+    let name = name.parse().map_err(|error| format!("{name}: {error}"))?;
+    let done = store.set_group(&name, change);
+    done.map(|()| Value::Null)
+        .map_err(|error| error.to_string())
 }
 
 /// Starts the guardian of this process, which has only one thread so far. `None` if the test of rule P7 leaves the rule
@@ -144,12 +173,14 @@ fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
     let store = Store::new(&StoreConfig {
         frames: config.frames(),
         codec: args.codec.unwrap_or_default().into(),
-        pool_limit_bytes: config.pool_limit_bytes.unwrap_or(config.limit_bytes),
+        pool_limit_bytes: config
+            .pool_limit
+            .map_or(config.ram.most_bytes, |pool| pool.of(config.ram.most_bytes)),
         checksums: args.debug_checksums,
         shared: false,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    let limit_bytes = config.limit_bytes;
+    let limit_bytes = config.ram.most_bytes;
     let pager = Pager::start(&store, config).map_err(Failure::of)?;
     areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
     Ok(Host::Own {

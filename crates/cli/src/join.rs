@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vswap_pager::config::{GroupLimits, Mapping};
+use vswap_pager::config::{GroupLimits, Mapping, RamRange};
 use vswap_pager::{Config, RunGroup};
 
 /// What a run tells the daemon when it joins. The socket says who the run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     version: String,
-    limit_bytes: u64,
+    ram: RamRange,
     group: Option<Group>,
     run_dir: PathBuf,
     quiet: bool,
+    pressure_file: Option<PathBuf>,
     evict_all_every: Option<Duration>,
 }
 
@@ -39,10 +40,11 @@ impl Join {
         });
         Join {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            limit_bytes: config.limit_bytes,
+            ram: config.ram,
             group,
             run_dir: config.run_dir.clone(),
             quiet: config.quiet,
+            pressure_file: config.pressure_file.clone(),
             evict_all_every: config.evict_all_every,
         }
     }
@@ -69,14 +71,15 @@ impl Join {
             })
         });
         Ok(Config {
-            limit_bytes: self.limit_bytes,
-            pool_limit_bytes: None,
+            ram: self.ram,
+            pool_limit: None,
             // The other mapping needs --swap, and the daemon owns --swap.
             mapping: Mapping::Virtual,
             group: group.transpose()?,
             root_pid: pid,
             run_dir: self.run_dir.clone(),
             quiet: self.quiet,
+            pressure_file: self.pressure_file.clone(),
             evict_all_every: self.evict_all_every,
         })
     }
@@ -88,8 +91,8 @@ mod tests {
 
     fn config() -> Config {
         Config {
-            limit_bytes: 64 << 20,
-            pool_limit_bytes: None,
+            ram: RamRange::fixed(64 << 20),
+            pool_limit: None,
             mapping: Mapping::Virtual,
             group: Some(RunGroup {
                 name: "web/jobs".parse().expect("a good name"),
@@ -101,6 +104,7 @@ mod tests {
             root_pid: 7,
             run_dir: "/run/vswap-0/run-7-x".into(),
             quiet: true,
+            pressure_file: None,
             evict_all_every: Some(Duration::from_millis(5)),
         }
     }

@@ -48,6 +48,9 @@ fn main() -> ExitCode {
             command: Command::Status(args),
         }) => verbs::status::status(&args),
         Ok(Args {
+            command: Command::Set(args),
+        }) => verbs::set::set(&args),
+        Ok(Args {
             command: Command::Swapon(args),
         }) => verbs::swap::swap_on(&args),
         Ok(Args {

@@ -7,3 +7,4 @@ pub mod mkswap;
 pub mod run;
 pub mod status;
 pub mod swap;
+pub mod set;

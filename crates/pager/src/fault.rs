@@ -24,6 +24,7 @@ use crate::fault::serving::Serving;
 use crate::layout::words::{PageState, PageWord};
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
+use crate::space::wait::Wait;
 use crate::space::{Space, State, present};
 
 /// Zeros for first touches that write: one window of a stream.
@@ -121,7 +122,7 @@ impl<'a> FaultServer<'a> {
     {
         let word = state.layout.words.get(fault.page);
         if word.is_claimed() {
-            state.waiting.push(*fault);
+            state.waiting.push(fault.clone());
             return (state, Outcome::Done);
         }
         match word.state() {
@@ -185,6 +186,7 @@ impl<'a> FaultServer<'a> {
             urgent: true,
             ahead: false,
             since: clock::now(),
+            wait: Wait::nobody(),
         };
         self.first_touch(state, &fault) != Outcome::Again
     }
@@ -212,7 +214,7 @@ impl<'a> FaultServer<'a> {
         if !rules::holds(Rule::ReadAlways) {
             return self.wait_here(state);
         }
-        state.deferred.push(*fault);
+        state.deferred.push(fault.clone());
         self.space.mailbox.ask(|wanted| wanted.deferred = true);
         (state, Outcome::Done)
     }

@@ -2,12 +2,14 @@
 
 pub mod run;
 pub mod start_error;
+pub mod pressure_watch;
 pub mod status;
 pub mod last_thread;
 pub mod lifecycle;
 pub mod governor;
 pub mod share_watch;
 pub mod bring_back;
+pub mod settings;
 pub mod store;
 pub mod server;
 pub mod pager;

@@ -6,6 +6,8 @@ pub mod spaces;
 pub mod references;
 pub mod filters;
 pub mod forks;
+pub mod bounds;
+pub mod pressure;
 pub mod part;
 pub mod pool_share;
 pub mod stall;

@@ -12,6 +12,7 @@
 
 pub mod agent;
 pub mod call;
+pub mod wait;
 pub mod fault;
 pub mod leader;
 pub mod process;

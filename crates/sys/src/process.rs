@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod cpu;
 pub mod elf;
 pub mod procfs;
+pub mod pressure;
 #[cfg(feature = "supervisor")]
 pub mod signals;
 #[cfg(feature = "supervisor")]

@@ -10,6 +10,7 @@ use vswap_e2e::suite::Test;
 mod daemon;
 mod deaths;
 mod refusals;
+mod settings;
 mod shares;
 mod users;
 
@@ -22,6 +23,7 @@ const TESTS: &[Test] = &[
         120,
         shares::swapoff_under_two_runs,
     ),
+    Test::new("limits_of_one_run", 240, settings::limits_of_one_run),
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),

@@ -29,7 +29,7 @@ pub fn workload(size: &str) -> Outcome<Job> {
 }
 
 /// An area in a file, made by vswap.
-fn swap_file(context: &Context) -> Outcome<String> {
+pub fn swap_file(context: &Context) -> Outcome<String> {
     let file = context.place().join("swapfile").display().to_string();
     let made = context.vswap(&["mkswap", &file, "--size", "1G"])?;
     ensure!(made.status.success(), "mkswap: {made:?}");

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
+use vswap_pager::config::PoolLimit;
 use vswap_sys::{process::cgroup, process::procfs};
 
 use crate::failure::Failure;
@@ -249,15 +250,18 @@ impl FromStr for PoolSize {
 }
 
 impl PoolSize {
+    /// What the pool may take.
+    pub fn limit(self) -> PoolLimit {
+        match self {
+            PoolSize::Off => PoolLimit::Bytes(0),
+            PoolSize::Bytes(size) => PoolLimit::Bytes(size),
+            PoolSize::Percent(share) => PoolLimit::Percent(share),
+        }
+    }
+
     /// The limit in bytes.
     pub fn resolve(self, ram_bytes: u64) -> u64 {
-        match self {
-            PoolSize::Off => 0,
-            PoolSize::Bytes(size) => size,
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            // at most `ram_bytes`
-            PoolSize::Percent(share) => (ram_bytes as f64 * share / 100.0) as u64,
-        }
+        self.limit().of(ram_bytes)
     }
 }
 

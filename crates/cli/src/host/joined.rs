@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vswap_pager::{Config, Status};
+use serde_json::Value;
+use vswap_pager::{Config, Settings, Status};
 
 use crate::control::{self, Connection, Request};
 use crate::failure::Failure;
@@ -70,6 +71,12 @@ impl Joined {
     pub fn allow_last(&self) -> io::Result<()> {
         let request = Request::AllowLast(std::process::id());
         control::ask(&self.daemon_dir, &request).map(drop)
+    }
+
+    /// Give the run other limits.
+    pub fn set(&self, settings: &Settings) -> Result<Value, String> {
+        let request = Request::RunSet(std::process::id(), *settings);
+        control::ask(&self.daemon_dir, &request).map_err(|error| error.to_string())
     }
 
     /// Has the daemon ended?

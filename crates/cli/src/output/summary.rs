@@ -4,14 +4,21 @@ use vswap_pager::Status;
 
 use super::figures::{bytes, count, microseconds};
 
+/// Less time lost than this is not worth a word.
+const LOST_SECONDS_LEAST: f64 = 0.05;
+
 /// What the line at the end of a run says.
 pub fn summary_line(status: &Status, was_full: bool) -> String {
-    let peak = format!(
+    let highest = status.highest_limit_bytes.max(status.limit_bytes);
+    let mut peak = format!(
         "peak {} of {}",
         bytes(status.peak_total_bytes),
-        bytes(status.limit_bytes)
+        bytes(highest)
     );
     let waited = waited(status, was_full);
+    if highest > status.limit_bytes {
+        peak += &format!(", {} at the end", bytes(status.limit_bytes));
+    }
     if status.pages_out == 0 {
         return format!("{waited}{peak}; nothing was ever evicted");
     }
@@ -47,6 +54,13 @@ pub fn summary_line(status: &Status, was_full: bool) -> String {
     }
     if status.alloc_reject > 0 {
         line += &format!("; {} times no slot for a page", count(status.alloc_reject));
+    }
+    let (some, full) = (status.pressure.some, status.pressure.full);
+    if some.total_seconds >= LOST_SECONDS_LEAST {
+        line += &format!(
+            "; waited {:.1} s for pages, {:.1} s of it with nothing else to do",
+            some.total_seconds, full.total_seconds
+        );
     }
     line += &format!("; faults {}", count(status.faults));
     if status.fault_us_max > 0.0 {
@@ -92,6 +106,20 @@ mod tests {
     }
 
     #[test]
+    fn a_peak_is_measured_against_the_highest_limit() {
+        let status = Status {
+            limit_bytes: 96 << 20,
+            highest_limit_bytes: 512 << 20,
+            peak_total_bytes: 408 << 20,
+            ..Status::default()
+        };
+        assert_eq!(
+            summary_line(&status, false),
+            "peak 408 MiB of 512 MiB, 96 MiB at the end; nothing was ever evicted"
+        );
+    }
+
+    #[test]
     fn summary_of_a_run_that_swapped() {
         let status = Status {
             limit_bytes: 512 << 20,
@@ -112,6 +140,11 @@ mod tests {
             alloc_reject: 1_200,
             ..status.clone()
         };
+        let mut slow = status.clone();
+        slow.pressure.some.total_seconds = 12.34;
+        slow.pressure.full.total_seconds = 0.5;
+        let words = "; waited 12.3 s for pages, 0.5 s of it with nothing else to do; faults 401k";
+        assert!(summary_line(&slow, false).contains(words));
         assert!(
             summary_line(&rejected, false).contains("; 1.2k times no slot for a page; faults 401k")
         );

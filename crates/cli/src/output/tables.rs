@@ -4,11 +4,16 @@ use serde_json::Value;
 
 use super::figures::{PAGE_BYTES, bytes, count, microseconds};
 
-const HEADINGS: [&str; 10] = [
-    "PID", "COMMAND", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
+const HEADINGS: [&str; 11] = [
+    "PID", "COMMAND", "STATE", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
 ];
 /// Columns with text are left-aligned. The others hold figures and are right-aligned.
-const TEXT_COLUMNS: [usize; 1] = [1];
+const TEXT_COLUMNS: [usize; 2] = [1, 2];
+
+const PRESSURE_HEADINGS: [&str; 10] = [
+    "PID", "COMMAND", "STATE", "SOME10", "SOME60", "SOME300", "FULL10", "FULL60", "FULL300",
+    "STALLED",
+];
 
 const AREA_HEADINGS: [&str; 6] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "RUN"];
 const AREA_TEXT_COLUMNS: [usize; 2] = [0, 1];
@@ -30,6 +35,35 @@ const COMMAND_CHARS_MAX: usize = 32;
 /// The table of `vswap status`. Figures that a run of another version does not report are shown as `-`.
 pub fn status_table(reports: &[Value]) -> String {
     table(&HEADINGS, &TEXT_COLUMNS, reports.iter().map(status_row))
+}
+
+/// The table of `vswap status --pressure`: hundredths of the time in which some thread waited for a page, and in which
+/// none worked, and seconds of that since the start.
+pub fn pressure_table(reports: &[Value]) -> String {
+    let rows = reports.iter().map(|report| {
+        let lost = |of: &str, name: &str| report["pressure"][of][name].as_f64();
+        let share = |of: &str, name: &str| {
+            lost(of, name).map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"))
+        };
+        let stalled = lost("full", "total_seconds");
+        [
+            report["pid"].to_string(),
+            command_cell(&report["command"]),
+            state_cell(report),
+            share("some", "avg10"),
+            share("some", "avg60"),
+            share("some", "avg300"),
+            share("full", "avg10"),
+            share("full", "avg60"),
+            share("full", "avg300"),
+            stalled.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s")),
+        ]
+    });
+    table(&PRESSURE_HEADINGS, &TEXT_COLUMNS, rows)
+}
+
+fn state_cell(report: &Value) -> String {
+    printable(report["state"].as_str().unwrap_or("-"))
 }
 
 /// The table of `vswap status --areas`: the columns of `swapon --show`, and the run.
@@ -129,14 +163,15 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-fn status_row(report: &Value) -> [String; 10] {
+fn status_row(report: &Value) -> [String; 11] {
     let figure = |name: &str, show: fn(u64) -> String| {
         report[name].as_u64().map_or_else(|| "-".to_owned(), show)
     };
     let p99 = report["fault_us_p99"].as_f64().filter(|p99| *p99 > 0.0);
     [
         figure("pid", |pid| pid.to_string()),
-        state(report) + &command_cell(&report["command"]),
+        command_cell(&report["command"]),
+        state_cell(report),
         figure("limit_bytes", bytes),
         figure("total_bytes", bytes),
         figure("resident_bytes", bytes),
@@ -146,15 +181,6 @@ fn status_row(report: &Value) -> [String; 10] {
         figure("pages_in", |pages| bytes(pages * PAGE_BYTES)),
         p99.map_or_else(|| "-".to_owned(), microseconds),
     ]
-}
-
-/// What stands before the command of a run that does not go on.
-fn state(report: &Value) -> String {
-    if report["stalled"].as_bool().unwrap_or_default() {
-        "(full, waits) ".to_owned()
-    } else {
-        String::new()
-    }
 }
 
 /// The command in one line, cut to fit, with nothing in it that a terminal would act on.
@@ -193,12 +219,13 @@ mod tests {
         let table = status_table(&[
             json!({"pid": 7, "command": ["redis-server", "--port", "6400"], "limit_bytes": 536_870_912_u64,
                    "swapped_pages": 256, "fault_us_p99": 23.4}),
-            json!({"pid": 8, "command": ["sort"], "stalled": true}),
+            json!({"pid": 8, "command": ["sort"], "state": "full"}),
             json!({"pid": 123_456, "command": ["evil\u{1b}[2J", "a rather long argument that goes on and on"]}),
         ]);
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 4);
-        assert!(lines[2].contains("     8  (full, waits) sort "), "{table}");
+        let cells: Vec<&str> = lines[2].split_whitespace().take(3).collect();
+        assert_eq!(cells, ["8", "sort", "full"], "{table}");
         assert!(lines[0].starts_with("   PID  COMMAND"), "{table}");
         assert!(
             lines[1].starts_with("     7  redis-server --port 6400"),
@@ -215,6 +242,25 @@ mod tests {
         );
         assert!(!table.contains('\u{1b}'));
         assert_eq!(status_table(&[]).lines().count(), 1);
+    }
+
+    #[test]
+    fn time_lost_is_shown_by_window() {
+        let pressure = json!({"some": {"avg10": 12.5, "avg60": 3.0, "avg300": 0.61, "total_seconds": 9.0},
+                              "full": {"avg10": 10.0, "avg60": 2.0, "avg300": 0.5, "total_seconds": 7.25}});
+        let table = pressure_table(&[
+            json!({"pid": 7, "command": ["sort"], "state": "thrashing", "pressure": pressure}),
+            json!({"pid": 8}),
+        ]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "PID  COMMAND  STATE      SOME10  SOME60  SOME300  FULL10  FULL60  FULL300  STALLED",
+                "  7  sort     thrashing   12.50    3.00     0.61   10.00    2.00     0.50    7.2 s",
+                "  8  -        -               -       -        -       -       -        -        -",
+            ]
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::args::DaemonArgs;
 use crate::args::size::Available;
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
-use crate::host::guarded;
+use crate::host::{guarded, set_group};
 use crate::join::Join;
 use crate::output::notice;
 use crate::run_dir::{self, DaemonDir};
@@ -125,6 +125,17 @@ impl Daemon {
                 pager.allow_last();
                 Ok(Value::Null)
             }
+            Request::RunSet(pid, settings) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                let done = pager.set(settings);
+                done.map(|()| Value::Null)
+                    .map_err(|error| error.to_string())
+            }
+            Request::SetGroup(name, change) => set_group(&self.store, name, change),
+            Request::Set(_) => Err(
+                "this is the daemon: say which of its runs with --run PID, or which group with --group NAME".to_owned(),
+            ),
             Request::Finish => Err("no run was joined by this connection".to_owned()),
         }
     }

@@ -6,6 +6,7 @@
 mod full;
 mod program;
 mod report;
+mod thrashing;
 mod supervise;
 
 use std::ffi::{CString, OsString};
@@ -22,6 +23,7 @@ use rustix::process::{
 };
 use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
+use vswap_pager::config::RamRange;
 use vswap_pager::{Config, RunGroup, Status};
 use vswap_sys::process::signals;
 use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
@@ -29,7 +31,7 @@ use vswap_sys::ring::SOCKET_ENV;
 
 use crate::args::RunArgs;
 use crate::args::on_full::OnFull;
-use crate::args::size::Available;
+use crate::args::size::{Available, PoolSize};
 use crate::args::swap_spec::Swaps;
 use crate::control::{Asker, Request, Server};
 use crate::failure::{Failure, OWN_ERROR};
@@ -51,7 +53,7 @@ pub fn run(
 ) -> Result<ExitCode, Failure> {
     refuse_nested()?;
     refuse_direct_nowhere(args)?;
-    let limit_bytes = limit(args)?;
+    let ram = limit(args)?;
     let name = args
         .command
         .first()
@@ -73,8 +75,8 @@ pub fn run(
     let host = Host::of(
         args,
         Config {
-            limit_bytes,
-            pool_limit_bytes: args.pool.map(|pool| pool.resolve(limit_bytes)),
+            ram,
+            pool_limit: args.pool.map(PoolSize::limit),
             mapping: if args.no_virtual {
                 Mapping::Direct
             } else {
@@ -85,6 +87,7 @@ pub fn run(
             run_dir: run_dir.path().to_owned(),
             evict_all_every: args.debug_evict_every,
             quiet: args.quiet,
+            pressure_file: args.debug_pressure.clone(),
         },
     )?;
     let server = Server::bind(run_dir.path()).map_err(|error| {
@@ -158,9 +161,12 @@ fn answer(
             Ok(identity.report(&status, None, false))
         }
         Request::SwapOn(_) | Request::SwapOff(_) => host.change_areas(request, asker),
-        Request::Join(_) | Request::RunStatus(_) | Request::AllowLast(_) | Request::Finish => {
-            Err("this is a run, and no daemon".to_owned())
-        }
+        Request::Set(_) | Request::SetGroup(..) => host.set(request),
+        Request::Join(_)
+        | Request::RunStatus(_)
+        | Request::RunSet(..)
+        | Request::AllowLast(_)
+        | Request::Finish => Err("this is a run, and no daemon".to_owned()),
     }
 }
 
@@ -199,18 +205,18 @@ pub fn refuse_nested() -> Result<(), Failure> {
     }
 }
 
-fn limit(args: &RunArgs) -> Result<u64, Failure> {
+fn limit(args: &RunArgs) -> Result<RamRange, Failure> {
     let available = Available::here()?;
-    let limit_bytes = args.ram.resolve(available)?;
-    if limit_bytes > available.whole() && !args.quiet {
+    let ram = args.ram.resolve(available)?;
+    if ram.most_bytes > available.whole() && !args.quiet {
         notice(&format!(
             "--ram {} is more than the {} there are here: memory will run out before vswap has anything to do; \
              --ram auto fits",
-            bytes(limit_bytes),
+            bytes(ram.most_bytes),
             bytes(available.whole())
         ));
     }
-    Ok(limit_bytes)
+    Ok(ram)
 }
 
 /// Makes the file before the run, so that a wrong path is not found out after hours. For standard output vswap keeps a

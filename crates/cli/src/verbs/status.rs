@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use vswap_sys::process::procfs;
 
 use crate::args::StatusArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::output::tables::{areas_table, groups_table, status_table};
+use crate::output::tables::{areas_table, groups_table, pressure_table, status_table};
 use crate::run_dir::{self, Living};
 
 /// Prints the living runs as a table or as a JSON array.
@@ -20,6 +21,8 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         print("no runs\n")
     } else if args.areas {
         print(&areas_table(&reports))
+    } else if args.pressure {
+        print(&pressure_table(&reports))
     } else if args.groups {
         print(&groups_table(&reports))
     } else {
@@ -34,9 +37,16 @@ fn reports() -> Vec<Value> {
         .map(|Living { pid, path, .. }| {
             // A run that is starting, ending or stopped by job control does not answer, but it is alive.
             control::ask(&path, &Request::Status)
-                .unwrap_or_else(|error| json!({"pid": pid, "error": error.to_string()}))
+                .unwrap_or_else(|error| silent(pid, &error.to_string()))
         })
         .collect();
     reports.sort_by_key(|report| report["pid"].as_u64());
     reports
+}
+
+/// A run that is starting, ending or stopped by job control does not answer; it is alive all the same.
+fn silent(pid: u32, error: &str) -> Value {
+    let is_stopped = procfs::stat(pid).is_ok_and(|stat| stat.stopped());
+    let state = is_stopped.then_some("stopped");
+    json!({"pid": pid, "state": state, "error": error})
 }

@@ -43,8 +43,8 @@ fn ask(dir: &Path, request: &Request) -> Result<(), Failure> {
     control::ask(dir, request).map(drop).map_err(Failure::of)
 }
 
-/// Whose areas are meant: those of the process with this id, of the daemon, or of the only run there is.
-fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
+/// Who is meant: the process with this id, or the daemon, or the only run there is.
+pub fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
     let count = living.len();
     let has_daemon = living.iter().any(|one| one.kind == Kind::Daemon);
     let mut meant = living.into_iter().filter(|one| match pid {

@@ -45,7 +45,8 @@ fn a_living_run_is_listed_and_a_dead_one_is_not() {
     let mut lines = table.lines();
     let heading = lines.next().expect("heading");
     for column in [
-        "PID", "COMMAND", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
+        "PID", "COMMAND", "STATE", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN",
+        "P99",
     ] {
         assert!(heading.contains(column), "{heading}");
     }
@@ -53,7 +54,7 @@ fn a_living_run_is_listed_and_a_dead_one_is_not() {
         .find(|line| line.trim_start().starts_with(&format!("{pid} ")))
         .expect("a row");
     assert!(
-        row.contains("sleep 1000") && row.contains("256 MiB"),
+        row.contains("sleep 1000") && row.contains("running") && row.contains("256 MiB"),
         "{row}"
     );
 
@@ -80,7 +81,8 @@ fn a_stopped_run_is_listed_without_figures() {
     let row = table
         .lines()
         .find(|line| line.trim_start().starts_with(&format!("{pid} ")));
-    assert!(row.expect("a row").contains('-'), "{table}");
+    let row = row.expect("a row");
+    assert!(row.contains("stopped") && row.contains('-'), "{table}");
     kill("CONT", pid);
     kill("TERM", pid);
     wait(&mut run);

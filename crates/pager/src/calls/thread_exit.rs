@@ -21,6 +21,7 @@ use crate::layout::pins::AROUND_BYTES;
 use crate::layout::words::PageState;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
+use crate::space::wait::Wait;
 use crate::space::{Space, State};
 
 /// Most entries of a robust list that the kernel walks.
@@ -202,6 +203,7 @@ fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
             urgent: true,
             ahead: false,
             since: clock::now(),
+            wait: Wait::nobody(),
         };
         let (state, _) = server.serve(state, &fault);
         let is_back = state.layout.words.get(page).entry().is_none();

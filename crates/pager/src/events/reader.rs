@@ -27,6 +27,7 @@ use crate::events::{fork, layout_events};
 use crate::fault::{FaultServer, Outcome};
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
+use crate::space::wait::Wait;
 use crate::space::{Space, State, gain};
 
 /// Pause before serving again a fault that the kernel refused (rule P6: never spin on EAGAIN). It is about as long as
@@ -300,13 +301,22 @@ impl<'a> Visit<'a> {
                 } => {
                     self.tid = Some(tid);
                     let process = self.space.process.get();
+                    let urgent = process.is_some_and(|p| p.agent.tid().cast_unsigned() == tid);
+                    let since = clock::now();
+                    let waits = &self.listening.serving.pressure.waits;
                     let fault = Fault {
                         page: address / PAGE_BYTES,
                         write,
                         protected: wp,
-                        urgent: process.is_some_and(|p| p.agent.tid().cast_unsigned() == tid),
+                        urgent,
                         ahead: false,
-                        since: clock::now(),
+                        since,
+                        // The agent is no thread of the program's.
+                        wait: if urgent {
+                            Wait::nobody()
+                        } else {
+                            Wait::since(waits, since)
+                        },
                     };
                     if fault.urgent && gain::fill(self.space, &state, fault.page) {
                         state

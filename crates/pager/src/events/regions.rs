@@ -26,6 +26,7 @@ use crate::run::references::References;
 use crate::space::agent::Slot;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
+use crate::space::wait::Wait;
 use crate::space::{Space, State};
 
 /// Pause while somebody else carries a page that must come back.
@@ -306,6 +307,7 @@ fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Opt
             urgent: true,
             ahead: false,
             since: clock::now(),
+            wait: Wait::nobody(),
         };
         let (state, outcome) = server.serve(state, &fault);
         let is_as_before = state.layout.words.get(page) == word;

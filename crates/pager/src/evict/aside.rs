@@ -55,6 +55,7 @@ use crate::layout::Direction;
 use crate::layout::words::{PageState, PageWord};
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::fault::Fault;
+use crate::space::wait::Wait;
 use crate::space::{State, marks, present};
 
 /// Most pages of a range.
@@ -337,6 +338,7 @@ impl<'a> Evictor<'a> {
                     urgent: false,
                     ahead: false,
                     since: clock::now(),
+                    wait: Wait::since(&self.serving.pressure.waits, clock::now()),
                 }),
                 Message::Remap { from, to, .. } if from == source && to == target => {
                     crossing.was_ours = true;

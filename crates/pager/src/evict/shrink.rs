@@ -94,6 +94,10 @@ fn empty_pool(evicting: &Evicting, scratch: &mut Scratch) -> bool {
         return false;
     }
     let fill = look(evicting);
+    // What is in a pool that was taken away while the program ran.
+    if fill.limit_bytes == 0 && fill.objects > 0 {
+        return write_back(evicting, BATCH, scratch).pages > 0;
+    }
     if !is_short(&fill, fill.span_bytes, ACCEPT_PART) {
         return false;
     }
@@ -135,6 +139,12 @@ fn write_back(evicting: &Evicting, pages: usize, scratch: &mut Scratch) -> Write
         evicting.serving.shrinker.wake();
     }
     done
+}
+
+/// The pool may have less from now on.
+pub fn wake(serving: &Serving) {
+    serving.shrinker.set_no_room(false);
+    serving.shrinker.wake();
 }
 
 /// Start the thread, once, before the first area is used.

@@ -59,7 +59,7 @@ fn serve(serving: &Arc<Serving>, job: &Job, buffers: Buffers) -> Buffers {
     let (mut state, outcome) = server.fetch(&job.fault, &job.incoming, job.around);
     let is_wanted = outcome == Outcome::Again && !job.fault.ahead;
     if is_wanted {
-        state.deferred.push(job.fault);
+        state.deferred.push(job.fault.clone());
         job.space.mailbox.ask(|wanted| wanted.deferred = true);
     }
     server.release(state);

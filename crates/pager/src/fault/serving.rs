@@ -8,6 +8,7 @@ use crate::policy::working_set::WorkingSet;
 use crate::run::area_queue::AreaQueue;
 use crate::run::buffers::SpareBuffers;
 use crate::run::limit::Limit;
+use crate::run::pressure::Pressure;
 use crate::run::references::References;
 use crate::run::shrinker::Shrinker;
 use crate::run::stats::Stats;
@@ -24,6 +25,8 @@ pub struct Serving {
     pub limit: Limit,
     /// Counters.
     pub stats: Stats,
+    /// What paging costs the program.
+    pub pressure: Pressure,
     /// What page words refer to.
     pub references: References,
     /// Which pages went out too early.

@@ -15,6 +15,7 @@ use crate::fault::{FaultServer, Outcome, fill, lost};
 use crate::layout::words::PageWord;
 use crate::space::fault::Fault;
 use crate::space::incoming::{Incoming, claim_swapped, claim_window};
+use crate::space::wait::Wait;
 use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX, marks};
 
 /// Windows to read ahead of a long stream. Together with the fault's own these requests keep a disk busy.
@@ -60,7 +61,7 @@ impl<'a> FaultServer<'a> {
             };
             self.serving
                 .area_queue
-                .push(&state, self.space, *fault, incoming, around);
+                .push(&state, self.space, fault.clone(), incoming, around);
             if window == AREA_WINDOW_PAGES_MAX {
                 self.read_ahead(&mut state, fault);
             }
@@ -92,7 +93,10 @@ impl<'a> FaultServer<'a> {
                 page: first.page,
                 write: false,
                 ahead: true,
-                ..*fault
+                protected: fault.protected,
+                urgent: fault.urgent,
+                since: fault.since,
+                wait: Wait::nobody(),
             };
             state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
             self.serving

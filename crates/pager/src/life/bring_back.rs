@@ -19,6 +19,7 @@ use crate::life::run::Run;
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
 use crate::space::incoming::{self, Incoming};
+use crate::space::wait::Wait;
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 
 /// Pause when a walk could do nothing or there is no room: others work on the pages, or move some out.
@@ -153,6 +154,7 @@ impl<'a> BringingBack<'a> {
             urgent: false,
             ahead: true,
             since: Instant::now(),
+            wait: Wait::nobody(),
         };
         let (state, _) = server.fetch(&fault, incoming, 1);
         let stays = incoming.iter().map(|one| (one.page, one.entry));

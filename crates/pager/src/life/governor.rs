@@ -89,7 +89,10 @@ pub fn run(run: &Arc<Run>) {
             run.part.count_slots();
             store_seen = Instant::now();
         }
-        let pause = limit.pause(total, growing);
+        if limit.bounds.limit_bytes() > limit.bounds.wanted_bytes() {
+            run.serving.shrinker.wake();
+        }
+        let pause = limit.bounds.pause(total, growing);
         limit.sleep(match still.is_so(limit.is_stalled(), total) {
             true => pause.max(Limit::stall_pause()),
             false => pause,
@@ -149,7 +152,7 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
         }
     }
     // Armed spaces become active now.
-    if limit.set_short(all_the_time || free < limit.activate_bytes(growing)) {
+    if limit.set_short(all_the_time || free < limit.bounds.activate_bytes(growing)) {
         let spaces = run.listening.spaces.all();
         let rescan = |space: &Arc<Space>| space.mailbox.ask(|wanted| wanted.rescan = true);
         spaces.iter().for_each(rescan);

@@ -12,10 +12,11 @@ use vswap_sys::{guardian, process, process::procfs};
 use crate::base::threads;
 use crate::evict::write_out;
 use crate::life::run::Run;
+use crate::life::settings::{self, SetError, Settings};
 use crate::life::start_error::StartError;
 use crate::life::status::Status;
 use crate::life::store::Store;
-use crate::life::{governor, server, share_watch};
+use crate::life::{governor, pressure_watch, server, share_watch};
 use crate::store::config::Config;
 use crate::store::groups;
 
@@ -73,6 +74,7 @@ impl Pager {
         let governed = Arc::clone(&self.run);
         threads::try_spawn("governor", move || governor::run(&governed))?;
         share_watch::start(&self.run.listening, self.run.config.root_pid)?;
+        pressure_watch::start(&self.run)?;
         server::start(&self.run, listener, joined, Arc::clone(&self.stop))
     }
 
@@ -95,6 +97,15 @@ impl Pager {
     /// that it can.
     pub fn allow_last(&self) {
         self.run.serving.limit.allow_last();
+    }
+
+    /// Change limits of the run. A higher limit of memory holds at once, a lower one is approached: `status` says how
+    /// far.
+    ///
+    /// # Errors
+    /// [`SetError`]; nothing has changed.
+    pub fn set(&self, settings: &Settings) -> Result<(), SetError> {
+        settings::set(&self.run, settings)
     }
 
     /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,

@@ -15,6 +15,7 @@ use crate::run::filters::Filters;
 use crate::run::forks::Forks;
 use crate::run::limit::Limit;
 use crate::run::part::Part;
+use crate::run::pressure::Pressure;
 use crate::run::references::References;
 use crate::run::shares::Shares;
 use crate::run::shrinker::Shrinker;
@@ -57,8 +58,9 @@ impl Run {
         let serving = Arc::new(Serving {
             engine: Arc::clone(engine),
             areas: Arc::clone(areas),
-            limit: Limit::new(config.limit_bytes, config.pool_limit_bytes),
+            limit: Limit::new(config.ram, config.pool_limit),
             stats: Stats::default(),
+            pressure: Pressure::default(),
             references: References::new(Arc::clone(engine)),
             working_set: WorkingSet::default(),
             area_queue: AreaQueue::default(),

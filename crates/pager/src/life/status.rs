@@ -1,9 +1,12 @@
 //! What a run tells of itself: plain data for `status`, the summary line and the JSON summary.
 
 use serde::{Deserialize, Serialize};
+use vswap_sys::process::procfs::{self, Stat};
 
 use crate::base::page_run::PAGE_BYTES;
+use crate::life::pressure_watch;
 use crate::life::run::Run;
+use crate::run::pressure::Lost;
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
@@ -37,8 +40,12 @@ pub struct StoreStatus {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// The limit that `--ram` gave.
+    /// What the run may use: what `--ram` came to, or what it was set to since.
     pub limit_bytes: u64,
+    /// What it shall use at the most: less than that while a lower limit is approached.
+    pub wanted_limit_bytes: u64,
+    /// The most that it was ever allowed.
+    pub highest_limit_bytes: u64,
     /// Current total: resident anonymous memory of all processes + pool + metadata + vswap's own memory.
     pub total_bytes: u64,
     /// Highest total seen so far.
@@ -49,6 +56,8 @@ pub struct Status {
     pub peak_needed_bytes: u64,
     /// Memory of the compressed pool.
     pub pool_bytes: u64,
+    /// What that may be at the most.
+    pub pool_limit_bytes: u64,
     /// Memory of tables, of frames and of vswap itself.
     pub own_bytes: u64,
     /// Living processes that vswap manages.
@@ -141,6 +150,43 @@ pub struct Status {
     pub stalled_by_group: bool,
     /// How long faults have waited so since the start, in all.
     pub stalled_seconds: f64,
+    /// How the run gets on.
+    pub state: State,
+    /// Shares of the time that it lost to paging.
+    pub pressure: Lost,
+}
+
+/// How a run gets on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should.
+    #[default]
+    Running,
+    /// It spends more time paging than working.
+    Thrashing,
+    /// Nothing more can be stored: faults that need memory wait.
+    Full,
+    /// All its processes are stopped.
+    Stopped,
+}
+
+impl State {
+    fn of(run: &Run, is_full: bool, lost: &Lost) -> State {
+        let spaces = run.listening.spaces.all();
+        let managed = spaces.iter().filter_map(|space| space.pid());
+        let all = managed.chain(run.listening.shares.stranger_pids());
+        let mut living = all.flat_map(procfs::stat).filter(Stat::alive).peekable();
+        if living.peek().is_some() && living.all(|stat| stat.stopped()) {
+            State::Stopped
+        } else if is_full {
+            State::Full
+        } else if lost.is_thrashing() {
+            State::Thrashing
+        } else {
+            State::Running
+        }
+    }
 }
 
 impl Status {
@@ -154,6 +200,7 @@ impl Status {
         let spaces = run.listening.spaces.all();
         let mut status = Status {
             pool_bytes: usage.pool_bytes,
+            pool_limit_bytes: run.serving.limit.pool.bytes(),
             processes_managed: spaces.iter().filter(|space| space.pid().is_some()).count() as u64,
             swapped_pages: usage.swapped_pages,
             compressed_pages: usage.pool_pages,
@@ -199,6 +246,8 @@ impl Status {
         }
         let figures = run.serving.limit.figures();
         status.limit_bytes = figures.limit_bytes;
+        status.wanted_limit_bytes = figures.wanted_limit_bytes;
+        status.highest_limit_bytes = figures.highest_limit_bytes;
         status.total_bytes = figures.total_bytes;
         status.peak_total_bytes = figures.peak_total_bytes;
         status.resident_bytes = figures.resident_bytes;
@@ -208,6 +257,9 @@ impl Status {
         status.stalled = figures.is_full;
         status.stalled_by_group = figures.is_limited;
         status.stalled_seconds = figures.waited.as_secs_f64();
+        pressure_watch::look(run);
+        status.pressure = run.serving.pressure.lost();
+        status.state = State::of(run, figures.is_full, &status.pressure);
         status
     }
 }

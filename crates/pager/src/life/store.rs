@@ -14,6 +14,7 @@ use crate::evict::{shrink, write_out};
 use crate::fault::area_reads;
 use crate::life::bring_back::{self, BringingBack};
 use crate::life::run::Run;
+use crate::life::settings::{self, GroupChange, SetError};
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
 use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
@@ -102,6 +103,26 @@ impl Store {
     /// All groups, the root first.
     pub fn groups(&self) -> Vec<GroupStatus> {
         groups::status(&self.engine, &self.engine.stats())
+    }
+
+    /// Change the limits of a group, which hold for what is stored from now on.
+    ///
+    /// # Errors
+    /// [`SetError`]; nothing has changed.
+    pub fn set_group(&self, name: &GroupName, change: &GroupChange) -> Result<(), SetError> {
+        let runs = self.runs();
+        // What a run's own group may have of the pool follows the run's limit as well.
+        if let Some(run) = runs
+            .iter()
+            .find(|run| run.part.own_group.as_ref() == Some(name))
+        {
+            run.part.change_limits(|limits| change.of(limits));
+            run.serving.limit.pool.renew(&run.part, &self.areas);
+            return Ok(());
+        }
+        let group = self.engine.find_group(name);
+        let group = group.ok_or_else(|| SetError::UnknownGroup(name.clone()))?;
+        settings::set_group(&self.engine, group, change)
     }
 
     /// Figures of all runs together.

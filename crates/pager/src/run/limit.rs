@@ -9,25 +9,14 @@ use std::time::Duration;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
+use crate::policy::follow::RamRange;
+use crate::run::bounds::Bounds;
 use crate::run::part::Usage;
 use crate::run::pool_share::PoolShare;
 use crate::run::stall::Stall;
 use crate::space::Space;
+use crate::store::config::PoolLimit;
 
-/// Eviction begins when less than one part in this many of the limit is free (the low watermark). It then frees a
-/// quarter more. Freeing more than that would cost resident memory, and long spells of eviction delay faults.
-const WATERMARK_PART: u64 = 16;
-/// Bounds of the watermark. Below 2 MiB a fresh mapping outgrows it before it is seen. Above 16 MiB memory lies idle.
-const WATERMARK_BYTES: (u64, u64) = (2 << 20, 16 << 20);
-/// Registering begins when less than one part in this many of the limit is free, within bounds. Each further process
-/// that can grow at the same time adds half as much. A program fills fresh, unwatched memory at 1 to 3 GB/s. So 20 MiB
-/// last some 7 to 20 ms, which is the delay of a busy machine.
-const ACTIVATE_PART: u64 = 5;
-const ACTIVATE_BYTES: (u64, u64) = (20 << 20, 64 << 20);
-/// Fastest growth that sampling allows for, in bytes a millisecond (a program that fills huge pages).
-const GROWTH_BYTES_PER_MS: u64 = 6 << 20;
-/// Shortest and longest pause between samples.
-const SAMPLE_MS: (u64, u64) = (1, 50);
 /// With several large processes, one part in this many of the limit stays free, because their figures are uncertain.
 const UNSURE_PART: u64 = 64;
 /// How far a full run may exceed the limit to make progress: one part in this many of it. That is a little less than
@@ -43,9 +32,8 @@ const STALL_MS: u64 = 20;
 /// Limits and estimates of a run.
 #[derive(Debug)]
 pub struct Limit {
-    limit_bytes: u64,
-    watermark_bytes: u64,
-    activate_bytes: u64,
+    /// What the run may use.
+    pub bounds: Bounds,
     /// Bytes that may still be taken before faults wait. Negative above the limit.
     headroom: AtomicI64,
     /// Left out of the headroom, because the figures may be wrong by so much.
@@ -74,7 +62,11 @@ pub struct Limit {
 pub struct Figures {
     /// What the run may use.
     pub limit_bytes: u64,
-    /// What the run uses.
+    /// What it shall use at the most, if that is less.
+    pub wanted_limit_bytes: u64,
+    /// The most that it was ever allowed.
+    pub highest_limit_bytes: u64,
+    /// What it uses.
     pub total_bytes: u64,
     /// The most that the run has used.
     pub peak_total_bytes: u64,
@@ -108,15 +100,11 @@ pub struct Sample {
 }
 
 impl Limit {
-    /// The limit of a run that may use `limit_bytes`. The user may have asked for a pool of `pool_bytes`.
-    pub fn new(limit_bytes: u64, pool_bytes: Option<u64>) -> Limit {
-        let watermark_bytes =
-            (limit_bytes / WATERMARK_PART).clamp(WATERMARK_BYTES.0, WATERMARK_BYTES.1);
+    /// The limit of a run that may use as much as `range` says, and perhaps so much of it for the pool.
+    pub fn new(range: RamRange, pool: Option<PoolLimit>) -> Limit {
+        let bounds = Bounds::new(range);
         Limit {
-            limit_bytes,
-            watermark_bytes,
-            activate_bytes: (limit_bytes / ACTIVATE_PART).clamp(ACTIVATE_BYTES.0, ACTIVATE_BYTES.1),
-            headroom: AtomicI64::new(signed(limit_bytes)),
+            headroom: AtomicI64::new(signed(range.most_bytes)),
             unsure_bytes: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
             peak_total_bytes: AtomicU64::new(0),
@@ -124,7 +112,8 @@ impl Limit {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
-            pool: PoolShare::new(limit_bytes, watermark_bytes, pool_bytes),
+            pool: PoolShare::new(bounds.clone(), pool),
+            bounds,
             stall: Stall::default(),
             short: AtomicBool::new(false),
             last_bytes: AtomicU64::new(0),
@@ -149,7 +138,7 @@ impl Limit {
     /// without `unsure_bytes`. A process that waited because the figures may be wrong would wait for ever, and a
     /// process that ends frees more than it took.
     pub fn may_overdraw(&self) -> bool {
-        let overdraft = self.limit_bytes / OVERDRAFT_PART + self.watermark_bytes / 4 * 3;
+        let overdraft = self.limit_bytes() / OVERDRAFT_PART + self.watermark_bytes() / 4 * 3;
         let unsure = self.unsure_bytes.load(Ordering::Relaxed);
         self.headroom.load(Ordering::Relaxed) > -signed(overdraft + unsure)
     }
@@ -197,7 +186,7 @@ impl Limit {
         if !self.is_stalled() {
             return;
         }
-        let bytes = (self.limit_bytes / LAST_PART).clamp(LAST_BYTES.0, LAST_BYTES.1);
+        let bytes = (self.limit_bytes() / LAST_PART).clamp(LAST_BYTES.0, LAST_BYTES.1);
         let headroom = self.headroom.load(Ordering::Relaxed);
         let bytes = bytes + (-headroom).max(0).cast_unsigned();
         let relaxed = Ordering::Relaxed;
@@ -239,7 +228,9 @@ impl Limit {
     pub fn figures(&self) -> Figures {
         let is_full = self.stall.is_long();
         Figures {
-            limit_bytes: self.limit_bytes,
+            limit_bytes: self.limit_bytes(),
+            wanted_limit_bytes: self.bounds.wanted_bytes(),
+            highest_limit_bytes: self.bounds.highest_bytes(),
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
             peak_total_bytes: self.peak_total_bytes.load(Ordering::Relaxed),
             resident_bytes: self.resident_bytes.load(Ordering::Relaxed),
@@ -254,12 +245,12 @@ impl Limit {
 
     /// What the run may use.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
+        self.bounds.limit_bytes()
     }
 
     /// Eviction begins when less than this is free.
     pub fn watermark_bytes(&self) -> u64 {
-        self.watermark_bytes
+        self.bounds.watermark_bytes()
     }
 
     /// Say whether memory is short. True if it has just become so.
@@ -276,7 +267,7 @@ impl Limit {
     /// How wrong the figures may be. Those of several large processes are not taken at the same moment. What they share
     /// is measured now and then and estimated in between.
     pub fn unsure_bytes(&self, residents: &[(u64, &Arc<Space>)]) -> u64 {
-        let large = self.limit_bytes / UNSURE_PART;
+        let large = self.limit_bytes() / UNSURE_PART;
         if residents.iter().filter(|(bytes, _)| *bytes > large).count() > 1 {
             large
         } else {
@@ -287,9 +278,10 @@ impl Limit {
     /// Take a sample in and restart the estimate from it. Returns the total to reckon with.
     pub fn settle(&self, sample: &Sample, usage: &Usage) -> u64 {
         let total = sample.resident_bytes + sample.own_bytes;
-        // Faults stop short of the limit, because mappings that are not registered yet grow without asking.
-        let ceiling = self.limit_bytes - self.watermark_bytes / 4 * 3;
         let reckoned = total + sample.unsure_bytes;
+        self.bounds.approach(reckoned);
+        // Faults stop short of the limit, because mappings that are not registered yet grow without asking.
+        let ceiling = self.limit_bytes() - self.watermark_bytes() / 4 * 3;
         let free = signed(ceiling) - signed(reckoned);
         if free > 0 && !self.is_stalled() {
             // It was not needed, or is not any more.
@@ -311,25 +303,9 @@ impl Limit {
         reckoned
     }
 
-    /// Registering begins when less than this is free and `growing` processes may grow at the same time.
-    pub fn activate_bytes(&self, growing: u64) -> u64 {
-        let further = self.activate_bytes / 2 * growing.saturating_sub(1);
-        (self.activate_bytes + further).min(self.limit_bytes / 2)
-    }
-
     /// Pause until the next sample of a run that is full and has not changed.
     pub fn stall_pause() -> Duration {
         Duration::from_millis(STALL_MS)
-    }
-
-    /// Pause until the next sample: what the fastest growth of `growing` processes needs to use up half of what is
-    /// free.
-    pub fn pause(&self, total: u64, growing: u64) -> Duration {
-        let reserve = self.activate_bytes(growing);
-        let free = self.limit_bytes.saturating_sub(total + reserve);
-        let growth = GROWTH_BYTES_PER_MS * growing.max(1);
-        let ms = (free / 2 / growth).clamp(SAMPLE_MS.0, SAMPLE_MS.1);
-        Duration::from_millis(ms)
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vswap_engine::{Engine, GroupId, GroupLimits, GroupName, PoolFill, Stats};
 
+use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::store::config::{Config, SHARED_FRAMES};
 
@@ -49,6 +50,8 @@ pub struct Part {
     frames: u64,
     slots: AtomicU64,
     in_pool: InPool,
+    /// What the user limits the run's own group to.
+    own_limits: Mutex<GroupLimits>,
 }
 
 /// Figures on the run's part of the pool.
@@ -115,6 +118,11 @@ impl Part {
             own_group,
             slots: AtomicU64::new(0),
             in_pool: InPool::default(),
+            own_limits: Mutex::new(
+                Row::Innermost,
+                "limits of a run's own group",
+                GroupLimits::default(),
+            ),
         }
     }
 
@@ -190,12 +198,20 @@ impl Part {
         if self.is_all() {
             return self.engine.set_pool_limit(limit_bytes);
         }
+        let own = *self.own_limits.lock();
+        let payload_bytes = self.in_pool.payload_in(limit_bytes);
         let limits = GroupLimits {
-            pool_max_bytes: self.in_pool.payload_in(limit_bytes),
-            ..GroupLimits::default()
+            pool_max_bytes: payload_bytes.min(own.pool_max_bytes),
+            ..own
         };
         // The group exists as long as the run.
         let _ = self.engine.set_group_limits(self.group, limits);
+    }
+
+    /// Change what the user limits the run's own group to. It holds when the pool's share is renewed.
+    pub fn change_limits(&self, change: impl FnOnce(GroupLimits) -> GroupLimits) {
+        let mut own = self.own_limits.lock();
+        *own = change(*own);
     }
 
     /// The group whose pages the run may move out of the pool. In its own store all pages are the run's.

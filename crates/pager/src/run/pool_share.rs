@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::lock::{Mutex, Row};
+use crate::run::bounds::Bounds;
 use crate::run::part::Part;
 use crate::run::stats::Stats;
 use crate::store::areas::Areas;
+use crate::store::config::PoolLimit;
 
 /// The floor: the pool must leave one part in this many of the limit to the program's resident pages.
 const FLOOR_PART: u64 = 12;
@@ -35,10 +37,9 @@ const MISSED_PART: u64 = 32;
 /// What the pool may take.
 #[derive(Debug)]
 pub struct PoolShare {
-    limit_bytes: u64,
-    watermark_bytes: u64,
-    /// The size that the user asked for.
-    asked_bytes: Option<u64>,
+    bounds: Bounds,
+    /// What the user said.
+    asked: Mutex<Option<PoolLimit>>,
     /// As of the last look.
     bytes: AtomicU64,
     /// Memory of vswap besides the pool.
@@ -57,19 +58,17 @@ struct Seen {
 }
 
 impl PoolShare {
-    /// The share in a run that may use `limit_bytes` and keeps `watermark_bytes` of them free. The user may have asked
-    /// for a pool of `asked_bytes`.
-    pub fn new(limit_bytes: u64, watermark_bytes: u64, asked_bytes: Option<u64>) -> PoolShare {
+    /// Of a run with these bounds, and perhaps a pool that was `asked` for.
+    pub fn new(bounds: Bounds, asked: Option<PoolLimit>) -> PoolShare {
         let seen = Seen {
             at: Instant::now(),
             early: 0,
             from_areas: 0,
         };
         PoolShare {
-            limit_bytes,
-            watermark_bytes,
-            asked_bytes,
-            bytes: AtomicU64::new(limit_bytes),
+            bytes: AtomicU64::new(bounds.limit_bytes()),
+            bounds,
+            asked: Mutex::new(Row::Innermost, "what the pool may take", asked),
             beside_bytes: AtomicU64::new(0),
             given_bytes: AtomicU64::new(0),
             seen: Mutex::new(Row::Innermost, "early returns", seen),
@@ -79,6 +78,16 @@ impl PoolShare {
     /// The most that the pool may take, as of the last look.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The pool may take this from now on.
+    pub fn ask(&self, asked: PoolLimit) {
+        *self.asked.lock() = Some(asked);
+    }
+
+    /// Memory of vswap's beside the pool, as of the last look.
+    pub fn beside_bytes(&self) -> u64 {
+        self.beside_bytes.load(Ordering::Relaxed)
     }
 
     /// Take in what vswap uses besides the pool, and what came back early since the last time.
@@ -101,11 +110,11 @@ impl PoolShare {
 
     /// How much the pool gives way, after `early` pages came back early, `from_areas` of them from areas.
     fn balance(&self, given: u64, early: u64, from_areas: u64) -> u64 {
-        let step = self.limit_bytes / STEP_PART;
+        let step = self.bounds.limit_bytes() / STEP_PART;
         if early < EARLY_LEAST {
             given
         } else if from_areas * SPARED_PART < early {
-            (given + step).min(self.limit_bytes / PART_WITH_AREAS)
+            (given + step).min(self.bounds.limit_bytes() / PART_WITH_AREAS)
         } else if from_areas * MISSED_PART > early {
             given.saturating_sub(step)
         } else {
@@ -123,12 +132,12 @@ impl PoolShare {
     /// The size that the user asked for, if the program keeps its floor. Areas do not count if the run's group may not
     /// have more in them.
     fn bytes_for(&self, part: &Part, areas: &Areas) -> u64 {
-        let floor = (self.limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST);
-        let most = self
-            .limit_bytes
-            .saturating_sub(floor + part.own_fixed_bytes() + self.watermark_bytes);
-        let wanted = match self.asked_bytes {
-            Some(bytes) => bytes,
+        let limit_bytes = self.bounds.limit_bytes();
+        let beside = part.own_fixed_bytes() + self.bounds.watermark_bytes();
+        let most = limit_bytes.saturating_sub(floor_bytes(limit_bytes) + beside);
+        let asked = *self.asked.lock();
+        let wanted = match asked {
+            Some(asked) => asked.of(limit_bytes),
             None if areas.any_stays() && part.has_swap_room() => self.beside_areas(),
             None => most,
         };
@@ -136,21 +145,28 @@ impl PoolShare {
     }
 
     fn beside_areas(&self) -> u64 {
-        let beside = self.beside_bytes.load(Ordering::Relaxed);
-        let half = self.limit_bytes.saturating_sub(beside) / PART_WITH_AREAS;
+        let beside = self.beside_bytes();
+        let limit_bytes = self.bounds.limit_bytes();
+        let half = limit_bytes.saturating_sub(beside) / PART_WITH_AREAS;
         let left = half.saturating_sub(self.given_bytes.load(Ordering::Relaxed));
-        left.max(self.limit_bytes / LEAST_PART)
+        left.max(limit_bytes / LEAST_PART)
     }
+}
+
+/// What the pool leaves to the program's own pages.
+pub fn floor_bytes(limit_bytes: u64) -> u64 {
+    (limit_bytes / FLOOR_PART).max(FLOOR_BYTES_LEAST)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::follow::RamRange;
 
     const MIB: u64 = 1 << 20;
 
     fn share() -> PoolShare {
-        PoolShare::new(256 * MIB, 16 * MIB, None)
+        PoolShare::new(Bounds::new(RamRange::fixed(256 * MIB)), None)
     }
 
     #[test]

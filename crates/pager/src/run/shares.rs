@@ -130,6 +130,11 @@ impl Shares {
         }
     }
 
+    /// Process ids of the processes without an agent at the last look.
+    pub fn stranger_pids(&self) -> Vec<u32> {
+        self.lock().strangers.iter().map(|(pid, _)| *pid).collect()
+    }
+
     /// Sleep until a process forks, but at most for `pause`.
     pub fn wait_for_fork(&self, pause: Duration) {
         let known = self.lock();

@@ -21,7 +21,7 @@ use crate::life::run::Run;
 use crate::life::store::Store;
 use crate::space::Space;
 use crate::space::kin::Kin;
-use crate::store::config::{Codec, Config, Mapping, StoreConfig};
+use crate::store::config::{Codec, Config, Mapping, RamRange, StoreConfig};
 
 /// Frames of the store. They are few, so that pages are compressed now and then.
 const FRAMES: u64 = 128;
@@ -87,13 +87,14 @@ impl Lab {
 fn config(seed: u64) -> Config {
     let every_us = [5, 40, 300][usize::try_from(Random::new(!seed).below(3)).unwrap_or(0)];
     Config {
-        limit_bytes: 1 << 40,
-        pool_limit_bytes: None,
+        ram: RamRange::fixed(1 << 40),
+        pool_limit: None,
         mapping: Mapping::Virtual,
         group: None,
         root_pid: 0,
         run_dir: PathBuf::new(),
         quiet: true,
+        pressure_file: None,
         evict_all_every: Some(Duration::from_micros(every_us)),
     }
 }

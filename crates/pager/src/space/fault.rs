@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use crate::space::wait::Wait;
+
 /// A fault as the userfaultfd reported it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Fault {
     /// Number of the page.
     pub page: u64,
@@ -17,4 +19,10 @@ pub struct Fault {
     pub ahead: bool,
     /// When it was read.
     pub since: Instant,
+    /// That a thread of the program waits for it.
+    #[expect(
+        dead_code,
+        reason = "that it is there, and that it goes, is what counts"
+    )]
+    pub wait: Wait,
 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+pub use crate::policy::follow::RamRange;
 pub use vswap_engine::{Codec, GroupLimits, GroupName, Mapping};
 
 use crate::base::page_run::PAGE_BYTES;
@@ -27,9 +30,9 @@ pub struct StoreConfig {
 pub struct Config {
     /// Bytes of RAM that the whole run may use: resident anonymous memory of its processes, pool, frames, metadata, and
     /// vswap's own memory.
-    pub limit_bytes: u64,
-    /// Most bytes that the compressed pool may take, if the user said so. 0 means no pool.
-    pub pool_limit_bytes: Option<u64>,
+    pub ram: RamRange,
+    /// What the compressed pool may take at the most, if the user said so.
+    pub pool_limit: Option<PoolLimit>,
     /// Which slots page words name: those of the virtual area or those of physical areas.
     pub mapping: Mapping,
     /// The group of all pages of the run. None means the root, which has no limits. In a shared store the run's own
@@ -41,8 +44,36 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// Print nothing but errors on standard error.
     pub quiet: bool,
+    /// Debugging: a file in place of the kernel's own for how much is waited for memory.
+    pub pressure_file: Option<PathBuf>,
     /// Debugging: evict all that can be evicted, again and again with this pause, whatever the limit says.
     pub evict_all_every: Option<Duration>,
+}
+
+/// What the compressed pool may take at the most; nothing is no pool at all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolLimit {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the run's limit, whatever that comes to.
+    Percent(f64),
+}
+
+impl PoolLimit {
+    /// Bytes, where the run's limit is `limit_bytes`.
+    pub fn of(self, limit_bytes: u64) -> u64 {
+        match self {
+            PoolLimit::Bytes(bytes) => bytes,
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                reason = "the cast saturates, and a share need not be exact"
+            )]
+            PoolLimit::Percent(share) => (limit_bytes as f64 * share / 100.0) as u64,
+        }
+    }
 }
 
 /// The group of a run.
@@ -64,8 +95,9 @@ const FRAMES_MOST: u64 = 2048;
 pub const SHARED_FRAMES: u64 = 4096;
 
 impl Config {
-    /// Frames that the run may use, for pages on their way out.
+    /// Frames that the run may have in use: pages that are on their way out. They stay what they were at the start,
+    /// whatever its limit becomes: the engine has them all from then on.
     pub fn frames(&self) -> u64 {
-        (self.limit_bytes / PAGE_BYTES / FRAMES_PART).clamp(FRAMES_LEAST, FRAMES_MOST)
+        (self.ram.least_bytes / PAGE_BYTES / FRAMES_PART).clamp(FRAMES_LEAST, FRAMES_MOST)
     }
 }

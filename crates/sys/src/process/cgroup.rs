@@ -50,13 +50,24 @@ pub struct Limit {
 
 /// The memory hierarchies of this process; empty if /proc shows none.
 pub fn hierarchies() -> Vec<Hierarchy> {
-    let read = |path| std::fs::read(path).unwrap_or_default();
-    parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+    hierarchies_of("self")
+}
+
+fn hierarchies_of(process: &str) -> Vec<Hierarchy> {
+    let read = |path: &str| std::fs::read(path).unwrap_or_default();
+    let own = read(&format!("/proc/{process}/cgroup"));
+    parse(&own, &read("/proc/self/mountinfo"))
 }
 
 /// The smallest memory limit that binds this process. None if there is none.
 pub fn limit() -> Option<Limit> {
     smallest(&hierarchies(), &|path| std::fs::read(path).ok())
+}
+
+/// The smallest memory limit that binds another process, as far as its groups can be seen from here.
+pub fn limit_of(pid: u32) -> Option<Limit> {
+    let hierarchies = hierarchies_of(&pid.to_string());
+    smallest(&hierarchies, &|path| std::fs::read(path).ok())
 }
 
 /// Memory hierarchies from the texts of /proc/self/cgroup and /proc/self/mountinfo.

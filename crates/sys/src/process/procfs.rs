@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -150,6 +151,10 @@ pub struct Stat {
     pub parent: u32,
     /// Faults of all its threads that were served without reading from a device.
     pub minor_faults: u64,
+    /// CPU time of the process, in clock ticks.
+    pub cpu_ticks: u64,
+    /// CPU time of children that it has waited for, and of theirs, in clock ticks.
+    pub children_cpu_ticks: u64,
     /// Threads.
     pub threads: u32,
     /// Start time in clock ticks since boot.
@@ -160,6 +165,11 @@ impl Stat {
     /// Does it still run? False for a zombie and for a dead process.
     pub fn alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
+    /// Whether it was stopped, by a signal or a debugger.
+    pub fn stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
     }
 }
 
@@ -184,12 +194,16 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
         .filter(|f| !f.is_empty())
         .collect();
     let field = |number: usize| fields.get(number - 3).copied();
+    // In user mode, and in the kernel.
+    let ticks = |number| decimal(field(number)?)?.checked_add(decimal(field(number + 1)?)?);
     Some(Stat {
         pid,
         comm: String::from_utf8_lossy(&text[open + 1..close]).into_owned(),
         state: *field(3)?.first()?,
         parent: u32::try_from(decimal(field(4)?)?).ok()?,
         minor_faults: decimal(field(10)?)?,
+        cpu_ticks: ticks(14)?,
+        children_cpu_ticks: ticks(16)?,
         threads: u32::try_from(decimal(field(20)?)?).ok()?,
         start_ticks: decimal(field(22)?)?,
     })
@@ -253,6 +267,21 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
 /// `Gone`, `Malformed`, `Io`.
 pub fn stat(pid: u32) -> Result<Stat, ProcError> {
     parse_stat(&spare::read(&format!("/proc/{pid}/stat"))?)
+}
+
+/// stat of one thread of a process.
+///
+/// # Errors
+/// `Gone`, `Malformed`, `Io`.
+pub fn thread_stat(pid: u32, tid: u32) -> Result<Stat, ProcError> {
+    parse_stat(&spare::read(&format!("/proc/{pid}/task/{tid}/stat"))?)
+}
+
+/// How long so many clock ticks are, as `Stat` has them.
+pub fn duration_of_ticks(ticks: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_secs(ticks / per_second)
+        + Duration::from_nanos(ticks % per_second * 1_000_000_000 / per_second)
 }
 
 /// Does `pid` run, and is it the process that started at `start_ticks` (if given)?

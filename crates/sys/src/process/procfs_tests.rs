@@ -5,14 +5,15 @@ use proptest::prelude::*;
 
 #[test]
 fn a_name_may_hold_brackets_and_blanks() {
-    let text = b"42 (a) b (c)) S 7 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 98765 10 5\n";
+    let text = b"42 (a) b (c)) S 7 42 42 0 -1 4194304 1 0 0 0 5 6 7 8 20 0 3 0 98765 10 5\n";
     let stat = parse_stat(text).unwrap();
     assert_eq!(
         (stat.pid, stat.comm.as_str(), stat.state),
         (42, "a) b (c)", b'S')
     );
     assert_eq!((stat.parent, stat.threads, stat.start_ticks), (7, 3, 98765));
-    assert!(stat.alive());
+    assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (11, 15));
+    assert!(stat.alive() && !stat.stopped());
 }
 
 #[test]
@@ -63,6 +64,8 @@ fn descendants_survive_loops_and_come_in_order() {
         state: b'S',
         parent,
         minor_faults: 0,
+        cpu_ticks: 0,
+        children_cpu_ticks: 0,
         threads: 1,
         start_ticks: 0,
     };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, wait};
 use rustix::termios::tcgetpgrp;
+use vswap_pager::Status;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{Blocked, Taken, send};
 
@@ -18,6 +19,7 @@ use crate::host::Host;
 use crate::output::notice;
 use crate::verbs::run::full::{Full, Measure};
 use crate::verbs::run::report::Ending;
+use crate::verbs::run::thrashing::Thrashing;
 
 /// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
 /// nothing.
@@ -60,6 +62,7 @@ pub struct Supervisor<'a> {
     leftovers_noticed: bool,
     leftovers_told_to_end: bool,
     full: Full,
+    thrashing: Thrashing,
 }
 
 impl<'a> Supervisor<'a> {
@@ -81,6 +84,7 @@ impl<'a> Supervisor<'a> {
             leftovers_noticed: false,
             leftovers_told_to_end: false,
             full,
+            thrashing: Thrashing::default(),
         }
     }
 
@@ -212,6 +216,22 @@ impl<'a> Supervisor<'a> {
                 self.host.allow_last();
             }
             Measure::Kill => signal_all(Signal::KILL.as_raw()),
+        }
+        self.say_thrashing(&status);
+    }
+}
+
+impl Supervisor<'_> {
+    /// A program that pages more than it works gets on so slowly that its user had better know.
+    fn say_thrashing(&mut self, status: &Status) {
+        let full = status.pressure.full.avg10;
+        let is_thrashing = status.pressure.is_thrashing();
+        if self.thrashing.note(is_thrashing, Instant::now()) && !self.quiet {
+            notice(&format!(
+                "the program has spent {full:.0} % of the last seconds waiting for its pages and doing nothing else: \
+                 it works on more memory than it has; `vswap set --run {} --ram SIZE` gives it more while it runs",
+                std::process::id()
+            ));
         }
     }
 }
