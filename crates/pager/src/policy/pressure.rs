@@ -1,9 +1,10 @@
 //! What share of the time a run loses to paging, as the kernel's PSI tells it of a machine.
 //!
 //! *Some*: at least one thread of the run waits for a page. *Full*: one waits, and none of the run works. The pager
-//! knows when a fault begins to wait and when it is served. Whether others work meanwhile it estimates from the CPU time
-//! of the run's processes: *full* is what of a spell is left when that is taken off. This is exact with one thread. With
-//! several it is usually too little, as two that work count twice; it is too much where threads also sleep.
+//! knows when a fault begins to wait and when it is served. Whether others work meanwhile it estimates from the CPU
+//! time of the run's processes: *full* is what of a spell is left when that is taken off. This is exact with one
+//! thread. With several it is usually too little, as two that work count twice; it is too much where threads also
+//! sleep.
 //!
 //! Averages are the kernel's (`calc_avgs` in kernel/sched/psi.c): exponential, over 10, 60 and 300 seconds, here for
 //! spells of any length. Pure.
