@@ -10,6 +10,8 @@ fn main() {
         "-lc",
         "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
+        // What an injector jumps to (attached.rs).
+        "-Wl,--entry=vswap_attached",
         "-Wl,--hash-style=gnu",
     ] {
         println!("cargo::rustc-link-arg-cdylib={argument}");

@@ -56,15 +56,6 @@ fn remember_socket() -> bool {
     if path.is_empty() || path.len() > SOCKET_PATH_BYTES_MAX {
         return false;
     }
-    for (word, bytes) in STATE.socket_path.iter().zip(path.chunks(8)) {
-        let mut value = [0; 8];
-        for (to, from) in value.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
-    }
-    STATE
-        .socket_path_length
-        .store(path.len(), Ordering::Relaxed);
+    STATE.remember_socket_path(path);
     true
 }

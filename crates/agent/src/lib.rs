@@ -22,6 +22,7 @@
 mod abi;
 mod alone;
 mod aside;
+mod attached;
 mod clones;
 mod commands;
 mod die;

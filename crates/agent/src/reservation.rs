@@ -22,7 +22,7 @@ use crate::abi::advice;
 use crate::filter::MARK;
 use crate::kernel::{Descriptor, Errno, PAGE_BYTES, advise, call, close, unmap};
 use crate::limits;
-use crate::ring::{ASIDE_PAGES, RING_BYTES, RING_NAME, STAGING_PAGES};
+use crate::ring::{ASIDE_PAGES, RESERVATION_BYTES, RING_BYTES, RING_NAME, STAGING_PAGES};
 use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
 use crate::uffd::{self, mode};
 
@@ -45,6 +45,7 @@ pub const ASIDE_BYTES: usize = ASIDE_PAGES * PAGE_BYTES;
 const END_GUARD: usize = ASIDE + ASIDE_BYTES;
 /// Bytes of the whole.
 pub const BYTES: usize = END_GUARD + GUARD_BYTES;
+const _: () = assert!(BYTES == RESERVATION_BYTES);
 
 const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 3;
@@ -91,6 +92,11 @@ impl Reservation {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         // SAFETY: makes a new mapping at an address that the kernel chooses.
         let base = unsafe { call(call::MMAP, [0, BYTES, PROT_NONE, flags, usize::MAX, MARK]) }?;
+        Self::prepare(base)
+    }
+
+    /// Makes the stacks and staging usable in a range that is mapped, untouched and without access.
+    pub fn prepare(base: usize) -> Result<Self, Errno> {
         let (start, bytes) = (base.wrapping_add(STACKS), ASIDE - STACKS);
         let mark = base.wrapping_add(BIRTHMARK);
         // With the mark, because a forked child has its parent's filter.

@@ -3,8 +3,6 @@
 //! Only threads of the agent use it, in their own descriptor tables. Unsafe is needed here because the agent has no
 //! wrapper for these system calls, and the kernel reads and writes their records by address.
 
-use core::sync::atomic::Ordering;
-
 use crate::kernel::{CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close, process_id};
 use crate::raw;
 use crate::ring::{ACK, Hello, RING_MAGIC, hello};
@@ -144,7 +142,6 @@ pub fn ask_for_device() -> Result<Descriptor, Errno> {
         magic: RING_MAGIC,
         kind: hello::DEVICE,
         pid: process_id(),
-        fork: STATE.fork_token.load(Ordering::SeqCst),
         ..Hello::default()
     };
     let socket = connect()?;
@@ -152,6 +149,24 @@ pub fn ask_for_device() -> Result<Descriptor, Errno> {
     close(socket);
     match answer? {
         (ACK, Some(device)) => Ok(device),
+        _ => Err(EPROTO),
+    }
+}
+
+/// Has the pager do the handshake of a userfaultfd, on a connection for that alone.
+pub fn ask_for_handshake(userfaultfd: Descriptor, features: u64) -> Result<(), Errno> {
+    let greeting = Hello {
+        magic: RING_MAGIC,
+        kind: hello::HANDSHAKE,
+        pid: process_id(),
+        uffd_features: features,
+        ..Hello::default()
+    };
+    let socket = connect()?;
+    let answer = send_hello(socket, &greeting, &[userfaultfd]).and_then(|()| receive_byte(socket));
+    close(socket);
+    match answer? {
+        ACK => Ok(()),
         _ => Err(EPROTO),
     }
 }

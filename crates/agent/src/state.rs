@@ -67,6 +67,9 @@ pub struct State {
     /// Bytes of `socket_path`.
     pub socket_path_length: AtomicUsize,
 
+    /// Bytes of the agent's image before the reservation, where it was attached from outside; else 0.
+    pub image_bytes: AtomicUsize,
+
     /// Path of the agent's own file as the loader was given it, with a zero at the end; empty if it is not known.
     pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
 
@@ -111,6 +114,7 @@ pub static STATE: State = State {
     libc_fork: AtomicUsize::new(0),
     socket_path: [const { AtomicU64::new(0) }; SOCKET_PATH_WORDS],
     socket_path_length: AtomicUsize::new(0),
+    image_bytes: AtomicUsize::new(0),
     agent_path: [const { AtomicU8::new(0) }; AGENT_PATH_BYTES],
     fork_lock: AtomicU32::new(0),
     fork_mode: AtomicU32::new(0),
@@ -133,6 +137,23 @@ impl State {
             .iter()
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .take(length.min(SOCKET_PATH_BYTES_MAX))
+    }
+
+    /// Keeps the path of the pager's socket, which has at most `SOCKET_PATH_BYTES_MAX` bytes.
+    pub fn remember_socket_path(&self, path: &[u8]) {
+        for (word, bytes) in self.socket_path.iter().zip(path.chunks(8)) {
+            let mut value = [0; 8];
+            for (to, from) in value.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+        self.socket_path_length.store(path.len(), Ordering::Relaxed);
+    }
+
+    /// Was the agent attached from outside? Then no function of libc leads through it.
+    pub fn is_attached(&self) -> bool {
+        self.image_bytes.load(Ordering::Relaxed) != 0
     }
 
     /// Keeps the path of the agent's file, if there is room for it.

@@ -19,8 +19,8 @@ use crate::kernel::{
 use crate::raw;
 use crate::reservation::{self, Reservation};
 use crate::ring::{
-    ACK, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring, TURNED_AWAY,
-    hello,
+    ACK, AGENT_NAME, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring,
+    TURNED_AWAY, hello,
 };
 use crate::rules;
 use crate::socket;
@@ -51,7 +51,11 @@ impl Origin {
 /// Reserves the agent's memory and starts the thread. `STATE.phase` tells the outcome, see
 /// [`crate::state::State::settled`].
 pub fn start(origin: Origin) -> Result<(), Errno> {
-    let reservation = Reservation::map()?;
+    start_in(origin, Reservation::map()?)
+}
+
+/// Starts the thread in a reservation that is made already.
+pub fn start_in(origin: Origin, reservation: Reservation) -> Result<(), Errno> {
     STATE.ring.store(ptr::null_mut(), Ordering::SeqCst);
     STATE.base.store(reservation.base(), Ordering::SeqCst);
     STATE.owner.store(process_id(), Ordering::SeqCst);
@@ -130,7 +134,7 @@ const LAST_DESCRIPTOR: usize = u32::MAX as usize;
 /// Changes of the agent's thread to itself.
 fn settle_in() {
     const PR_SET_NAME: usize = 15;
-    let (root, name) = (c"/".as_ptr().addr(), c"vswap-agent".as_ptr().addr());
+    let (root, name) = (c"/".as_ptr().addr(), AGENT_NAME.as_ptr().addr());
     // SAFETY: both arguments are C strings. The thread has its own current directory since the clone; at the root that
     // directory keeps no file system from being unmounted.
     unsafe {
@@ -156,7 +160,8 @@ extern "C" fn run(argument: usize) -> ! {
             STATE.enter(phase::ARMED);
             serve(&session, ring, 0)
         }
-        Err(_) if origin == Origin::Inherited => {
+        // One that was attached leaves the child as it was: served, and not managed.
+        Err(_) if origin == Origin::Inherited && !STATE.is_attached() => {
             die(b"vswap-agent: no pager for a forked process with swapped memory, process killed\n")
         }
         Err(_) => {
@@ -187,6 +192,7 @@ fn introduce(
     socket: Descriptor,
 ) -> Result<(Session, &'static Ring), Errno> {
     let inherited = origin == Origin::Inherited;
+    let image_bytes = STATE.image_bytes.load(Ordering::Relaxed);
     let mut greeting = Hello {
         magic: RING_MAGIC,
         kind: if origin == Origin::Exec {
@@ -207,8 +213,8 @@ fn introduce(
             STATE.parent.load(Ordering::SeqCst)
         },
         agent_tid: thread_id(),
-        agent_base: reservation.base() as u64,
-        agent_bytes: reservation::BYTES as u64,
+        agent_base: reservation.base().wrapping_sub(image_bytes) as u64,
+        agent_bytes: reservation::BYTES.wrapping_add(image_bytes) as u64,
         staging: reservation.staging() as u64,
         ..Hello::default()
     };

@@ -47,14 +47,14 @@ pub struct Pair {
     pub features: u64,
 }
 
-/// Opens both. If fork events are not permitted, opens `main` without them.
+/// Opens both. Where fork events are not permitted the pager gets them, if it may have them itself.
 pub fn open_pair() -> Result<Pair, Errno> {
     let staging = open()?;
     // Asks for no feature: the answer says which there are. UFFDIO_MOVE needs none.
     let offered = handshake(staging, 0)?;
     let main = open()?;
     let mut features = FEATURES & offered;
-    if handshake(main, features).is_err() {
+    if handshake(main, features).is_err() && socket::ask_for_handshake(main, features).is_err() {
         features &= !FEATURE_FORK;
         handshake(main, features)?;
     }
@@ -65,20 +65,24 @@ pub fn open_pair() -> Result<Pair, Errno> {
     })
 }
 
-/// Opens only the one for staging, in a child that inherits the other. If the child may not open it, because its parent
-/// has changed its user or its view of files, the pager helps.
+/// Opens only the one for staging, in a child that inherits the other.
 pub fn open_staging() -> Result<Descriptor, Errno> {
-    let staging = open().or_else(|errno| {
-        let device = socket::ask_for_device().map_err(|_| errno)?;
-        let opened = open_by(device);
-        close(device);
-        opened
-    })?;
+    let staging = open()?;
     handshake(staging, 0)?;
     Ok(staging)
 }
 
+/// A userfaultfd. Where this process may not make one the pager lends its device.
 fn open() -> Result<Descriptor, Errno> {
+    open_here().or_else(|errno| {
+        let device = socket::ask_for_device().map_err(|_| errno)?;
+        let opened = open_by(device);
+        close(device);
+        opened
+    })
+}
+
+fn open_here() -> Result<Descriptor, Errno> {
     let device = c"/dev/userfaultfd".as_ptr().addr();
     // SAFETY: the path is a string, and the calls only make descriptors in the agent's own table.
     unsafe {

@@ -22,7 +22,7 @@ use vswap_sys::process::spawn::can_map_executable;
 use crate::failure::Failure;
 
 /// The agent, carried inside the binary.
-static AGENT: &[u8] = include_bytes!(env!("VSWAP_AGENT"));
+pub static AGENT: &[u8] = include_bytes!(env!("VSWAP_AGENT"));
 const AGENT_NAME: &str = "agent.so";
 /// Random bytes in a directory's name: more than anybody can guess.
 const NAME_RANDOM_BYTES: usize = 12;

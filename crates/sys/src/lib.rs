@@ -23,6 +23,9 @@ pub mod uffd;
 // Files and devices that hold pages.
 #[cfg(feature = "supervisor")]
 pub mod disk;
+// Putting the agent into a program from outside.
+#[cfg(feature = "supervisor")]
+pub mod inject;
 // What outlives the pager, and what this machine permits.
 #[cfg(feature = "supervisor")]
 pub mod guardian;

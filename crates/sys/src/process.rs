@@ -7,12 +7,13 @@ pub mod cgroup;
 pub mod cpu;
 pub mod elf;
 pub mod procfs;
+pub mod task;
+pub mod image;
 pub mod pressure;
 #[cfg(feature = "supervisor")]
 pub mod signals;
 #[cfg(feature = "supervisor")]
 pub mod spawn;
-pub mod task;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;

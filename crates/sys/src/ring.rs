@@ -6,6 +6,7 @@
 //! time. Every word that the other side reads is atomic; the sequence numbers publish the rest (Release on the raise,
 //! Acquire on the read). Neither side trusts a length that it reads here before it has checked its bound.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
@@ -22,6 +23,14 @@ pub const STAGING_PAGES: usize = 1024;
 pub const MOVED_UNMARKED: i32 = 4096;
 /// Most pages of one TAKE_ASIDE. The place that they are taken to follows the two staging ranges.
 pub const ASIDE_PAGES: usize = 64;
+
+/// Name of the agent's thread.
+pub const AGENT_NAME: &CStr = c"vswap-agent";
+/// Bytes of the one mapping that holds everything of the agent but its image.
+pub const RESERVATION_BYTES: usize = (2 * STAGING_PAGES + ASIDE_PAGES + 24) * 4096;
+/// Number of no system call: an agent that was attached from outside says with it that it has begun. Its argument is 0
+/// or an errno.
+pub const ATTACHED_CALL: usize = 0x7673_7761;
 
 /// Environment variable with the path of the pager's socket.
 pub const SOCKET_ENV: &str = "VSWAP_SOCKET";
@@ -87,14 +96,17 @@ pub mod hello {
     /// A thread is about to install a seccomp filter of the program's own on itself. The pager answers with one `ACK`
     /// byte when vswap's filter is installed or cannot be.
     pub const FILTER: u32 = 4;
-    /// A child of the fork `fork`, whose memory is already under a userfaultfd, may not make one for staging, because
-    /// its parent has given up the right. The pager answers with an `ACK` byte and a descriptor of /dev/userfaultfd.
+    /// The process may not make a userfaultfd, because it or its parent has given up the right. The pager answers with
+    /// an `ACK` byte and a descriptor of /dev/userfaultfd.
     pub const DEVICE: u32 = 5;
+    /// The process may not have fork events. The pager, which may, does the handshake of the userfaultfd that comes
+    /// with this, for the features in `uffd_features`, and answers with an `ACK` byte.
+    pub const HANDSHAKE: u32 = 6;
 }
 
 /// `Hello::flags`: the child was made between FORK_BEGIN and its end.
 pub const INHERITED: u32 = 1;
-/// The one-byte answer to FORK_BEGIN, FILTER, DEVICE and FORKED.
+/// The one-byte answer to FORK_BEGIN, FILTER, DEVICE, HANDSHAKE and FORKED.
 pub const ACK: u8 = 0x06;
 /// The other answer to a FORKED with `INHERITED`: no fork event came, because nothing was registered after all. The
 /// child then begins like any other, with a FORKED without `INHERITED` on a new connection.
@@ -141,7 +153,7 @@ pub struct Hello {
     pub agent_bytes: u64,
     /// Address of the staging range: `STAGING_PAGES` pages, on the main userfaultfd.
     pub staging: u64,
-    /// Random name of the fork: the same in FORK_BEGIN and in the FORKED and DEVICE that come of it, 0 elsewhere. It is
+    /// Random name of the fork: the same in FORK_BEGIN and in the FORKED that comes of it, 0 elsewhere. It is
     /// needed because fork events carry no process id, a second fork may begin before the first child has said Hello,
     /// and the parent may be gone by then.
     pub fork: u64,

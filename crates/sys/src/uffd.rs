@@ -27,7 +27,7 @@ use crate::memory::pagemap::PAGE_BYTES;
 
 pub use error::{ReadError, UffdError};
 pub use message::{MESSAGES_MAX, Message, Messages};
-pub use open::{DEVICE, Faults, OpenError, Source};
+pub use open::{DEVICE, Faults, OpenError, Source, shake_hands};
 pub use wait::{Ready, Waiter};
 
 /// Feature bits for the handshake.

@@ -6,6 +6,7 @@
 mod full;
 mod program;
 mod report;
+mod strangers;
 mod thrashing;
 mod supervise;
 
@@ -25,6 +26,7 @@ use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::config::RamRange;
 use vswap_pager::{Config, RunGroup, Status};
+use vswap_sys::inject::Image;
 use vswap_sys::process::signals;
 use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::ring::SOCKET_ENV;
@@ -39,10 +41,11 @@ use crate::host::Host;
 use crate::output::figures::bytes;
 use crate::output::notice;
 use crate::output::summary::summary_line;
-use crate::run_dir::RunDir;
+use crate::run_dir::{self, RunDir};
 use crate::verbs::doctor;
 use crate::verbs::run::full::Full;
 use crate::verbs::run::report::{Ending, Identity};
+use crate::verbs::run::strangers::{Strangers, UnmanagedList};
 use crate::verbs::run::supervise::{End, Supervisor, TICK};
 
 /// Runs the program, waits for all its processes, reports, and exits as the program did.
@@ -59,7 +62,7 @@ pub fn run(
         .first()
         .ok_or_else(|| Failure::own("no program was given"))?;
     let path = program::find(name)?;
-    program::check(&path)?;
+    let loads_agent = program::check(&path)?;
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     // After blocking signals: the probes have children of their own to wait for.
@@ -72,40 +75,34 @@ pub fn run(
     set_child_subreaper(Some(getpid()))
         .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
     let run_dir = RunDir::create()?;
-    let host = Host::of(
-        args,
-        Config {
-            ram,
-            pool_limit: args.pool.map(PoolSize::limit),
-            mapping: if args.no_virtual {
-                Mapping::Direct
-            } else {
-                Mapping::Virtual
-            },
-            group: group(args),
-            root_pid: std::process::id(),
-            run_dir: run_dir.path().to_owned(),
-            evict_all_every: args.debug_evict_every,
-            quiet: args.quiet,
-            pressure_file: args.debug_pressure.clone(),
-        },
-    )?;
+    let host = Host::of(args, config(args, ram, &run_dir))?;
     let server = Server::bind(run_dir.path()).map_err(|error| {
         Failure::own(format!("cannot make the socket for vswap status: {error}"))
     })?;
 
     let own = vswap_pager::environment(&run_dir.agent_path(), host.socket());
     let environment = with_own(environment, own);
-    let program = program(&path, &args.command, environment)?;
+    let program = program(&path, &args.command, environment)?.traced(!loads_agent);
+    let unmanaged = UnmanagedList::default();
+    let mut strangers = Strangers::new(
+        agent_image()?,
+        run_dir.agent_path(),
+        host.socket().display().to_string(),
+        args,
+        &unmanaged,
+    );
     let started = Instant::now();
     let program_pid = program
         .spawn(signals.inherited())
         .map_err(|error| spawn_failure(&path, &error))?;
+    if !loads_agent {
+        strangers.attach_first(program_pid);
+    }
     descriptors.release();
     raise_descriptor_limit();
-    let identity = Identity::new(&args.command, program_pid, started);
+    let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
     let full = Full::new(args.on_full, TICK);
-    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet, full);
+    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet, full, strangers);
     let end = std::thread::scope(|scope| {
         scope.spawn(|| server.serve(|request, asker| answer(&host, &identity, &request, asker)));
         let end = supervisor.supervise();
@@ -122,6 +119,31 @@ pub fn run(
         signals::die_by(signal);
     }
     Ok(ExitCode::from(ending.exit_status()))
+}
+
+/// What the pager is told of the run.
+fn config(args: &RunArgs, ram: RamRange, run_dir: &RunDir) -> Config {
+    Config {
+        ram,
+        pool_limit: args.pool.map(PoolSize::limit),
+        mapping: if args.no_virtual {
+            Mapping::Direct
+        } else {
+            Mapping::Virtual
+        },
+        group: group(args),
+        root_pid: std::process::id(),
+        run_dir: run_dir.path().to_owned(),
+        evict_all_every: args.debug_evict_every,
+        quiet: args.quiet,
+        pressure_file: args.debug_pressure.clone(),
+    }
+}
+
+/// The agent, to be put into programs from outside.
+fn agent_image() -> Result<Image, Failure> {
+    Image::read(run_dir::AGENT)
+        .map_err(|error| Failure::own(format!("the agent in this vswap is damaged: {error}")))
 }
 
 /// What those who wait for the run are to see. One that was ended because it was full has not ended as its program
@@ -151,7 +173,7 @@ fn group(args: &RunArgs) -> Option<RunGroup> {
 /// Does what another command asks of this run.
 fn answer(
     host: &Host,
-    identity: &Identity,
+    identity: &Identity<'_>,
     request: &Request,
     asker: &Asker<'_>,
 ) -> Result<Value, String> {
@@ -298,7 +320,7 @@ fn spawn_failure(path: &Path, error: &SpawnError) -> Failure {
 fn report(
     args: &RunArgs,
     summary: Option<(&Path, File)>,
-    identity: &Identity,
+    identity: &Identity<'_>,
     status: &Status,
     end: End,
 ) {

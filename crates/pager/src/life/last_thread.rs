@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vswap_sys::eventfd::{PollFd, PollFlags, poll};
 use vswap_sys::process::PidFd;
-use vswap_sys::process::procfs;
+use vswap_sys::process::procfs::{self, ProcError};
 use vswap_sys::ring::op;
 
 use crate::base::threads;
@@ -19,6 +19,9 @@ use crate::space::process::Process;
 
 /// How often to look for threads made since the last look.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Pause before it is tried again to read a status.
+const STATUS_PACE: Duration = Duration::from_millis(5);
 
 /// The exit status of a process of which only the agent's thread is left. None if there are others.
 pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
@@ -72,10 +75,9 @@ fn follow_now(space: &Arc<Space>) {
 
 fn run(space: &Space, process: &Process) {
     // The exit status of the thread that ended last. At first that is the main thread, for which nobody has waited.
-    let mut status = procfs::leader_exit_status(process.pid)
-        .ok()
-        .flatten()
-        .unwrap_or(0);
+    let Some(mut status) = main_status(space, process.pid) else {
+        return;
+    };
     let mut threads: Vec<(u32, PidFd)> = Vec::new();
     while !space.has_ended() && !space.is_hung_up() {
         let Ok(all) = procfs::threads(process.pid) else {
@@ -112,6 +114,19 @@ fn run(space: &Space, process: &Process) {
         threads = still;
         status = last_of(&gone).unwrap_or(status);
     }
+}
+
+/// The exit status of a main thread that has ended. None if the process has gone.
+fn main_status(space: &Space, pid: u32) -> Option<u8> {
+    while !space.has_ended() && !space.is_hung_up() {
+        match procfs::leader_exit_status(pid) {
+            Ok(Some(status)) => return Some(status),
+            Err(ProcError::Gone) => return None,
+            // There is no descriptor to read it with. A process must not end with a status that was made up.
+            Ok(None) | Err(_) => std::thread::sleep(STATUS_PACE),
+        }
+    }
+    None
 }
 
 /// Is this the agent's thread? The agent has told its id as its own pid namespace numbers it.

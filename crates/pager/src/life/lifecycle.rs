@@ -189,6 +189,7 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
         Err(_) => return false,
     }
     space.filtered.store(true, Ordering::Release);
+    run.filters.note(process.pid);
     true
 }
 

@@ -66,8 +66,8 @@ enum HelloError {
     Process(u32),
     #[error("the process has ended")]
     Gone,
-    #[error("the main thread of process {pid} has ended")]
-    Ended { pid: u32, agent_tid: u32 },
+    #[error("the main thread of process {0} has ended")]
+    Ended(u32),
     #[error("vswap may have no more descriptors (see `ulimit -Hn`); nor may those that follow")]
     Scarce,
     #[error("no descriptor left: {0}")]
@@ -213,21 +213,32 @@ fn hear(connection: &Stream) -> Result<Heard, HelloError> {
 }
 
 fn turn_away(run: &Run, connection: &Stream, error: &HelloError) {
-    let status = match *error {
-        HelloError::Ended { pid, agent_tid } => last_thread::status_if_alone(pid, agent_tid),
-        _ => None,
-    };
     // Without this word an agent would take the end of the connection for the end of the pager.
-    for word in status.map_or(vec![TURNED_AWAY], |status| vec![LEFT_ALONE, status]) {
-        let _ = connection.send(&word, &[], Wait::No);
-    }
+    let _ = connection.send(&TURNED_AWAY, &[], Wait::No);
     tell(run, error, "its process runs on without swap");
+}
+
+/// Turn away a process that may have ended but for its agent's thread, which then ends with its status.
+fn turn_process_away(
+    run: &Run,
+    connection: &Stream,
+    error: &HelloError,
+    (pid, hello): (u32, &Hello),
+) {
+    match last_thread::status_if_alone(pid, hello.agent_tid.cast_unsigned()) {
+        None => turn_away(run, connection, error),
+        Some(status) => {
+            for word in [LEFT_ALONE, status] {
+                let _ = connection.send(&word, &[], Wait::No);
+            }
+        }
+    }
 }
 
 fn tell(run: &Run, error: &HelloError, consequence: &str) {
     // It is no news that a process ended half-way, or that there are still no descriptors.
     let news = match error {
-        HelloError::Socket(_) | HelloError::Gone | HelloError::Ended { .. } => false,
+        HelloError::Socket(_) | HelloError::Gone | HelloError::Ended(_) => false,
         HelloError::Scarce => !SCARCITY_SAID.swap(true, Ordering::Relaxed),
         _ => true,
     };
@@ -260,18 +271,24 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
             None => acknowledge(&connection),
         },
         Greeting::Device => {
-            if let Err(error) = give_device(run, hello.fork, &connection) {
+            if let Err(error) = give_device(&connection) {
                 turn_away(run, &connection, &error);
             }
+        }
+        Greeting::Handshake => {
+            // Where the pager may have no fork events either, the agent says so in its hello.
+            let _ = shake_hands(&hello, descriptors, &connection);
         }
         Greeting::Begin => {
             // The process takes the connection over. A refused process still has to hear that it is refused.
             let kept = match connection.as_fd().try_clone_to_owned() {
                 Ok(kept) => Stream::from_fd(kept),
-                Err(error) => return turn_away(run, &connection, &error.into()),
+                Err(error) => {
+                    return turn_process_away(run, &connection, &error.into(), (pid, &hello));
+                }
             };
             if let Err(error) = begin(run, &hello, descriptors, connection, pid) {
-                turn_away(run, &kept, &error);
+                turn_process_away(run, &kept, &error, (pid, &hello));
             }
         }
         Greeting::Join => {
@@ -298,14 +315,24 @@ fn is_of_roots_run(run: &Run, pid: u32) -> bool {
             .any(|pid| pid == run.config.root_pid || run.listening.spaces.of_process(pid).is_some())
 }
 
-/// Give a forked child the device to make a userfaultfd with. The child was forked with memory in swap, after its
-/// parent had given up the right to make a userfaultfd. It has inherited one, and needs another for its agent's memory.
-fn give_device(run: &Run, fork: u64, connection: &Stream) -> Result<(), HelloError> {
-    if run.listening.forks.parent(fork).is_none() {
-        return Err(HelloError::Protocol);
-    }
+/// Lend the device to a process that may not make a userfaultfd, because it has given up the right: it has changed its
+/// user, or is in a user namespace of its own. The program itself could get at the one that its agent has, so it gains
+/// nothing by this.
+fn give_device(connection: &Stream) -> Result<(), HelloError> {
     let device = File::options().read(true).write(true).open(uffd::DEVICE)?;
     Ok(connection.send(&ACK, &[device.as_fd()], Wait::No)?)
+}
+
+/// Do the handshake of a process's userfaultfd. The kernel asks whoever makes the call whether it may have fork events.
+fn shake_hands(
+    hello: &Hello,
+    mut descriptors: Descriptors,
+    connection: &Stream,
+) -> Result<(), HelloError> {
+    let uffd = descriptors.take(0).ok_or(HelloError::Descriptors)?;
+    let done = uffd::shake_hands(uffd, hello.uffd_features);
+    done.map_err(|_| HelloError::NoForkEvents)?;
+    Ok(connection.send(&ACK, &[], Wait::No)?)
 }
 
 /// A process says hello whose memory nobody watches yet.
@@ -354,10 +381,12 @@ fn join(
     pid: u32,
 ) -> Result<(), HelloError> {
     // The fork has returned only after its event was read. Whoever read it may still be applying it.
-    if let Some(parent) = run.listening.forks.parent(hello.fork) {
-        // This waits for the pager only, not for the process, which may be stopped.
-        parent.wait_for_fork();
-    }
+    let parents = match hello.fork {
+        UNANNOUNCED => run.listening.spaces.all(),
+        token => Vec::from_iter(run.listening.forks.parent(token)),
+    };
+    // This waits for the pager only, not for a process, which may be stopped.
+    parents.iter().for_each(|parent| parent.wait_for_fork());
     let Some(child) = find_child(run, hello.fork, &connection)? else {
         return Ok(connection.send(&NOTHING_INHERITED, &[], Wait::No)?);
     };
@@ -380,6 +409,19 @@ fn join(
     Ok(())
 }
 
+/// The token of a fork that nobody has announced. The agent of its child is attached from outside, later.
+const UNANNOUNCED: u64 = 0;
+
+/// Which children may have come of the fork `token`? Of a fork that nobody has announced, all that have no agent.
+fn candidates(run: &Run, token: u64) -> Vec<Arc<Space>> {
+    if token != UNANNOUNCED {
+        return run.listening.forks.candidates(token);
+    }
+    let mut without_agent = run.listening.spaces.all();
+    without_agent.retain(|space| space.process.get().is_none() && !space.has_ended());
+    without_agent
+}
+
 /// Which child born during the fork `token` is at the other end of the connection? Its agent tells by the candidates'
 /// userfaultfds: one works on the agent's own memory, the others on that of other processes.
 fn find_child(
@@ -387,7 +429,7 @@ fn find_child(
     token: u64,
     connection: &Stream,
 ) -> Result<Option<Arc<Space>>, HelloError> {
-    for child in run.listening.forks.candidates(token) {
+    for child in candidates(run, token) {
         connection.send(&ACK, &[child.uffd.as_fd()], Wait::Yes)?;
         match connection.recv::<u8>(Wait::Yes)?.0 {
             ACK => return Ok(Some(child)),
@@ -414,10 +456,7 @@ fn open_process<E>(
     } else {
         pid
     };
-    let ended = || HelloError::Ended {
-        pid,
-        agent_tid: hello.agent_tid.cast_unsigned(),
-    };
+    let ended = || HelloError::Ended(pid);
     let pagemap = Pagemap::open(pid).map_err(|error| match error {
         PagemapError::Gone => ended(),
         _ => HelloError::Process(pid),

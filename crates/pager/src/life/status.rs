@@ -62,8 +62,11 @@ pub struct Status {
     pub own_bytes: u64,
     /// Living processes that vswap manages.
     pub processes_managed: u64,
-    /// Living processes without an agent (static programs and the like). vswap only counts them.
+    /// Living processes without an agent. vswap only counts them.
     pub processes_unmanaged: u64,
+    /// Living processes that are known to have vswap's seccomp filter, those included that have started another program
+    /// since.
+    pub filtered: Vec<u32>,
     /// Pages in swap now: slots of the virtual area in use.
     pub swapped_pages: u64,
     /// How often the virtual area had no slot for a page, since the start.
@@ -254,6 +257,7 @@ impl Status {
         status.own_bytes = figures.own_bytes;
         status.peak_needed_bytes = figures.peak_needed_bytes;
         status.processes_unmanaged = figures.strangers;
+        status.filtered = run.filters.processes();
         status.stalled = figures.is_full;
         status.stalled_by_group = figures.is_limited;
         status.stalled_seconds = figures.waited.as_secs_f64();

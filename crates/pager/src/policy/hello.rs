@@ -20,6 +20,8 @@ pub enum Greeting {
     Filter,
     /// A forked child needs a userfaultfd for its own staging, and may not make one.
     Device,
+    /// A process may not have fork events on its userfaultfd.
+    Handshake,
 }
 
 impl Greeting {
@@ -36,6 +38,7 @@ impl Greeting {
             hello::FORK_BEGIN => Some(Greeting::ForkBegin),
             hello::FILTER => Some(Greeting::Filter),
             hello::DEVICE => Some(Greeting::Device),
+            hello::HANDSHAKE => Some(Greeting::Handshake),
             _ => None,
         }
     }
@@ -76,8 +79,9 @@ mod tests {
         assert_eq!(of(hello::FORK_BEGIN, 0), Some(Greeting::ForkBegin));
         assert_eq!(of(hello::FILTER, 0), Some(Greeting::Filter));
         assert_eq!(of(hello::DEVICE, 0), Some(Greeting::Device));
+        assert_eq!(of(hello::HANDSHAKE, 0), Some(Greeting::Handshake));
         assert_eq!(of(0, 0), None);
-        assert_eq!(of(hello::DEVICE + 1, 0), None);
+        assert_eq!(of(hello::HANDSHAKE + 1, 0), None);
         let other_version = Hello {
             magic: RING_MAGIC + 1,
             ..hello(hello::EXEC, 0)

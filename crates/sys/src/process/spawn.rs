@@ -41,6 +41,7 @@ pub struct Program {
     path: CString,
     arguments: Vec<CString>,
     environment: Vec<CString>,
+    is_traced: bool,
 }
 
 impl Program {
@@ -51,7 +52,14 @@ impl Program {
             path,
             arguments,
             environment,
+            is_traced: false,
         }
+    }
+
+    /// Has the program stop at its first instruction, traced by the thread that starts it.
+    #[must_use]
+    pub fn traced(self, is_traced: bool) -> Program {
+        Program { is_traced, ..self }
     }
 
     /// Starts the program with the signals of `inherited`. Returns its pid when it runs.
@@ -77,6 +85,10 @@ impl Program {
         }
         if pid == 0 {
             inherited.restore();
+            if self.is_traced {
+                // SAFETY: takes no arguments. If it is refused the program does not stop, which its parent sees.
+                unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+            }
             // SAFETY: all three arrays end with a null pointer and point to strings that live in `self` or above. The
             // child has its own copy of that memory, and nobody changes it.
             unsafe {

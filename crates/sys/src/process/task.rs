@@ -1,5 +1,6 @@
 //! Threads of other processes.
 
+use std::ffi::CStr;
 use std::fs;
 use std::mem::size_of;
 use std::path::Path;
@@ -31,6 +32,18 @@ pub fn filters_of(tid: i32) -> Option<u32> {
     let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
     let line = |line: &str| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok();
     status.lines().find_map(line)
+}
+
+/// Has process `pid` a thread of this name?
+pub fn any_named(pid: u32, name: &CStr) -> bool {
+    let directory = format!("/proc/{pid}/task");
+    let Ok(threads) = spare::names(&directory) else {
+        return false;
+    };
+    threads.into_iter().any(|tid| {
+        let path = Path::new(&directory).join(tid).join("comm");
+        fs::read(path).is_ok_and(|comm| comm.strip_suffix(b"\n") == Some(name.to_bytes()))
+    })
 }
 
 /// The processor that thread `tid` runs on or ran on last. None if the thread has gone.

@@ -205,3 +205,12 @@ fn flags(faults: Faults) -> UserfaultfdFlags {
         Faults::UserOnly => flags | UserfaultfdFlags::from_bits_retain(raw::UFFD_USER_MODE_ONLY),
     }
 }
+
+/// The handshake of another process's userfaultfd, which it may not do itself: the kernel asks whoever makes the call
+/// whether it may have fork events.
+///
+/// # Errors
+/// As [`Userfaultfd::handshake`].
+pub fn shake_hands(userfaultfd: OwnedFd, features: u64) -> Result<u64, UffdError> {
+    Userfaultfd::from_fd(userfaultfd).handshake(features)
+}

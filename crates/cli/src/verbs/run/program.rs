@@ -78,8 +78,8 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Refuses a program that cannot take the agent.
-pub fn check(path: &Path) -> Result<(), Failure> {
+/// Refuses a program that cannot take the agent. True if its loader brings the agent, false if it has to be attached.
+pub fn check(path: &Path) -> Result<bool, Failure> {
     let program = match inspect(path.as_os_str(), std::env::var_os("PATH").as_deref()) {
         Ok(program) => program,
         Err(ElfError::NotFound { command }) => {
@@ -89,11 +89,11 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             )));
         }
         // A file that may be executed but not read is run all the same: there is nothing to judge it by.
-        Err(ElfError::Io { .. }) => return Ok(()),
+        Err(ElfError::Io { .. }) => return Ok(true),
         Err(error) => return Err(Failure::cannot_execute(error.to_string())),
     };
     match why_not(&program) {
-        None => Ok(()),
+        None => Ok(!is_attached_to(&program)),
         Some(why) => Err(Failure::cannot_execute(describe(&program, why))),
     }
 }
@@ -117,18 +117,20 @@ fn why_not(program: &Program) -> Option<&'static str> {
         None => {}
     }
     match &program.kind {
-        Kind::Static => Some(
-            "is statically linked: it has no dynamic loader that could load vswap's agent. \
-             Use a dynamically linked build of it",
-        ),
         Kind::OtherMachine { .. } => Some(
             "is built for another machine or word size: vswap's agent is for 64-bit x86-64. Use a build for that",
         ),
-        Kind::Dynamic { loader } if is_musl(loader) => Some(
-            "is linked with the musl C library, and vswap's agent needs the GNU C library. Use a build for that",
-        ),
         // /bin/sh runs a file without a known format, as shells do.
-        Kind::Dynamic { .. } | Kind::Unknown => None,
+        Kind::Static | Kind::Dynamic { .. } | Kind::Unknown => None,
+    }
+}
+
+/// Has the agent to be put into it from outside? The loader of the GNU C library alone loads it.
+fn is_attached_to(program: &Program) -> bool {
+    match &program.kind {
+        Kind::Static => true,
+        Kind::Dynamic { loader } => is_musl(loader),
+        Kind::OtherMachine { .. } | Kind::Unknown => false,
     }
 }
 

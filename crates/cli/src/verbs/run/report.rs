@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::Status;
 
+use crate::verbs::run::strangers::{Unmanaged, UnmanagedList};
+
 /// How the main program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -28,10 +30,11 @@ impl Ending {
 
 /// What identifies a run. It stays the same from start to end.
 #[derive(Debug)]
-pub struct Identity {
+pub struct Identity<'a> {
     command: Vec<String>,
     program_pid: u32,
     started: Instant,
+    unmanaged: &'a UnmanagedList,
 }
 
 #[derive(Serialize)]
@@ -50,10 +53,17 @@ struct Report<'a> {
     ended_full: Option<bool>,
     #[serde(flatten)]
     status: &'a Status,
+    /// Processes that were found not to be manageable, living or not.
+    unmanaged: Vec<Unmanaged>,
 }
 
-impl Identity {
-    pub fn new(command: &[OsString], program_pid: u32, started: Instant) -> Identity {
+impl<'a> Identity<'a> {
+    pub fn new(
+        command: &[OsString],
+        program_pid: u32,
+        started: Instant,
+        unmanaged: &'a UnmanagedList,
+    ) -> Identity<'a> {
         let command = command
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
@@ -62,6 +72,7 @@ impl Identity {
             command,
             program_pid,
             started,
+            unmanaged,
         }
     }
 
@@ -80,6 +91,7 @@ impl Identity {
             },
             ended_full: ending.map(|_| was_full),
             status,
+            unmanaged: self.unmanaged.all(),
         };
         // Only strings, numbers and flags: JSON has a form for everything in a report.
         serde_json::to_value(&report).unwrap_or_default()
@@ -92,7 +104,13 @@ mod tests {
 
     #[test]
     fn report_is_one_flat_object() {
-        let identity = Identity::new(&["sort".into(), "-S".into()], 42, Instant::now());
+        let unmanaged = UnmanagedList::default();
+        let identity = Identity::new(
+            &["sort".into(), "-S".into()],
+            42,
+            Instant::now(),
+            &unmanaged,
+        );
         let status = Status {
             limit_bytes: 1 << 30,
             pages_out: 7,

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::output::notice;
 use crate::verbs::run::full::{Full, Measure};
 use crate::verbs::run::report::Ending;
+use crate::verbs::run::strangers::Strangers;
 use crate::verbs::run::thrashing::Thrashing;
 
 /// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
@@ -63,6 +64,7 @@ pub struct Supervisor<'a> {
     leftovers_told_to_end: bool,
     full: Full,
     thrashing: Thrashing,
+    strangers: Strangers<'a>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -73,6 +75,7 @@ impl<'a> Supervisor<'a> {
         program_pid: u32,
         quiet: bool,
         full: Full,
+        strangers: Strangers<'a>,
     ) -> Supervisor<'a> {
         Supervisor {
             signals,
@@ -85,6 +88,7 @@ impl<'a> Supervisor<'a> {
             leftovers_told_to_end: false,
             full,
             thrashing: Thrashing::default(),
+            strangers,
         }
     }
 
@@ -97,6 +101,7 @@ impl<'a> Supervisor<'a> {
             if let Some(ending) = self.ended {
                 if !children_left {
                     let was_full = self.full.has_ended_run();
+                    let ending = self.strangers.ending().unwrap_or(ending);
                     return End { ending, was_full };
                 }
                 if !had_ended {
@@ -104,7 +109,9 @@ impl<'a> Supervisor<'a> {
                     next_tick = Instant::now() + TICK;
                 }
             }
-            let pause = next_tick.saturating_duration_since(Instant::now());
+            self.strangers.look(self.host);
+            let next = next_tick.min(self.strangers.next_look());
+            let pause = next.saturating_duration_since(Instant::now());
             if let Some(taken) = self.signals.take(pause) {
                 self.on_signal(taken);
             }
@@ -121,7 +128,9 @@ impl<'a> Supervisor<'a> {
             let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
             match wait(options) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_nonzero().get().unsigned_abs() == self.program_pid {
+                    // Not those that `strangers` has stopped for a moment.
+                    let is_traced = status.as_raw() >> 16 != 0;
+                    if !is_traced && pid.as_raw_nonzero().get().unsigned_abs() == self.program_pid {
                         self.program_changed(status);
                     }
                 }

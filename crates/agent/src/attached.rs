@@ -1,0 +1,106 @@
+//! The entry for an agent that was put into a program from outside (ptrace), without a loader.
+//!
+//! Static programs, programs of another C library and programs without our LD_PRELOAD have no constructor that could
+//! start the agent. vswap stops one of their threads, writes the relocated image of this library into the process and
+//! has the thread run [`attached`] on a stack of its own. The image, that stack and the reservation are one mapping:
+//!
+//! ```text
+//! image                                       base
+//! | text, data | stack of this function       | reservation, see `reservation` |
+//! ```
+//!
+//! The pager is told that all of it is the agent's, so it never moves a page of it out. Nothing of libc is there: the
+//! references to it are 0 (`libc`), and its functions are not in front of ours. So forks of such a program pass the
+//! hooks by, as children of the bare instruction do everywhere; vswap attaches an agent to the child in turn.
+
+use core::arch::{global_asm, naked_asm};
+use core::sync::atomic::Ordering;
+
+use crate::kernel::{Errno, parent_id};
+use crate::raw;
+use crate::reservation::Reservation;
+use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
+use crate::thread::{self, Origin};
+
+/// What the injector passes. The layout is `vswap_sys::inject`'s as well.
+#[repr(C)]
+pub struct Parameters {
+    /// Where the reservation is to be, behind the image.
+    base: usize,
+    /// Bytes of image and stack before it.
+    image_bytes: usize,
+    /// 0 for a program of its own; 1 for a child whose memory may be under its parent's userfaultfd.
+    is_copy: usize,
+    /// Path of the pager's socket, ended by its length.
+    path_bytes: usize,
+    path: [u8; SOCKET_PATH_BYTES_MAX],
+}
+
+// The entry point of the library (build.rs). The address of the parameters is in rdi.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vswap_attached() -> ! {
+    naked_asm!("call {attached}", "ud2", attached = sym attached)
+}
+
+extern "C" fn attached(parameters: &Parameters) -> ! {
+    let outcome = begin(parameters);
+    let answer = outcome.err().unwrap_or(0).cast_unsigned() as usize;
+    loop {
+        // SAFETY: no system call has this number. The injector takes the thread back when it sees it.
+        unsafe { raw::syscall1(crate::ring::ATTACHED_CALL, answer) };
+    }
+}
+
+fn begin(parameters: &Parameters) -> Result<(), Errno> {
+    let path = parameters
+        .path
+        .get(..parameters.path_bytes)
+        .unwrap_or_default();
+    STATE.remember_socket_path(path);
+    STATE
+        .image_bytes
+        .store(parameters.image_bytes, Ordering::Relaxed);
+    STATE.parent.store(parent_id(), Ordering::Relaxed);
+    let origin = if parameters.is_copy == 0 {
+        Origin::Exec
+    } else {
+        Origin::Inherited
+    };
+    let started = Reservation::prepare(parameters.base)
+        .and_then(|reservation| thread::start_in(origin, reservation));
+    if started.is_err() {
+        STATE.phase.store(phase::OFF, Ordering::SeqCst);
+    }
+    started
+}
+
+// The compiler calls these, and there may be no libc. Hidden: the program's own calls go to its libc. Few and short
+// copies are made, so a byte at a time will do.
+global_asm!(
+    ".pushsection .text.vswap_memory, \"ax\", @progbits",
+    ".globl memcpy, memset, strlen",
+    ".hidden memcpy, memset, strlen",
+    "memcpy:",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    "memset:",
+    "mov r8, rdi",
+    "mov eax, esi",
+    "mov rcx, rdx",
+    "rep stosb",
+    "mov rax, r8",
+    "ret",
+    "strlen:",
+    "xor eax, eax",
+    "2:",
+    "cmp byte ptr [rdi + rax], 0",
+    "je 3f",
+    "inc rax",
+    "jmp 2b",
+    "3:",
+    "ret",
+    ".popsection",
+);

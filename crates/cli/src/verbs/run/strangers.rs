@@ -1,0 +1,330 @@
+//! Processes of a run whose loader does not bring the agent: it is put into them from outside.
+//!
+//! Static programs, those of another C library, those with a cleared environment, children that were made without the
+//! C library's fork: nothing of ours runs in them by itself. This looks through the processes of the run, and attaches
+//! an agent (`vswap_sys::inject`) to each that has none and will not get one. The program that `vswap run` starts is
+//! attached to before its first instruction; others when they are seen, a moment after they began.
+//!
+//! On the thread that supervises the run: ptrace knows its tracer by thread, and no other thread may wait for children
+//! meanwhile.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
+use vswap_sys::process::image::{self, Mark};
+use vswap_sys::process::{self, procfs, task};
+
+use crate::args::RunArgs;
+use crate::failure::OWN_ERROR;
+use crate::host::Host;
+use crate::output::notice;
+use crate::verbs::run::report::Ending;
+
+/// How often processes are looked for while new ones come, and while none do.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_SELDOM: Duration = Duration::from_millis(100);
+/// How long a process may take to load the agent that its environment asks for.
+const LOAD_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it is tried to attach to a process that does not stop, or that shares its parent's memory.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
+
+const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
+const LEFT: &str = "it has no agent any more";
+
+/// A process that vswap does not manage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unmanaged {
+    pub pid: u32,
+    pub name: String,
+    pub why: String,
+}
+
+/// All of them, for reports that other threads make.
+#[derive(Debug, Default)]
+pub struct UnmanagedList(Mutex<Vec<Unmanaged>>);
+
+impl UnmanagedList {
+    fn add(&self, process: Unmanaged) {
+        self.lock().push(process);
+    }
+
+    /// Those of this moment, and those that have ended.
+    pub fn all(&self) -> Vec<Unmanaged> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Unmanaged>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a process.
+#[derive(Debug)]
+struct Seen {
+    mark: Mark,
+    since: Instant,
+    stage: Stage,
+    /// It has been told to stop, and has not yet.
+    stopping: Option<Tracee>,
+}
+
+/// What has become of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    /// It had an agent at this moment.
+    HadAgent(Instant),
+    Settled,
+}
+
+/// How far attaching has come.
+#[derive(Debug)]
+enum Attached {
+    Yes,
+    NotYet(Tracee),
+}
+
+impl Seen {
+    fn new(mark: Mark) -> Seen {
+        Seen {
+            mark,
+            since: Instant::now(),
+            stage: Stage::New,
+            stopping: None,
+        }
+    }
+}
+
+/// Looks for processes without an agent, and attaches one.
+#[derive(Debug)]
+pub struct Strangers<'a> {
+    image: Image,
+    /// Where the loader finds the agent, and where agents say hello.
+    agent: PathBuf,
+    socket: String,
+    quiet: bool,
+    seen: HashMap<u32, Seen>,
+    next_look: Instant,
+    pause: Duration,
+    /// Filters that every process of the run inherits from whoever started vswap.
+    inherited_filters: u32,
+    unmanaged: &'a UnmanagedList,
+    /// A process that cannot be managed is the end of the run.
+    require_managed: bool,
+}
+
+impl<'a> Strangers<'a> {
+    pub fn new(
+        image: Image,
+        agent: PathBuf,
+        socket: String,
+        args: &RunArgs,
+        unmanaged: &'a UnmanagedList,
+    ) -> Strangers<'a> {
+        Strangers {
+            image,
+            agent,
+            socket,
+            quiet: args.quiet,
+            seen: HashMap::new(),
+            next_look: Instant::now(),
+            pause: LOOK_EVERY,
+            inherited_filters: task::filters_of(std::process::id().cast_signed()).unwrap_or(0),
+            unmanaged,
+            require_managed: args.require_managed,
+        }
+    }
+
+    /// When it wants to look again.
+    pub fn next_look(&self) -> Instant {
+        self.next_look
+    }
+
+    /// How the run ends because a process could not be managed.
+    pub fn ending(&self) -> Option<Ending> {
+        let refused = self.require_managed && !self.unmanaged.all().is_empty();
+        refused.then_some(Ending::Exited(OWN_ERROR))
+    }
+
+    /// The program has been started and stands before its first instruction.
+    pub fn attach_first(&mut self, pid: u32) {
+        let attached = Tracee::after_exec(pid).and_then(|tracee| self.inject(pid, tracee));
+        match attached {
+            Ok(_) | Err(InjectError::Gone) => self.enter(pid, Stage::HadAgent(Instant::now())),
+            Err(error) => {
+                self.give_up(pid, &error.to_string());
+                self.enter(pid, Stage::Settled);
+            }
+        }
+    }
+
+    /// Looks through the processes of the run, if it is time.
+    pub fn look(&mut self, host: &Host) {
+        if Instant::now() < self.next_look {
+            return;
+        }
+        let running = procfs::descendants(std::process::id()).unwrap_or_default();
+        self.seen.retain(|pid, _| running.contains(pid));
+        let mut is_news = false;
+        for pid in running {
+            is_news |= self.look_at(pid, host);
+        }
+        self.pause = if is_news {
+            LOOK_EVERY
+        } else {
+            (self.pause + LOOK_EVERY).min(LOOK_SELDOM)
+        };
+        self.next_look = Instant::now() + self.pause;
+    }
+
+    /// True while the process is new, or not settled.
+    fn look_at(&mut self, pid: u32, host: &Host) -> bool {
+        let Some(mark) = image::mark(pid) else {
+            return false;
+        };
+        let seen = self.seen.entry(pid).or_insert_with(|| Seen::new(mark));
+        if seen.mark != mark {
+            *seen = Seen {
+                // It stays traced across an exec.
+                stopping: seen.stopping.take(),
+                ..Seen::new(mark)
+            };
+        }
+        let age = seen.since.elapsed();
+        match seen.stage {
+            Stage::Settled => return false,
+            Stage::HadAgent(since) => {
+                if since.elapsed() > LOAD_PATIENCE {
+                    self.confirm(pid);
+                }
+                return false;
+            }
+            Stage::New => {}
+        }
+        if seen.stopping.is_none() && image::has_agent(pid) {
+            self.enter(pid, Stage::HadAgent(Instant::now()));
+        } else if age > LOAD_PATIENCE || !image::loads_agent(pid, &self.agent) {
+            self.attach(pid, age, host);
+        }
+        true
+    }
+
+    /// Has the process kept its agent? The pager may have turned it away.
+    fn confirm(&mut self, pid: u32) {
+        if !image::has_agent(pid) && image::mark(pid).is_some() {
+            self.give_up(pid, LEFT);
+        }
+        self.enter(pid, Stage::Settled);
+    }
+
+    fn attach(&mut self, pid: u32, age: Duration, host: &Host) {
+        if let Some(why) = self.refusal(pid, host) {
+            self.give_up(pid, why);
+            return self.enter(pid, Stage::Settled);
+        }
+        let pending = self
+            .seen
+            .get_mut(&pid)
+            .and_then(|seen| seen.stopping.take());
+        // A child of vfork: its memory is its parent's, until it starts a program.
+        if pending.is_none() && self.shares_memory(pid) {
+            return;
+        }
+        let attached = pending
+            .map_or_else(|| Tracee::seize(pid), Ok)
+            .and_then(|tracee| self.inject(pid, tracee));
+        match attached {
+            Ok(Attached::Yes) | Err(InjectError::Gone) => {
+                self.enter(pid, Stage::HadAgent(Instant::now()));
+            }
+            // What does not stop waits for something; it is looked at again.
+            Ok(Attached::NotYet(tracee)) => {
+                if let Some(seen) = self.seen.get_mut(&pid) {
+                    seen.stopping = Some(tracee);
+                }
+            }
+            Err(InjectError::Busy) if age < ATTACH_PATIENCE => {}
+            Err(error) => {
+                self.give_up(pid, &error.to_string());
+                self.enter(pid, Stage::Settled);
+            }
+        }
+    }
+
+    fn inject(&self, pid: u32, tracee: Tracee) -> Result<Attached, InjectError> {
+        match tracee.stop()? {
+            Ok(stopped) => {
+                // Asked for while it stands still.
+                let is_copy = image::is_copy(pid, &self.socket);
+                inject(stopped, &self.order(is_copy)).map(|()| Attached::Yes)
+            }
+            Err(tracee) => Ok(Attached::NotYet(tracee)),
+        }
+    }
+
+    fn order(&self, is_copy: bool) -> Order<'_> {
+        Order {
+            image: &self.image,
+            socket: &self.socket,
+            is_copy,
+        }
+    }
+
+    /// Why it is not even tried.
+    fn refusal(&self, pid: u32, host: &Host) -> Option<&'static str> {
+        let filters = |pid: u32| task::filters_of(pid.cast_signed()).unwrap_or(0);
+        let own = filters(pid).saturating_sub(self.inherited_filters);
+        // vswap's goes on to children and to the next program.
+        let is_vswaps = || {
+            let known = host
+                .status()
+                .map(|status| status.filtered)
+                .unwrap_or_default();
+            let parent = procfs::stat(pid).map_or(0, |stat| stat.parent);
+            known.contains(&pid) || (known.contains(&parent) && filters(parent) == filters(pid))
+        };
+        let may_be_killed = own > 1 || (own == 1 && !is_vswaps());
+        may_be_killed.then_some(FILTERED)
+    }
+
+    fn shares_memory(&self, pid: u32) -> bool {
+        let others = self.seen.keys().copied();
+        let mut others = others.filter(|other| *other != pid);
+        others.any(|other| image::share_memory(pid, other).unwrap_or(false))
+    }
+
+    fn enter(&mut self, pid: u32, stage: Stage) {
+        if let Some(mark) = image::mark(pid) {
+            self.seen
+                .entry(pid)
+                .or_insert_with(|| Seen::new(mark))
+                .stage = stage;
+        }
+    }
+
+    fn give_up(&mut self, pid: u32, why: &str) {
+        let name = procfs::stat(pid).map(|stat| stat.comm).unwrap_or_default();
+        if self.require_managed {
+            notice(&format!(
+                "process {pid} ({name}) cannot be managed, and --require-managed ends the run: {why}"
+            ));
+            for pid in procfs::descendants(std::process::id()).unwrap_or_default() {
+                // It may be gone already.
+                let _ = process::kill(pid);
+            }
+        } else if !self.quiet {
+            notice(&format!(
+                "process {pid} ({name}) is not managed, and its memory is not limited: {why}"
+            ));
+        }
+        self.unmanaged.add(Unmanaged {
+            pid,
+            name,
+            why: why.to_owned(),
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Puts the agent into a program from outside, by ptrace, for programs whose loader does not.
+//!
+//! One thread of the program is stopped. It makes one mapping for image, stack and the agent's own memory; the image
+//! (`image.rs`) is written there; the thread runs the agent's entry, which starts the agent's bare thread and says so;
+//! and the thread goes on where it was, with every register and its signal mask as before (`tracee.rs`). The program
+//! is stopped for less than a millisecond, and traced no longer than that: debuggers find it free.
+//!
+//! All calls for one process are made by one thread, because ptrace knows its tracer by thread. The tracer must be an
+//! ancestor of the program or have CAP_SYS_PTRACE (Yama), and of the same user. Rust's usual crates for ptrace (nix)
+//! lack the calls for extended registers and signal masks, so the few that are needed are made through libc.
+
+mod image;
+mod tracee;
+
+use std::io;
+
+pub use image::{Image, ImageError};
+pub use tracee::{Stopped, Tracee};
+
+use crate::ring::{ATTACHED_CALL, RESERVATION_BYTES};
+use tracee::{PAGE_BYTES, round_up};
+
+/// Stack for the agent's entry, between the image and the agent's own memory.
+const STACK_BYTES: u64 = 4 * PAGE_BYTES;
+/// Longest path of a socket (`sun_path`, less its final zero).
+const PATH_BYTES_MAX: usize = 107;
+
+/// Why no agent could be put into a process. The process goes on as if nobody had tried.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// It has ended, or its image was replaced.
+    #[error("it has ended")]
+    Gone,
+    /// The kernel does not let vswap trace it.
+    #[error("vswap may not trace it (ptrace: {0})")]
+    NotPermitted(#[source] io::Error),
+    /// A debugger has it, or it is stopped, or it does not answer: to be tried again.
+    #[error("it is stopped or being traced")]
+    Busy,
+    /// It runs 32-bit code.
+    #[error("it is not a 64-bit x86-64 program")]
+    OtherMachine,
+    /// There is no instruction to make system calls with.
+    #[error("it has no vdso to make system calls with")]
+    NoVdso,
+    /// A call that it made for the agent failed.
+    #[error("{call} failed in it: {error}")]
+    Refused {
+        /// The call.
+        call: &'static str,
+        /// Its errno.
+        error: io::Error,
+    },
+    /// Another ptrace request failed.
+    #[error("ptrace failed: {0}")]
+    Ptrace(#[source] io::Error),
+}
+
+/// What the agent is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The agent.
+    pub image: &'a Image,
+    /// Path of the pager's socket.
+    pub socket: &'a str,
+    /// The process is a copy of one that has an agent: its memory may be under a userfaultfd already.
+    pub is_copy: bool,
+}
+
+/// The agent's `Parameters`.
+#[repr(C)]
+struct Parameters {
+    base: u64,
+    image_bytes: u64,
+    is_copy: u64,
+    path_bytes: u64,
+    path: [u8; PATH_BYTES_MAX],
+    rest: [u8; 5],
+}
+
+impl Parameters {
+    fn to_bytes(&self) -> Vec<u8> {
+        let words = [self.base, self.image_bytes, self.is_copy, self.path_bytes];
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        words.chain(self.path).chain(self.rest).collect()
+    }
+}
+
+/// Puts the agent into a stopped process and lets the process go on.
+///
+/// # Errors
+/// [`InjectError`]; the process goes on unchanged then, but for an unused mapping where a late step failed.
+pub fn inject(mut stopped: Stopped, order: &Order<'_>) -> Result<(), InjectError> {
+    let outcome = attach(&mut stopped, order);
+    // A process that ended meanwhile is reported as that.
+    stopped.release().and(outcome)
+}
+
+fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
+    let image_bytes = order.image.bytes();
+    let whole = image_bytes + STACK_BYTES + RESERVATION_BYTES as u64;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let none = u64::from(libc::PROT_NONE.unsigned_abs());
+    let start = stopped.call(
+        "mmap",
+        libc::SYS_mmap,
+        [0, whole, none, u64::from(flags.unsigned_abs()), u64::MAX, 0],
+    )?;
+    let base = start + image_bytes + STACK_BYTES;
+    let writable = u64::from((libc::PROT_READ | libc::PROT_WRITE).unsigned_abs());
+    protect(stopped, start, image_bytes + STACK_BYTES, writable)?;
+    stopped.write(start, &order.image.at(start))?;
+    let mut path = [0; PATH_BYTES_MAX];
+    let bytes = order.socket.as_bytes();
+    let room = path.get_mut(..bytes.len()).ok_or(InjectError::Refused {
+        call: "naming the socket",
+        error: io::ErrorKind::InvalidInput.into(),
+    })?;
+    room.copy_from_slice(bytes);
+    let parameters = Parameters {
+        base,
+        image_bytes: image_bytes + STACK_BYTES,
+        is_copy: u64::from(order.is_copy),
+        path_bytes: bytes.len() as u64,
+        path,
+        rest: [0; 5],
+    };
+    let parameters = parameters.to_bytes();
+    let place = base - round_up(parameters.len() as u64, 64);
+    stopped.write(place, &parameters)?;
+    for (range, protection) in order.image.segments() {
+        protect(
+            stopped,
+            start + range.start,
+            range.end - range.start,
+            protection,
+        )?;
+    }
+    let errno = stopped.run_until(order.image.entry(start), place, ATTACHED_CALL as u64)?;
+    match i32::try_from(errno) {
+        Ok(0) => Ok(()),
+        errno => Err(InjectError::Refused {
+            call: "starting the agent",
+            error: io::Error::from_raw_os_error(errno.unwrap_or(libc::EINVAL)),
+        }),
+    }
+}
+
+fn protect(
+    stopped: &mut Stopped,
+    start: u64,
+    bytes: u64,
+    protection: u64,
+) -> Result<(), InjectError> {
+    stopped
+        .call(
+            "mprotect",
+            libc::SYS_mprotect,
+            [start, bytes, protection, 0, 0, 0],
+        )
+        .map(|_| ())
+}

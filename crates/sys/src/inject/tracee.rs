@@ -1,0 +1,458 @@
+//! One thread of another process, stopped for a moment by ptrace, and what it is made to do meanwhile.
+//!
+//! A thread is made to run other code by changing its registers while it is stopped. It makes system calls with an
+//! instruction of its own vdso, so nothing of the program's text changes. The stops are those at the entry to and the
+//! exit from system calls: they raise no signal, so no handler and no mask of the program is touched. All signals but
+//! SIGKILL and SIGSTOP are blocked meanwhile; they come when the thread goes on.
+
+use std::io;
+use std::ptr::{self, null_mut};
+use std::time::{Duration, Instant};
+
+use super::InjectError;
+use crate::memory::maps;
+
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+pub(super) fn round_up(bytes: u64, to: u64) -> u64 {
+    bytes.next_multiple_of(to)
+}
+
+/// How long a thread may take to stop. One that waits for a disk or in a vfork stops when that is over.
+const STOP_PATIENCE: Duration = Duration::from_millis(20);
+/// How long its calls may take: reading this process's memory, making a few mappings, starting a thread.
+const CALL_PATIENCE: Duration = Duration::from_secs(2);
+const PACE: Duration = Duration::from_micros(30);
+/// Most system calls that the agent's entry may make.
+const CALLS_MAX: u32 = 1000;
+
+/// Stops at system calls are told from signals. A process that is half made over does not run on if vswap is killed.
+const OPTIONS: usize = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL) as usize;
+
+/// Code segment of 64-bit programs.
+const CS_64_BIT: u64 = 0x33;
+/// No system call: the kernel restarts none when the thread goes on.
+const NO_CALL: u64 = u64::MAX;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const NT_X86_XSTATE: usize = 0x202;
+const XSTATE_BYTES_MAX: usize = 16 << 10;
+/// What the kernel keeps of a call that a signal has interrupted, in place of its result.
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOINTR: i64 = -513;
+const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
+/// Length of the instruction `syscall`.
+const SYSCALL_BYTES: u64 = SYSCALL.len() as u64;
+
+/// A thread that is traced and has perhaps not stopped yet. It is let go when the tracing thread ends at the latest.
+#[derive(Debug)]
+pub struct Tracee {
+    tid: i32,
+}
+
+/// A thread that has stopped, with what it has to have again when it goes on.
+#[derive(Debug)]
+pub struct Stopped {
+    tid: i32,
+    registers: libc::user_regs_struct,
+    extended: Vec<u8>,
+    signals: u64,
+    /// Address of a `syscall` instruction in the process.
+    door: u64,
+    is_released: bool,
+}
+
+impl Tracee {
+    /// Begins to trace thread `tid` of another process and has it stop.
+    ///
+    /// # Errors
+    /// `Busy` if a debugger has it, `NotPermitted`, `Gone`.
+    pub fn seize(tid: u32) -> Result<Tracee, InjectError> {
+        let tid = i32::try_from(tid).map_err(|_| InjectError::Gone)?;
+        request(libc::PTRACE_SEIZE, tid, 0, OPTIONS).map_err(|error| {
+            let is_traced = tracer(tid).is_some_and(|tracer| tracer != 0);
+            match error.raw_os_error() {
+                Some(libc::ESRCH) => InjectError::Gone,
+                _ if is_traced => InjectError::Busy,
+                _ => InjectError::NotPermitted(error),
+            }
+        })?;
+        let tracee = Tracee { tid };
+        request(libc::PTRACE_INTERRUPT, tid, 0, 0).map_err(failed)?;
+        Ok(tracee)
+    }
+
+    /// A child of this thread that has asked to be traced and has just become another program.
+    ///
+    /// # Errors
+    /// `Gone`, and what ptrace says.
+    pub fn after_exec(pid: u32) -> Result<Tracee, InjectError> {
+        let tid = i32::try_from(pid).map_err(|_| InjectError::Gone)?;
+        let tracee = Tracee { tid };
+        // Its descriptors close a moment before it stops, which is all that its parent sees of the exec.
+        tracee.await_stop(CALL_PATIENCE)?.ok_or(InjectError::Busy)?;
+        request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map_err(failed)?;
+        Ok(tracee)
+    }
+
+    /// Waits a moment for the thread to stop. `Err` with the tracee itself while it has not.
+    ///
+    /// # Errors
+    /// `Gone`; `Busy` if the process is stopped by a signal, which is let go; `OtherMachine`, `NoVdso`.
+    pub fn stop(self) -> Result<Result<Stopped, Tracee>, InjectError> {
+        let Some(registers) = self.await_stop(STOP_PATIENCE)? else {
+            return Ok(Err(self));
+        };
+        match self.look(registers) {
+            Ok(stopped) => Ok(Ok(stopped)),
+            Err(error) => {
+                // Nothing has changed.
+                let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+                Err(error)
+            }
+        }
+    }
+
+    fn await_stop(
+        &self,
+        patience: Duration,
+    ) -> Result<Option<libc::user_regs_struct>, InjectError> {
+        let since = Instant::now();
+        loop {
+            match registers(self.tid) {
+                Ok(registers) => {
+                    forget_stop(self.tid);
+                    return Ok(Some(registers));
+                }
+                // It runs, or it has gone.
+                Err(_) if has_ended(self.tid) => return Err(InjectError::Gone),
+                Err(_) if since.elapsed() > patience => return Ok(None),
+                Err(_) => std::thread::sleep(PACE),
+            }
+        }
+    }
+
+    fn look(&self, registers: libc::user_regs_struct) -> Result<Stopped, InjectError> {
+        if is_stopped_by_signal(self.tid) {
+            return Err(InjectError::Busy);
+        }
+        if registers.cs != CS_64_BIT {
+            return Err(InjectError::OtherMachine);
+        }
+        let door = door(self.tid)?;
+        let extended = extended(self.tid)?;
+        let signals = signal_mask(self.tid)?;
+        // Those that are forced stay: whoever blocks them is killed by them.
+        set_signal_mask(self.tid, u64::MAX)?;
+        Ok(Stopped {
+            tid: self.tid,
+            registers,
+            extended,
+            signals,
+            door,
+            is_released: false,
+        })
+    }
+}
+
+impl Stopped {
+    /// Has the thread make a system call.
+    ///
+    /// # Errors
+    /// `Refused` with the call's errno; `Gone`, `Ptrace`.
+    pub fn call(
+        &mut self,
+        name: &'static str,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, InjectError> {
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        set_registers(
+            self.tid,
+            &libc::user_regs_struct {
+                rax: number.cast_unsigned(),
+                orig_rax: NO_CALL,
+                rip: self.door,
+                rdi,
+                rsi,
+                rdx,
+                r10,
+                r8,
+                r9,
+                ..self.registers
+            },
+        )?;
+        self.next_stop()?;
+        self.next_stop()?;
+        let returned = registers(self.tid).map_err(failed)?.rax.cast_signed();
+        match i32::try_from(returned) {
+            Ok(errno @ -4095..=-1) => Err(InjectError::Refused {
+                call: name,
+                error: io::Error::from_raw_os_error(-errno),
+            }),
+            _ => Ok(returned.cast_unsigned()),
+        }
+    }
+
+    /// Writes to the process's memory.
+    ///
+    /// # Errors
+    /// `Gone`, `Ptrace`.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
+        let local = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the local span is only read. What the remote one names is another process's matter.
+        let written = unsafe {
+            libc::process_vm_writev(self.tid, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        if written == isize::try_from(bytes.len()).unwrap_or(-1) {
+            Ok(())
+        } else {
+            Err(failed(io::Error::last_os_error()))
+        }
+    }
+
+    /// Has the thread run code at `entry`, with `argument`, on the stack that ends at the argument, until it makes the
+    /// system call `last`. Returns that call's first argument.
+    ///
+    /// # Errors
+    /// `Gone`, `Ptrace`; `Busy` if it never came there, in which case the process cannot be saved and is killed.
+    pub fn run_until(&mut self, entry: u64, argument: u64, last: u64) -> Result<u64, InjectError> {
+        set_registers(
+            self.tid,
+            &libc::user_regs_struct {
+                orig_rax: NO_CALL,
+                rip: entry,
+                rsp: argument & !15,
+                rbp: 0,
+                rdi: argument,
+                ..self.registers
+            },
+        )?;
+        for _ in 0..CALLS_MAX {
+            self.next_stop()?;
+            let now = registers(self.tid).map_err(failed)?;
+            if now.orig_rax == last {
+                return Ok(now.rdi);
+            }
+        }
+        // SAFETY: a signal to a process that this one traces.
+        unsafe { libc::kill(self.tid, libc::SIGKILL) };
+        Err(InjectError::Gone)
+    }
+
+    /// Lets the thread go on as it was.
+    ///
+    /// # Errors
+    /// `Gone` if it has ended meanwhile.
+    pub fn release(mut self) -> Result<(), InjectError> {
+        self.is_released = true;
+        self.put_back()
+    }
+
+    fn put_back(&self) -> Result<(), InjectError> {
+        set_extended(self.tid, &self.extended)?;
+        set_registers(self.tid, &as_before(self.registers))?;
+        set_signal_mask(self.tid, self.signals)?;
+        request(libc::PTRACE_DETACH, self.tid, 0, 0).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Runs on to the next entry to or exit from a system call.
+    fn next_stop(&self) -> Result<(), InjectError> {
+        let mut signal = 0;
+        let since = Instant::now();
+        loop {
+            request(libc::PTRACE_SYSCALL, self.tid, 0, signal).map_err(failed)?;
+            match wait_for_stop(self.tid, since)? {
+                stop if stop == libc::SIGTRAP | 0x80 => return Ok(()),
+                // Stopped by SIGSTOP, which cannot be blocked: it stops when it is let go, by the same signal.
+                stop => signal = usize::try_from(stop & 0x7f).unwrap_or(0),
+            }
+            if signal == libc::SIGTRAP.unsigned_abs() as usize {
+                signal = 0;
+            }
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if !self.is_released {
+            let _ = self.put_back();
+        }
+    }
+}
+
+/// The registers with which a thread goes on. A system call that the stop has interrupted is made again, as the kernel
+/// itself would have it made again.
+fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
+    if registers.orig_rax != NO_CALL {
+        match registers.rax.cast_signed() {
+            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {
+                registers.rax = registers.orig_rax;
+                registers.rip -= SYSCALL_BYTES;
+            }
+            ERESTART_RESTARTBLOCK => {
+                registers.rax = libc::SYS_restart_syscall.cast_unsigned();
+                registers.rip -= SYSCALL_BYTES;
+            }
+            _ => {}
+        }
+    }
+    registers.orig_rax = NO_CALL;
+    registers
+}
+
+fn failed(error: io::Error) -> InjectError {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => InjectError::Gone,
+        _ => InjectError::Ptrace(error),
+    }
+}
+
+fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers' requests take numbers, or addresses of records that live in their frames and are as long as
+    // the request says.
+    let answer = unsafe {
+        libc::ptrace(
+            what,
+            tid,
+            ptr::with_exposed_provenance_mut::<libc::c_void>(address),
+            ptr::with_exposed_provenance_mut::<libc::c_void>(data),
+        )
+    };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn registers(tid: i32) -> io::Result<libc::user_regs_struct> {
+    // SAFETY: a record of integers.
+    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    request(
+        libc::PTRACE_GETREGS,
+        tid,
+        0,
+        (&raw mut registers).expose_provenance(),
+    )?;
+    Ok(registers)
+}
+
+fn set_registers(tid: i32, registers: &libc::user_regs_struct) -> Result<(), InjectError> {
+    let registers = ptr::from_ref(registers).expose_provenance();
+    request(libc::PTRACE_SETREGS, tid, 0, registers).map_err(failed)
+}
+
+/// Floating-point and vector registers, all that the processor has.
+fn extended(tid: i32) -> Result<Vec<u8>, InjectError> {
+    let mut bytes = vec![0; XSTATE_BYTES_MAX];
+    let mut span = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let place = (&raw mut span).expose_provenance();
+    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, place).map_err(failed)?;
+    bytes.truncate(span.iov_len);
+    Ok(bytes)
+}
+
+fn set_extended(tid: i32, bytes: &[u8]) -> Result<(), InjectError> {
+    let span = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let place = (&raw const span).expose_provenance();
+    request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, place).map_err(failed)
+}
+
+fn signal_mask(tid: i32) -> Result<u64, InjectError> {
+    let mut mask = 0_u64;
+    let place = (&raw mut mask).expose_provenance();
+    request(libc::PTRACE_GETSIGMASK, tid, size_of::<u64>(), place).map_err(failed)?;
+    Ok(mask)
+}
+
+fn set_signal_mask(tid: i32, mask: u64) -> Result<(), InjectError> {
+    let place = (&raw const mask).expose_provenance();
+    request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), place).map_err(failed)
+}
+
+/// Is the process stopped by SIGSTOP or its like? It would run on if it were let run.
+fn is_stopped_by_signal(tid: i32) -> bool {
+    // SAFETY: a record of integers and pointers that are not used.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let place = (&raw mut info).expose_provenance();
+    match request(libc::PTRACE_GETSIGINFO, tid, 0, place) {
+        Ok(()) => info.si_signo != libc::SIGTRAP,
+        // There is none to be had at the stop of a whole group.
+        Err(error) => error.raw_os_error() == Some(libc::EINVAL),
+    }
+}
+
+/// Who traces a thread, 0 if nobody does.
+fn tracer(tid: i32) -> Option<u32> {
+    let status = crate::spare::read_text(&format!("/proc/{tid}/status")).ok()?;
+    let line = |line: &str| line.strip_prefix("TracerPid:")?.trim().parse().ok();
+    status.lines().find_map(line)
+}
+
+fn has_ended(tid: i32) -> bool {
+    crate::process::task::has_ended(tid.unsigned_abs())
+}
+
+/// The kernel tells of a stop to whoever waits; nobody else shall take it for news of a child.
+fn forget_stop(tid: i32) {
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: no record is wanted. An end is not reaped, as it is not asked for.
+    unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), null_mut(), options) };
+}
+
+/// Waits for the next stop and returns what `waitpid` would say stopped it. An end is left to whoever waits for it.
+fn wait_for_stop(tid: i32, since: Instant) -> Result<i32, InjectError> {
+    loop {
+        // SAFETY: a record of integers and pointers that are not used.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+        // SAFETY: the kernel writes one record.
+        let found =
+            unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), &raw mut info, options) };
+        // SAFETY: the record is of a child, or all zeros.
+        if found == 0 && unsafe { info.si_pid() } == tid {
+            // SAFETY: as above.
+            return Ok(unsafe { info.si_status() } & 0xff);
+        }
+        if has_ended(tid) || since.elapsed() > CALL_PATIENCE {
+            return Err(InjectError::Gone);
+        }
+        std::thread::sleep(PACE);
+    }
+}
+
+/// The address of a `syscall` instruction in the vdso of a process.
+fn door(tid: i32) -> Result<u64, InjectError> {
+    let pid = tid.unsigned_abs();
+    let mut text = Vec::new();
+    maps::read(pid, &mut text).map_err(|_| InjectError::Gone)?;
+    let vdso = maps::parse(&text)
+        .filter_map(Result::ok)
+        .find(|mapping| mapping.name == maps::Name::Special(b"vdso"))
+        .ok_or(InjectError::NoVdso)?;
+    let words = usize::try_from(vdso.bytes() / 8).unwrap_or(0);
+    let mut code = vec![0_u64; words];
+    if !crate::process::read_words(pid, vdso.start, &mut code) {
+        return Err(InjectError::NoVdso);
+    }
+    let code: Vec<u8> = code.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let found = code.windows(SYSCALL.len()).position(|two| two == SYSCALL);
+    found
+        .map(|offset| vdso.start + offset as u64)
+        .ok_or(InjectError::NoVdso)
+}

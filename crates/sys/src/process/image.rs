@@ -1,0 +1,104 @@
+//! The program image that runs in a process: which one it is, and whether an agent is in it or will come by itself.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::memory::maps::{self, Name};
+use crate::process::elf::{self, Kind};
+use crate::process::task;
+use crate::ring::{AGENT_NAME, RING_NAME, SOCKET_ENV};
+use crate::spare;
+
+/// Names the image of a process: another one after each exec, because the kernel puts the stack elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    start_ticks: u64,
+    stack: u64,
+}
+
+/// The image's mark. None of a process that has ended or has not got one yet.
+pub fn mark(pid: u32) -> Option<Mark> {
+    let stat = spare::read_text(&format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything, the state is the first field.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    if matches!(*fields.first()?, "Z" | "X" | "x") {
+        return None;
+    }
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let (start_ticks, stack) = (number(19)?, number(25)?);
+    Some(Mark { start_ticks, stack })
+}
+
+/// Has the process an agent that works? One that it has a copy of, after a fork, does not count.
+pub fn has_agent(pid: u32) -> bool {
+    task::any_named(pid, AGENT_NAME)
+}
+
+/// Did the process come by a fork from one that has an agent of the pager at `socket`? The ring's file is in its
+/// mappings then.
+pub fn is_copy(pid: u32, socket: &str) -> bool {
+    let ring = format!("/memfd:{RING_NAME}{socket} (deleted)");
+    let mut text = Vec::new();
+    let read = maps::read(pid, &mut text);
+    read.is_ok()
+        && maps::parse(&text)
+            .filter_map(Result::ok)
+            .any(|mapping| mapping.name == Name::File(ring.as_bytes()))
+}
+
+/// Will the loader of the process put `agent` into it? False also where nobody can tell.
+pub fn loads_agent(pid: u32, agent: &Path) -> bool {
+    let program = elf::inspect(Path::new(&format!("/proc/{pid}/exe")).as_os_str(), None);
+    let takes_preload = program.is_ok_and(
+        |program| matches!(&program.kind, Kind::Dynamic { loader } if !elf::is_musl(loader)),
+    );
+    takes_preload && !is_secure(pid) && asks_for_agent(pid, agent)
+}
+
+/// Does the environment that the image was started with ask for the agent?
+fn asks_for_agent(pid: u32, agent: &Path) -> bool {
+    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
+        return false;
+    };
+    let agent = agent.as_os_str().as_encoded_bytes();
+    let variables = || environment.split(|byte| *byte == 0);
+    let has_socket = variables().any(|variable| {
+        let value = variable.strip_prefix(SOCKET_ENV.as_bytes());
+        value.is_some_and(|value| value.starts_with(b"="))
+    });
+    let preload = variables().find_map(|variable| variable.strip_prefix(b"LD_PRELOAD="));
+    let mut libraries = preload
+        .unwrap_or_default()
+        .split(|byte| matches!(byte, b':' | b' '));
+    has_socket && libraries.any(|library| library == agent)
+}
+
+/// Has the image gained rights when it started, so that its loader ignores preloads (AT_SECURE)?
+fn is_secure(pid: u32) -> bool {
+    const AT_SECURE: u64 = 23;
+    let Ok(vector) = fs::read(format!("/proc/{pid}/auxv")) else {
+        return true;
+    };
+    let words: Vec<u64> = vector
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    words
+        .chunks_exact(2)
+        .any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
+}
+
+/// Do two processes share one memory, as a child of vfork shares its parent's?
+///
+/// # Errors
+/// What kcmp says: ENOSYS from a kernel without it, EPERM, ESRCH.
+pub fn share_memory(one: u32, other: u32) -> io::Result<bool> {
+    const KCMP_VM: libc::c_int = 1;
+    let [one, other] = [one, other].map(u32::cast_signed);
+    // SAFETY: the call takes numbers alone. No safe wrapper of it exists in rustix.
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
