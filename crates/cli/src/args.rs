@@ -219,8 +219,8 @@ pub struct RunArgs {
     /// Keep the group's pages in memory and pool, never in swap areas.
     #[arg(long, requires = "group")]
     pub no_writeback: bool,
-    /// End the run with status 125 if one of its processes cannot be managed. Without this, that is said and the process
-    /// runs on without a limit.
+    /// End the run with status 125 if one of its processes cannot be managed. Without this, that is said, and the
+    /// process runs on without a limit.
     #[arg(long)]
     pub require_managed: bool,
     /// Do not join the daemon; the run has its own areas, pool and groups.

@@ -8,6 +8,7 @@ mod program;
 mod report;
 mod strangers;
 mod thrashing;
+mod unmanaged;
 mod supervise;
 
 use std::ffi::{CString, OsString};
@@ -45,8 +46,9 @@ use crate::run_dir::{self, RunDir};
 use crate::verbs::doctor;
 use crate::verbs::run::full::Full;
 use crate::verbs::run::report::{Ending, Identity};
-use crate::verbs::run::strangers::{Strangers, UnmanagedList};
+use crate::verbs::run::strangers::Strangers;
 use crate::verbs::run::supervise::{End, Supervisor, TICK};
+use crate::verbs::run::unmanaged::UnmanagedList;
 
 /// Runs the program, waits for all its processes, reports, and exits as the program did.
 pub fn run(

@@ -85,12 +85,13 @@ impl Tracee {
     /// A child of this thread that has asked to be traced and has just become another program.
     ///
     /// # Errors
-    /// `Gone`, and what ptrace says.
+    /// `Gone`; `NotPermitted` if it does not stop, because it was refused to be traced; and what ptrace says.
     pub fn after_exec(pid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(pid).map_err(|_| InjectError::Gone)?;
         let tracee = Tracee { tid };
         // Its descriptors close a moment before it stops, which is all that its parent sees of the exec.
-        tracee.await_stop(CALL_PATIENCE)?.ok_or(InjectError::Busy)?;
+        let stopped = tracee.await_stop(CALL_PATIENCE)?;
+        stopped.ok_or_else(|| InjectError::NotPermitted(io::ErrorKind::PermissionDenied.into()))?;
         request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map_err(failed)?;
         Ok(tracee)
     }

@@ -91,6 +91,9 @@ fn the_own_process_and_a_child_are_found() {
         .unwrap();
     assert!(children(pid).unwrap().contains(&child.id()));
     assert!(descendants(pid).unwrap().contains(&child.id()));
+    if let Ok(listed) = descendants_listed(pid) {
+        assert!(listed.contains(&child.id()));
+    }
     let ticks = stat(child.id()).unwrap().start_ticks;
     assert!(is_alive(child.id(), None) && is_alive(child.id(), Some(ticks)));
     assert!(!is_alive(child.id(), Some(ticks + 1)));

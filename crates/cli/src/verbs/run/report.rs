@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::Status;
 
-use crate::verbs::run::strangers::{Unmanaged, UnmanagedList};
+use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
 /// How the main program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,23 +10,22 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
 use vswap_sys::process::image::{self, Mark};
 use vswap_sys::process::{self, procfs, task};
 
 use crate::args::RunArgs;
-use crate::failure::OWN_ERROR;
 use crate::host::Host;
 use crate::output::notice;
-use crate::verbs::run::report::Ending;
+use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
 /// How often processes are looked for while new ones come, and while none do.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SELDOM: Duration = Duration::from_millis(100);
+/// Looking takes at most one part in this many of the thread's time.
+const COST_PART: u32 = 64;
 /// How long a process may take to load the agent that its environment asks for.
 const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is tried to attach to a process that does not stop, or that shares its parent's memory.
@@ -34,33 +33,6 @@ const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
 const LEFT: &str = "it has no agent any more";
-
-/// A process that vswap does not manage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unmanaged {
-    pub pid: u32,
-    pub name: String,
-    pub why: String,
-}
-
-/// All of them, for reports that other threads make.
-#[derive(Debug, Default)]
-pub struct UnmanagedList(Mutex<Vec<Unmanaged>>);
-
-impl UnmanagedList {
-    fn add(&self, process: Unmanaged) {
-        self.lock().push(process);
-    }
-
-    /// Those of this moment, and those that have ended.
-    pub fn all(&self) -> Vec<Unmanaged> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Unmanaged>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What is known of a process.
 #[derive(Debug)]
@@ -144,10 +116,9 @@ impl<'a> Strangers<'a> {
         self.next_look
     }
 
-    /// How the run ends because a process could not be managed.
-    pub fn ending(&self) -> Option<Ending> {
-        let refused = self.require_managed && !self.unmanaged.all().is_empty();
-        refused.then_some(Ending::Exited(OWN_ERROR))
+    /// Has the run been ended because a process could not be managed?
+    pub fn has_ended_run(&self) -> bool {
+        self.require_managed && !self.unmanaged.all().is_empty()
     }
 
     /// The program has been started and stands before its first instruction.
@@ -167,8 +138,14 @@ impl<'a> Strangers<'a> {
         if Instant::now() < self.next_look {
             return;
         }
-        let running = procfs::descendants(std::process::id()).unwrap_or_default();
-        self.seen.retain(|pid, _| running.contains(pid));
+        let began = Instant::now();
+        let own = std::process::id();
+        let running = procfs::descendants_listed(own)
+            .or_else(|_| procfs::descendants(own))
+            .unwrap_or_default();
+        // One that is not listed may live all the same, and is not to be forgotten while it is traced.
+        self.seen
+            .retain(|pid, _| running.contains(pid) || image::mark(*pid).is_some());
         let mut is_news = false;
         for pid in running {
             is_news |= self.look_at(pid, host);
@@ -178,7 +155,7 @@ impl<'a> Strangers<'a> {
         } else {
             (self.pause + LOOK_EVERY).min(LOOK_SELDOM)
         };
-        self.next_look = Instant::now() + self.pause;
+        self.next_look = Instant::now() + self.pause.max(began.elapsed() * COST_PART);
     }
 
     /// True while the process is new, or not settled.

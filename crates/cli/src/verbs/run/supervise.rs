@@ -15,6 +15,7 @@ use vswap_pager::Status;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{Blocked, Taken, send};
 
+use crate::failure::OWN_ERROR;
 use crate::host::Host;
 use crate::output::notice;
 use crate::verbs::run::full::{Full, Measure};
@@ -101,7 +102,11 @@ impl<'a> Supervisor<'a> {
             if let Some(ending) = self.ended {
                 if !children_left {
                     let was_full = self.full.has_ended_run();
-                    let ending = self.strangers.ending().unwrap_or(ending);
+                    let ending = if self.strangers.has_ended_run() {
+                        Ending::Exited(OWN_ERROR)
+                    } else {
+                        ending
+                    };
                     return End { ending, was_full };
                 }
                 if !had_ended {
