@@ -88,7 +88,9 @@ pub fn up_and_down(context: &Context) -> Outcome {
 /// old limit can be had back.
 pub fn out_of_reach(context: &Context) -> Outcome {
     let python = require_program("python3", "apt package python3")?;
-    let job = Job::new(python).args(["-c", NOISE]);
+    let job = Job::new(python)
+        .args(["-c", NOISE])
+        .vswap_options(["--swap", "none"]);
     let running = context.limited(256 * MIB)?.start(&job)?;
     running.until("the memory to be filled", || {
         let said = std::fs::read_to_string(running.stdout()).unwrap_or_default();
@@ -113,10 +115,17 @@ pub fn out_of_reach(context: &Context) -> Outcome {
     ended.must_leave_nothing()
 }
 
-/// A process without an agent, which vswap counts and cannot move out.
-const UNMANAGED: &str = "import subprocess, sys, time
+/// A process without an agent, which vswap counts and cannot move out: it begins under a seccomp filter that is not
+/// vswap's.
+const UNMANAGED: &str = "import ctypes, struct, subprocess, sys, time
+libc = ctypes.CDLL(None)
+allow = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(allow)))
+def confine():
+    libc.prctl(38, 1, 0, 0, 0)
+    libc.prctl(22, 2, program, 0, 0)
 holds = 'kept = bytes([1]) * (64 << 20); import time; time.sleep(20)'
-child = subprocess.Popen([sys.executable, '-c', holds], env={'PATH': '/usr/bin:/bin'})
+child = subprocess.Popen([sys.executable, '-c', holds], env={'PATH': '/usr/bin:/bin'}, preexec_fn=confine)
 time.sleep(15)
 child.kill()
 child.wait()

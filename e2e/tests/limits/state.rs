@@ -44,7 +44,8 @@ fn table(context: &Context, options: &[&str], pid: u32) -> Outcome<String> {
 
 /// A full run says so until it has room.
 pub fn full(context: &Context) -> Outcome {
-    let running = context.limited(LIMIT_BYTES)?.start(&python(FILLS)?)?;
+    let job = python(FILLS)?.vswap_options(["--swap", "none"]);
+    let running = context.limited(LIMIT_BYTES)?.start(&job)?;
     until_state(context, &running, "full")?;
     let row = table(context, &[], running.pid())?;
     ensure!(row.contains("full"), "the table has {row}");
