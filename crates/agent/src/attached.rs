@@ -16,7 +16,7 @@
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 
-use crate::kernel::{Errno, parent_id};
+use crate::kernel::Errno;
 use crate::raw;
 use crate::reservation::Reservation;
 use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
@@ -29,8 +29,6 @@ pub struct Parameters {
     base: usize,
     /// Bytes of image and stack before it.
     image_bytes: usize,
-    /// 0 for a program of its own; 1 for a child whose memory may be under its parent's userfaultfd.
-    is_copy: usize,
     /// Path of the pager's socket, ended by its length.
     path_bytes: usize,
     path: [u8; SOCKET_PATH_BYTES_MAX],
@@ -61,14 +59,8 @@ fn begin(parameters: &Parameters) -> Result<(), Errno> {
     STATE
         .image_bytes
         .store(parameters.image_bytes, Ordering::Relaxed);
-    STATE.parent.store(parent_id(), Ordering::Relaxed);
-    let origin = if parameters.is_copy == 0 {
-        Origin::Exec
-    } else {
-        Origin::Inherited
-    };
     let started = Reservation::prepare(parameters.base)
-        .and_then(|reservation| thread::start_in(origin, reservation));
+        .and_then(|reservation| thread::start_in(Origin::Exec, reservation));
     if started.is_err() {
         STATE.phase.store(phase::OFF, Ordering::SeqCst);
     }

@@ -151,11 +151,6 @@ impl State {
         self.socket_path_length.store(path.len(), Ordering::Relaxed);
     }
 
-    /// Was the agent attached from outside? Then no function of libc leads through it.
-    pub fn is_attached(&self) -> bool {
-        self.image_bytes.load(Ordering::Relaxed) != 0
-    }
-
     /// Keeps the path of the agent's file, if there is room for it.
     pub fn remember_agent_path(&self, path: &[u8]) {
         if path.len() < AGENT_PATH_BYTES {

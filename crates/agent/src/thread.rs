@@ -19,8 +19,8 @@ use crate::kernel::{
 use crate::raw;
 use crate::reservation::{self, Reservation};
 use crate::ring::{
-    ACK, AGENT_NAME, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring,
-    TURNED_AWAY, hello,
+    ACK, AGENT_NAME, ATTACHED, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED,
+    RING_MAGIC, Ring, TURNED_AWAY, hello,
 };
 use crate::rules;
 use crate::socket;
@@ -160,8 +160,7 @@ extern "C" fn run(argument: usize) -> ! {
             STATE.enter(phase::ARMED);
             serve(&session, ring, 0)
         }
-        // One that was attached leaves the child as it was: served, and not managed.
-        Err(_) if origin == Origin::Inherited && !STATE.is_attached() => {
+        Err(_) if origin == Origin::Inherited => {
             die(b"vswap-agent: no pager for a forked process with swapped memory, process killed\n")
         }
         Err(_) => {
@@ -200,7 +199,7 @@ fn introduce(
         } else {
             hello::FORKED
         },
-        flags: if inherited { INHERITED } else { 0 },
+        flags: if inherited { INHERITED } else { 0 } | if image_bytes == 0 { 0 } else { ATTACHED },
         fork: if inherited {
             STATE.fork_token.load(Ordering::SeqCst)
         } else {

@@ -112,6 +112,8 @@ pub struct Space {
     pub hung_up: Mutex<Option<Instant>>,
     /// The program has confined the agent: no page may move out any more.
     pub confined: AtomicBool,
+    /// It was forked by a process whose agent was attached from outside, and has none: calls that need one are refused.
+    pub is_attached_copy: AtomicBool,
     /// The filter could not be installed, and the user was told so.
     pub refused: AtomicBool,
     /// The spaces that came of the same image by forks.
@@ -157,6 +159,7 @@ impl Space {
             share_is_old: AtomicBool::new(false),
             hung_up: Mutex::new(Row::Innermost, "hung up", None),
             confined: AtomicBool::new(false),
+            is_attached_copy: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
             calls: OnceLock::new(),
@@ -166,6 +169,14 @@ impl Space {
         });
         space.kin.join(&space.mailbox);
         space
+    }
+
+    /// Is this a process whose forks nobody announces, because its agent was attached from outside, or a copy of one?
+    pub fn forks_unannounced(&self) -> bool {
+        match self.process.get() {
+            Some(process) => process.is_attached,
+            None => self.is_attached_copy.load(Ordering::Acquire),
+        }
     }
 
     /// Take the space lock. Tests check each time that the last holder left everything in order.

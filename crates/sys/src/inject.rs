@@ -63,8 +63,6 @@ pub struct Order<'a> {
     pub image: &'a Image,
     /// Path of the pager's socket.
     pub socket: &'a str,
-    /// The process is a copy of one that has an agent: its memory may be under a userfaultfd already.
-    pub is_copy: bool,
 }
 
 /// The agent's `Parameters`.
@@ -72,7 +70,6 @@ pub struct Order<'a> {
 struct Parameters {
     base: u64,
     image_bytes: u64,
-    is_copy: u64,
     path_bytes: u64,
     path: [u8; PATH_BYTES_MAX],
     rest: [u8; 5],
@@ -80,7 +77,7 @@ struct Parameters {
 
 impl Parameters {
     fn to_bytes(&self) -> Vec<u8> {
-        let words = [self.base, self.image_bytes, self.is_copy, self.path_bytes];
+        let words = [self.base, self.image_bytes, self.path_bytes];
         let words = words.iter().flat_map(|word| word.to_ne_bytes());
         words.chain(self.path).chain(self.rest).collect()
     }
@@ -120,7 +117,6 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
     let parameters = Parameters {
         base,
         image_bytes: image_bytes + STACK_BYTES,
-        is_copy: u64::from(order.is_copy),
         path_bytes: bytes.len() as u64,
         path,
         rest: [0; 5],

@@ -106,6 +106,8 @@ pub mod hello {
 
 /// `Hello::flags`: the child was made between FORK_BEGIN and its end.
 pub const INHERITED: u32 = 1;
+/// `Hello::flags`: the agent was attached from outside. The hooks of fork do not run in its process.
+pub const ATTACHED: u32 = 2;
 /// The one-byte answer to FORK_BEGIN, FILTER, DEVICE, HANDSHAKE and FORKED.
 pub const ACK: u8 = 0x06;
 /// The other answer to a FORKED with `INHERITED`: no fork event came, because nothing was registered after all. The
@@ -133,7 +135,7 @@ pub struct Hello {
     pub magic: u64,
     /// One of `hello::*`.
     pub kind: u32,
-    /// Flags, see `INHERITED`.
+    /// Flags, see `INHERITED` and `ATTACHED`.
     pub flags: u32,
     /// Process id as the agent sees it. The pager believes the socket's credentials, not this.
     pub pid: i32,

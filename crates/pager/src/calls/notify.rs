@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use vswap_sys::abi;
-use vswap_sys::process::task;
+use vswap_sys::process::{image, task};
 use vswap_sys::ring::op;
 use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 
@@ -68,6 +68,9 @@ const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
 /// How long a call waits until its process is watched, and how often that is checked.
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
+
+/// An answer that the kernel gives too, and better than wrong bytes.
+const EAGAIN: i32 = 11;
 
 /// Has a space's memory registered as soon as possible. The evictor that does so is on a higher floor, so this is a
 /// callback.
@@ -118,6 +121,11 @@ fn take_one(
         _ if maps_too_much(&listening.serving.limit, &call.notification) => {
             postpone(listening, call, Arc::clone(hasten));
         }
+        None if may_wait_for_fork(call.notification.nr)
+            && is_of_attached_copy(&listening.spaces, call.notification.tid) =>
+        {
+            call.answer(Answer::Errno(EAGAIN));
+        }
         _ => drop(call),
     }
     Ok(())
@@ -167,6 +175,14 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
         }
         drop(call);
     });
+}
+
+/// Is this a thread of a copy of a process whose agent was attached from outside? Which space is its own nobody knows. A
+/// call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
+/// refused.
+fn is_of_attached_copy(spaces: &Spaces, tid: u32) -> bool {
+    let is_copy = |space: &Arc<Space>| space.process.get().is_none() && space.forks_unannounced();
+    spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(image::has_ring_of_agent)
 }
 
 fn hand_over(serving: &Arc<Serving>, space: &Arc<Space>, call: Call) {

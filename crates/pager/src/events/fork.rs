@@ -53,6 +53,9 @@ pub fn apply<'g>(
     child
         .marks
         .store(space.marks.load(Ordering::Acquire), Ordering::Release);
+    child
+        .is_attached_copy
+        .store(space.forks_unannounced(), Ordering::Release);
     space.begin_sharing();
     child.begin_sharing();
     listening.shares.begin(child.id, space);

@@ -10,7 +10,9 @@ use std::time::Duration;
 use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::procfs::{self, Statm};
-use vswap_sys::ring::{ACK, Hello, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello};
+use vswap_sys::ring::{
+    ACK, ATTACHED, Hello, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello,
+};
 use vswap_sys::sock::{Descriptors, Listener, SockError, Stream, Wait};
 use vswap_sys::{process, uffd};
 
@@ -381,12 +383,10 @@ fn join(
     pid: u32,
 ) -> Result<(), HelloError> {
     // The fork has returned only after its event was read. Whoever read it may still be applying it.
-    let parents = match hello.fork {
-        UNANNOUNCED => run.listening.spaces.all(),
-        token => Vec::from_iter(run.listening.forks.parent(token)),
-    };
-    // This waits for the pager only, not for a process, which may be stopped.
-    parents.iter().for_each(|parent| parent.wait_for_fork());
+    if let Some(parent) = run.listening.forks.parent(hello.fork) {
+        // This waits for the pager only, not for the process, which may be stopped.
+        parent.wait_for_fork();
+    }
     let Some(child) = find_child(run, hello.fork, &connection)? else {
         return Ok(connection.send(&NOTHING_INHERITED, &[], Wait::No)?);
     };
@@ -394,6 +394,9 @@ fn join(
     let ring = descriptors.take(1).ok_or(HelloError::Descriptors)?;
     let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
     run.listening.forks.found(hello.fork);
+    if child.filtered.load(Ordering::Acquire) {
+        run.filters.note(pid);
+    }
     // Before the answer, because then the child may fork.
     process.agent.announce_active();
     // Only this thread sets it, once for each child.
@@ -409,19 +412,6 @@ fn join(
     Ok(())
 }
 
-/// The token of a fork that nobody has announced. The agent of its child is attached from outside, later.
-const UNANNOUNCED: u64 = 0;
-
-/// Which children may have come of the fork `token`? Of a fork that nobody has announced, all that have no agent.
-fn candidates(run: &Run, token: u64) -> Vec<Arc<Space>> {
-    if token != UNANNOUNCED {
-        return run.listening.forks.candidates(token);
-    }
-    let mut without_agent = run.listening.spaces.all();
-    without_agent.retain(|space| space.process.get().is_none() && !space.has_ended());
-    without_agent
-}
-
 /// Which child born during the fork `token` is at the other end of the connection? Its agent tells by the candidates'
 /// userfaultfds: one works on the agent's own memory, the others on that of other processes.
 fn find_child(
@@ -429,7 +419,7 @@ fn find_child(
     token: u64,
     connection: &Stream,
 ) -> Result<Option<Arc<Space>>, HelloError> {
-    for child in candidates(run, token) {
+    for child in run.listening.forks.candidates(token) {
         connection.send(&ACK, &[child.uffd.as_fd()], Wait::Yes)?;
         match connection.recv::<u8>(Wait::Yes)?.0 {
             ACK => return Ok(Some(child)),
@@ -472,6 +462,7 @@ fn open_process<E>(
         staging: Userfaultfd::from_fd(staging),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
+        is_attached: hello.flags & ATTACHED != 0,
         is_found_by_agent,
     })
 }

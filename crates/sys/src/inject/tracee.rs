@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::InjectError;
 use crate::memory::maps;
+use crate::process::task;
 
 pub(super) const PAGE_BYTES: u64 = 4096;
 
@@ -70,7 +71,7 @@ impl Tracee {
     pub fn seize(tid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(tid).map_err(|_| InjectError::Gone)?;
         request(libc::PTRACE_SEIZE, tid, 0, OPTIONS).map_err(|error| {
-            let is_traced = tracer(tid).is_some_and(|tracer| tracer != 0);
+            let is_traced = task::tracer_of(tid.unsigned_abs()).is_some();
             match error.raw_os_error() {
                 Some(libc::ESRCH) => InjectError::Gone,
                 _ if is_traced => InjectError::Busy,
@@ -398,15 +399,8 @@ fn is_stopped_by_signal(tid: i32) -> bool {
     }
 }
 
-/// Who traces a thread, 0 if nobody does.
-fn tracer(tid: i32) -> Option<u32> {
-    let status = crate::spare::read_text(&format!("/proc/{tid}/status")).ok()?;
-    let line = |line: &str| line.strip_prefix("TracerPid:")?.trim().parse().ok();
-    status.lines().find_map(line)
-}
-
 fn has_ended(tid: i32) -> bool {
-    crate::process::task::has_ended(tid.unsigned_abs())
+    task::has_ended(tid.unsigned_abs())
 }
 
 /// The kernel tells of a stop to whoever waits; nobody else shall take it for news of a child.

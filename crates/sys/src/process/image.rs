@@ -35,16 +35,17 @@ pub fn has_agent(pid: u32) -> bool {
     task::any_named(pid, AGENT_NAME)
 }
 
-/// Did the process come by a fork from one that has an agent of the pager at `socket`? The ring's file is in its
-/// mappings then.
-pub fn is_copy(pid: u32, socket: &str) -> bool {
-    let ring = format!("/memfd:{RING_NAME}{socket} (deleted)");
+/// Did the process come by a fork from one that has an agent, or has it one? The ring's file is in its mappings then.
+pub fn has_ring_of_agent(pid: u32) -> bool {
+    let ring = format!("/memfd:{RING_NAME}");
     let mut text = Vec::new();
     let read = maps::read(pid, &mut text);
+    let is_ring =
+        |name: &Name<'_>| matches!(name, Name::File(name) if name.starts_with(ring.as_bytes()));
     read.is_ok()
         && maps::parse(&text)
             .filter_map(Result::ok)
-            .any(|mapping| mapping.name == Name::File(ring.as_bytes()))
+            .any(|mapping| is_ring(&mapping.name))
 }
 
 /// Will the loader of the process put `agent` into it? False also where nobody can tell.

@@ -46,6 +46,13 @@ pub fn any_named(pid: u32, name: &CStr) -> bool {
     })
 }
 
+/// The thread that traces thread `tid`, as a debugger does. None if nobody does, or the thread has gone.
+pub fn tracer_of(tid: u32) -> Option<u32> {
+    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
+    let line = |line: &str| line.strip_prefix("TracerPid:")?.trim().parse().ok();
+    status.lines().find_map(line).filter(|tracer| *tracer != 0)
+}
+
 /// The processor that thread `tid` runs on or ran on last. None if the thread has gone.
 pub fn processor_of(tid: u32) -> Option<usize> {
     let stat = spare::read_text(&format!("/proc/{tid}/stat")).ok()?;

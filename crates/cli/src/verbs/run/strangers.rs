@@ -32,6 +32,8 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
+const COPY: &str = "it was forked by a program that agents are attached to from outside, and is not swapped until it \
+     starts another program";
 const LEFT: &str = "it has no agent any more";
 
 /// What is known of a process.
@@ -123,7 +125,7 @@ impl<'a> Strangers<'a> {
 
     /// The program has been started and stands before its first instruction.
     pub fn attach_first(&mut self, pid: u32) {
-        let attached = Tracee::after_exec(pid).and_then(|tracee| self.inject(pid, tracee));
+        let attached = Tracee::after_exec(pid).and_then(|tracee| self.inject(tracee));
         match attached {
             Ok(_) | Err(InjectError::Gone) => self.enter(pid, Stage::HadAgent(Instant::now())),
             Err(error) => {
@@ -200,7 +202,15 @@ impl<'a> Strangers<'a> {
 
     fn attach(&mut self, pid: u32, age: Duration, host: &Host) {
         if let Some(why) = self.refusal(pid, host) {
-            self.give_up(pid, why);
+            // Its parent may be about to be attached to, and then it is known whose filter that is.
+            if age > LOAD_PATIENCE {
+                self.give_up(pid, why);
+                self.enter(pid, Stage::Settled);
+            }
+            return;
+        }
+        if image::has_ring_of_agent(pid) {
+            self.give_up(pid, COPY);
             return self.enter(pid, Stage::Settled);
         }
         let pending = self
@@ -213,7 +223,7 @@ impl<'a> Strangers<'a> {
         }
         let attached = pending
             .map_or_else(|| Tracee::seize(pid), Ok)
-            .and_then(|tracee| self.inject(pid, tracee));
+            .and_then(|tracee| self.inject(tracee));
         match attached {
             Ok(Attached::Yes) | Err(InjectError::Gone) => {
                 self.enter(pid, Stage::HadAgent(Instant::now()));
@@ -232,22 +242,17 @@ impl<'a> Strangers<'a> {
         }
     }
 
-    fn inject(&self, pid: u32, tracee: Tracee) -> Result<Attached, InjectError> {
+    fn inject(&self, tracee: Tracee) -> Result<Attached, InjectError> {
         match tracee.stop()? {
-            Ok(stopped) => {
-                // Asked for while it stands still.
-                let is_copy = image::is_copy(pid, &self.socket);
-                inject(stopped, &self.order(is_copy)).map(|()| Attached::Yes)
-            }
+            Ok(stopped) => inject(stopped, &self.order()).map(|()| Attached::Yes),
             Err(tracee) => Ok(Attached::NotYet(tracee)),
         }
     }
 
-    fn order(&self, is_copy: bool) -> Order<'_> {
+    fn order(&self) -> Order<'_> {
         Order {
             image: &self.image,
             socket: &self.socket,
-            is_copy,
         }
     }
 
