@@ -2,9 +2,9 @@
 //!
 //! A verb is a list of steps. Each step prints its name and its time. The first failing step ends the run and names the
 //! command that repeats it. A table comes last. Continuous integration runs `cargo xtask ci` and nothing else, so what
-//! passes there passes here. This program builds, runs and reads. It writes only one file of the tree,
-//! `unsafe-counts.txt`, and only when told to. Besides, `bench-ab` makes git create a worktree below `target`, and
-//! `suites` builds other people's programs there.
+//! passes there passes here. This program builds, runs and reads. It writes only two files of the tree, and only when
+//! told to: `unsafe-counts.txt` and the table in `docs/containers.md`. Besides, `bench-ab` makes git create a worktree
+//! below `target`, and `suites` builds other people's programs there.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod bench_ab;
 mod chaos;
 mod checks;
 mod command;
+mod environments;
 mod fuzz;
 mod nightly;
 mod rules;
@@ -94,6 +95,10 @@ const VERBS: &[(&str, &str)] = &[
         "vswap of this tree beside that of another commit: bench-ab BASE [ARGUMENTS OF vswap bench]",
     ),
     (
+        "environments",
+        "vswap in containers, sandboxes and as other users: environments [--write] [NAME...]",
+    ),
+    (
         "unsafe-counts",
         "print the unsafe blocks per crate; --write records them",
     ),
@@ -132,6 +137,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "chaos" => vec![chaos::step(rest)],
         "suites" => return suites::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
+        "environments" => return environments::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
             Some(step) => no_options(vec![step])?,
@@ -167,7 +173,13 @@ mod tests {
         for (verb, _) in VERBS {
             let known = matches!(
                 *verb,
-                "ci" | "soak" | "fuzz" | "chaos" | "suites" | "bench-ab" | "unsafe-counts"
+                "ci" | "soak"
+                    | "fuzz"
+                    | "chaos"
+                    | "suites"
+                    | "bench-ab"
+                    | "environments"
+                    | "unsafe-counts"
             );
             assert!(
                 known || checks::by_name(verb).is_some(),

@@ -4,6 +4,7 @@
 //! children make only system calls. Call it from a process that has no userfaultfd registered with fork events.
 
 mod probes;
+mod rights;
 
 /// What a probe found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub struct Finding {
 pub fn probe() -> Vec<Finding> {
     let mut findings = probes::userfaultfd();
     findings.extend(probes::other_process());
+    findings.push(probes::attach());
     findings.push(probes::seccomp());
     findings.push(probes::io_uring());
     findings.push(probes::map_count());
@@ -55,11 +57,15 @@ pub fn probe() -> Vec<Finding> {
     findings
 }
 
-/// The required findings that do not work. If there are none, `run` can start.
+/// The required findings that do not work. If there are none, `run` can start. What could not be tried comes last: it
+/// may work when the rest does.
 pub fn missing(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
-    findings
-        .iter()
-        .filter(|one| one.need == Need::Required && one.status != Status::Works)
+    let of = |status| {
+        findings
+            .iter()
+            .filter(move |one| one.need == Need::Required && one.status == status)
+    };
+    of(Status::Missing).chain(of(Status::Unknown))
 }
 
 #[cfg(test)]
@@ -73,7 +79,6 @@ mod tests {
         for name in [
             "userfaultfd-device",
             "userfaultfd-syscall",
-            "userfaultfd-user-mode",
             "kernel-faults",
             "layout-events",
             "fork-events",
@@ -83,6 +88,7 @@ mod tests {
             "pagemap-scan",
             "process-vm-readv",
             "pidfd",
+            "attach",
             "seccomp-notify",
             "io-uring",
             "map-count",
@@ -96,7 +102,8 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all);
         for one in &findings {
-            let must = one.status != Status::Works && one.need != Need::Information;
+            let must =
+                one.status != Status::Works && matches!(one.need, Need::Required | Need::Useful);
             assert!(!must || !one.advice.is_empty(), "{one:?}");
             assert!(
                 one.status != Status::Works || one.advice.is_empty(),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod examples;
 mod exits;
 mod full;
 mod never_full;
@@ -42,6 +43,9 @@ const TESTS: &[Test] = &[
         30,
         refuses::user_without_permission,
     ),
+    Test::new("example_entry_point", 120, examples::entry_point),
+    Test::new("example_units", 60, examples::units),
+    Test::new("example_yaml", 60, examples::yaml),
     Test::new("full_then_terminated", 180, full::terminated),
     Test::new("full_then_killed", 180, full::killed),
     Test::new("full_then_freed", 180, full::freed),

@@ -1,5 +1,7 @@
-//! `vswap doctor`: says what this machine and user permit, and what to do about each missing thing. `run` refuses with
-//! the same words.
+//! `vswap doctor`: says what this machine and user permit, and what to do about each missing thing, in the order in
+//! which a person mends them. `run` refuses with the same words. Where nothing is missing, doctor makes a small run.
+
+mod trial;
 
 use std::process::ExitCode;
 
@@ -11,18 +13,36 @@ use crate::output::print;
 /// Exit status if `run` cannot work here. It is none of vswap's own errors, because the question was answered.
 const CANNOT_RUN: u8 = 1;
 
-/// Prints the list of probes.
+/// Prints the list of probes, and in the last line what follows.
 pub fn doctor() -> Result<ExitCode, Failure> {
-    let findings = probe();
-    let verdict = match missing(&findings).count() {
-        0 => "vswap run works here.",
-        _ => "vswap run cannot work here: what is marked * is required and missing.",
-    };
-    print(&format!("{}\n{verdict}\n", list(&findings)))?;
+    let mut findings = probe();
+    if missing(&findings).next().is_none() {
+        findings.push(trial::trial());
+    }
+    print(&format!("{}\n{}\n", list(&findings), verdict(&findings)))?;
     Ok(match missing(&findings).next() {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::from(CANNOT_RUN),
     })
+}
+
+/// Works, works without something, or does not and what to do first.
+fn verdict(findings: &[Finding]) -> String {
+    if let Some(first) = missing(findings).next() {
+        return format!(
+            "vswap run does not work here ({}); do this first: {}",
+            first.name, first.advice
+        );
+    }
+    let without: Vec<&str> = findings
+        .iter()
+        .filter(|one| one.need == Need::Useful && one.status != Status::Works)
+        .map(|one| one.name)
+        .collect();
+    match &without[..] {
+        [] => "vswap run works here.".to_owned(),
+        names => format!("vswap run works here, without {}.", names.join(" and ")),
+    }
 }
 
 /// Refuses if a run could not work.
@@ -39,13 +59,17 @@ pub fn require() -> Result<(), Failure> {
 
 fn list(findings: &[Finding]) -> String {
     let width = findings.iter().map(|one| one.name.len()).max().unwrap_or(0);
-    findings
-        .iter()
-        .map(|finding| entry(finding, width))
-        .collect()
+    let mut text = String::new();
+    // One step may mend several things.
+    let mut said: Vec<&str> = Vec::new();
+    for finding in findings {
+        text += &entry(finding, width, !said.contains(&finding.advice));
+        said.push(finding.advice);
+    }
+    text
 }
 
-fn entry(finding: &Finding, width: usize) -> String {
+fn entry(finding: &Finding, width: usize, is_news: bool) -> String {
     let (status, name, detail) = (word(finding.status), finding.name, &finding.detail);
     let mark = match (finding.need, finding.status) {
         (_, Status::Works) => ' ',
@@ -53,7 +77,7 @@ fn entry(finding: &Finding, width: usize) -> String {
         _ => ' ',
     };
     let mut text = format!("{mark} {status:<7}  {name:<width$}  {detail}\n");
-    if finding.status != Status::Works && !finding.advice.is_empty() {
+    if finding.status != Status::Works && !finding.advice.is_empty() && is_news {
         let indent = " ".repeat(mark.len_utf8() + " missing  ".len());
         text += &format!("{indent}to do: {}\n", finding.advice);
     }
@@ -87,16 +111,46 @@ mod tests {
         let text = entry(
             &finding(Need::Required, Status::Missing, "use a newer kernel"),
             6,
+            true,
         );
         assert_eq!(
             text,
             "* missing  move    pages are moved\n           to do: use a newer kernel\n"
         );
-        let optional = entry(&finding(Need::Useful, Status::Missing, ""), 6);
+        let optional = entry(&finding(Need::Useful, Status::Missing, ""), 6, true);
         assert_eq!(optional, "  missing  move    pages are moved\n");
         assert_eq!(
-            entry(&finding(Need::Required, Status::Works, ""), 4),
+            entry(&finding(Need::Required, Status::Works, ""), 4, true),
             "  ok       move  pages are moved\n"
         );
+    }
+
+    #[test]
+    fn the_verdict_names_the_first_step() {
+        let works = finding(Need::Required, Status::Works, "");
+        let useful = finding(Need::Useful, Status::Missing, "some day");
+        let required = finding(Need::Required, Status::Missing, "use a newer kernel");
+        let later = finding(Need::Required, Status::Unknown, "later");
+        assert_eq!(
+            verdict(std::slice::from_ref(&works)),
+            "vswap run works here."
+        );
+        assert_eq!(
+            verdict(&[works, useful.clone()]),
+            "vswap run works here, without move."
+        );
+        assert_eq!(
+            verdict(&[useful, required, later]),
+            "vswap run does not work here (move); do this first: use a newer kernel"
+        );
+    }
+
+    #[test]
+    fn a_step_is_said_once() {
+        let twice = [
+            finding(Need::Required, Status::Missing, "use a newer kernel"),
+            finding(Need::Required, Status::Missing, "use a newer kernel"),
+        ];
+        assert_eq!(list(&twice).matches("to do:").count(), 1);
     }
 }

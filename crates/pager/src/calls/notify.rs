@@ -177,8 +177,8 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     });
 }
 
-/// Is this a thread of a copy of a process whose agent was attached from outside? Which space is its own nobody knows. A
-/// call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
+/// Is this a thread of a copy of a process whose agent was attached from outside? Nobody knows which space is its own.
+/// A call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
 /// refused.
 fn is_of_attached_copy(spaces: &Spaces, tid: u32) -> bool {
     let is_copy = |space: &Arc<Space>| space.process.get().is_none() && space.forks_unannounced();

@@ -62,6 +62,8 @@ enum HelloError {
     Descriptors,
     #[error("no userfaultfd (errno {0})")]
     NoUserfaultfd(i32),
+    #[error("/dev/userfaultfd, which its process needs, cannot be opened: {0} (see vswap doctor)")]
+    NoDevice(std::io::Error),
     #[error("fork events are not permitted (see vswap doctor)")]
     NoForkEvents,
     #[error("process {0} cannot be looked into")]
@@ -321,7 +323,8 @@ fn is_of_roots_run(run: &Run, pid: u32) -> bool {
 /// user, or is in a user namespace of its own. The program itself could get at the one that its agent has, so it gains
 /// nothing by this.
 fn give_device(connection: &Stream) -> Result<(), HelloError> {
-    let device = File::options().read(true).write(true).open(uffd::DEVICE)?;
+    let opened = File::options().read(true).write(true).open(uffd::DEVICE);
+    let device = opened.map_err(HelloError::NoDevice)?;
     Ok(connection.send(&ACK, &[device.as_fd()], Wait::No)?)
 }
 

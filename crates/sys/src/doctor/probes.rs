@@ -8,8 +8,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
+use super::rights::Rights;
 use super::{Finding, Need, Status};
-use crate::memory::pagemap::{PAGE_BYTES, Pagemap, Query, Region};
+use crate::memory::pagemap::{PAGE_BYTES, Pagemap, PagemapError, Query, Region};
 use crate::memory::{HugePages, Mapping};
 use crate::process::{LocalSpan, PidFd, RemoteSpan, read_memory};
 use crate::uffd::{Faults, UffdError, Userfaultfd, feature, mode};
@@ -17,10 +18,9 @@ use crate::uffd::{Faults, UffdError, Userfaultfd, feature, mode};
 const PAGE: usize = 4096;
 const MARK: u8 = 0xD7;
 
-const GET_USERFAULTFD: &str = "let the user open the device (setfacl -m u:USER:rw /dev/userfaultfd; in a container, \
-     --device /dev/userfaultfd), or sysctl vm.unprivileged_userfaultfd=1, or run with CAP_SYS_PTRACE and a seccomp \
-     profile that allows userfaultfd";
 const NEWER_KERNEL: &str = "use a newer kernel: Linux 6.8 or later";
+/// Advice for what cannot be tried yet.
+const LATER: &str = "it is tried when there is a userfaultfd: see kernel-faults";
 
 fn finding(
     name: &'static str,
@@ -50,39 +50,44 @@ fn errno_of<T>(result: &Result<T, rustix::io::Errno>) -> String {
     }
 }
 
-/// The ways to a userfaultfd, and what it can do.
+/// The ways to a userfaultfd, and what it can do, in the order in which a person mends them: the capability gives fork
+/// events and the system call, where no filter refuses that.
 pub fn userfaultfd() -> Vec<Finding> {
+    let rights = Rights::here();
     let device = Userfaultfd::open_device(Faults::All);
     let syscall = Userfaultfd::open_syscall(Faults::All);
-    let user = Userfaultfd::open_syscall(Faults::UserOnly);
-    let way = |name, opened: &Result<Userfaultfd, _>, need, advice| {
-        finding(name, need, works(opened.is_ok()), errno_of(opened), advice)
-    };
+    let full = device.is_ok() || syscall.is_ok();
+    let faults = if full { Faults::All } else { Faults::UserOnly };
+    let offered = Userfaultfd::offered(faults).ok();
     let mut findings = vec![
-        way("userfaultfd-device", &device, Need::OneOf, GET_USERFAULTFD),
-        way(
-            "userfaultfd-syscall",
-            &syscall,
-            Need::OneOf,
-            GET_USERFAULTFD,
+        fork_events(faults, rights),
+        finding(
+            "kernel-faults",
+            Need::Required,
+            works(full),
+            "a userfaultfd that sees system calls of the program touch pages that are out",
+            rights.for_faults(),
         ),
-        way(
-            "userfaultfd-user-mode",
-            &user,
-            Need::Information,
-            "the kernel or a seccomp profile has no userfaultfd at all",
+        finding(
+            "userfaultfd-syscall",
+            Need::OneOf,
+            works(syscall.is_ok()),
+            errno_of(&syscall),
+            "",
+        ),
+        // Also where the system call works: the pager cannot make the call for another process.
+        finding(
+            "userfaultfd-device",
+            Need::Useful,
+            works(device.is_ok()),
+            format!(
+                "programs that give up root or the capability are swapped too: {}",
+                errno_of(&device)
+            ),
+            "let vswap's user open /dev/userfaultfd: --device /dev/userfaultfd in a container, a udev rule elsewhere",
         ),
     ];
-    let full = device.is_ok() || syscall.is_ok();
-    findings.push(finding(
-        "kernel-faults",
-        Need::Required,
-        works(full),
-        "system calls of the program may touch pages that are out",
-        GET_USERFAULTFD,
-    ));
-    let faults = if full { Faults::All } else { Faults::UserOnly };
-    findings.extend(features(faults, Userfaultfd::offered(faults).ok()));
+    findings.extend(features(faults, offered));
     findings
 }
 
@@ -91,55 +96,63 @@ fn features(faults: Faults, offered: Option<u64>) -> Vec<Finding> {
         Some(offered) => works(offered & bits == bits),
         None => Status::Unknown,
     };
+    let kernel = |version| if offered.is_some() { version } else { LATER };
     let layout = feature::EVENT_REMAP | feature::EVENT_REMOVE | feature::EVENT_UNMAP;
-    let required =
-        |name, status, detail| finding(name, Need::Required, status, detail, NEWER_KERNEL);
+    let required = |name, status, detail, advice| {
+        finding(name, Need::Required, status, detail, kernel(advice))
+    };
+    let (moves, move_advice) = match has(feature::MOVE) {
+        Status::Works => (
+            move_works(faults),
+            "the kernel has it, and it was refused: use a seccomp profile that allows its ioctl",
+        ),
+        other => (other, NEWER_KERNEL),
+    };
     vec![
         required(
             "layout-events",
             has(layout),
             "mremap, madvise and munmap of the program are followed",
+            NEWER_KERNEL,
         ),
-        fork_events(faults, has(feature::EVENT_FORK)),
         required(
             "write-protect",
             has(feature::PAGEFAULT_FLAG_WP),
             "writes to clean pages are seen",
+            NEWER_KERNEL,
         ),
         required(
             "move",
-            match has(feature::MOVE) {
-                Status::Works => move_works(faults),
-                other => other,
-            },
+            moves,
             "pages are taken out without copying",
+            move_advice,
         ),
         finding(
             "poison",
             Need::Useful,
             has(feature::POISON),
             "a page that cannot be read again harms only who touches it",
-            "use a newer kernel: Linux 6.6 or later",
+            kernel("use a newer kernel: Linux 6.6 or later"),
         ),
     ]
 }
 
-fn fork_events(faults: Faults, known: Status) -> Finding {
-    let opened = Userfaultfd::open(faults)
+/// Tried with a userfaultfd of any kind: the kernel asks only for the capability.
+fn fork_events(faults: Faults, rights: Rights) -> Finding {
+    let tried = Userfaultfd::open(faults)
         .ok()
-        .filter(|_| known == Status::Works);
-    let status = match opened.map(|(uffd, _)| uffd.handshake(feature::EVENT_FORK)) {
-        Some(Ok(_)) => Status::Works,
-        Some(Err(_)) => Status::Missing,
-        None => known,
+        .map(|(uffd, _)| uffd.handshake(feature::EVENT_FORK).is_ok());
+    let may = rights.may_trace && rights.is_initial;
+    let (status, advice) = match tried {
+        Some(yes) => (works(yes), rights.for_forks()),
+        None if may => (Status::Unknown, LATER),
+        None => (Status::Missing, rights.for_forks()),
     };
-    finding(
-        "fork-events",
-        Need::Required,
-        status,
-        "a forked child keeps what is out; without them it would read zeros",
-        "run with CAP_SYS_PTRACE (in the initial user namespace)",
-    )
+    let detail = format!(
+        "a forked child keeps what is out (this is {})",
+        rights.describe()
+    );
+    finding("fork-events", Need::Required, status, detail, advice)
 }
 
 /// Moves a page between two of this process.
@@ -197,10 +210,11 @@ fn wait(pid: u32) -> Option<i32> {
     ended.ok()??.1.exit_status()
 }
 
+const TRACE_ADVICE: &str = "use a seccomp profile that allows it, set the sysctl kernel.yama.ptrace_scope to 1 or \
+     less, or run with CAP_SYS_PTRACE";
+
 /// What this process can learn about another process of the same user.
 pub fn other_process() -> Vec<Finding> {
-    const ADVICE: &str = "run with CAP_SYS_PTRACE, set the sysctl kernel.yama.ptrace_scope to 1 or less, or use a \
-         seccomp profile that allows it";
     let memory = Mapping::anonymous(PAGE, HugePages::Never).ok();
     if let Some(memory) = &memory {
         // SAFETY: the page belongs to this function alone.
@@ -246,16 +260,20 @@ pub fn other_process() -> Vec<Finding> {
             .map_err(|errno| errno.to_string())?;
         Ok(true)
     });
-    let newer =
-        "use Linux 6.7 or later; if it is: run as the program's user or with CAP_SYS_PTRACE";
     vec![
-        finding("pagemap-scan", Need::Required, scan, scan_detail, newer),
+        finding(
+            "pagemap-scan",
+            Need::Required,
+            scan,
+            scan_detail.clone(),
+            scan_advice(&scan_detail),
+        ),
         finding(
             "process-vm-readv",
             Need::Required,
             read,
             read_detail,
-            ADVICE,
+            TRACE_ADVICE,
         ),
         finding(
             "pidfd",
@@ -265,6 +283,37 @@ pub fn other_process() -> Vec<Finding> {
             "use a seccomp profile that allows pidfd_open",
         ),
     ]
+}
+
+fn scan_advice(why: &str) -> &'static str {
+    if why == PagemapError::NoScan.to_string() {
+        "use a newer kernel: Linux 6.7 or later"
+    } else {
+        "make /proc/PID/pagemap readable: mount /proc, run as the program's user or with CAP_SYS_PTRACE"
+    }
+}
+
+/// Tracing another process, by which an agent is put into programs that do not load it.
+pub fn attach() -> Finding {
+    let tried = match Child::new() {
+        Some(child) => seize(child.pid),
+        None => Err("no child process could be made".to_owned()),
+    };
+    let status = works(tried.is_ok());
+    let said = tried.err().unwrap_or_else(|| "permitted".to_owned());
+    let detail = format!("static programs and those of other C libraries are swapped too: {said}");
+    finding("attach", Need::Useful, status, detail, TRACE_ADVICE)
+}
+
+/// Traces a process. It stays traced until it ends.
+fn seize(pid: u32) -> Result<(), String> {
+    let pid = pid.cast_signed();
+    // SAFETY: this request takes plain numbers.
+    let done = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+    if done == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error().to_string())
 }
 
 /// Installs a filter with a listener in a child. The content of the filter does not matter: it allows everything.
@@ -376,8 +425,7 @@ pub fn io_uring() -> Finding {
         works(made.is_ok()),
         detail,
         "areas on disk use plain reads and writes; for more, set the sysctl kernel.io_uring_disabled=0 or use a \
-         seccomp \
-         profile that allows io_uring",
+         seccomp profile that allows io_uring",
     )
 }
 
@@ -426,10 +474,10 @@ pub fn memory() -> Vec<Finding> {
     vec![
         finding(
             "memory-machine",
-            Need::Information,
+            Need::Required,
             machine.0,
             machine.1,
-            "",
+            "mount the whole of /proc: vswap reads /proc/meminfo (in a systemd unit, no ProcSubset=pid)",
         ),
         finding(
             "memory-limit",

@@ -36,8 +36,7 @@ pub enum OpenError {
     /// Both ways are closed.
     #[error(
         "no userfaultfd: {DEVICE} says errno {device}, the system call says errno {syscall}; \
-         allow the user to open the device (setfacl -m u:USER:rw {DEVICE}), set the sysctl \
-         vm.unprivileged_userfaultfd=1, or run with CAP_SYS_PTRACE"
+         vswap doctor says what to do"
     )]
     Refused {
         /// errno of the device.
