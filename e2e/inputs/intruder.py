@@ -11,13 +11,15 @@ import sys
 
 JOIN = {
     "version": sys.argv[2],
-    "limit_bytes": 64 << 20,
+    "ram": {"least_bytes": 64 << 20, "most_bytes": 64 << 20},
     "group": None,
     "run_dir": "/tmp",
     "quiet": True,
+    "pressure_file": None,
     "evict_all_every": None,
 }
-for request in ["status", "finish", {"swapoff": "/"}, {"swapon": "/tmp"}, {"runstatus": 1}, {"join": JOIN}]:
+for request in ["status", "finish", {"swapoff": "/"}, {"swapon": "/tmp"}, {"runstatus": 1}, {"allowlast": 1},
+                {"join": JOIN}]:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(sys.argv[1])

@@ -16,7 +16,7 @@ const LIMIT_BYTES: u64 = 64 * MIB;
 /// A user who owns nothing.
 const NOBODY: &str = "65534";
 /// Number of requests that the intruder makes.
-const REQUESTS: usize = 6;
+const REQUESTS: usize = 7;
 
 /// Runs a command as another user and returns its standard output.
 fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
