@@ -37,25 +37,6 @@ fn refused(scratch: &Scratch, program: &Path) -> String {
 }
 
 #[test]
-fn static_programs() {
-    let scratch = Scratch::new();
-    let program = elf(&scratch, "static", 2, 62);
-    let message = refused(&scratch, &program);
-    assert!(message.contains("statically linked"), "{message}");
-    assert!(
-        message.contains("Use a dynamically linked build"),
-        "{message}"
-    );
-
-    let script = scratch.script("script", &format!("#!{}\n", program.display()));
-    let message = refused(&scratch, &script);
-    assert!(
-        message.contains("is a script for") && message.contains("statically"),
-        "{message}"
-    );
-}
-
-#[test]
 fn programs_of_another_word_size_or_machine() {
     let scratch = Scratch::new();
     for program in [elf(&scratch, "narrow", 1, 3), elf(&scratch, "arm", 2, 183)] {

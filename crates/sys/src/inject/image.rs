@@ -176,7 +176,7 @@ fn relocation(
         elf::R_X86_64_RELATIVE => Some(addend),
         elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64 => {
             let entry_bytes = size_of::<elf::Sym64<LittleEndian>>() as u64;
-            let at = symbols + u64::from(rela.r_sym(endian, false)) * entry_bytes;
+            let at = symbols.saturating_add(u64::from(rela.r_sym(endian, false)) * entry_bytes);
             let symbol: &[elf::Sym64<LittleEndian>] = table_at(memory, at, entry_bytes)?;
             let symbol = symbol
                 .first()
@@ -211,3 +211,7 @@ fn aligned(bytes: usize) -> usize {
     let page = usize::try_from(PAGE_BYTES).unwrap_or(4096);
     bytes.next_multiple_of(page)
 }
+
+#[cfg(test)]
+#[path = "image_tests.rs"]
+mod tests;

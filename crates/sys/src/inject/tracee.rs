@@ -42,6 +42,30 @@ const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
+const EINTR: i64 = -(libc::EINTR as i64);
+/// Calls that end with EINTR when their thread is stopped, where others are made again (signal(7)). They have done
+/// nothing then. `close` and `connect` are not among them: what they have begun cannot be begun again.
+const CUT_SHORT: [i64; 18] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    // Of sockets with a timeout.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+];
 /// Length of the instruction `syscall`.
 const SYSCALL_BYTES: u64 = SYSCALL.len() as u64;
 
@@ -293,7 +317,8 @@ impl Drop for Stopped {
 }
 
 /// The registers with which a thread goes on. A system call that the stop has interrupted is made again, as the kernel
-/// itself would have it made again.
+/// itself would have it made again. One that the kernel would let end with EINTR is too, with its timeout as at first:
+/// a signal that was meant to end it is still pending, because the stop comes before signals.
 fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
     if registers.orig_rax != NO_CALL {
         match registers.rax.cast_signed() {
@@ -303,6 +328,10 @@ fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
             }
             ERESTART_RESTARTBLOCK => {
                 registers.rax = libc::SYS_restart_syscall.cast_unsigned();
+                registers.rip -= SYSCALL_BYTES;
+            }
+            EINTR if CUT_SHORT.contains(&registers.orig_rax.cast_signed()) => {
+                registers.rax = registers.orig_rax;
                 registers.rip -= SYSCALL_BYTES;
             }
             _ => {}
@@ -450,4 +479,62 @@ fn door(tid: i32) -> Result<u64, InjectError> {
     found
         .map(|offset| vdso.start + offset as u64)
         .ok_or(InjectError::NoVdso)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: u64 = 35;
+    const RIP: u64 = 0x1000;
+
+    /// A thread that a stop has found in system call `call`, with this result so far.
+    fn stopped_in(call: u64, result: i64) -> libc::user_regs_struct {
+        // SAFETY: a record of integers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        registers.orig_rax = call;
+        registers.rax = result.cast_unsigned();
+        registers.rip = RIP;
+        registers.rdi = 7;
+        registers
+    }
+
+    /// Number of the call that is made again, none if the thread goes on behind it.
+    fn made_again(call: u64, result: i64) -> Option<u64> {
+        let after = as_before(stopped_in(call, result));
+        assert_eq!((after.orig_rax, after.rdi), (NO_CALL, 7));
+        if after.rip == RIP {
+            assert_eq!(after.rax, result.cast_unsigned());
+            return None;
+        }
+        assert_eq!(after.rip, RIP - SYSCALL_BYTES);
+        Some(after.rax)
+    }
+
+    #[test]
+    fn interrupted_calls_are_made_again_and_others_keep_their_result() {
+        for code in [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND] {
+            assert_eq!(made_again(CALL, code), Some(CALL));
+        }
+        let restart = libc::SYS_restart_syscall.cast_unsigned();
+        assert_eq!(made_again(CALL, ERESTART_RESTARTBLOCK), Some(restart));
+        // -515 is ENOIOCTLCMD, which is none of them.
+        for result in [
+            0,
+            5,
+            -515,
+            -517,
+            -i64::from(libc::EINTR),
+            -i64::from(libc::EAGAIN),
+        ] {
+            assert_eq!(made_again(CALL, result), None, "{result}");
+        }
+        for code in [ERESTARTSYS, ERESTART_RESTARTBLOCK] {
+            assert_eq!(
+                made_again(NO_CALL, code),
+                None,
+                "it computes, and that is a number of its"
+            );
+        }
+    }
 }

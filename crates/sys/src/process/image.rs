@@ -17,7 +17,8 @@ pub struct Mark {
     stack: u64,
 }
 
-/// The image's mark. None of a process that has ended or has not got one yet.
+/// The image's mark. None of a process that has ended, or is in the middle of an exec: its new environment cannot be
+/// read yet, and would be taken for an empty one.
 pub fn mark(pid: u32) -> Option<Mark> {
     let stat = spare::read_text(&format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything, the state is the first field.
@@ -26,7 +27,11 @@ pub fn mark(pid: u32) -> Option<Mark> {
         return None;
     }
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    let (start_ticks, stack) = (number(19)?, number(25)?);
+    let (start_ticks, code, stack) = (number(19)?, number(23)?, number(25)?);
+    // The end of the environment is written last. Who may not know sees 1 for the code, and 0 for the others.
+    if number(48)? == 0 && code != 1 {
+        return None;
+    }
     Some(Mark { start_ticks, stack })
 }
 
@@ -101,5 +106,108 @@ pub fn share_memory(one: u32, other: u32) -> io::Result<bool> {
     match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) } {
         -1 => Err(io::Error::last_os_error()),
         order => Ok(order == 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A child that is ended with its test.
+    struct Running(Child);
+
+    impl Running {
+        fn start(command: &mut Command) -> Running {
+            let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
+            Running(command.stderr(Stdio::null()).spawn().unwrap())
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        let since = Instant::now();
+        while !holds() {
+            assert!(
+                since.elapsed() < Duration::from_secs(20),
+                "waiting until {what}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn an_exec_changes_the_mark_and_the_end_takes_it_away() {
+        let mut child = Running::start(Command::new("sh").args(["-c", "read line; exec cat"]));
+        let pid = child.pid();
+        until("it is the shell", || mark(pid).is_some());
+        let first = mark(pid).unwrap();
+        assert_eq!(mark(pid), Some(first));
+        assert_ne!(mark(std::process::id()), Some(first));
+        child.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        until("it is cat", || mark(pid).is_some_and(|now| now != first));
+        let second = mark(pid).unwrap();
+        assert_eq!(mark(pid), Some(second));
+        // It ends, and nobody waits for it yet.
+        drop(child.0.stdin.take());
+        until("it has ended", || mark(pid).is_none());
+    }
+
+    #[test]
+    fn nobody_here_has_an_agent() {
+        let own = std::process::id();
+        assert!(!has_agent(own) && !has_ring_of_agent(own));
+        assert!(!has_agent(u32::MAX) && !has_ring_of_agent(u32::MAX));
+    }
+
+    #[test]
+    fn memory_is_shared_with_oneself_and_with_no_other() {
+        let own = std::process::id();
+        let child = Running::start(&mut Command::new("cat"));
+        match share_memory(own, own) {
+            // The kernel can be built without kcmp.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => return,
+            shared => assert!(shared.unwrap()),
+        }
+        assert!(!share_memory(own, child.pid()).unwrap());
+        assert!(share_memory(own, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_environment_says_whether_the_agent_comes_by_itself() {
+        const AGENT: &str = "/no/such/agent.so";
+        let loads = |socket: Option<&str>, preload: Option<&str>| {
+            let mut command = Command::new("cat");
+            let variables = [(SOCKET_ENV, socket), ("LD_PRELOAD", preload)];
+            for (name, value) in variables {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            let child = Running::start(&mut command);
+            until("its image is whole", || mark(child.pid()).is_some());
+            loads_agent(child.pid(), Path::new(AGENT))
+        };
+        let others = format!("/no/such/first.so:{AGENT}");
+        assert!(loads(Some("/socket"), Some(AGENT)));
+        assert!(loads(Some("/socket"), Some(&others)));
+        assert!(!loads(None, Some(AGENT)));
+        assert!(!loads(Some("/socket"), None));
+        assert!(!loads(Some("/socket"), Some("/no/such/agent.so.1")));
+        assert!(!loads_agent(u32::MAX, Path::new(AGENT)));
     }
 }

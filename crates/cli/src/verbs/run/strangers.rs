@@ -9,7 +9,7 @@
 //! meanwhile.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
@@ -32,8 +32,8 @@ const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
-const COPY: &str = "it was forked by a program that agents are attached to from outside, and is not swapped until it \
-     starts another program";
+const COPY: &str = "it was forked by a program with an attached agent, or past the C library; it is not swapped until \
+     it starts another program";
 const LEFT: &str = "it has no agent any more";
 
 /// What is known of a process.
@@ -60,6 +60,8 @@ enum Stage {
 enum Attached {
     Yes,
     NotYet(Tracee),
+    /// It is another program by now, or has an agent: it was let go on, and is looked at anew.
+    Changed,
 }
 
 impl Seen {
@@ -125,7 +127,7 @@ impl<'a> Strangers<'a> {
 
     /// The program has been started and stands before its first instruction.
     pub fn attach_first(&mut self, pid: u32) {
-        let attached = Tracee::after_exec(pid).and_then(|tracee| self.inject(tracee));
+        let attached = Tracee::after_exec(pid).and_then(|tracee| self.inject(tracee, |_| true));
         match attached {
             Ok(_) | Err(InjectError::Gone) => self.enter(pid, Stage::HadAgent(Instant::now())),
             Err(error) => {
@@ -184,9 +186,10 @@ impl<'a> Strangers<'a> {
             }
             Stage::New => {}
         }
+        // What has been told to stop is let go on by `attach`, whatever it is by now.
         if seen.stopping.is_none() && image::has_agent(pid) {
             self.enter(pid, Stage::HadAgent(Instant::now()));
-        } else if age > LOAD_PATIENCE || !image::loads_agent(pid, &self.agent) {
+        } else if seen.stopping.is_some() || !waits_for_loader(pid, seen, &self.agent) {
             self.attach(pid, age, host);
         }
         true
@@ -201,29 +204,31 @@ impl<'a> Strangers<'a> {
     }
 
     fn attach(&mut self, pid: u32, age: Duration, host: &Host) {
-        if let Some(why) = self.refusal(pid, host) {
-            // Its parent may be about to be attached to, and then it is known whose filter that is.
-            if age > LOAD_PATIENCE {
-                self.give_up(pid, why);
-                self.enter(pid, Stage::Settled);
-            }
-            return;
-        }
-        if image::has_ring_of_agent(pid) {
-            self.give_up(pid, COPY);
-            return self.enter(pid, Stage::Settled);
-        }
         let pending = self
             .seen
             .get_mut(&pid)
             .and_then(|seen| seen.stopping.take());
-        // A child of vfork: its memory is its parent's, until it starts a program.
-        if pending.is_none() && self.shares_memory(pid) {
-            return;
+        if pending.is_none() {
+            if let Some(why) = self.refusal(pid, host) {
+                // Its parent may be about to be attached to, and then it is known whose filter that is.
+                if age > LOAD_PATIENCE {
+                    self.give_up(pid, why);
+                    self.enter(pid, Stage::Settled);
+                }
+                return;
+            }
+            // A child of vfork: its memory is its parent's, until it starts a program.
+            if self.shares_memory(pid) {
+                return;
+            }
+            if image::has_ring_of_agent(pid) {
+                self.give_up(pid, COPY);
+                return self.enter(pid, Stage::Settled);
+            }
         }
         let attached = pending
             .map_or_else(|| Tracee::seize(pid), Ok)
-            .and_then(|tracee| self.inject(tracee));
+            .and_then(|tracee| self.inject(tracee, |this| this.wants_agent(pid, host)));
         match attached {
             Ok(Attached::Yes) | Err(InjectError::Gone) => {
                 self.enter(pid, Stage::HadAgent(Instant::now()));
@@ -234,6 +239,7 @@ impl<'a> Strangers<'a> {
                     seen.stopping = Some(tracee);
                 }
             }
+            Ok(Attached::Changed) => {}
             Err(InjectError::Busy) if age < ATTACH_PATIENCE => {}
             Err(error) => {
                 self.give_up(pid, &error.to_string());
@@ -242,11 +248,32 @@ impl<'a> Strangers<'a> {
         }
     }
 
-    fn inject(&self, tracee: Tracee) -> Result<Attached, InjectError> {
+    fn inject(
+        &self,
+        tracee: Tracee,
+        is_wanted: impl FnOnce(&Self) -> bool,
+    ) -> Result<Attached, InjectError> {
         match tracee.stop()? {
-            Ok(stopped) => inject(stopped, &self.order()).map(|()| Attached::Yes),
+            // Asked while it stands still: it may have gone on since it was seen.
+            Ok(stopped) => {
+                if !is_wanted(self) {
+                    return stopped.release().map(|()| Attached::Changed);
+                }
+                inject(stopped, &self.order()).map(|()| Attached::Yes)
+            }
             Err(tracee) => Ok(Attached::NotYet(tracee)),
         }
+    }
+
+    /// Is the process, which stands still, what it was when it was seen, without an agent and fit for one?
+    fn wants_agent(&self, pid: u32, host: &Host) -> bool {
+        let Some(seen) = self.seen.get(&pid) else {
+            return false;
+        };
+        image::mark(pid) == Some(seen.mark)
+            && !image::has_agent(pid)
+            && !waits_for_loader(pid, seen, &self.agent)
+            && self.refusal(pid, host).is_none()
     }
 
     fn order(&self) -> Order<'_> {
@@ -289,6 +316,10 @@ impl<'a> Strangers<'a> {
     }
 
     fn give_up(&mut self, pid: u32, why: &str) {
+        if image::mark(pid).is_none() {
+            // Nothing is left of it, and that may be all that is wrong.
+            return;
+        }
         let name = procfs::stat(pid).map(|stat| stat.comm).unwrap_or_default();
         if self.require_managed {
             notice(&format!(
@@ -309,4 +340,9 @@ impl<'a> Strangers<'a> {
             why: why.to_owned(),
         });
     }
+}
+
+/// Will its loader bring the agent, and has had no time to yet?
+fn waits_for_loader(pid: u32, seen: &Seen, agent: &Path) -> bool {
+    seen.since.elapsed() <= LOAD_PATIENCE && image::loads_agent(pid, agent)
 }
