@@ -232,6 +232,7 @@ fn only_interposed_symbols_are_exported_and_nothing_can_panic() {
         "setns",
         "syscall",
         "unshare",
+        "vswap_attached",
     ];
     assert_eq!(names.collect::<Vec<_>>(), expected);
     let imported = listed(&["nm", "-D", "--undefined-only"]);

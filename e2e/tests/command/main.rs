@@ -33,7 +33,6 @@ const TESTS: &[Test] = &[
     Test::new("summary_line", 120, says::summary_line),
     Test::new("status", 120, says::status),
     Test::new("doctor", 60, says::doctor),
-    Test::new("static_program", 60, refuses::static_program),
     Test::new("setuid_program", 60, refuses::setuid_program),
     Test::new("no_program", 60, refuses::no_program),
     Test::new("wrong_arguments", 60, refuses::wrong_arguments),

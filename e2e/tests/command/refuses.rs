@@ -60,16 +60,6 @@ fn must_not_have_started(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub fn static_program(context: &Context) -> Outcome {
-    for options in [&["-static"][..], &["-static-pie"][..]] {
-        let program = compile(context, "static", options)?;
-        let output = context.vswap(&["run", "--ram", "64M", "--", &program])?;
-        must_refuse(&output, CANNOT_EXECUTE, &["static"])?;
-        must_not_have_started(context)?;
-    }
-    Ok(())
-}
-
 pub fn setuid_program(context: &Context) -> Outcome {
     require_root("it gives a program to another user")?;
     let owner = require_user("nobody", "apt package base-passwd")?;

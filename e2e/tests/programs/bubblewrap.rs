@@ -1,6 +1,6 @@
 //! bubblewrap makes its child by a bare clone into a new pid namespace, immediately after its start. The agent may
 //! still be starting when the child is made, and the child is pid 1, as its parent may be too. The started program may
-//! not see the agent.
+//! not see the agent's file, and a network of its own hides the pager from an agent that is attached.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,8 @@ pub fn test(context: &Context) -> Outcome {
     without_the_agent(context, &bwrap)
 }
 
-/// A sandbox with its own file systems. The program in it starts without the agent, and nobody complains about that.
+/// A sandbox with its own file systems and network. The program in it runs without an agent that works, and with
+/// --quiet nobody complains about that.
 fn without_the_agent(context: &Context, bwrap: &str) -> Outcome {
     let mut args = vec!["run", "--quiet", "--ram", "1G", "--", bwrap];
     for path in ["/usr", "/bin", "/lib", "/lib64"] {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use vswap_e2e::{Test, run_suite};
 
+mod attached;
 mod ballast;
 mod bubblewrap;
 mod cpython;
@@ -48,6 +49,25 @@ const TESTS: &[Test] = &[
     Test::new("bubblewrap", 300, bubblewrap::test),
     Test::new("program_with_a_filter", 120, filtered::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
+    Test::new("attached_static_c", 120, attached::static_c),
+    Test::new(
+        "attached_static_c_with_children",
+        120,
+        attached::static_c_with_children,
+    ),
+    Test::new("attached_static_c_spawns", 120, attached::static_c_spawns),
+    Test::new("attached_static_go", 240, attached::static_go),
+    Test::new("attached_other_c_library", 240, attached::other_c_library),
+    Test::new(
+        "attached_empty_environment",
+        240,
+        attached::empty_environment,
+    ),
+    Test::new("attached_given_up_root", 240, attached::given_up_root),
+    Test::new("attached_own_file_systems", 240, attached::own_file_systems),
+    Test::new("attached_sleepers", 60, attached::sleepers),
+    Test::new("attached_traced", 120, attached::traced),
+    Test::new("attached_with_a_filter", 60, attached::with_a_filter),
 ];
 
 fn main() -> ExitCode {

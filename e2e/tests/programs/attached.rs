@@ -1,0 +1,280 @@
+//! Programs that no loader brings the agent to, so that it is attached from outside: static ones, those of another C
+//! library, those with an empty environment, and those that have given up rights on the way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use vswap_e2e::failure::During;
+use vswap_e2e::{
+    Context, Ended, Failure, Job, MIB, Outcome, ensure, require_program, require_root,
+};
+
+const LIMIT_BYTES: u64 = 64 * MIB;
+/// Three times the limit.
+const PROGRAM_MIB: &str = "192";
+/// Exit status of vswap when it ends a run that it cannot manage.
+const OWN_ERROR: i32 = 125;
+
+const GCC: (&str, &str) = ("gcc", "apt packages gcc libc6-dev");
+const MUSL: (&str, &str) = ("musl-gcc", "apt package musl-tools");
+
+fn compile(
+    context: &Context,
+    (compiler, package): (&str, &str),
+    name: &str,
+    options: &[&str],
+) -> Outcome<PathBuf> {
+    let compiler = require_program(compiler, package)?;
+    let [source, program] = ["attached.c", name].map(|name| context.place().join(name));
+    fs::write(&source, include_str!("../../inputs/attached.c"))
+        .during(|| format!("write {}", source.display()))?;
+    let mut command = Command::new(&compiler);
+    command.args(["-O2", "-o"]).args([&program, &source]);
+    must_build(command.args(options))?;
+    Ok(program)
+}
+
+fn must_build(command: &mut Command) -> Outcome {
+    let output = command.output().during(|| format!("run {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {errors}");
+    Ok(())
+}
+
+fn static_program(context: &Context) -> Outcome<PathBuf> {
+    compile(context, GCC, "static", &["-static"])
+}
+
+fn dynamic_program(context: &Context) -> Outcome<PathBuf> {
+    compile(context, GCC, "dynamic", &[])
+}
+
+/// Runs a job to its end, which must be right.
+fn run(context: &Context, job: &Job) -> Outcome<Ended> {
+    let area = format!("{}:2G", context.place().display());
+    let job = job.clone().vswap_options(["--swap", &area]);
+    let ended = context.limited(LIMIT_BYTES)?.start(&job)?.wait()?;
+    ended.must_succeed()?;
+    ended.must_leave_nothing()?;
+    let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
+    ensure!(said.lines().all(|line| line == "right"), "it says {said:?}");
+    let (none, unmanaged) = (Value::Array(Vec::new()), unmanaged(&ended)?);
+    ensure!(unmanaged == none, "not managed were {unmanaged}");
+    Ok(ended)
+}
+
+/// The same for one that swaps.
+fn swaps(context: &Context, job: &Job) -> Outcome<Ended> {
+    let ended = run(context, job)?;
+    let out = ended.figure("pages_out")?;
+    ensure!(out > 0, "nothing of it was swapped");
+    Ok(ended)
+}
+
+/// The same for one that keeps to the limit from its beginning on.
+fn keeps_within(context: &Context, job: &Job) -> Outcome {
+    swaps(context, job)?.must_hold_limit()
+}
+
+/// What the summary says of processes that are not managed.
+fn unmanaged(ended: &Ended) -> Outcome<Value> {
+    let listed = ended
+        .summary
+        .as_ref()
+        .and_then(|summary| summary.get("unmanaged"));
+    listed
+        .cloned()
+        .ok_or_else(|| Failure::wrong("the summary does not say what is not managed"))
+}
+
+fn fill(program: impl AsRef<Path>, children: &str) -> Job {
+    Job::new(program).args(["fill", PROGRAM_MIB, children])
+}
+
+pub fn static_c(context: &Context) -> Outcome {
+    for options in [&["-static"][..], &["-static-pie"][..]] {
+        let program = compile(context, GCC, "static", options)?;
+        keeps_within(context, &fill(&program, "0"))?;
+    }
+    Ok(())
+}
+
+pub fn static_c_with_children(context: &Context) -> Outcome {
+    let program = static_program(context)?;
+    children_are_swapped(context, &fill(&program, "2"))
+}
+
+/// A child may pass the limit by what its parent had in memory, until it has an agent too. A child that stayed without
+/// one would take three times the limit.
+fn children_are_swapped(context: &Context, job: &Job) -> Outcome {
+    let (peak, allowed) = (swaps(context, job)?.peak, 2 * LIMIT_BYTES);
+    ensure!(
+        peak.total_bytes < allowed,
+        "{} bytes in {} processes are more than {allowed}",
+        peak.total_bytes,
+        peak.processes
+    );
+    Ok(())
+}
+
+pub fn static_c_spawns(context: &Context) -> Outcome {
+    let program = static_program(context)?;
+    // No look at the limit: a child of vfork shares its parent's memory, and the sampler counts that twice.
+    swaps(
+        context,
+        &Job::new(&program).args(["spawn", PROGRAM_MIB, "150"]),
+    )?;
+    Ok(())
+}
+
+pub fn other_c_library(context: &Context) -> Outcome {
+    for options in [&[][..], &["-static"][..]] {
+        let program = compile(context, MUSL, "musl", options)?;
+        swaps(context, &fill(&program, "2"))?;
+    }
+    Ok(())
+}
+
+pub fn static_go(context: &Context) -> Outcome {
+    let program = compile_go(context)?;
+    swaps(context, &Job::new(&program).args(["first", PROGRAM_MIB]))?;
+    Ok(())
+}
+
+fn compile_go(context: &Context) -> Outcome<PathBuf> {
+    // Where Go's own packages put it.
+    let own = PathBuf::from("/usr/local/go/bin/go");
+    let go = if own.is_file() {
+        own
+    } else {
+        require_program("go", "apt package golang-go")?
+    };
+    let [source, program] = ["attached.go", "go"].map(|name| context.place().join(name));
+    fs::write(&source, include_str!("../../inputs/attached.go"))
+        .during(|| format!("write {}", source.display()))?;
+    let mut command = Command::new(go);
+    command.args(["build", "-o"]).args([&program, &source]);
+    must_build(command.current_dir(context.place()).envs([
+        ("CGO_ENABLED", "0"),
+        ("GOTOOLCHAIN", "local"),
+        ("GOPROXY", "off"),
+    ]))?;
+    Ok(program)
+}
+
+/// The loader finds no LD_PRELOAD then.
+pub fn empty_environment(context: &Context) -> Outcome {
+    for program in [dynamic_program(context)?, static_program(context)?] {
+        let job = Job::new("/usr/bin/env")
+            .arg("-i")
+            .append(&fill(program, "1"));
+        swaps(context, &job)?;
+    }
+    let script =
+        "seq 1 300000 | sort -rn | /usr/bin/env -i sort -n | tail -n 1 | sed s/300000/right/";
+    let job = Job::new("/usr/bin/env").args(["-i", "/bin/sh", "-c", script]);
+    run(context, &job.vswap_options(["--debug-evict-every", "5ms"]))?;
+    Ok(())
+}
+
+/// They may then not make a userfaultfd, and have no fork events of their own.
+pub fn given_up_root(context: &Context) -> Outcome {
+    require_root("to give it up")?;
+    let setpriv = require_program("setpriv", "apt package util-linux")?;
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    for program in [dynamic_program(context)?, static_program(context)?] {
+        for bound in [&[][..], &["--no-new-privs"][..]] {
+            let job = Job::new(&setpriv)
+                .args(nobody)
+                .args(bound.iter().copied())
+                .append(&fill(&program, "1"));
+            swaps(context, &job)?;
+        }
+    }
+    Ok(())
+}
+
+/// Neither the agent's file nor the pager's socket is to be seen in there. The network is shared: through that the
+/// agent finds the pager.
+pub fn own_file_systems(context: &Context) -> Outcome {
+    let bwrap = require_program("bwrap", "apt package bubblewrap")?;
+    for program in [dynamic_program(context)?, static_program(context)?] {
+        let mut sandbox = Job::new(&bwrap);
+        for path in ["/usr", "/bin", "/lib", "/lib64"] {
+            sandbox = sandbox.args(["--ro-bind-try", path, path]);
+        }
+        let place = context.place().as_os_str();
+        let job = sandbox
+            .args(["--ro-bind".as_ref(), place, place])
+            .args([
+                "--proc",
+                "/proc",
+                "--unshare-user",
+                "--unshare-pid",
+                "--unshare-ipc",
+                "--",
+            ])
+            .append(&fill(&program, "1"));
+        swaps(context, &job)?;
+    }
+    Ok(())
+}
+
+/// The agent is attached while they sleep.
+pub fn sleepers(context: &Context) -> Outcome {
+    const WAYS: &str = "nanosleep poll select sigtimedwait epoll semaphore socket";
+    let program = static_program(context)?;
+    // The shell ends with the number of sleepers that were disturbed.
+    let script = format!(
+        "for how in {WAYS}; do {} sleep $how & all=\"$all $!\"; done; \
+         wrong=0; for one in $all; do wait $one || wrong=$((wrong + 1)); done; exit $wrong",
+        program.display()
+    );
+    run(context, &Job::shell(script))?;
+    Ok(())
+}
+
+/// A debugger has the process and vswap may not trace it. A dynamic program has its agent from the loader.
+pub fn traced(context: &Context) -> Outcome {
+    let strace = require_program("strace", "apt package strace")?;
+    let log = context.place().join("trace");
+    let strace = Job::new(strace).args(["-f".as_ref(), "-o".as_ref(), log.as_os_str()]);
+    let program = dynamic_program(context)?;
+    keeps_within(context, &strace.clone().append(&fill(program, "1")))?;
+    let small = Job::new(static_program(context)?).args(["fill", "16", "1"]);
+    run(context, &strace.append(&small))?;
+    Ok(())
+}
+
+/// Its filter might kill it for what the agent does. So it stays as it is, and is named.
+pub fn with_a_filter(context: &Context) -> Outcome {
+    let program = static_program(context)?;
+    let job = Job::new(&program)
+        .arg("confine")
+        .append(&Job::new(&program).args(["sleep", "nanosleep"]));
+    let ended = context.limited(LIMIT_BYTES)?.start(&job)?.wait()?;
+    ended.must_succeed()?;
+    let listed = unmanaged(&ended)?;
+    let names_it = |one: &Value| {
+        one["name"] == "static"
+            && one["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("filter"))
+    };
+    let is_named = listed
+        .as_array()
+        .is_some_and(|all| all.len() == 1 && names_it(&all[0]));
+    ensure!(is_named, "not managed are {listed}");
+    let said = fs::read_to_string(&ended.stderr).during(|| "read its errors".to_owned())?;
+    ensure!(said.contains("(static) is not managed"), "it says {said}");
+
+    let strict = job.vswap_options(["--require-managed"]);
+    let ended = context.limited(LIMIT_BYTES)?.start(&strict)?.wait()?;
+    ended.must_exit_with(OWN_ERROR)?;
+    ended.must_leave_nothing()?;
+    let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
+    ensure!(said.is_empty(), "it was let run on to its end");
+    Ok(())
+}
