@@ -18,8 +18,7 @@ const PROGRAM_MIB: u64 = 160;
 /// After vswap is killed, all of them must be gone within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The ways to make a child, and whether the child has an agent from its beginning on. One is attached to others a
-/// moment later.
+/// The ways to make a child, and whether the child gets an agent.
 const WAYS: [(&str, bool); 5] = [
     ("bare", false),
     ("syscall", true),
@@ -48,7 +47,7 @@ pub fn vswap_killed(context: &Context) -> Outcome {
         let child = all.iter().find(is_child).copied();
         let threads = child.map_or(0, threads);
         ensure!(
-            threads == 2 || !has_agent,
+            threads == if has_agent { 2 } else { 1 },
             "a child of {way} has {threads} threads"
         );
         running.signal(Signal::KILL)?;

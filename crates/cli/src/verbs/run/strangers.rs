@@ -210,20 +210,14 @@ impl<'a> Strangers<'a> {
             .and_then(|seen| seen.stopping.take());
         if pending.is_none() {
             if let Some(why) = self.refusal(pid, host) {
-                // Its parent may be about to be attached to, and then it is known whose filter that is.
-                if age > LOAD_PATIENCE {
-                    self.give_up(pid, why);
-                    self.enter(pid, Stage::Settled);
-                }
-                return;
+                return self.refuse_in_time(pid, age, why);
             }
             // A child of vfork: its memory is its parent's, until it starts a program.
             if self.shares_memory(pid) {
                 return;
             }
             if image::has_ring_of_agent(pid) {
-                self.give_up(pid, COPY);
-                return self.enter(pid, Stage::Settled);
+                return self.refuse_in_time(pid, age, COPY);
             }
         }
         let attached = pending
@@ -245,6 +239,14 @@ impl<'a> Strangers<'a> {
                 self.give_up(pid, &error.to_string());
                 self.enter(pid, Stage::Settled);
             }
+        }
+    }
+
+    /// A process that is just starting another program, or whose parent is about to be attached to, is not named.
+    fn refuse_in_time(&mut self, pid: u32, age: Duration, why: &str) {
+        if age > LOAD_PATIENCE {
+            self.give_up(pid, why);
+            self.enter(pid, Stage::Settled);
         }
     }
 
