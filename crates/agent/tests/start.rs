@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Pager, Program, Published, agent, possible, program};
-use vswap_sys::ring::{TURNED_AWAY, hello, op};
+use common::{Agent, Pager, Program, Published, agent, possible, program};
+use vswap_sys::ring::{Hello, TURNED_AWAY, hello, op};
 use vswap_sys::sock::Wait;
 
 #[test]
@@ -145,7 +145,16 @@ fn program_runs_without_a_userfaultfd_and_the_pager_is_told() {
     let mut command = published.command(&pager);
     command.uid(65534);
     let mut program = Program::start(command);
-    let agent = pager.accept();
+    // Before it says hello it asks for the pager's device, which this pager does not lend.
+    let next = || {
+        assert!(pager.has_caller(Duration::from_secs(20)));
+        pager.listener.accept().unwrap()
+    };
+    let (first, asks) = (next(), next());
+    let (question, _) = asks.recv::<Hello>(Wait::Yes).unwrap();
+    assert_eq!(question.kind, hello::DEVICE);
+    asks.send(&TURNED_AWAY, &[], Wait::Yes).unwrap();
+    let agent = Agent::from_stream(first);
     assert_ne!(agent.hello.uffd_errno, 0);
     program.memory();
     assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
