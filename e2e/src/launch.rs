@@ -202,8 +202,8 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// The name of vswap's processes.
-const NAME: &str = "vswap";
+/// The names of vswap's own processes.
+const NAMES: [&str; 2] = ["vswap", "vswap-guard"];
 
 impl Running {
     /// The process that the test started: vswap, or the program itself in a native run.
@@ -217,8 +217,9 @@ impl Running {
         if self.limit_bytes.is_none() {
             return Ok(self.pid());
         }
+        // One look at the name: the guardian gets its own in between two.
         let is_program =
-            |pid| !procfs::is_guardian(pid) && procfs::name(pid).is_some_and(|name| name != NAME);
+            |pid| procfs::name(pid).is_some_and(|name| !NAMES.contains(&name.as_str()));
         self.until("the program to start", || {
             let children = procfs::living_descendants(self.pid());
             Ok(children
