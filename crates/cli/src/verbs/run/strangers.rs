@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
 use vswap_sys::process::image::{self, Mark};
-use vswap_sys::process::{self, procfs, task};
+use vswap_sys::process::{self, cpu, procfs, task};
 
 use crate::args::RunArgs;
 use crate::host::Host;
@@ -25,11 +25,14 @@ use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SELDOM: Duration = Duration::from_millis(100);
 /// Looking takes at most one part in this many of the thread's time.
-const COST_PART: u32 = 64;
+const COST_PART: u32 = 32;
 /// How long a process may take to load the agent that its environment asks for.
 const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is tried to attach to a process that does not stop, or that shares its parent's memory.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest chain of parents followed upwards.
+const ANCESTORS_MAX: usize = 64;
 
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
 const COPY: &str = "it was forked by a program with an attached agent, or past the C library; it is not swapped until \
@@ -142,7 +145,7 @@ impl<'a> Strangers<'a> {
         if Instant::now() < self.next_look {
             return;
         }
-        let began = Instant::now();
+        let began = cpu::thread_time();
         let own = std::process::id();
         let running = procfs::descendants_listed(own)
             .or_else(|_| procfs::descendants(own))
@@ -159,7 +162,8 @@ impl<'a> Strangers<'a> {
         } else {
             (self.pause + LOOK_EVERY).min(LOOK_SELDOM)
         };
-        self.next_look = Instant::now() + self.pause.max(began.elapsed() * COST_PART);
+        let cost = cpu::thread_time().saturating_sub(began);
+        self.next_look = Instant::now() + self.pause.max(cost * COST_PART);
     }
 
     /// True while the process is new, or not settled.
@@ -210,14 +214,20 @@ impl<'a> Strangers<'a> {
             .and_then(|seen| seen.stopping.take());
         if pending.is_none() {
             if let Some(why) = self.refusal(pid, host) {
-                return self.refuse_in_time(pid, age, why);
+                self.give_up(pid, why);
+                return self.enter(pid, Stage::Settled);
             }
             // A child of vfork: its memory is its parent's, until it starts a program.
             if self.shares_memory(pid) {
                 return;
             }
             if image::has_ring_of_agent(pid) {
-                return self.refuse_in_time(pid, age, COPY);
+                // Not one that is just about to start another program.
+                if age > LOAD_PATIENCE {
+                    self.give_up(pid, COPY);
+                    self.enter(pid, Stage::Settled);
+                }
+                return;
             }
         }
         let attached = pending
@@ -239,14 +249,6 @@ impl<'a> Strangers<'a> {
                 self.give_up(pid, &error.to_string());
                 self.enter(pid, Stage::Settled);
             }
-        }
-    }
-
-    /// A process that is just starting another program, or whose parent is about to be attached to, is not named.
-    fn refuse_in_time(&mut self, pid: u32, age: Duration, why: &str) {
-        if age > LOAD_PATIENCE {
-            self.give_up(pid, why);
-            self.enter(pid, Stage::Settled);
         }
     }
 
@@ -289,14 +291,16 @@ impl<'a> Strangers<'a> {
     fn refusal(&self, pid: u32, host: &Host) -> Option<&'static str> {
         let filters = |pid: u32| task::filters_of(pid.cast_signed()).unwrap_or(0);
         let own = filters(pid).saturating_sub(self.inherited_filters);
-        // vswap's goes on to children and to the next program.
+        // vswap's goes on to children and to the next program. Filters are never taken away, so whoever has as many as
+        // a forefather has the same.
         let is_vswaps = || {
-            let known = host
-                .status()
-                .map(|status| status.filtered)
-                .unwrap_or_default();
-            let parent = procfs::stat(pid).map_or(0, |stat| stat.parent);
-            known.contains(&pid) || (known.contains(&parent) && filters(parent) == filters(pid))
+            let known = host.status().map(|status| status.filtered);
+            let known = known.unwrap_or_default();
+            let parent = |pid: &u32| procfs::stat(*pid).ok().map(|stat| stat.parent);
+            let family = std::iter::successors(Some(pid), parent).take(ANCESTORS_MAX);
+            family
+                .take_while(|one| filters(*one) == filters(pid))
+                .any(|one| known.contains(&one))
         };
         let may_be_killed = own > 1 || (own == 1 && !is_vswaps());
         may_be_killed.then_some(FILTERED)
