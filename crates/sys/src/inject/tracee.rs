@@ -129,6 +129,12 @@ impl Tracee {
         let Some(registers) = self.await_stop(STOP_PATIENCE)? else {
             return Ok(Err(self));
         };
+        if let Some(signal) = signal_of_stop(self.tid) {
+            // Not to be lost: without it the program would go on as if it had never been sent.
+            let signal = usize::try_from(signal).unwrap_or(0);
+            let _ = request(libc::PTRACE_DETACH, self.tid, 0, signal);
+            return Err(InjectError::Busy);
+        }
         match self.look(registers) {
             Ok(stopped) => Ok(Ok(stopped)),
             Err(error) => {
@@ -159,9 +165,6 @@ impl Tracee {
     }
 
     fn look(&self, registers: libc::user_regs_struct) -> Result<Stopped, InjectError> {
-        if is_stopped_by_signal(self.tid) {
-            return Err(InjectError::Busy);
-        }
         if registers.cs != CS_64_BIT {
             return Err(InjectError::OtherMachine);
         }
@@ -416,15 +419,20 @@ fn set_signal_mask(tid: i32, mask: u64) -> Result<(), InjectError> {
     request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), place).map_err(failed)
 }
 
-/// Is the process stopped by SIGSTOP or its like? It would run on if it were let run.
-fn is_stopped_by_signal(tid: i32) -> bool {
+/// The signal that a thread has stopped with, if it is being delivered; 0 if the whole process is stopped by SIGSTOP or
+/// its like. None at a stop that was asked for.
+fn signal_of_stop(tid: i32) -> Option<i32> {
+    /// What the kernel writes above the signal where the stop is none for a signal.
+    const EVENT_STOP: i32 = 128;
     // SAFETY: a record of integers and pointers that are not used.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let place = (&raw mut info).expose_provenance();
     match request(libc::PTRACE_GETSIGINFO, tid, 0, place) {
-        Ok(()) => info.si_signo != libc::SIGTRAP,
+        Ok(()) if info.si_signo == libc::SIGTRAP => None,
+        Ok(()) if info.si_code >> 8 == EVENT_STOP => Some(0),
+        Ok(()) => Some(info.si_signo),
         // There is none to be had at the stop of a whole group.
-        Err(error) => error.raw_os_error() == Some(libc::EINVAL),
+        Err(error) => (error.raw_os_error() == Some(libc::EINVAL)).then_some(0),
     }
 }
 
