@@ -11,7 +11,7 @@
 //!
 //! The pager is told that all of it is the agent's, so it never moves a page of it out. Nothing of libc is there: the
 //! references to it are 0 (`libc`), and its functions are not in front of ours. So forks of such a program pass the
-//! hooks by, as children of the bare instruction do everywhere; vswap attaches an agent to the child in turn.
+//! hooks by: the child is a copy without an agent until it starts another program.
 
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
@@ -19,20 +19,9 @@ use core::sync::atomic::Ordering;
 use crate::kernel::Errno;
 use crate::raw;
 use crate::reservation::Reservation;
-use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
+use crate::ring::{ATTACHED_CALL, Parameters};
+use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
-
-/// What the injector passes. The layout is `vswap_sys::inject`'s as well.
-#[repr(C)]
-pub struct Parameters {
-    /// Where the reservation is to be, behind the image.
-    base: usize,
-    /// Bytes of image and stack before it.
-    image_bytes: usize,
-    /// Path of the pager's socket, ended by its length.
-    path_bytes: usize,
-    path: [u8; SOCKET_PATH_BYTES_MAX],
-}
 
 // The entry point of the library (build.rs). The address of the parameters is in rdi.
 #[unsafe(naked)]
@@ -46,7 +35,7 @@ extern "C" fn attached(parameters: &Parameters) -> ! {
     let answer = outcome.err().unwrap_or(0).cast_unsigned() as usize;
     loop {
         // SAFETY: no system call has this number. The injector takes the thread back when it sees it.
-        unsafe { raw::syscall1(crate::ring::ATTACHED_CALL, answer) };
+        unsafe { raw::syscall1(ATTACHED_CALL, answer) };
     }
 }
 

@@ -9,9 +9,9 @@ use crate::clones;
 use crate::execs;
 use crate::fork;
 use crate::libc;
-use crate::ring::SOCKET_ENV;
+use crate::ring::{SOCKET_ENV, SOCKET_PATH_BYTES_MAX};
 use crate::rules;
-use crate::state::{SOCKET_PATH_BYTES_MAX, STATE, phase};
+use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
 use crate::unseen;
 

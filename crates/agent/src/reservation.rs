@@ -22,8 +22,10 @@ use crate::abi::advice;
 use crate::filter::MARK;
 use crate::kernel::{Descriptor, Errno, PAGE_BYTES, advise, call, close, unmap};
 use crate::limits;
-use crate::ring::{ASIDE_PAGES, RESERVATION_BYTES, RING_BYTES, RING_NAME, STAGING_PAGES};
-use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
+use crate::ring::{
+    ASIDE_PAGES, RESERVATION_BYTES, RING_BYTES, RING_NAME, SOCKET_PATH_BYTES_MAX, STAGING_PAGES,
+};
+use crate::state::STATE;
 use crate::uffd::{self, mode};
 
 const GUARD_BYTES: usize = PAGE_BYTES;

@@ -5,8 +5,8 @@
 
 use crate::kernel::{CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close, process_id};
 use crate::raw;
-use crate::ring::{ACK, Hello, RING_MAGIC, hello};
-use crate::state::{SOCKET_PATH_BYTES_MAX, STATE};
+use crate::ring::{ACK, Hello, RING_MAGIC, SOCKET_PATH_BYTES_MAX, hello};
+use crate::state::STATE;
 
 const AF_UNIX: u16 = 1;
 const SOCK_SEQPACKET: usize = 5;

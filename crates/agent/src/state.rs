@@ -11,7 +11,7 @@ use core::sync::atomic::{
 
 use crate::kernel;
 use crate::reservation::Reservation;
-use crate::ring::Ring;
+use crate::ring::{Ring, SOCKET_PATH_BYTES_MAX};
 
 /// Values of `State::phase`.
 pub mod phase {
@@ -25,8 +25,6 @@ pub mod phase {
     pub const ARMED: u32 = 3;
 }
 
-/// Longest path of the pager's socket: `sun_path` less the zero at its end.
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Room for the path of the agent's file. The file lies beside the socket, or is a descriptor of vswap's.
 const AGENT_PATH_BYTES: usize = 128;
 const SOCKET_PATH_WORDS: usize = SOCKET_PATH_BYTES_MAX.div_ceil(8);

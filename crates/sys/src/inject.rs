@@ -13,18 +13,16 @@ mod image;
 mod tracee;
 
 use std::io;
+use std::mem::offset_of;
 
 pub use image::{Image, ImageError};
 pub use tracee::{Stopped, Tracee};
 
-use crate::ring::{ATTACHED_CALL, RESERVATION_BYTES};
-use tracee::{PAGE_BYTES, round_up};
+use crate::memory::pagemap::PAGE_BYTES;
+use crate::ring::{ATTACHED_CALL, Parameters, RESERVATION_BYTES, SOCKET_PATH_BYTES_MAX};
 
 /// Stack for the agent's entry, between the image and the agent's own memory.
 const STACK_BYTES: u64 = 4 * PAGE_BYTES;
-/// Longest path of a socket (`sun_path`, less its final zero).
-const PATH_BYTES_MAX: usize = 107;
-
 /// Why no agent could be put into a process. The process goes on as if nobody had tried.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
@@ -65,24 +63,6 @@ pub struct Order<'a> {
     pub socket: &'a str,
 }
 
-/// The agent's `Parameters`.
-#[repr(C)]
-struct Parameters {
-    base: u64,
-    image_bytes: u64,
-    path_bytes: u64,
-    path: [u8; PATH_BYTES_MAX],
-    rest: [u8; 5],
-}
-
-impl Parameters {
-    fn to_bytes(&self) -> Vec<u8> {
-        let words = [self.base, self.image_bytes, self.path_bytes];
-        let words = words.iter().flat_map(|word| word.to_ne_bytes());
-        words.chain(self.path).chain(self.rest).collect()
-    }
-}
-
 /// Puts the agent into a stopped process and lets the process go on.
 ///
 /// # Errors
@@ -107,22 +87,8 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
     let writable = u64::from((libc::PROT_READ | libc::PROT_WRITE).unsigned_abs());
     protect(stopped, start, image_bytes + STACK_BYTES, writable)?;
     stopped.write(start, &order.image.at(start))?;
-    let mut path = [0; PATH_BYTES_MAX];
-    let bytes = order.socket.as_bytes();
-    let room = path.get_mut(..bytes.len()).ok_or(InjectError::Refused {
-        call: "naming the socket",
-        error: io::ErrorKind::InvalidInput.into(),
-    })?;
-    room.copy_from_slice(bytes);
-    let parameters = Parameters {
-        base,
-        image_bytes: image_bytes + STACK_BYTES,
-        path_bytes: bytes.len() as u64,
-        path,
-        rest: [0; 5],
-    };
-    let parameters = parameters.to_bytes();
-    let place = base - round_up(parameters.len() as u64, 64);
+    let parameters = parameters(order.socket, base, image_bytes + STACK_BYTES)?;
+    let place = base - (parameters.len() as u64).next_multiple_of(64);
     stopped.write(place, &parameters)?;
     for (range, protection) in order.image.segments() {
         protect(
@@ -140,6 +106,28 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
             error: io::Error::from_raw_os_error(errno.unwrap_or(libc::EINVAL)),
         }),
     }
+}
+
+/// The bytes of the entry's `Parameters`.
+fn parameters(socket: &str, base: u64, image_bytes: u64) -> Result<Vec<u8>, InjectError> {
+    let mut bytes = vec![0; size_of::<Parameters>()];
+    let path = offset_of!(Parameters, path);
+    let words = [
+        (offset_of!(Parameters, base), base),
+        (offset_of!(Parameters, image_bytes), image_bytes),
+        (offset_of!(Parameters, path_bytes), socket.len() as u64),
+    ];
+    for (at, word) in words {
+        bytes[at..at + size_of::<u64>()].copy_from_slice(&word.to_ne_bytes());
+    }
+    if socket.len() > SOCKET_PATH_BYTES_MAX {
+        return Err(InjectError::Refused {
+            call: "naming the socket",
+            error: io::ErrorKind::InvalidInput.into(),
+        });
+    }
+    bytes[path..path + socket.len()].copy_from_slice(socket.as_bytes());
+    Ok(bytes)
 }
 
 fn protect(

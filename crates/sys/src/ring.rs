@@ -32,6 +32,23 @@ pub const RESERVATION_BYTES: usize = (2 * STAGING_PAGES + ASIDE_PAGES + 24) * 40
 /// or an errno.
 pub const ATTACHED_CALL: usize = 0x7673_7761;
 
+/// Longest path of the pager's socket: `sun_path` less the zero that ends it.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// What the entry of an agent that is attached from outside is told.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters {
+    /// Where the agent's reservation is to be, behind its image.
+    pub base: usize,
+    /// Bytes of image and stack before it.
+    pub image_bytes: usize,
+    /// Bytes of `path`.
+    pub path_bytes: usize,
+    /// Path of the pager's socket.
+    pub path: [u8; SOCKET_PATH_BYTES_MAX],
+}
+
 /// Environment variable with the path of the pager's socket.
 pub const SOCKET_ENV: &str = "VSWAP_SOCKET";
 

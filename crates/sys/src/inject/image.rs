@@ -9,7 +9,7 @@ use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela, Sym};
 use object::{LittleEndian, Pod, pod};
 
-use super::tracee::{PAGE_BYTES, round_up};
+use crate::memory::pagemap::PAGE_BYTES;
 
 /// Why a file cannot be put into a process.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ fn load(
     .into_iter()
     .filter(|(flag, _)| flags.0 & flag.0 != 0)
     .fold(0, |all, (_, protection)| all | protection.unsigned_abs());
-    let pages = at / PAGE_BYTES * PAGE_BYTES..round_up(end, PAGE_BYTES);
+    let pages = at / PAGE_BYTES * PAGE_BYTES..end.next_multiple_of(PAGE_BYTES);
     Ok((pages, u64::from(protection)))
 }
 

@@ -13,16 +13,12 @@ use super::InjectError;
 use crate::memory::maps;
 use crate::process::task;
 
-pub(super) const PAGE_BYTES: u64 = 4096;
-
-pub(super) fn round_up(bytes: u64, to: u64) -> u64 {
-    bytes.next_multiple_of(to)
-}
-
 /// How long a thread may take to stop. One that waits for a disk or in a vfork stops when that is over.
 const STOP_PATIENCE: Duration = Duration::from_millis(20);
-/// How long its calls may take: reading this process's memory, making a few mappings, starting a thread.
-const CALL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long after an exec it is seen that a thread does not stop because it is not traced.
+const EXEC_PATIENCE: Duration = Duration::from_secs(2);
+/// How long its calls may take: making a few mappings, starting a thread. A machine may stand still for a while.
+const CALL_PATIENCE: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_micros(30);
 /// Most system calls that the agent's entry may make.
 const CALLS_MAX: u32 = 1000;
@@ -115,7 +111,10 @@ impl Tracee {
         let tid = i32::try_from(pid).map_err(|_| InjectError::Gone)?;
         let tracee = Tracee { tid };
         // Its descriptors close a moment before it stops, which is all that its parent sees of the exec.
-        let stopped = tracee.await_stop(CALL_PATIENCE)?;
+        let mut stopped = tracee.await_stop(EXEC_PATIENCE)?;
+        if stopped.is_none() && task::tracer_of(pid).is_some() {
+            stopped = tracee.await_stop(CALL_PATIENCE)?;
+        }
         stopped.ok_or_else(|| InjectError::NotPermitted(io::ErrorKind::PermissionDenied.into()))?;
         request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map_err(failed)?;
         Ok(tracee)
@@ -251,7 +250,7 @@ impl Stopped {
     /// system call `last`. Returns that call's first argument.
     ///
     /// # Errors
-    /// `Gone`, `Ptrace`; `Busy` if it never came there, in which case the process cannot be saved and is killed.
+    /// `Ptrace`; `Gone` also if it never came there: the process cannot be saved then, and is killed.
     pub fn run_until(&mut self, entry: u64, argument: u64, last: u64) -> Result<u64, InjectError> {
         set_registers(
             self.tid,
@@ -271,9 +270,7 @@ impl Stopped {
                 return Ok(now.rdi);
             }
         }
-        // SAFETY: a signal to a process that this one traces.
-        unsafe { libc::kill(self.tid, libc::SIGKILL) };
-        Err(InjectError::Gone)
+        Err(self.kill())
     }
 
     /// Lets the thread go on as it was.
@@ -293,6 +290,13 @@ impl Stopped {
         Ok(())
     }
 
+    /// It is in the middle of what is not its own, and does not answer: it must not run on.
+    fn kill(&self) -> InjectError {
+        // It may have gone.
+        let _ = crate::process::kill(self.tid.unsigned_abs());
+        InjectError::Gone
+    }
+
     /// Runs on to the next entry to or exit from a system call.
     fn next_stop(&self) -> Result<(), InjectError> {
         let mut signal = 0;
@@ -300,9 +304,10 @@ impl Stopped {
         loop {
             request(libc::PTRACE_SYSCALL, self.tid, 0, signal).map_err(failed)?;
             match wait_for_stop(self.tid, since)? {
-                stop if stop == libc::SIGTRAP | 0x80 => return Ok(()),
+                Some(stop) if stop == libc::SIGTRAP | 0x80 => return Ok(()),
                 // Stopped by SIGSTOP, which cannot be blocked: it stops when it is let go, by the same signal.
-                stop => signal = usize::try_from(stop & 0x7f).unwrap_or(0),
+                Some(stop) => signal = usize::try_from(stop & 0x7f).unwrap_or(0),
+                None => return Err(self.kill()),
             }
             if signal == libc::SIGTRAP.unsigned_abs() as usize {
                 signal = 0;
@@ -447,8 +452,9 @@ fn forget_stop(tid: i32) {
     unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), null_mut(), options) };
 }
 
-/// Waits for the next stop and returns what `waitpid` would say stopped it. An end is left to whoever waits for it.
-fn wait_for_stop(tid: i32, since: Instant) -> Result<i32, InjectError> {
+/// Waits for the next stop and returns what `waitpid` would say stopped it. None if patience has ended. The end of the
+/// process is left to whoever waits for it.
+fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<i32>, InjectError> {
     loop {
         // SAFETY: a record of integers and pointers that are not used.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -459,10 +465,13 @@ fn wait_for_stop(tid: i32, since: Instant) -> Result<i32, InjectError> {
         // SAFETY: the record is of a child, or all zeros.
         if found == 0 && unsafe { info.si_pid() } == tid {
             // SAFETY: as above.
-            return Ok(unsafe { info.si_status() } & 0xff);
+            return Ok(Some(unsafe { info.si_status() } & 0xff));
         }
-        if has_ended(tid) || since.elapsed() > CALL_PATIENCE {
+        if has_ended(tid) {
             return Err(InjectError::Gone);
+        }
+        if since.elapsed() > CALL_PATIENCE {
+            return Ok(None);
         }
         std::thread::sleep(PACE);
     }

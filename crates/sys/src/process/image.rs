@@ -95,11 +95,21 @@ fn is_secure(pid: u32) -> bool {
         .any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
 }
 
-/// Do two processes share one memory, as a child of vfork shares its parent's?
+/// May two processes share one memory, as a child of vfork shares its parent's? If the kernel does not say, those of
+/// one image may.
+pub fn may_share_memory(one: u32, other: u32) -> bool {
+    share_memory(one, other).unwrap_or_else(|_| {
+        let stack = |pid| mark(pid).map(|mark| mark.stack);
+        let (one, other) = (stack(one), stack(other));
+        one.is_some() && one == other
+    })
+}
+
+/// Do two processes share one memory?
 ///
 /// # Errors
 /// What kcmp says: ENOSYS from a kernel without it, EPERM, ESRCH.
-pub fn share_memory(one: u32, other: u32) -> io::Result<bool> {
+fn share_memory(one: u32, other: u32) -> io::Result<bool> {
     const KCMP_VM: libc::c_int = 1;
     let [one, other] = [one, other].map(u32::cast_signed);
     // SAFETY: the call takes numbers alone. No safe wrapper of it exists in rustix.
@@ -183,6 +193,7 @@ mod tests {
             shared => assert!(shared.unwrap()),
         }
         assert!(!share_memory(own, child.pid()).unwrap());
+        assert!(may_share_memory(own, own) && !may_share_memory(own, child.pid()));
         assert!(share_memory(own, u32::MAX).is_err());
     }
 
