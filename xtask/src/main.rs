@@ -25,11 +25,14 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use step::Step;
+use step::{Stage, Step};
 
 /// What each verb does, in the order of the help text.
 const VERBS: &[(&str, &str)] = &[
-    ("ci", "everything below up to e2e, in this order"),
+    (
+        "ci",
+        "every check of this list from fmt to rules, and chaos",
+    ),
     ("fmt", "formatting of all Rust code"),
     (
         "tidy",
@@ -126,25 +129,26 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         println!("{}", help());
         return Ok(true);
     }
-    let no_options = |steps: Vec<Step>| match rest.first() {
-        None => Ok(steps),
+    let no_options = |stages: Vec<Stage>| match rest.first() {
+        None => Ok(stages),
         Some(extra) => Err(format!("xtask {verb} takes no option, but got {extra:?}")),
     };
-    let steps = match verb.as_str() {
+    let in_order = |steps: Vec<Step>| vec![vec![steps]];
+    let stages = match verb.as_str() {
         "ci" => no_options(checks::ci())?,
-        "soak" => soak::steps(soak::minutes(rest)?),
-        "fuzz" => vec![fuzz::step(fuzz::search(rest)?)],
-        "chaos" => vec![chaos::step(rest)],
+        "soak" => in_order(soak::steps(soak::minutes(rest)?)),
+        "fuzz" => in_order(vec![fuzz::step(fuzz::search(rest)?)]),
+        "chaos" => in_order(vec![chaos::step(rest)]),
         "suites" => return suites::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
         "environments" => return environments::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
-            Some(step) => no_options(vec![step])?,
+            Some(step) => no_options(in_order(vec![step]))?,
             None => return Err(format!("xtask knows no verb {name:?}\n\n{}", help())),
         },
     };
-    Ok(step::run_all(root, &steps))
+    Ok(step::run_all(root, &stages))
 }
 
 fn help() -> String {

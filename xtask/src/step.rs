@@ -1,6 +1,8 @@
-//! Steps of a verb: run in order and timed; the first failure ends them; a table sums them up.
+//! Steps of a verb: run in order or side by side, and timed; the first failure ends them; a table sums them up.
 
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::command::TestCounts;
@@ -60,34 +62,62 @@ struct Row {
     time: Duration,
 }
 
-/// Runs the steps in order and prints the table. False if one failed.
-pub fn run_all(root: &Path, steps: &[Step]) -> bool {
+/// What runs side by side: each lane is a list of steps, one after another.
+pub type Stage = Vec<Vec<Step>>;
+
+/// Stages that run one after another, and what has failed so far.
+struct Run<'a> {
+    root: &'a Path,
+    begun: Instant,
+    failure: Mutex<Option<String>>,
+}
+
+/// Runs the stages in order and prints the table. False if a step failed. After a failure no other step begins.
+pub fn run_all(root: &Path, stages: &[Stage]) -> bool {
+    let run = Run {
+        root,
+        begun: Instant::now(),
+        failure: Mutex::default(),
+    };
     let mut rows = Vec::new();
-    let mut failure: Option<String> = None;
-    let first_begun = Instant::now();
-    for step in steps {
-        if failure.is_some() {
-            rows.push(Row {
+    for stage in stages {
+        std::thread::scope(|scope| {
+            let lanes: Vec<_> = stage
+                .iter()
+                .map(|lane| scope.spawn(|| lane.iter().map(|step| run.step(step)).collect()))
+                .collect();
+            for lane in lanes {
+                let done: Vec<Row> = lane.join().unwrap_or_else(|panic| resume_unwind(panic));
+                rows.extend(done);
+            }
+        });
+    }
+    print!("\n{}", table(&rows, run.begun.elapsed()));
+    let failure = run.failed();
+    if let Some(text) = &*failure {
+        println!("\nFAILED {text}");
+    }
+    failure.is_none()
+}
+
+impl Run<'_> {
+    fn failed(&self) -> MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a step, unless another has failed.
+    fn step(&self, step: &Step) -> Row {
+        if self.failed().is_some() {
+            return Row {
                 name: step.name.into(),
                 outcome: Outcome::NotRun,
                 time: Duration::ZERO,
-            });
-            continue;
+            };
         }
         println!("\n==> {}", step.name);
         let begun = Instant::now();
-        let result = match &step.check {
-            Check::Plain(check) => check(
-                root,
-                step.limit
-                    .min(TOTAL_LIMIT.saturating_sub(first_begun.elapsed())),
-            ),
-            Check::Soak(part, time) => crate::soak::run(root, part, *time),
-            Check::Fuzz(search) => crate::fuzz::run(root, *search),
-            Check::Chaos(options) => crate::chaos::run(root, options),
-        };
-        let time = begun.elapsed();
-        let outcome = match result {
+        let left = TOTAL_LIMIT.saturating_sub(self.begun.elapsed());
+        let outcome = match step.check.run(self.root, step.limit.min(left)) {
             Ok(Report {
                 skipped: Some(reason),
                 ..
@@ -95,30 +125,38 @@ pub fn run_all(root: &Path, steps: &[Step]) -> bool {
             Ok(Report { tests, .. }) => Outcome::Passed(tests),
             Err(reason) => {
                 let verb = step.repeat.as_deref().unwrap_or(step.name);
-                failure = Some(format!(
+                let text = format!(
                     "{}: {reason}\nrepeat it with: cargo xtask {verb}",
                     step.name
-                ));
+                );
+                self.failed().get_or_insert(text);
                 Outcome::Failed
             }
         };
+        let time = begun.elapsed();
         println!(
             "<== {} {} in {:.1} s",
             step.name,
             word(&outcome),
             time.as_secs_f64()
         );
-        rows.push(Row {
+        Row {
             name: step.name.into(),
             outcome,
             time,
-        });
+        }
     }
-    print!("\n{}", table(&rows));
-    if let Some(text) = &failure {
-        println!("\nFAILED {text}");
+}
+
+impl Check {
+    fn run(&self, root: &Path, limit: Duration) -> Result<Report, String> {
+        match self {
+            Check::Plain(check) => check(root, limit),
+            Check::Soak(part, time) => crate::soak::run(root, part, *time),
+            Check::Fuzz(search) => crate::fuzz::run(root, *search),
+            Check::Chaos(options) => crate::chaos::run(root, options),
+        }
     }
-    failure.is_none()
 }
 
 fn word(outcome: &Outcome) -> &'static str {
@@ -130,11 +168,10 @@ fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+/// Steps that run side by side take longer in sum than `total`.
+fn table(rows: &[Row], total: Duration) -> String {
     let mut text = String::from("step       outcome      time  tests\n");
-    let mut total = Duration::ZERO;
     for row in rows {
-        total += row.time;
         let detail = match &row.outcome {
             Outcome::Passed(tests) => counts(tests),
             Outcome::Skipped(reason) => reason.clone(),
@@ -196,9 +233,24 @@ mod tests {
                 Ok(Report::default())
             }),
         ];
-        assert!(run_all(Path::new("/"), &steps[..1]));
-        assert!(!run_all(Path::new("/"), &steps));
+        assert!(run_all(Path::new("/"), &[vec![steps[..1].to_vec()]]));
+        assert!(!run_all(Path::new("/"), &[vec![steps.to_vec()]]));
+        assert!(!run_all(
+            Path::new("/"),
+            &[vec![steps[..2].to_vec()], vec![steps[2..].to_vec()]]
+        ));
         assert_eq!(AFTER_FAILURE.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn lanes_run_side_by_side() {
+        static MET: std::sync::Barrier = std::sync::Barrier::new(2);
+        let meet = |_: &Path, _: Duration| {
+            MET.wait();
+            Ok(Report::default())
+        };
+        let stage = vec![vec![step("one", meet)], vec![step("other", meet)]];
+        assert!(run_all(Path::new("/"), &[stage]));
     }
 
     #[test]
@@ -219,14 +271,14 @@ mod tests {
             outcome,
             time: Duration::from_secs(2),
         });
-        let text = table(&rows);
+        let text = table(&rows, Duration::from_secs(5));
         for expected in [
             "7 passed, 1 ignored",
             "skipped",
             "no nightly",
             "FAILED",
             "not run",
-            "8.0 s",
+            "5.0 s",
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }

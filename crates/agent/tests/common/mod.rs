@@ -77,8 +77,15 @@ impl Published {
             .permissions(everybody)
             .tempdir()
             .unwrap();
-        std::fs::copy(agent(), place.path().join("agent.so")).unwrap();
-        std::fs::copy(program(), place.path().join("program")).unwrap();
+        // Another process copies. If this one had the copy open for writing, a child that another test starts at that
+        // moment would have it open too, and starting the copy would fail with ETXTBSY.
+        for (from, name) in [(agent(), "agent.so"), (program(), "program")] {
+            let copied = Command::new("cp")
+                .args([from, &place.path().join(name)])
+                .status()
+                .unwrap();
+            assert!(copied.success());
+        }
         Published { place }
     }
 

@@ -44,9 +44,23 @@ impl Scratch {
 
     /// A shell script in this directory, executable.
     fn script(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.join(format!("{name}.text"));
         fs::write(&path, text).expect("script");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        self.program(&path, name, 0o755)
+    }
+
+    /// A copy of a file in this directory, with other permissions.
+    ///
+    /// Another process makes it. If this one had the copy open for writing, a child that another test starts at that
+    /// moment would have it open too, and starting the copy would fail with ETXTBSY.
+    fn program(&self, from: &Path, name: &str, mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        let made = Command::new("install")
+            .args(["-m", &format!("{mode:o}")])
+            .args([from, &path])
+            .status()
+            .expect("install of coreutils");
+        assert!(made.success(), "install: {made}");
         path
     }
 

@@ -18,10 +18,9 @@ fn elf(scratch: &Scratch, name: &str, class: u8, machine: u8) -> PathBuf {
     bytes[18] = machine;
     bytes[20] = 1;
     bytes[52] = 64; // bytes of this header
-    let path = scratch.path().join(name);
+    let path = scratch.path().join(format!("{name}.bytes"));
     fs::write(&path, bytes).expect("file");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
-    path
+    scratch.program(&path, name, 0o755)
 }
 
 fn refused(scratch: &Scratch, program: &Path) -> String {
@@ -54,8 +53,7 @@ fn setuid_and_setgid_programs() {
     let is_root = fs::metadata(scratch.path()).expect("metadata").uid() == 0;
     for mode in [0o4755, 0o2755] {
         let program = if is_root {
-            let copy = scratch.path().join(format!("gains-{mode:o}"));
-            fs::copy("/bin/true", &copy).expect("copied");
+            let copy = scratch.program(Path::new("/bin/true"), &format!("gains-{mode:o}"), 0o755);
             chown(&copy, Some(NOBODY), Some(NOBODY)).expect("owner");
             fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).expect("mode");
             copy
@@ -70,9 +68,7 @@ fn setuid_and_setgid_programs() {
 #[test]
 fn a_program_that_is_setuid_to_its_user_is_run() {
     let scratch = Scratch::new();
-    let copy = scratch.path().join("own");
-    fs::copy("/bin/true", &copy).expect("copied");
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).expect("mode");
+    let copy = scratch.program(Path::new("/bin/true"), "own", 0o4755);
     assert_eq!(output(scratch.run().arg(copy)).status.code(), Some(0));
 }
 
