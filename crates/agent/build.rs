@@ -10,7 +10,7 @@ fn main() {
         "-lc",
         "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
-        // What an injector jumps to (attached.rs).
+        // What an injector jumps to (entry/attached.rs).
         "-Wl,--entry=vswap_attached",
         "-Wl,--hash-style=gnu",
     ] {

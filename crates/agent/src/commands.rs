@@ -5,45 +5,26 @@
 //!
 //! Unsafe is needed here because the agent has no wrapper for these system calls, which change mappings of the program.
 
+mod aside;
+mod filter;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::advice;
-use crate::aside;
-use crate::die::die;
-use crate::filter;
-use crate::kernel::{
-    self, Descriptor, EAGAIN, EEXIST, EINVAL, ENOSYS, Errno, PAGE_BYTES, advise, call,
+use crate::base::die::die;
+use crate::base::kernel::{
+    self, Descriptor, EAGAIN, EEXIST, EINVAL, ENOSYS, Errno, MADV_DONTNEED_LOCKED,
+    MADV_POPULATE_WRITE, MARK, PAGE_BYTES, PROT_READ_WRITE, advise, call,
 };
+use crate::base::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
 use crate::raw;
-use crate::reservation::Reservation;
 use crate::ring::{
     ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, MOVED_UNMARKED, Ring, Run, STAGING_PAGES, op,
 };
-use crate::socket;
-use crate::uffd::{self, MOVE_ALLOW_SRC_HOLES, MOVE_DONTWAKE};
+use crate::session::{Session, socket};
 
-/// MADV_DONTNEED that also takes locked memory (Linux 5.18).
-pub const MADV_DONTNEED_LOCKED: usize = advice::DONTNEED_LOCKED as usize;
-pub const MADV_POPULATE_WRITE: usize = advice::POPULATE_WRITE as usize;
-pub const PROT_READ_WRITE: usize = 3;
 const PROT_READ_WRITE_EXECUTE: usize = 7;
 /// Tries to free a staging page on which somebody holds a reference: the pager has just read it.
 const FREE_TRIES: u32 = 64;
-
-/// What the agent's thread holds.
-#[derive(Debug)]
-pub struct Session {
-    /// Userfaultfd of the program's memory and staging A.
-    pub main: Descriptor,
-    /// Userfaultfd of staging B, without events.
-    pub staging: Descriptor,
-    /// Connection to the pager.
-    pub socket: Descriptor,
-    /// An eventfd. A program thread rings it to ask this thread to leave (`alone`).
-    pub bell: Descriptor,
-    /// The agent's memory.
-    pub reservation: Reservation,
-}
 
 /// Carries out the command in the ring and returns its result.
 pub fn carry_out(session: &Session, ring: &Ring) -> isize {
@@ -264,29 +245,21 @@ fn populate_write(ring: &Ring) -> usize {
 fn mremap(ring: &Ring) -> Result<usize, Errno> {
     let a = |index| argument(ring, index);
     // SAFETY: the program asked for exactly this call, and answers for it.
-    raw::result(unsafe {
-        raw::syscall6(call::MREMAP, [a(0), a(1), a(2), a(3), a(4), filter::MARK])
-    })
+    raw::result(unsafe { raw::syscall6(call::MREMAP, [a(0), a(1), a(2), a(3), a(4), MARK]) })
 }
 
 /// Makes the mmap of a program thread that waits in the filter. It is private anonymous memory, so it needs no file.
 fn mmap(ring: &Ring) -> Result<usize, Errno> {
     let a = |index| argument(ring, index);
     // SAFETY: the program asked for exactly this call, and answers for it.
-    raw::result(unsafe {
-        raw::syscall6(
-            call::MMAP,
-            [a(0), a(1), a(2), a(3), usize::MAX, filter::MARK],
-        )
-    })
+    raw::result(unsafe { raw::syscall6(call::MMAP, [a(0), a(1), a(2), a(3), usize::MAX, MARK]) })
 }
 
 /// Makes the brk of a program thread that waits in the filter. There is no error: the returned break tells the outcome.
 fn brk(ring: &Ring) -> usize {
     let to = |address| {
         // SAFETY: either the program asked for this call, or the address is 0 and nothing changes.
-        raw::result(unsafe { raw::syscall6(call::BRK, [address, 0, 0, 0, 0, filter::MARK]) })
-            .unwrap_or(0)
+        raw::result(unsafe { raw::syscall6(call::BRK, [address, 0, 0, 0, 0, MARK]) }).unwrap_or(0)
     };
     ring.before.store(to(0) as u64, Ordering::Relaxed);
     to(argument(ring, 0))
@@ -298,7 +271,7 @@ fn advise_for(ring: &Ring) -> Result<usize, Errno> {
     if by_process != 0 {
         return advise_own_process(address, bytes, advice);
     }
-    let arguments = [address, bytes, advice, 0, 0, filter::MARK];
+    let arguments = [address, bytes, advice, 0, 0, MARK];
     // SAFETY: the program asked for exactly this call, and answers for it.
     unsafe { call(call::MADVISE, arguments) }
 }
@@ -312,7 +285,7 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
         let own = kernel::process_id().unsigned_abs() as usize;
         let process = call(call::PIDFD_OPEN, [own, 0, 0, 0, 0, 0])?;
         let vector = (&raw const vector).addr();
-        let arguments = [process, vector, 1, advice, 0, filter::MARK];
+        let arguments = [process, vector, 1, advice, 0, MARK];
         let done = call(call::PROCESS_MADVISE, arguments);
         kernel::close(process);
         done.map(|_| 0)

@@ -1,16 +1,18 @@
 //! What the agent remembers: one static, all of it atomic words.
 //!
 //! The static lies in `.data`, whose pages are file backed and so never evicted. The agent's thread must not wait for a
-//! fault: the pager may be unable to serve it while the pager waits for the agent. `init` writes the static, as do the
+//! fault: the pager may be unable to serve it while the pager waits for the agent. `entry` writes the static, as do the
 //! agent's thread while it sets up, and the fork hooks under the fork lock.
+
+pub mod reservation;
 
 use core::ptr;
 use core::sync::atomic::{
     AtomicI32, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use crate::kernel;
-use crate::reservation::Reservation;
+use self::reservation::Reservation;
+use crate::base::kernel;
 use crate::ring::{Ring, SOCKET_PATH_BYTES_MAX};
 
 /// Values of `State::phase`.
@@ -51,7 +53,7 @@ pub struct State {
     pub features: AtomicU64,
     /// Id of the agent's thread.
     pub agent_tid: AtomicI32,
-    /// The descriptors of `commands::Session`, in the agent's own table. While another thread takes over, they are
+    /// The descriptors of a `Session`, in the agent's own table. While another thread takes over, they are
     /// numbers of the program's table.
     pub descriptors: [AtomicUsize; DESCRIPTORS],
     /// libc's `dl_iterate_phdr`; 0 until it is looked up.
@@ -73,7 +75,7 @@ pub struct State {
 
     /// Held from `prepare` to the end of the fork: 0 free, 1 held, 2 held and waited for.
     pub fork_lock: AtomicU32,
-    /// How this fork goes, one of `fork::mode::*`. Protected by `fork_lock`.
+    /// How this fork goes, one of `mode::*` in `hooks/fork.rs`. Protected by `fork_lock`.
     pub fork_mode: AtomicU32,
     /// Token of the fork under way, or of the last one. Protected by `fork_lock`.
     pub fork_token: AtomicU64,
@@ -84,7 +86,7 @@ pub struct State {
     /// Not 0 once the program has installed a seccomp filter of its own. Threads and children that it makes afterwards
     /// may not make the calls that the agent makes.
     pub sandboxed: AtomicU32,
-    /// State of the herald, one of `fork::herald::*`. A futex.
+    /// How far the herald is, one of `stage::*` in `hooks/herald.rs`. A futex.
     pub herald: AtomicU32,
     /// Not 0 while the herald's thread runs. The kernel clears it and wakes the futex.
     pub herald_alive: AtomicU32,

@@ -4,49 +4,27 @@
 //! thread has its own descriptor table, root and current directory, no thread-local storage, and all signals blocked.
 //! It must touch neither libc nor memory that could be evicted. Commands come one at a time; see `ring`.
 //!
-//! Unsafe is needed here because no wrapper makes such a thread: libc's threads have thread-local storage and are
-//! counted.
+//! Unsafe is needed here because the thread's stack and the ring lie in a bare mapping, and only this file knows who
+//! still uses them.
+
+pub mod bare;
+mod introduction;
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
-use crate::commands::{self, Session};
-use crate::die::die;
-use crate::kernel::{
-    self, Descriptor, Errno, block_signals, call, exit_thread, exit_thread_with, futex_wake,
-    parent_id, process_id, restore_signals, thread_id,
+pub use self::introduction::Origin;
+use self::introduction::introduce;
+use crate::base::die::die;
+use crate::base::kernel::{
+    self, Errno, exit_thread, exit_thread_with, futex_wake, process_id, thread_id,
 };
-use crate::raw;
-use crate::reservation::{self, Reservation};
-use crate::ring::{
-    ACK, AGENT_NAME, ATTACHED, Hello, INHERITED, LEFT_ALONE, NOT_MINE, NOTHING_INHERITED,
-    RING_MAGIC, Ring, TURNED_AWAY, hello,
-};
-use crate::rules;
-use crate::socket;
-use crate::state::{NO_DESCRIPTOR, STATE, phase};
-use crate::uffd;
-
-/// How the process came to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// A fresh program image.
-    Exec,
-    /// A forked child whose memory is its own.
-    Forked,
-    /// A forked child whose memory is under a userfaultfd that the pager has.
-    Inherited,
-}
-
-impl Origin {
-    fn from_argument(argument: usize) -> Self {
-        match argument {
-            0 => Self::Exec,
-            1 => Self::Forked,
-            _ => Self::Inherited,
-        }
-    }
-}
+use crate::base::rules;
+use crate::commands;
+use crate::ring::{LEFT_ALONE, Ring, TURNED_AWAY};
+use crate::session::{Session, socket};
+use crate::state::reservation::Reservation;
+use crate::state::{STATE, phase};
 
 /// Reserves the agent's memory and starts the thread. `STATE.phase` tells the outcome, see
 /// [`crate::state::State::settled`].
@@ -62,7 +40,7 @@ pub fn start_in(origin: Origin, reservation: Reservation) -> Result<(), Errno> {
     STATE.phase.store(phase::STARTING, Ordering::SeqCst);
     // SAFETY: the stack is new and stays mapped, and `run` makes only system calls.
     let started = unsafe {
-        spawn(
+        bare::spawn(
             reservation.agent_stack_top(),
             ptr::null(),
             run,
@@ -75,74 +53,6 @@ pub fn start_in(origin: Origin, reservation: Reservation) -> Result<(), Errno> {
         unsafe { reservation.give_up_all() };
     }
     started.map(|_| ())
-}
-
-/// Starts a bare thread with all signals blocked, and returns its id.
-///
-/// # Safety
-/// See [`raw::clone_thread`].
-pub unsafe fn spawn(
-    stack_top: usize,
-    exited: *const AtomicU32,
-    entry: extern "C" fn(usize) -> !,
-    argument: usize,
-) -> Result<i32, Errno> {
-    let signals = block_signals();
-    // SAFETY: the caller keeps the promises of `clone_thread`.
-    let started = raw::result(unsafe { raw::clone_thread(stack_top, exited, entry, argument) });
-    restore_signals(signals);
-    started.map(|tid| i32::try_from(tid).unwrap_or(0))
-}
-
-/// Ahead of the program, whose threads wait for the agent. The pager's threads have the same nice value.
-const NICE: usize = (-15_isize).cast_unsigned();
-
-/// Gives the calling thread an empty descriptor table of its own, leaves the program's directory, and connects.
-pub fn connect_alone() -> Result<Descriptor, Errno> {
-    keep_descriptors(&[])?;
-    settle_in();
-    socket::connect()
-}
-
-/// Gives the calling thread a descriptor table of its own, which keeps only these of the program's descriptors.
-fn keep_descriptors(kept: &[Descriptor]) -> Result<(), Errno> {
-    const CLOSE_RANGE_UNSHARE: usize = 2;
-    let mut from = 0;
-    loop {
-        let next = kept.iter().copied().filter(|kept| *kept >= from).min();
-        let last = next
-            .unwrap_or(LAST_DESCRIPTOR)
-            .wrapping_sub(usize::from(next.is_some()));
-        if next != Some(from) {
-            // SAFETY: the first call unshares the table, so the program's descriptors stay as they are.
-            unsafe {
-                call(
-                    call::CLOSE_RANGE,
-                    [from, last, CLOSE_RANGE_UNSHARE, 0, 0, 0],
-                )
-            }?;
-        }
-        match next {
-            Some(next) => from = next.wrapping_add(1),
-            None => return Ok(()),
-        }
-    }
-}
-
-const LAST_DESCRIPTOR: usize = u32::MAX as usize;
-
-/// Changes of the agent's thread to itself.
-fn settle_in() {
-    const PR_SET_NAME: usize = 15;
-    let (root, name) = (c"/".as_ptr().addr(), AGENT_NAME.as_ptr().addr());
-    // SAFETY: both arguments are C strings. The thread has its own current directory since the clone; at the root that
-    // directory keeps no file system from being unmounted.
-    unsafe {
-        raw::syscall1(call::CHDIR, root);
-        raw::syscall2(call::PRCTL, PR_SET_NAME, name);
-        // For this thread alone. An ordinary user may not do this, and the agent then has to wait its turn.
-        raw::syscall3(call::SETPRIORITY, 0, 0, NICE);
-    }
 }
 
 extern "C" fn run(argument: usize) -> ! {
@@ -171,7 +81,7 @@ extern "C" fn run(argument: usize) -> ! {
 }
 
 fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static Ring), Errno> {
-    match connect_alone() {
+    match bare::connect_alone() {
         // From here on staging stays mapped, whatever happens: unmapping it could wait for somebody who reads events.
         Ok(socket) => introduce(origin, reservation, socket),
         Err(errno) => {
@@ -182,75 +92,6 @@ fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static
             Err(errno)
         }
     }
-}
-
-/// Opens everything and says Hello. If opening fails, tells the pager the errno instead, and the connection then ends.
-fn introduce(
-    origin: Origin,
-    reservation: Reservation,
-    socket: Descriptor,
-) -> Result<(Session, &'static Ring), Errno> {
-    let inherited = origin == Origin::Inherited;
-    let image_bytes = STATE.image_bytes.load(Ordering::Relaxed);
-    let mut greeting = Hello {
-        magic: RING_MAGIC,
-        kind: if origin == Origin::Exec {
-            hello::EXEC
-        } else {
-            hello::FORKED
-        },
-        flags: if inherited { INHERITED } else { 0 } | if image_bytes == 0 { 0 } else { ATTACHED },
-        fork: if inherited {
-            STATE.fork_token.load(Ordering::SeqCst)
-        } else {
-            0
-        },
-        pid: process_id(),
-        parent_pid: if origin == Origin::Exec {
-            parent_id()
-        } else {
-            STATE.parent.load(Ordering::SeqCst)
-        },
-        agent_tid: thread_id(),
-        agent_base: reservation.base().wrapping_sub(image_bytes) as u64,
-        agent_bytes: reservation::BYTES.wrapping_add(image_bytes) as u64,
-        staging: reservation.staging() as u64,
-        ..Hello::default()
-    };
-    let opened = open(origin, reservation);
-    let (main, staging, memfd, ring) = match opened {
-        Ok(opened) => opened,
-        Err(errno) => {
-            greeting.uffd_errno = errno;
-            socket::send_hello(socket, &greeting, &[])?;
-            return Err(errno);
-        }
-    };
-    greeting.uffd_features = STATE.features.load(Ordering::SeqCst);
-    let main = if let Some(main) = main {
-        socket::send_hello(socket, &greeting, &[main, staging, memfd])?;
-        main
-    } else {
-        socket::send_hello(socket, &greeting, &[staging, memfd])?;
-        inherit(socket, reservation).inspect_err(|_| reservation.unregister_freeing(staging))?
-    };
-    kernel::close(memfd);
-    let session = Session {
-        main,
-        staging,
-        socket,
-        bell: make_bell(),
-        reservation,
-    };
-    Ok((session, ring))
-}
-
-/// Makes an eventfd. Without one the agent never leaves.
-fn make_bell() -> Descriptor {
-    const NONBLOCK: usize = 0o4000;
-    // SAFETY: this only makes a descriptor in the agent's own table.
-    let bell = unsafe { call(call::EVENTFD2, [0, kernel::CLOEXEC | NONBLOCK, 0, 0, 0, 0]) };
-    bell.unwrap_or(NO_DESCRIPTOR)
 }
 
 /// Starts a new thread of the agent in place of one that has left, in a process whose only thread is the caller.
@@ -265,7 +106,8 @@ pub unsafe fn take_over() {
     let reservation = Reservation::at(STATE.base.load(Ordering::SeqCst));
     for _ in 0..TRIES {
         // SAFETY: nobody is left on the stack, the stack stays mapped, and `run_again` makes only system calls.
-        let started = unsafe { spawn(reservation.agent_stack_top(), ptr::null(), run_again, 0) };
+        let started =
+            unsafe { bare::spawn(reservation.agent_stack_top(), ptr::null(), run_again, 0) };
         if started.is_ok() {
             STATE.settled();
             return;
@@ -284,10 +126,10 @@ extern "C" fn run_again(_: usize) -> ! {
     };
     let [main, staging, socket, bell] =
         [session.main, session.staging, session.socket, session.bell];
-    if keep_descriptors(&[main, staging, socket, bell]).is_err() {
+    if bare::keep_descriptors(&[main, staging, socket, bell]).is_err() {
         die(b"vswap-agent: no descriptors to come back with, process killed\n");
     }
-    settle_in();
+    bare::settle_in();
     session.silence();
     let tid = thread_id();
     STATE.agent_tid.store(tid, Ordering::Relaxed);
@@ -295,59 +137,6 @@ extern "C" fn run_again(_: usize) -> ! {
     STATE.enter(phase::ARMED);
     // A command that has come meanwhile is in the ring, whether its doorbell was rung or not.
     serve(&session, ring, ring.complete_seq.load(Ordering::SeqCst))
-}
-
-type Opened = (Option<Descriptor>, Descriptor, Descriptor, &'static Ring);
-
-/// Opens the main userfaultfd (except in a child that inherits it), the one of staging, and the ring with its memfd.
-/// All is complete before the pager hears of it.
-fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
-    let (main, staging) = if origin == Origin::Inherited {
-        (None, uffd::open_staging()?)
-    } else {
-        let pair = uffd::open_pair()?;
-        STATE.features.store(pair.features, Ordering::SeqCst);
-        reservation.register_staging(pair.main)?;
-        (Some(pair.main), pair.staging)
-    };
-    reservation.register_freeing(staging)?;
-    let memfd = reservation.map_ring()?;
-    // SAFETY: the ring is mapped from now on for as long as the process lives, and zeros are a valid ring. A shared
-    // reference is sound although the pager writes there, because all fields are atomic.
-    let ring = unsafe { &*ptr::with_exposed_provenance::<Ring>(reservation.ring()) };
-    ring.magic.store(RING_MAGIC, Ordering::SeqCst);
-    // A child that inherits must announce its own forks from the start.
-    ring.active
-        .store(u32::from(origin == Origin::Inherited), Ordering::SeqCst);
-    // Program threads use the ring from here on.
-    STATE
-        .ring
-        .store(ptr::from_ref(ring).cast_mut(), Ordering::SeqCst);
-    Ok((main, staging, memfd, ring))
-}
-
-/// Takes the inherited userfaultfd from the pager and registers staging with it. The pager may have several to offer:
-/// other threads of the parent may have made children without the hooks at the same time.
-fn inherit(socket: Descriptor, reservation: Reservation) -> Result<Descriptor, Errno> {
-    loop {
-        match socket::receive_descriptor(socket)? {
-            (ACK, Some(main)) if reservation.is_watched_by(main) => {
-                reservation.register_staging(main)?;
-                socket::send_byte(socket, ACK)?;
-                // From here on the pager knows the process, so the process may fork.
-                return match socket::receive_byte(socket)? {
-                    ACK => Ok(main),
-                    _ => Err(kernel::EPROTO),
-                };
-            }
-            (ACK, Some(other)) => {
-                kernel::close(other);
-                socket::send_byte(socket, NOT_MINE)?;
-            }
-            (NOTHING_INHERITED, None) => return Err(kernel::ENODATA),
-            _ => return Err(kernel::EPROTO),
-        }
-    }
 }
 
 /// The command loop. Starts with the command after `completed`.

@@ -1,7 +1,7 @@
 //! The agent of a simulated process: an actor that takes commands from the ring, as the agent's thread does.
 //!
-//! Its logic is that of `crates/agent` (`commands.rs`, `aside.rs`), written again, because only the pager is simulated
-//! with its own code.
+//! Its logic is that of `crates/agent` (`commands.rs`, `commands/aside.rs`), written again, because only the pager is
+//! simulated with its own code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

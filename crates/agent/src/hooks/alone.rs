@@ -19,15 +19,14 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use crate::commands::Session;
-use crate::fork;
-use crate::kernel::{
+use crate::base::kernel::{
     self, Descriptor, EINVAL, ESRCH, EUSERS, Errno, block_signals, call, close, process_id,
     restore_signals, thread_id,
 };
-use crate::libc;
+use crate::base::libc;
+use crate::hooks::herald;
 use crate::raw;
-use crate::reservation::Reservation;
+use crate::state::reservation::Reservation;
 use crate::state::{DESCRIPTORS, NO_DESCRIPTOR, STATE, phase};
 use crate::thread;
 
@@ -94,14 +93,14 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
         return returned;
     }
     let signals = block_signals();
-    fork::lock();
+    herald::lock();
     STATE.alone_returned.store(returned, Ordering::Relaxed);
     // A child of vfork shares its parent's memory, but not its threads.
     if STATE.settled() == phase::ARMED && STATE.owner.load(Ordering::Relaxed) == process_id() {
         for (word, value) in STATE.alone_call.iter().zip(wanted) {
             word.store(value, Ordering::Relaxed);
         }
-        fork::await_herald();
+        herald::await_stack();
         await_end(STATE.herald_tid.swap(0, Ordering::Relaxed));
         if is_one_but_for_the_agent() {
             let stack_top = Reservation::at(STATE.base.load(Ordering::Relaxed)).herald_stack_top();
@@ -111,7 +110,7 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
         }
     }
     let returned = STATE.alone_returned.load(Ordering::Relaxed);
-    fork::unlock();
+    herald::unlock();
     restore_signals(signals);
     returned
 }
@@ -244,53 +243,4 @@ fn await_end(tid: c_int) {
     // SAFETY: the call changes nothing. It is made for the lock that it takes: the kernel removes a thread from all its
     // lists under that lock. So a thread that was no longer in the first list is in none after this call.
     unsafe { raw::syscall2(call::GETPRIORITY, PRIO_PGRP, 0) };
-}
-
-impl Session {
-    /// Writes down the descriptors for a thread that takes over.
-    pub fn remember(&self) {
-        let descriptors = [self.main, self.staging, self.socket, self.bell];
-        for (word, descriptor) in STATE.descriptors.iter().zip(descriptors) {
-            word.store(descriptor, Ordering::SeqCst);
-        }
-    }
-
-    /// The session that was written down.
-    pub fn remembered(reservation: Reservation) -> Session {
-        let [main, staging, socket, bell] = &STATE.descriptors;
-        let load = |word: &core::sync::atomic::AtomicUsize| word.load(Ordering::SeqCst);
-        Session {
-            main: load(main),
-            staging: load(staging),
-            socket: load(socket),
-            bell: load(bell),
-            reservation,
-        }
-    }
-
-    /// Waits until there is something to hear. True if it is the bell.
-    pub fn is_asked_to_leave(&self) -> bool {
-        const POLLIN: u64 = 1;
-        // Two `pollfd`, a word each: descriptor, what is waited for, what there is.
-        let mut both = [self.socket, self.bell]
-            .map(|descriptor| (descriptor as u64 & u64::from(u32::MAX)) | POLLIN << 32);
-        // SAFETY: the kernel writes both records, which are on this stack. There is no time-out.
-        unsafe { raw::syscall3(call::POLL, both.as_mut_ptr().addr(), 2, usize::MAX) };
-        let [_, bell] = both;
-        bell >> 48 & POLLIN != 0
-    }
-
-    /// Resets the bell.
-    pub fn silence(&self) {
-        let mut rung = 0_u64;
-        // SAFETY: the kernel writes a word on this stack. Does not wait: the eventfd is non-blocking.
-        unsafe {
-            raw::syscall3(
-                call::READ,
-                self.bell,
-                (&raw mut rung).addr(),
-                size_of::<u64>(),
-            )
-        };
-    }
 }

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use crate::filter::MARK;
+use crate::abi::advice;
 use crate::raw;
 
 /// An errno, positive.
@@ -74,6 +74,20 @@ pub mod call {
 
 /// A page of memory.
 pub const PAGE_BYTES: usize = 4096;
+/// The agent's own calls carry this mark in the register of the sixth argument. All but mmap ignore that register. For
+/// mmap it is an offset, which must be a multiple of the page size and means nothing for anonymous memory. The address
+/// of the instruction would not do as a mark: the filter outlives an exec, and the next image has its agent elsewhere.
+pub const MARK: usize = (MARK_HIGH as usize) << 32 | MARK_LOW as usize;
+/// Its halves, as the filter compares them.
+pub const MARK_HIGH: u32 = 0x9b5c_71e2;
+pub const MARK_LOW: u32 = 0xd03f_4000;
+const _: () = assert!(MARK.is_multiple_of(PAGE_BYTES));
+
+/// Readable and writable, for mmap and mprotect.
+pub const PROT_READ_WRITE: usize = 3;
+/// MADV_DONTNEED that also takes locked memory (Linux 5.18).
+pub const MADV_DONTNEED_LOCKED: usize = advice::DONTNEED_LOCKED as usize;
+pub const MADV_POPULATE_WRITE: usize = advice::POPULATE_WRITE as usize;
 /// `O_CLOEXEC`, which is also `SOCK_CLOEXEC`.
 pub const CLOEXEC: usize = 0o2_000_000;
 pub const ESRCH: Errno = 3;
@@ -153,6 +167,23 @@ pub fn random_word() -> u64 {
     // SAFETY: the kernel writes 8 bytes to a word of 8 bytes on this stack.
     unsafe { raw::syscall3(call::GETRANDOM, (&raw mut word).addr(), size_of::<u64>(), 0) };
     word.max(1)
+}
+
+/// Can a word be read? Asks the kernel, which answers EFAULT where a read would kill the program. Changes nothing: even
+/// if the kernel can read the mask, it refuses the call because of the impossible first argument.
+pub fn is_readable(address: usize) -> bool {
+    const NO_SUCH_HOW: usize = 99;
+    // SAFETY: the call fails in every case and changes nothing.
+    let asked = unsafe {
+        raw::syscall4(
+            call::RT_SIGPROCMASK,
+            NO_SUCH_HOW,
+            address,
+            0,
+            size_of::<u64>(),
+        )
+    };
+    address != 0 && raw::result(asked) != Err(EFAULT)
 }
 
 /// Blocks all signals for the calling thread and returns the mask it had.

@@ -16,12 +16,14 @@
 use core::sync::atomic::Ordering;
 
 use crate::abi::remap;
-use crate::commands::{MADV_DONTNEED_LOCKED, MADV_POPULATE_WRITE, PROT_READ_WRITE, Session};
-use crate::filter::MARK;
-use crate::kernel::{EAGAIN, EBUSY, EEXIST, EINVAL, Errno, PAGE_BYTES, advise, call};
-use crate::reservation::{ASIDE_BYTES, Reservation};
+use crate::base::kernel::{
+    EAGAIN, EBUSY, EEXIST, EINVAL, Errno, MADV_DONTNEED_LOCKED, MADV_POPULATE_WRITE, MARK,
+    PAGE_BYTES, PROT_READ_WRITE, advise, call,
+};
+use crate::base::uffd::{self, MOVE_DONTWAKE};
 use crate::ring::{ASIDE_PAGES, Ring};
-use crate::uffd::{self, MOVE_DONTWAKE};
+use crate::session::Session;
+use crate::state::reservation::{ASIDE_BYTES, Reservation};
 
 const MREMAP_MAYMOVE: usize = remap::MAYMOVE as usize;
 const MREMAP_FIXED: usize = remap::FIXED as usize;

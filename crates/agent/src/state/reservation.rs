@@ -19,14 +19,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::advice;
-use crate::filter::MARK;
-use crate::kernel::{Descriptor, Errno, PAGE_BYTES, advise, call, close, unmap};
-use crate::limits;
+use crate::base::kernel::{
+    Descriptor, Errno, MARK, PAGE_BYTES, PROT_READ_WRITE, advise, call, close, unmap,
+};
+use crate::base::limits;
+use crate::base::uffd::{self, mode};
 use crate::ring::{
     ASIDE_PAGES, RESERVATION_BYTES, RING_BYTES, RING_NAME, SOCKET_PATH_BYTES_MAX, STAGING_PAGES,
 };
-use crate::state::STATE;
-use crate::uffd::{self, mode};
 
 const GUARD_BYTES: usize = PAGE_BYTES;
 /// The agent's frames are small and take no signals. 48 KiB is more than ten times what was seen.
@@ -50,7 +50,6 @@ pub const BYTES: usize = END_GUARD + GUARD_BYTES;
 const _: () = assert!(BYTES == RESERVATION_BYTES);
 
 const PROT_NONE: usize = 0;
-const PROT_READ_WRITE: usize = 3;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
 const MAP_FIXED: usize = 0x10;
@@ -67,9 +66,9 @@ const MFD_NOEXEC_SEAL: usize = 8;
 
 /// Name of the ring's file, with the path of the pager's socket and a zero at the end. The name is seen in the mappings
 /// of every process that descends from an agent's by forks, even if it has no agent of its own.
-fn ring_name() -> [u8; RING_NAME_BYTES] {
+fn ring_name(socket_path: impl Iterator<Item = u8>) -> [u8; RING_NAME_BYTES] {
     let mut name = [0; RING_NAME_BYTES];
-    let text = RING_NAME.bytes().chain(STATE.socket_path_bytes());
+    let text = RING_NAME.bytes().chain(socket_path);
     for (to, from) in name.iter_mut().zip(text) {
         *to = from;
     }
@@ -139,12 +138,12 @@ impl Reservation {
     }
 
     /// Makes the ring and maps it. Returns its memfd.
-    pub fn map_ring(self) -> Result<Descriptor, Errno> {
-        limits::make_room(|| self.map_ring_within_limits())
+    pub fn map_ring(self, socket_path: impl Iterator<Item = u8>) -> Result<Descriptor, Errno> {
+        let name = ring_name(socket_path);
+        limits::make_room(|| self.map_ring_within_limits(&name))
     }
 
-    fn map_ring_within_limits(self) -> Result<Descriptor, Errno> {
-        let name = ring_name();
+    fn map_ring_within_limits(self, name: &[u8; RING_NAME_BYTES]) -> Result<Descriptor, Errno> {
         let name = name.as_ptr().addr();
         // SAFETY: makes a descriptor of the agent's own table, and maps it over a part of the reservation that nobody
         // uses.

@@ -3,7 +3,9 @@
 //! Only threads of the agent use it, in their own descriptor tables. Unsafe is needed here because the agent has no
 //! wrapper for these system calls, and the kernel reads and writes their records by address.
 
-use crate::kernel::{CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close, process_id};
+use crate::base::kernel::{
+    CLOEXEC, Descriptor, EACCES, EINTR, EPROTO, Errno, call, close, process_id,
+};
 use crate::raw;
 use crate::ring::{ACK, Hello, RING_MAGIC, SOCKET_PATH_BYTES_MAX, hello};
 use crate::state::STATE;

@@ -15,12 +15,10 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::alone;
-use crate::fork;
-use crate::kernel::{EFAULT, ENOSYS, call};
-use crate::libc;
+use crate::base::kernel::{ENOSYS, call, is_readable};
+use crate::base::libc;
+use crate::hooks::{alone, fork, sandbox};
 use crate::raw;
-use crate::sandbox;
 use crate::state::STATE;
 
 const CLONE_VM: usize = 0x100;
@@ -328,23 +326,6 @@ fn clone_args(address: usize, bytes: usize) -> Option<(usize, usize)> {
         })
     });
     Some((flags?, stack?))
-}
-
-/// Can a word be read? Asks the kernel, which answers EFAULT where a read would kill the program. Changes nothing: even
-/// if the kernel can read the mask, it refuses the call because of the impossible first argument.
-pub fn is_readable(address: usize) -> bool {
-    const NO_SUCH_HOW: usize = 99;
-    // SAFETY: the call fails in every case and changes nothing.
-    let asked = unsafe {
-        raw::syscall4(
-            call::RT_SIGPROCMASK,
-            NO_SUCH_HOW,
-            address,
-            0,
-            size_of::<u64>(),
-        )
-    };
-    address != 0 && raw::result(asked) != Err(EFAULT)
 }
 
 fn onward(address: usize) -> Verdict {

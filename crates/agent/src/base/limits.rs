@@ -7,7 +7,7 @@
 
 use core::ptr;
 
-use crate::kernel::{EFBIG, ENOMEM, Errno, call};
+use crate::base::kernel::{EFBIG, ENOMEM, Errno, call};
 
 const RLIMIT_FSIZE: usize = 1;
 const RLIMIT_DATA: usize = 2;

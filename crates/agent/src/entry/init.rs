@@ -5,15 +5,11 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::clones;
-use crate::execs;
-use crate::fork;
-use crate::libc;
+use crate::base::{libc, rules};
+use crate::hooks::{clones, execs, fork, unseen};
 use crate::ring::{SOCKET_ENV, SOCKET_PATH_BYTES_MAX};
-use crate::rules;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
-use crate::unseen;
 
 #[used]
 #[unsafe(link_section = ".init_array")]

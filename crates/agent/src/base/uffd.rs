@@ -3,10 +3,8 @@
 //! Unsafe is needed here because each is a bare ioctl: the agent has no wrapper for it, and the kernel reads and writes
 //! the request by address.
 
-use crate::filter::MARK;
-use crate::kernel::{CLOEXEC, Descriptor, EAGAIN, Errno, PAGE_BYTES, call, close};
+use crate::base::kernel::{CLOEXEC, Descriptor, EAGAIN, Errno, MARK, PAGE_BYTES, call, close};
 use crate::raw;
-use crate::socket;
 
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const UFFDIO_API: usize = 0xc018_aa3f;
@@ -30,59 +28,8 @@ pub const MOVE_DONTWAKE: u64 = 1;
 /// Holes in the source are no error.
 pub const MOVE_ALLOW_SRC_HOLES: u64 = 2;
 
-const FEATURE_FORK: u64 = 1 << 1;
-/// The features that the pager uses if the kernel offers them: PAGEFAULT_FLAG_WP, EVENT_FORK, EVENT_REMAP,
-/// EVENT_REMOVE, EVENT_UNMAP, THREAD_ID, EXACT_ADDRESS, WP_UNPOPULATED, POISON, MOVE.
-const FEATURES: u64 =
-    1 | FEATURE_FORK | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 8 | 1 << 11 | 1 << 13 | 1 << 14 | 1 << 16;
-
-/// The two userfaultfds of a process.
-#[derive(Debug, Clone, Copy)]
-pub struct Pair {
-    /// For the program's memory and staging A, with events.
-    pub main: Descriptor,
-    /// For staging B, without events.
-    pub staging: Descriptor,
-    /// Features of `main`.
-    pub features: u64,
-}
-
-/// Opens both. Where fork events are not permitted the pager gets them, if it may have them itself.
-pub fn open_pair() -> Result<Pair, Errno> {
-    let staging = open()?;
-    // Asks for no feature: the answer says which there are. UFFDIO_MOVE needs none.
-    let offered = handshake(staging, 0)?;
-    let main = open()?;
-    let mut features = FEATURES & offered;
-    if handshake(main, features).is_err() && socket::ask_for_handshake(main, features).is_err() {
-        features &= !FEATURE_FORK;
-        handshake(main, features)?;
-    }
-    Ok(Pair {
-        main,
-        staging,
-        features,
-    })
-}
-
-/// Opens only the one for staging, in a child that inherits the other.
-pub fn open_staging() -> Result<Descriptor, Errno> {
-    let staging = open()?;
-    handshake(staging, 0)?;
-    Ok(staging)
-}
-
-/// A userfaultfd. Where this process may not make one the pager lends its device.
-fn open() -> Result<Descriptor, Errno> {
-    open_here().or_else(|errno| {
-        let device = socket::ask_for_device().map_err(|_| errno)?;
-        let opened = open_by(device);
-        close(device);
-        opened
-    })
-}
-
-fn open_here() -> Result<Descriptor, Errno> {
+/// Opens a userfaultfd: by the device where this process may open it, else by the system call.
+pub fn open() -> Result<Descriptor, Errno> {
     let device = c"/dev/userfaultfd".as_ptr().addr();
     // SAFETY: the path is a string, and the calls only make descriptors in the agent's own table.
     unsafe {
@@ -103,7 +50,8 @@ fn open_here() -> Result<Descriptor, Errno> {
     }
 }
 
-fn open_by(device: Descriptor) -> Result<Descriptor, Errno> {
+/// Opens a userfaultfd by a descriptor of the device.
+pub fn open_by(device: Descriptor) -> Result<Descriptor, Errno> {
     // SAFETY: this only makes a descriptor in the agent's own table.
     raw::result(unsafe {
         raw::syscall3(
@@ -115,7 +63,8 @@ fn open_by(device: Descriptor) -> Result<Descriptor, Errno> {
     })
 }
 
-fn handshake(userfaultfd: Descriptor, features: u64) -> Result<u64, Errno> {
+/// Agrees on features. Returns those that the kernel has.
+pub fn handshake(userfaultfd: Descriptor, features: u64) -> Result<u64, Errno> {
     // api, features, ioctls
     let mut request = [UFFD_API, features, 0];
     // SAFETY: the request has the layout of uffdio_api and lives until the call returns.

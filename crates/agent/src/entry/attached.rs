@@ -6,20 +6,20 @@
 //!
 //! ```text
 //! image                                       base
-//! | text, data | stack of this function       | reservation, see `reservation` |
+//! | text, data | stack of this function       | reservation, see `state/reservation.rs` |
 //! ```
 //!
 //! The pager is told that all of it is the agent's, so it never moves a page of it out. Nothing of libc is there: the
-//! references to it are 0 (`libc`), and its functions are not in front of ours. So forks of such a program pass the
-//! hooks by: the child is a copy without an agent until it starts another program.
+//! references to it are 0 (`base/libc.rs`), and its functions are not in front of ours. So forks of such a program pass
+//! the hooks by: the child is a copy without an agent until it starts another program.
 
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 
-use crate::kernel::Errno;
+use crate::base::kernel::Errno;
 use crate::raw;
-use crate::reservation::Reservation;
 use crate::ring::{ATTACHED_CALL, Parameters};
+use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
 

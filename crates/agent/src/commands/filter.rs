@@ -25,15 +25,7 @@ use crate::abi::call::{
     BRK, CLONE, CLONE3, EXIT, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
     PTRACE, SECCOMP, SET_TID_ADDRESS,
 };
-use crate::kernel::{Descriptor, EACCES, Errno, call};
-
-/// The agent's own calls carry this mark in the register of the sixth argument. All but mmap ignore that register. For
-/// mmap it is an offset, which must be a multiple of the page size and means nothing for anonymous memory. The address
-/// of the instruction would not do as a mark: the filter outlives an exec, and the next image has its agent elsewhere.
-pub const MARK: usize = (MARK_HIGH as usize) << 32 | MARK_LOW as usize;
-const MARK_HIGH: u32 = 0x9b5c_71e2;
-const MARK_LOW: u32 = 0xd03f_4000;
-const _: () = assert!(MARK.is_multiple_of(crate::kernel::PAGE_BYTES));
+use crate::base::kernel::{Descriptor, EACCES, Errno, MARK, MARK_HIGH, MARK_LOW, call};
 
 /// BPF_LD | BPF_W | BPF_ABS.
 const LOAD: u16 = 0x20;

@@ -3,22 +3,19 @@
 //!
 //! `prepare` is the last hook to run before the fork, and `child` the first after it. In between all signals are
 //! blocked and this thread holds the fork lock. As long as nothing is registered, a fork is only counted, and the child
-//! begins like a fresh program. Otherwise the herald, a bare thread that lives as long as the fork, announces the fork.
-//! It has a connection of its own, because the program's descriptor table stays untouched and may be full. vfork and
-//! posix_spawn do not run the hooks, and need none.
+//! begins like a fresh program. Otherwise the `herald` announces the fork. vfork and posix_spawn do not run the hooks,
+//! and need none.
 //!
 //! A child that was made without the hooks has a copy of the state here, taken at any moment: the lock may be held, or
 //! a fork under way. Such a child has no agent. Its hooks do nothing, and of the state they write only `fork_mode`.
 
 use core::sync::atomic::Ordering;
 
-use crate::die::die;
-use crate::kernel::{
-    block_signals, exit_thread, futex_wait, futex_wake, process_id, random_word, restore_signals,
-};
-use crate::reservation::Reservation;
-use crate::ring::{ACK, CONFINED, Hello, RING_MAGIC, hello};
-use crate::socket;
+use crate::base::die::die;
+use crate::base::kernel::{block_signals, process_id, restore_signals};
+use crate::hooks::herald;
+use crate::ring::{CONFINED, hello};
+use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
 
@@ -39,19 +36,6 @@ mod mode {
     pub const BARE: u32 = 5;
 }
 
-/// Values of `State::herald`.
-mod herald {
-    pub const IDLE: u32 = 0;
-    /// On its way to the pager.
-    pub const STARTED: u32 = 1;
-    /// The pager is ready for the fork.
-    pub const ACKNOWLEDGED: u32 = 2;
-    /// The pager did not answer.
-    pub const FAILED: u32 = 3;
-    /// The fork is over.
-    pub const DISMISSED: u32 = 4;
-}
-
 /// Before the fork, in the forking thread.
 pub extern "C" fn prepare() {
     if STATE.is_copy() {
@@ -60,7 +44,7 @@ pub extern "C" fn prepare() {
         return;
     }
     let signals = block_signals();
-    lock();
+    herald::lock();
     STATE.fork_signals.store(signals, Ordering::Relaxed);
     STATE.fork_mode.store(begin(), Ordering::Relaxed);
 }
@@ -86,7 +70,7 @@ fn begin() -> u32 {
     if STATE.sandboxed.load(Ordering::SeqCst) != 0 {
         return mode::BARE;
     }
-    if announce(hello::FORK_BEGIN) {
+    if herald::announce(hello::FORK_BEGIN) {
         mode::ANNOUNCED
     } else {
         mode::BROKEN
@@ -102,7 +86,7 @@ pub extern "C" fn parent() {
                 ring.forks.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        mode::ANNOUNCED => dismiss(),
+        mode::ANNOUNCED => herald::dismiss(),
         mode::COPY => return,
         _ => {}
     }
@@ -131,9 +115,7 @@ pub extern "C" fn child() {
         STATE
             .parent
             .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
-        STATE.herald.store(herald::IDLE, Ordering::Relaxed);
-        STATE.herald_alive.store(0, Ordering::Relaxed);
-        STATE.herald_tid.store(0, Ordering::Relaxed);
+        herald::forget();
         STATE.phase.store(phase::OFF, Ordering::Relaxed);
         STATE.base.store(0, Ordering::Relaxed);
         // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.
@@ -149,102 +131,6 @@ pub extern "C" fn child() {
 
 fn end() {
     let signals = STATE.fork_signals.load(Ordering::Relaxed);
-    unlock();
+    herald::unlock();
     restore_signals(signals);
-}
-
-/// Waits until the herald's stack is free. The herald of the last fork may still be on its way out.
-pub fn await_herald() {
-    loop {
-        let alive = STATE.herald_alive.load(Ordering::SeqCst);
-        if alive == 0 {
-            break;
-        }
-        futex_wait(&STATE.herald_alive, alive);
-    }
-}
-
-/// Tells the pager something and waits until the pager has heard it. Call with the lock held and signals blocked.
-pub fn tell(kind: u32) {
-    let is_here = STATE.owner.load(Ordering::Relaxed) == process_id();
-    if is_here && !STATE.is_copy() && STATE.settled() == phase::ARMED && announce(kind) {
-        dismiss();
-    }
-}
-
-/// Sends the herald and waits for the pager's answer. May block.
-fn announce(kind: u32) -> bool {
-    await_herald();
-    STATE.herald_kind.store(kind, Ordering::SeqCst);
-    STATE.fork_token.store(random_word(), Ordering::SeqCst);
-    STATE.herald.store(herald::STARTED, Ordering::SeqCst);
-    STATE.herald_alive.store(1, Ordering::SeqCst);
-    let stack_top = Reservation::at(STATE.base.load(Ordering::Relaxed)).herald_stack_top();
-    // SAFETY: the stack is the herald's and no herald is alive. `run_herald` makes only system calls. Unsafe because
-    // only a bare clone makes a thread that libc does not know.
-    let started = unsafe { thread::spawn(stack_top, &raw const STATE.herald_alive, run_herald, 0) };
-    let Ok(tid) = started else {
-        STATE.herald_alive.store(0, Ordering::SeqCst);
-        return false;
-    };
-    STATE.herald_tid.store(tid, Ordering::Relaxed);
-    loop {
-        match STATE.herald.load(Ordering::SeqCst) {
-            herald::STARTED => futex_wait(&STATE.herald, herald::STARTED),
-            state => return state == herald::ACKNOWLEDGED,
-        }
-    }
-}
-
-fn dismiss() {
-    STATE.herald.store(herald::DISMISSED, Ordering::SeqCst);
-    futex_wake(&STATE.herald);
-}
-
-/// Body of the herald. The end of its thread closes its connection, which tells the pager that the fork is over.
-extern "C" fn run_herald(_: usize) -> ! {
-    let greeting = Hello {
-        magic: RING_MAGIC,
-        kind: STATE.herald_kind.load(Ordering::SeqCst),
-        pid: process_id(),
-        fork: STATE.fork_token.load(Ordering::SeqCst),
-        ..Hello::default()
-    };
-    let answer = thread::connect_alone().and_then(|socket| {
-        socket::send_hello(socket, &greeting, &[])?;
-        socket::receive_byte(socket)
-    });
-    let acknowledged = answer == Ok(ACK);
-    let state = if acknowledged {
-        herald::ACKNOWLEDGED
-    } else {
-        herald::FAILED
-    };
-    STATE.herald.store(state, Ordering::SeqCst);
-    futex_wake(&STATE.herald);
-    while STATE.herald.load(Ordering::SeqCst) == herald::ACKNOWLEDGED {
-        futex_wait(&STATE.herald, herald::ACKNOWLEDGED);
-    }
-    exit_thread()
-}
-
-/// Keeps out forks, and other work that needs the herald. Call with signals blocked.
-pub fn lock() {
-    let word = &STATE.fork_lock;
-    if word
-        .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-        .is_ok()
-    {
-        return;
-    }
-    while word.swap(2, Ordering::Acquire) != 0 {
-        futex_wait(word, 2);
-    }
-}
-
-/// Releases the fork lock.
-pub fn unlock() {
-    if STATE.fork_lock.swap(0, Ordering::Release) == 2 {
-        futex_wake(&STATE.fork_lock);
-    }
 }

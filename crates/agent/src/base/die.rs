@@ -5,7 +5,7 @@
 
 use core::ffi::c_short;
 
-use crate::kernel::{call, process_id};
+use crate::base::kernel::{call, process_id};
 use crate::raw;
 
 const SIGKILL: usize = 9;

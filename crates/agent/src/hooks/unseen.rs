@@ -10,7 +10,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use crate::libc;
+use crate::base::libc;
 use crate::state::STATE;
 
 /// Called for each library with a record of it, the record's length, and the caller's word.

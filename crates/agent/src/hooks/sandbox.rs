@@ -12,9 +12,9 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use crate::fork;
-use crate::kernel::{block_signals, call, restore_signals};
-use crate::libc;
+use crate::base::kernel::{block_signals, call, restore_signals};
+use crate::base::libc;
+use crate::hooks::herald;
 use crate::raw;
 use crate::ring::hello;
 use crate::state::STATE;
@@ -70,9 +70,9 @@ pub fn seccomp(arguments: [usize; 6]) -> isize {
 fn install(flags: usize, make: impl FnOnce() -> isize) -> isize {
     if flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER) == 0 {
         let signals = block_signals();
-        fork::lock();
-        fork::tell(hello::FILTER);
-        fork::unlock();
+        herald::lock();
+        herald::tell(hello::FILTER);
+        herald::unlock();
         restore_signals(signals);
     }
     let before = STATE.sandboxed.swap(1, Ordering::SeqCst);

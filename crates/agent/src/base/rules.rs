@@ -14,7 +14,7 @@ static BROKEN: AtomicBool = AtomicBool::new(false);
 /// Reads the environment. Called by the constructor.
 #[cfg(feature = "break-rules")]
 pub fn read() {
-    let named = crate::libc::environment(b"VSWAP_BREAK_RULE=");
+    let named = crate::base::libc::environment(b"VSWAP_BREAK_RULE=");
     let broken = named.is_some_and(|name| name.to_bytes() == b"P7");
     BROKEN.store(broken, Ordering::SeqCst);
 }

@@ -17,9 +17,8 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::clones::is_readable;
-use crate::kernel::{ENOSYS, call};
-use crate::libc;
+use crate::base::kernel::{ENOSYS, PAGE_BYTES, call, is_readable};
+use crate::base::libc;
 use crate::state::STATE;
 
 /// Functions of libc.
@@ -377,7 +376,6 @@ fn starts_with(text: usize, prefix: &[u8]) -> bool {
 
 /// Can the byte be read? Asks the kernel only at the beginning of a text and at each new page.
 fn is_readable_at_page(address: usize, start: usize) -> bool {
-    const PAGE_BYTES: usize = crate::kernel::PAGE_BYTES;
     // Rounded down, because a word that begins here may extend into a page that is not there.
     let word = address & !(size_of::<usize>() - 1);
     (address != start && !address.is_multiple_of(PAGE_BYTES)) || is_readable(word)

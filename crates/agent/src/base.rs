@@ -1,0 +1,8 @@
+//! What everything stands on: bare calls of kernel and libc, limits, the end of the process, the switch of a rule.
+
+pub mod kernel;
+pub mod uffd;
+pub mod limits;
+pub mod libc;
+pub mod die;
+pub mod rules;

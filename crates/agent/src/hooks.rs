@@ -1,0 +1,11 @@
+//! What program threads run of the agent: around forks, and in place of functions of libc.
+//!
+//! A function in here that the agent exports comes before libc's of the same name.
+
+pub mod herald;
+pub mod fork;
+mod alone;
+mod sandbox;
+pub mod clones;
+pub mod execs;
+pub mod unseen;
