@@ -17,7 +17,7 @@
 
 #![cfg_attr(panic = "abort", no_std)]
 
-// The floors, lowest first: a module names only modules above it in this list.
+// The floors, lowest first: a module names only modules above it in this list (`cargo xtask tidy` checks that).
 
 // What agent and pager share.
 #[allow(dead_code, reason = "shared with the pager, which uses the rest")]

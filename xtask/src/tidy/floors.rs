@@ -21,6 +21,7 @@ const CRATES: &[&str] = &[
     "crates/cli/src/main.rs",
     "bench/src/lib.rs",
     "crates/sys/src/lib.rs",
+    "crates/agent/src/lib.rs",
 ];
 
 /// A module, as the names on the path to it from its crate's root.
@@ -79,10 +80,14 @@ impl Floors {
             };
             names.visit_file(&parse(file)?);
             for (name, line) in names.found {
+                // The file of a floor may be another crate's (`#[path]`).
+                let is_known = |part: &Module| {
+                    files.contains_key(part) || (part.len() == 1 && order.contains(&part[0]))
+                };
                 let to = (0..=name.len())
                     .rev()
                     .map(|end| name[..end].to_vec())
-                    .find(|part| part.is_empty() || files.contains_key(part))
+                    .find(|part| part.is_empty() || is_known(part))
                     .unwrap_or_default();
                 arrows.push(Arrow {
                     from: module.clone(),
@@ -397,6 +402,15 @@ mod tests {
                 "{up}: {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_file_of_another_crate_is_a_floor() {
+        // `low` and `high` are declared, and their files lie elsewhere (`#[path]`).
+        let down = wrong(&[("a/src/high/part.rs", "use crate::low::Low;")]);
+        assert_eq!(down, Vec::<String>::new());
+        let up = wrong(&[("a/src/low/part.rs", "use crate::high::High;")]);
+        assert!(up[0].contains("on a floor above"), "{up:?}");
     }
 
     #[test]
