@@ -71,6 +71,11 @@ pub fn run(options: &Options, program: &Path) -> Result<bool, String> {
         supervisor: Supervisor::new(),
         host: Host::default(),
         report: Report {
+            arguments: std::env::args_os()
+                .skip(1)
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            rounds: options.rounds(),
             machine: Machine::here(),
             ..Report::default()
         },

@@ -157,7 +157,9 @@ fn measure(command: &Command, options: &Measure) -> Result<(), Failure> {
         results.areas = areas::run(&plan)?;
     }
     if let Some((name, mut file)) = kept {
-        let text = serde_json::to_string(&results).map_err(Failure::of("cannot write JSON"))?;
+        let text = results
+            .to_json()
+            .map_err(Failure::of("cannot write JSON"))?;
         file.write_all(text.as_bytes())
             .map_err(Failure::of(&format!("cannot write {}", name.display())))?;
     }

@@ -123,7 +123,8 @@ impl Row {
     }
 }
 
-fn is_root() -> bool {
+/// Does this process run as root?
+pub fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     uids.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")

@@ -2,9 +2,10 @@
 //!
 //! A verb is a list of steps. Each step prints its name and its time. The first failing step ends the run and names the
 //! command that repeats it. A table comes last. Continuous integration runs `cargo xtask ci` and nothing else, so what
-//! passes there passes here. This program builds, runs and reads. It writes only two files of the tree, and only when
-//! told to: `unsafe-counts.txt` and the table in `docs/containers.md`. Besides, `bench-ab` makes git create a worktree
-//! below `target`, and `suites` builds other people's programs there.
+//! passes there passes here. This program builds, runs and reads. It writes files of the tree only when told to:
+//! `unsafe-counts.txt`, the table in `docs/containers.md`, and what `results` measures, in `docs/results` and the table
+//! of targets. Besides, `bench-ab` makes git create a worktree below `target`, and `suites` builds other people's
+//! programs there.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod command;
 mod environments;
 mod fuzz;
 mod nightly;
+mod results;
 mod rules;
 mod soak;
 mod source;
@@ -98,6 +100,10 @@ const VERBS: &[(&str, &str)] = &[
         "vswap of this tree beside that of another commit: bench-ab BASE [ARGUMENTS OF vswap bench]",
     ),
     (
+        "results",
+        "measure the pages of docs/results: results [NAME...] [--list] [--render] [--quick]",
+    ),
+    (
         "environments",
         "vswap in containers, sandboxes and as other users: environments [--write] [NAME...]",
     ),
@@ -141,6 +147,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "chaos" => in_order(vec![chaos::step(rest)]),
         "suites" => return suites::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
+        "results" => return results::run(root, rest),
         "environments" => return environments::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
@@ -182,6 +189,7 @@ mod tests {
                     | "chaos"
                     | "suites"
                     | "bench-ab"
+                    | "results"
                     | "environments"
                     | "unsafe-counts"
             );

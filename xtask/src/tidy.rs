@@ -1,5 +1,5 @@
-//! Rules that no compiler checks: text, file heads, file sizes, links, unsafe counts, arrows between crates and between
-//! the floors of a crate.
+//! Rules that no compiler checks: text, file heads, file sizes, links, pages made from stored results, unsafe counts,
+//! arrows between crates and between the floors of a crate.
 //!
 //! Tidy reads the files of the tree as they are and knows nothing of commits. So it says the same in a clone, in a copy
 //! and before a commit. It collects all findings and shows them together.
@@ -10,6 +10,7 @@ mod deps;
 mod floors;
 mod links;
 mod names;
+mod results;
 mod text;
 pub mod unsafe_count;
 
@@ -82,6 +83,7 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
     }
     bugs::check(&tree, &mut findings);
     coverage::check(&tree, &mut findings);
+    results::check(&tree, &mut findings);
     unsafe_count::check(&tree, &mut findings);
     floors::check(&tree, &mut findings);
     deps::check_into(root, &mut findings)?;

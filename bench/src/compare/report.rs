@@ -35,6 +35,8 @@ impl Report {
             .collect();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
+            "arguments": self.arguments,
+            "rounds": self.rounds,
             "machine": machine,
             "workloads": workloads,
             "left_out": left_out,
@@ -70,5 +72,25 @@ impl fmt::Display for Report {
             writeln!(f, "  {left}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::one_run_one_left_out;
+    use super::*;
+
+    #[test]
+    fn json_says_how_it_was_made_and_what_is_missing() {
+        let report = Report {
+            arguments: vec!["bench".to_owned(), "zipf".to_owned()],
+            rounds: 3,
+            ..one_run_one_left_out("true")
+        };
+        let json = report.to_json();
+        assert_eq!(json["arguments"], json!(["bench", "zipf"]));
+        assert_eq!(json["rounds"], 3);
+        assert_eq!(json["workloads"][0]["workload"], "fill-read-write");
+        assert_eq!(json["left_out"][0]["reason"], "no compiler");
     }
 }

@@ -8,6 +8,10 @@ use super::side::Side;
 /// All results.
 #[derive(Debug, Default)]
 pub(super) struct Report {
+    /// The words of the command line, without the program.
+    pub(super) arguments: Vec<String>,
+    /// How often each side was to run.
+    pub(super) rounds: usize,
     pub(super) machine: Machine,
     pub(super) workloads: Vec<WorkloadResult>,
     pub(super) left_out: Vec<LeftOut>,

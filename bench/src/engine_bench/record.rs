@@ -20,6 +20,15 @@ pub(crate) struct Results {
     pub(crate) metadata: Vec<Weight>,
 }
 
+impl Results {
+    /// What `--json` writes: everything, and the tables beside it.
+    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
+        let mut json = serde_json::to_value(self)?;
+        json["tables"] = serde_json::to_value(self.tables())?;
+        serde_json::to_string(&json)
+    }
+}
+
 /// The circumstances of the run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct About {
@@ -176,7 +185,11 @@ mod tests {
             samples: vec![Sample::new("lookup", "engine", 2, &cell)],
             ..Results::default()
         };
-        let text = serde_json::to_string(&results).unwrap();
+        let text = results.to_json().unwrap();
+        assert!(
+            text.contains("\"tables\":[{\"heads\":[\"operation\","),
+            "{text}"
+        );
         let again: Results = serde_json::from_str(&text).unwrap();
         assert_eq!(again.samples[0].mops(), 10.0);
         assert_eq!(again.samples[0].cpu_ns(), 200.0);

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::engine_bench::metadata::{KERNEL, TIB_SLOTS, of_page};
+use serde::Serialize;
+
+use crate::engine_bench::metadata::{KERNEL, OfPage, TIB_SLOTS, of_page};
 use crate::engine_bench::plan::THREADS;
 use crate::engine_bench::record::{AreaSample, Results, Sample, Weight, distinct, spread};
 use crate::spread::Spread;
@@ -23,10 +25,45 @@ impl Display for Results {
                 .map_or("?".to_owned(), |load| format!("{load:.2}")),
             if about.quick { ", QUICK RUN" } else { "" }
         )?;
+        self.tables().iter().try_for_each(|table| table.fmt(f))
+    }
+}
+
+/// A table, with its cells as they are shown. `--json` keeps it too, for pages made by programs that cannot compute it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(heads: &[&str]) -> Self {
+        Self {
+            heads: heads.iter().map(|&head| head.to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        line(f, &self.heads)?;
+        writeln!(f, "|{}", "---|".repeat(self.heads.len()))?;
+        for row in &self.rows {
+            line(f, row)?;
+        }
+        writeln!(f)
+    }
+}
+
+impl Results {
+    /// One table for the operations, one for each load of the variants, and those of areas and of tables.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut tables = Vec::new();
         let (ablation, operations): (Vec<_>, Vec<_>) =
             self.samples.iter().partition(|sample| sample.is_ablation());
         if !operations.is_empty() {
-            throughput(f, &operations, "operation", |sample| &sample.load)?;
+            tables.push(throughput(&operations, "operation", |sample| &sample.load));
         }
         for load in distinct(ablation.iter().map(|sample| sample.load.as_str())) {
             let of_load: Vec<&Sample> = ablation
@@ -34,15 +71,17 @@ impl Display for Results {
                 .copied()
                 .filter(|sample| sample.load == load)
                 .collect();
-            throughput(f, &of_load, load, |sample| &sample.variant)?;
+            tables.push(throughput(&of_load, load, |sample| &sample.variant));
         }
         if !self.areas.is_empty() {
-            areas(f, &self.areas)?;
+            tables.push(areas(&self.areas));
         }
         if !self.metadata.is_empty() {
-            metadata(f, &self.metadata)?;
+            tables.push(measured(&self.metadata));
+            tables.push(kernel());
+            tables.extend(of_page(&self.metadata).map(page));
         }
-        Ok(())
+        tables
     }
 }
 
@@ -55,18 +94,8 @@ fn line(f: &mut Formatter<'_>, cells: &[String]) -> fmt::Result {
     writeln!(f, "| {} |", cells.join(" | "))
 }
 
-fn head(f: &mut Formatter<'_>, cells: &[String]) -> fmt::Result {
-    line(f, cells)?;
-    writeln!(f, "|{}", "---|".repeat(cells.len()))
-}
-
 /// A row for each name: throughput by number of threads, how well it holds beyond the processors, CPU time and memory.
-fn throughput(
-    f: &mut Formatter<'_>,
-    samples: &[&Sample],
-    title: &str,
-    name: impl Fn(&Sample) -> &String,
-) -> fmt::Result {
+fn throughput(samples: &[&Sample], title: &str, name: impl Fn(&Sample) -> &String) -> Table {
     let most = THREADS[THREADS.len() - 1];
     let alone = ["p50 alone, ns", "p99 alone, ns"].map(str::to_owned);
     let mut heads = vec![title.to_owned()];
@@ -75,7 +104,7 @@ fn throughput(
     heads.push(format!("{most} : {FEW_THREADS}"));
     heads.extend([FEW_THREADS, most].map(|threads| format!("CPU ns/op, {threads} threads")));
     heads.push("tables, MiB".to_owned());
-    head(f, &heads)?;
+    let mut rows = Vec::new();
     for row in distinct(samples.iter().map(|sample| name(sample).as_str())) {
         let of = |threads, figure: fn(&Sample) -> f64| {
             let with = samples.iter().copied();
@@ -93,9 +122,9 @@ fn throughput(
         cells.push(cell(of(FEW_THREADS, Sample::cpu_ns), 0));
         cells.push(cell(of(most, Sample::cpu_ns), 0));
         cells.push(of(most, table_mib).map_or("-".into(), |mib| format!("{:.2}", mib.median)));
-        line(f, &cells)?;
+        rows.push(cells);
     }
-    writeln!(f)
+    Table { heads, rows }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
@@ -103,8 +132,8 @@ fn table_mib(sample: &Sample) -> f64 {
     sample.table_bytes as f64 / MIB
 }
 
-fn areas(f: &mut Formatter<'_>, samples: &[AreaSample]) -> fmt::Result {
-    let heads = [
+fn areas(samples: &[AreaSample]) -> Table {
+    let mut table = Table::new(&[
         "four areas on",
         "chosen by",
         "threads",
@@ -113,8 +142,7 @@ fn areas(f: &mut Formatter<'_>, samples: &[AreaSample]) -> fmt::Result {
         "CPU, s",
         "free, ms",
         "used, %",
-    ];
-    head(f, &heads.map(str::to_owned))?;
+    ]);
     for storage in distinct(samples.iter().map(|sample| sample.storage.as_str())) {
         for threads in distinct(samples.iter().map(|sample| &sample.threads)) {
             for policy in distinct(samples.iter().map(|sample| sample.policy.as_str())) {
@@ -130,7 +158,7 @@ fn areas(f: &mut Formatter<'_>, samples: &[AreaSample]) -> fmt::Result {
                     .map(|sample| &sample.used_percent[..])
                     .unwrap_or_default();
                 let used: Vec<String> = used.iter().map(|part| format!("{part:.0}")).collect();
-                let cells = [
+                table.rows.push(vec![
                     storage.to_owned(),
                     policy.to_owned(),
                     threads.to_string(),
@@ -139,25 +167,23 @@ fn areas(f: &mut Formatter<'_>, samples: &[AreaSample]) -> fmt::Result {
                     of(|sample| sample.cpu_s, 3),
                     of(|sample| sample.free_us / 1e3, 1),
                     used.join(" "),
-                ];
-                line(f, &cells)?;
+                ]);
             }
         }
     }
-    writeln!(f)
+    table
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
-fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
-    let heads = [
+fn measured(weights: &[Weight]) -> Table {
+    let mut table = Table::new(&[
         "tables, measured",
         "slots in use",
         "by its figures",
         "page source",
         "resident",
         "bytes a slot in use",
-    ];
-    head(f, &heads.map(str::to_owned))?;
+    ]);
     let size = |bytes: u64| match bytes {
         0 => "-".to_owned(),
         bytes if (bytes as f64) < MIB => format!("{:.0} KiB", bytes as f64 / 1024.0),
@@ -165,7 +191,7 @@ fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
     };
     for weight in weights {
         let per_slot = weight.table_bytes as f64 / weight.slots_used as f64;
-        let cells = [
+        table.rows.push(vec![
             weight.what.clone(),
             weight.slots_used.to_string(),
             size(weight.table_bytes),
@@ -176,47 +202,46 @@ fn metadata(f: &mut Formatter<'_>, weights: &[Weight]) -> fmt::Result {
             } else {
                 "-".to_owned()
             },
-        ];
-        line(f, &cells)?;
+        ]);
     }
-    writeln!(f)?;
-    let heads = [
+    table
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
+fn kernel() -> Table {
+    let mut table = Table::new(&[
         "an area of 1 TiB, by arithmetic",
         "idle, MiB",
         "full, MiB",
         "bytes a slot when full",
-    ];
-    head(f, &heads.map(str::to_owned))?;
+    ]);
     for phase in KERNEL {
         let full = phase.idle_per_slot + phase.used_per_slot;
         let mib = |per_slot: f64| format!("{:.0}", per_slot * TIB_SLOTS as f64 / MIB);
-        let cells = [
+        table.rows.push(vec![
             phase.name.to_owned(),
             mib(phase.idle_per_slot),
             mib(full),
             format!("{full:.2}"),
-        ];
-        line(f, &cells)?;
+        ]);
     }
-    writeln!(f)?;
-    let Some(parts) = of_page(weights) else {
-        return Ok(());
-    };
-    let heads = [
+    table
+}
+
+fn page(parts: [OfPage; 3]) -> Table {
+    let mut table = Table::new(&[
         "a page in a physical slot, bytes of tables",
         "measured",
         "kernel with virtual swap, by arithmetic",
-    ];
-    head(f, &heads.map(str::to_owned))?;
+    ]);
     for part in parts {
-        let cells = [
+        table.rows.push(vec![
             part.what.to_owned(),
             format!("{:.2}", part.engine),
             format!("{:.2}", part.kernel),
-        ];
-        line(f, &cells)?;
+        ]);
     }
-    writeln!(f)
+    table
 }
 
 #[cfg(test)]
@@ -249,5 +274,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| 0.75 |"), "{text}");
+        let kept = serde_json::to_value(results.tables()).unwrap();
+        assert_eq!(kept[0]["heads"][0], "operation");
+        assert_eq!(kept[0]["rows"][0][1], "10.0 (10.0..10.0)");
     }
 }

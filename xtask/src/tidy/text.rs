@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{Finding, TextFile};
 use crate::source;
 
-/// The longest line, in characters. Table rows and lines with a link are exempt because they cannot be folded.
+/// The longest line, in characters. Table rows, lines with a link and strings of JSON are exempt because they cannot be
+/// folded.
 const LINE_CHARS_MAX: usize = 120;
 /// From this many lines of code, without unit tests, a file is too long for one person to own.
 const CODE_LINES_MAX: usize = 600;
@@ -86,7 +87,7 @@ fn lines(file: &TextFile, findings: &mut Vec<Finding>) {
 }
 
 fn cannot_be_folded(file: &TextFile, line: &str) -> bool {
-    line.contains("://") || (file.is("md") && line.starts_with('|'))
+    line.contains("://") || (file.is("md") && line.starts_with('|')) || file.is("json")
 }
 
 fn rust(file: &TextFile, findings: &mut Vec<Finding>) {
@@ -166,6 +167,7 @@ mod tests {
         assert!(wrong("a.md", &format!("{}\n", "ü".repeat(LINE_CHARS_MAX))).is_empty());
         assert!(wrong("a.md", &format!("| {long} |\n")).is_empty());
         assert!(wrong("a.md", &format!("https://{long}\n")).is_empty());
+        assert!(wrong("a.json", &format!("\"{long}\"\n")).is_empty());
         assert!(wrong("Cargo.lock", &format!("{long}\n")).is_empty());
         assert!(wrong("plot.svg", &format!("{long} \n")).is_empty());
     }
