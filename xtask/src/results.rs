@@ -1,8 +1,8 @@
 //! Measures the pages of docs/results: `cargo xtask results [NAME...] [--list] [--render] [--quick]`.
 //!
-//! Builds vswap, runs the command of each page of `list`, stores what it wrote, and makes the page from that. A run that
-//! fails or lacks a side changes nothing. `--render` makes the pages anew from what is stored. `--quick` tries everything
-//! out with one short round and writes below `target` instead of docs.
+//! Builds vswap, runs the command of each page of `list`, stores what it wrote, and makes the page from that. A run
+//! that fails or lacks a side changes nothing. `--render` makes the pages anew from what is stored. `--quick` tries
+//! everything out with one short round and writes below `target` instead of docs.
 
 pub mod files;
 mod list;

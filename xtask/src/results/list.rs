@@ -99,7 +99,7 @@ pub const PAGES: &[Page] = &[
     Page {
         name: "redis",
         heading: "redis",
-        about: "redis serves SET and GET without and with BGSAVE, and a mix by Zipf, from a quarter of the size.",
+        about: "redis serves SET and GET, without and with BGSAVE, and a mix by Zipf.",
         program: Program::Bench,
         words: &["redis"],
         size: HALF,

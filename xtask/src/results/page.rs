@@ -38,7 +38,7 @@ fn write_page(out: &mut String, page: &Page, stored: &Stored, outcome: &Outcome)
     )?;
     writeln!(
         out,
-        "Cells are median (min..max) of the rounds. [How it is measured](../benchmarks.md).\n"
+        "Cells with a range are median (min..max) of the rounds. [How it is measured](../benchmarks.md).\n"
     )?;
     for workload in &outcome.workloads {
         write_workload(out, workload, outcome.rounds, &made.commit)?;
@@ -214,7 +214,7 @@ target/release/vswap bench memhog
 ```
 
 Measured on 2026-11-24 with Linux 6.18 on 2 processors, load average 0.31 before.
-Cells are median (min..max) of the rounds. [How it is measured](../benchmarks.md).
+Cells with a range are median (min..max) of the rounds. [How it is measured](../benchmarks.md).
 
 ## memhog
 
