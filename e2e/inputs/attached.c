@@ -1,7 +1,10 @@
 // A program to which the agent is attached from outside. It needs no library but libc, which may be any.
 //
 // usage: attached fill MIB CHILDREN    fills memory and verifies it, also in children that change a part of theirs
-//        attached spawn MIB ROUNDS     the same, while it starts other programs by vfork and posix_spawn
+//        attached forks MIB ROUNDS     fills memory, and forks in three threads at once while signals come;
+//                                      children move and discard what they have inherited, and fork in their turn
+//        attached early MIB CHILDREN   forks while it is small; each child then fills memory of its own and verifies it
+//        attached spawn MIB ROUNDS     fills memory and verifies it while it starts others by vfork and posix_spawn
 //        attached sleep HOW            sleeps in one system call, which must end as if nothing had happened
 //        attached confine PROGRAM...   installs a seccomp filter by the bare call and becomes another program
 //        attached nothing
@@ -10,6 +13,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -23,6 +27,7 @@
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,10 +75,7 @@ static void must_have_ended(pid_t child) {
     if (waitpid(child, &status, 0) != child || status != 0) fail("a child ended with", (uint64_t)status);
 }
 
-// A child of a program that the agent was attached to is limited when the agent has been attached to it as well, which
-// takes a tenth of a second.
 static void in_child(uint64_t seed) {
-    poll(NULL, 0, 500);
     verify(0, count, 0);
     write_words(0, count / 4, seed);
     verify(0, count / 4, seed);
@@ -90,6 +92,75 @@ static void with_children(int children) {
     }
     verify(0, count, 0);
     for (int i = 0; i < children && i < 64; i++) must_have_ended(pids[i]);
+    verify(0, count, 0);
+}
+
+static void early(const char *mib, int children) {
+    pid_t pids[64];
+    for (int i = 0; i < children && i < 64; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0) fail("fork", 0);
+        if (pids[i] == 0) {
+            // Time for an agent to be attached, which takes a tenth of a second.
+            poll(NULL, 0, 500);
+            fill(mib);
+            verify(0, count, 0);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < children && i < 64; i++) must_have_ended(pids[i]);
+}
+
+enum { FORKERS = 3, SIGNAL_US = 20000 };
+static int rounds_wanted;
+
+static void ignore(int signal) { (void)signal; }
+
+static void grandchild(void) {
+    verify(0, count, 0);
+    _exit(0);
+}
+
+// Calls that need an agent: without one they would fail.
+static void moving_child(void) {
+    // No timer any more, but a signal of the parent's may still come.
+    words = mremap(words, count * 8, count * 16, MREMAP_MAYMOVE);
+    if (words == MAP_FAILED) fail("mremap", count);
+    verify(0, count, 0);
+    if (madvise(words + count / 2, count * 4, MADV_WIPEONFORK)) fail("MADV_WIPEONFORK", count);
+    if (madvise(words + count / 2, count * 4, MADV_KEEPONFORK)) fail("MADV_KEEPONFORK", count);
+    pid_t pid = syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L);
+    if (pid < 0) fail("clone", 0);
+    if (pid == 0) grandchild();
+    verify(0, count, 0);
+    must_have_ended(pid);
+    if (madvise(words, count * 4, MADV_FREE)) fail("MADV_FREE", count);
+    write_words(0, count / 2, 3);
+    verify(0, count / 2, 3);
+    verify(count / 2, count, 0);
+    _exit(0);
+}
+
+static void *forker(void *unused) {
+    for (int round = 0; round < rounds_wanted; round++) {
+        pid_t pid = fork();
+        if (pid < 0) fail("fork", (uint64_t)round);
+        if (pid == 0) moving_child();
+        must_have_ended(pid);
+    }
+    return unused;
+}
+
+static void with_forks(int rounds) {
+    struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, SIGNAL_US}, {0, SIGNAL_US}}, never = {{0, 0}, {0, 0}};
+    pthread_t threads[FORKERS];
+    rounds_wanted = rounds;
+    if (sigaction(SIGALRM, &action, NULL) || setitimer(ITIMER_REAL, &often, NULL)) fail("timer", 0);
+    for (int i = 0; i < FORKERS; i++)
+        if (pthread_create(&threads[i], NULL, forker, NULL)) fail("thread", (uint64_t)i);
+    for (int i = 0; i < FORKERS; i++) pthread_join(threads[i], NULL);
+    setitimer(ITIMER_REAL, &never, NULL);
     verify(0, count, 0);
 }
 
@@ -115,7 +186,7 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-#define SLEEP_MS 600
+#define SLEEP_MS 1500
 
 // Each way of sleeping, and what it must return.
 static int sleep_by(const char *how) {
@@ -196,6 +267,11 @@ int main(int argc, char **argv) {
     if (!strcmp(verb, "fill") && argc == 4) {
         fill(argv[2]);
         with_children(atoi(argv[3]));
+    } else if (!strcmp(verb, "forks") && argc == 4) {
+        fill(argv[2]);
+        with_forks(atoi(argv[3]));
+    } else if (!strcmp(verb, "early") && argc == 4) {
+        early(argv[2], atoi(argv[3]));
     } else if (!strcmp(verb, "spawn") && argc == 4) {
         fill(argv[2]);
         with_programs(argv[0], atoi(argv[3]));

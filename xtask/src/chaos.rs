@@ -30,9 +30,10 @@ pub fn step(options: &[String]) -> Step {
 
 /// What continuous integration drives beside the shrunk plans: ten minutes in all. The programs are always the same, as
 /// far as the time allows.
-const DRIVES: [&[&str]; 2] = [
-    &["--minutes", "8", "--seed", "1"],
+const DRIVES: [&[&str]; 3] = [
+    &["--minutes", "6", "--seed", "1"],
     &["--minutes", "2", "--seed", "1", "--daemon"],
+    &["--minutes", "2", "--seed", "1", "--attached"],
 ];
 
 /// The check of continuous integration: every plan that was shrunk from a mistake, and ten minutes of generated plans.

@@ -69,6 +69,8 @@ pub struct State {
 
     /// Bytes of the agent's image before the reservation, where it was attached from outside; else 0.
     pub image_bytes: AtomicUsize,
+    /// Where the entry of `attached` is in that image.
+    pub entry: AtomicUsize,
 
     /// Path of the agent's own file as the loader was given it, with a zero at the end; empty if it is not known.
     pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
@@ -115,6 +117,7 @@ pub static STATE: State = State {
     socket_path: [const { AtomicU64::new(0) }; SOCKET_PATH_WORDS],
     socket_path_length: AtomicUsize::new(0),
     image_bytes: AtomicUsize::new(0),
+    entry: AtomicUsize::new(0),
     agent_path: [const { AtomicU8::new(0) }; AGENT_PATH_BYTES],
     fork_lock: AtomicU32::new(0),
     fork_mode: AtomicU32::new(0),

@@ -4,4 +4,5 @@ pub mod confine;
 pub mod advice;
 pub mod moves;
 pub mod thread_exit;
+pub mod attached_forks;
 pub mod notify;

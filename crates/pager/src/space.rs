@@ -112,7 +112,8 @@ pub struct Space {
     pub hung_up: Mutex<Option<Instant>>,
     /// The program has confined the agent: no page may move out any more.
     pub confined: AtomicBool,
-    /// It was forked by a process whose agent was attached from outside, and has none: calls that need one are refused.
+    /// It was forked by a process whose agent was attached from outside, by a fork that could not be followed, and has
+    /// no agent: calls that need one are refused.
     pub is_attached_copy: AtomicBool,
     /// The filter could not be installed, and the user was told so.
     pub refused: AtomicBool,
@@ -171,10 +172,11 @@ impl Space {
         space
     }
 
-    /// Is this a process whose forks nobody announces, because its agent was attached from outside, or a copy of one?
-    pub fn forks_unannounced(&self) -> bool {
+    /// Is this a process in which no hook announces forks, because its agent was attached from outside, or a copy of
+    /// one?
+    pub fn has_no_hooks(&self) -> bool {
         match self.process.get() {
-            Some(process) => process.is_attached,
+            Some(process) => process.entry.is_some(),
             None => self.is_attached_copy.load(Ordering::Acquire),
         }
     }

@@ -10,6 +10,7 @@ pub mod call {
     pub const MREMAP: u32 = 25;
     pub const MADVISE: u32 = 28;
     pub const CLONE: u32 = 56;
+    pub const FORK: u32 = 57;
     pub const EXIT: u32 = 60;
     pub const PTRACE: u32 = 101;
     pub const SET_TID_ADDRESS: u32 = 218;

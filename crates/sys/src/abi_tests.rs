@@ -19,6 +19,7 @@ fn numbers_are_those_of_the_headers() {
         (call::SECCOMP, headers::__NR_seccomp),
         (call::IO_URING_SETUP, headers::__NR_io_uring_setup),
         (call::CLONE3, headers::__NR_clone3),
+        (call::FORK, headers::__NR_fork),
         (call::PROCESS_MADVISE, headers::__NR_process_madvise),
         (advice::DONTNEED, headers::MADV_DONTNEED),
         (advice::FREE, headers::MADV_FREE),

@@ -9,12 +9,14 @@
 //! ancestor of the program or have CAP_SYS_PTRACE (Yama), and of the same user. Rust's usual crates for ptrace (nix)
 //! lack the calls for extended registers and signal masks, so the few that are needed are made through libc.
 
+mod forking;
 mod image;
 mod tracee;
 
 use std::io;
 use std::mem::offset_of;
 
+pub use forking::{Forking, Seen};
 pub use image::{Image, ImageError};
 pub use tracee::{Stopped, Tracee};
 
@@ -61,6 +63,8 @@ pub struct Order<'a> {
     pub image: &'a Image,
     /// Path of the pager's socket.
     pub socket: &'a str,
+    /// `origin::EXEC`, or FORKED.
+    pub origin: usize,
 }
 
 /// Puts the agent into a stopped process and lets the process go on.
@@ -87,8 +91,16 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
     let writable = u64::from((libc::PROT_READ | libc::PROT_WRITE).unsigned_abs());
     protect(stopped, start, image_bytes + STACK_BYTES, writable)?;
     stopped.write(start, &order.image.at(start))?;
-    let parameters = parameters(order.socket, base, image_bytes + STACK_BYTES)?;
-    let place = base - (parameters.len() as u64).next_multiple_of(64);
+    let parameters = [
+        (offset_of!(Parameters, base), base),
+        (offset_of!(Parameters, origin), order.origin as u64),
+        (
+            offset_of!(Parameters, image_bytes),
+            image_bytes + STACK_BYTES,
+        ),
+    ];
+    let parameters = written(&parameters, order.socket)?;
+    let place = place_of(&parameters, base);
     stopped.write(place, &parameters)?;
     for (range, protection) in order.image.segments() {
         protect(
@@ -98,7 +110,45 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
             protection,
         )?;
     }
-    let errno = stopped.run_until(order.image.entry(start), place, ATTACHED_CALL as u64)?;
+    start_agent(stopped, order.image.entry(start), place)
+}
+
+/// What the child of a fork is told, from a process that the agent was attached to.
+#[derive(Debug, Clone, Copy)]
+pub struct Kin {
+    /// Where the agent begins, see `Hello::entry`.
+    pub entry: u64,
+    /// Where the agent's reservation is in the parent.
+    pub base: u64,
+    /// One of `origin::*`, but EXEC.
+    pub origin: usize,
+    /// The fork's token.
+    pub fork: u64,
+}
+
+/// Has a forked child, which stands still since it was made, start the agent of which it has a copy. Then lets it go
+/// on.
+///
+/// # Errors
+/// [`InjectError`]; the child goes on without an agent then.
+pub fn adopt(mut child: Stopped, kin: &Kin) -> Result<(), InjectError> {
+    let outcome = begin(&mut child, kin);
+    child.release().and(outcome)
+}
+
+fn begin(child: &mut Stopped, kin: &Kin) -> Result<(), InjectError> {
+    let parameters = [
+        (offset_of!(Parameters, origin), kin.origin as u64),
+        (offset_of!(Parameters, fork), kin.fork),
+    ];
+    let parameters = written(&parameters, "")?;
+    let place = place_of(&parameters, kin.base);
+    child.write(place, &parameters)?;
+    start_agent(child, kin.entry, place)
+}
+
+fn start_agent(stopped: &mut Stopped, entry: u64, parameters: u64) -> Result<(), InjectError> {
+    let errno = stopped.run_until(entry, parameters, ATTACHED_CALL as u64)?;
     match i32::try_from(errno) {
         Ok(0) => Ok(()),
         errno => Err(InjectError::Refused {
@@ -108,17 +158,18 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
     }
 }
 
-/// The bytes of the entry's `Parameters`.
-fn parameters(socket: &str, base: u64, image_bytes: u64) -> Result<Vec<u8>, InjectError> {
+/// Where the parameters lie: at the end of the stack of the agent's entry, which ends where the reservation begins.
+fn place_of(parameters: &[u8], base: u64) -> u64 {
+    base.saturating_sub((parameters.len() as u64).next_multiple_of(64))
+}
+
+/// The bytes of the entry's `Parameters`: words at their offsets, all others 0, and the path of the socket.
+fn written(words: &[(usize, u64)], socket: &str) -> Result<Vec<u8>, InjectError> {
     let mut bytes = vec![0; size_of::<Parameters>()];
     let path = offset_of!(Parameters, path);
-    let words = [
-        (offset_of!(Parameters, base), base),
-        (offset_of!(Parameters, image_bytes), image_bytes),
-        (offset_of!(Parameters, path_bytes), socket.len() as u64),
-    ];
-    for (at, word) in words {
-        bytes[at..at + size_of::<u64>()].copy_from_slice(&word.to_ne_bytes());
+    let length = (offset_of!(Parameters, path_bytes), socket.len() as u64);
+    for (at, word) in words.iter().chain([&length]) {
+        bytes[*at..*at + size_of::<u64>()].copy_from_slice(&word.to_ne_bytes());
     }
     if socket.len() > SOCKET_PATH_BYTES_MAX {
         return Err(InjectError::Refused {

@@ -12,6 +12,7 @@ pub mod ring;
 // Waking, and a descriptor in reserve.
 pub mod eventfd;
 pub mod futex;
+pub mod random;
 pub mod spare;
 // How the pager hears of an agent and of its calls.
 pub mod sock;

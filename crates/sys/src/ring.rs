@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0004;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_0005;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// Most pages that one MOVE_OUT may name; the pager's windows are smaller.
@@ -39,14 +39,28 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Parameters {
-    /// Where the agent's reservation is to be, behind its image.
+    /// Where the agent's reservation is to be, behind its image. 0 in a child that has its parent's image.
     pub base: usize,
     /// Bytes of image and stack before it.
     pub image_bytes: usize,
-    /// Bytes of `path`.
+    /// How the process came to be, one of `origin::*`.
+    pub origin: usize,
+    /// The fork's token, see `Hello::fork`; 0 unless the process is INHERITED.
+    pub fork: u64,
+    /// Bytes of `path`. Whoever has its parent's image has the path already.
     pub path_bytes: usize,
     /// Path of the pager's socket.
     pub path: [u8; SOCKET_PATH_BYTES_MAX],
+}
+
+/// How a process came to be to which the agent is attached from outside (`Parameters::origin`).
+pub mod origin {
+    /// A program that has an agent for the first time.
+    pub const EXEC: usize = 0;
+    /// The child of a fork from a process with an agent, in which nothing was registered yet.
+    pub const FORKED: usize = 1;
+    /// The same, and its memory is under a userfaultfd that the pager has. It has its parent's image.
+    pub const INHERITED: usize = 2;
 }
 
 /// Environment variable with the path of the pager's socket.
@@ -172,6 +186,8 @@ pub struct Hello {
     pub agent_bytes: u64,
     /// Address of the staging range: `STAGING_PAGES` pages, on the main userfaultfd.
     pub staging: u64,
+    /// Where a thread that is made to run the agent from outside begins, with the address of `Parameters` in rdi.
+    pub entry: u64,
     /// Random name of the fork: the same in FORK_BEGIN and in the FORKED that comes of it, 0 elsewhere. It is
     /// needed because fork events carry no process id, a second fork may begin before the first child has said Hello,
     /// and the parent may be gone by then.

@@ -72,6 +72,9 @@ pub(crate) struct Wishes {
     /// Let all runs share the store of a daemon, which must be empty after each round.
     #[arg(long)]
     daemon: bool,
+    /// Start programs with an empty environment: their agent does not come with the loader, it is attached.
+    #[arg(long)]
+    attached: bool,
     /// Use this fault in all rounds.
     #[arg(long)]
     fault: Option<Kind>,
@@ -164,6 +167,7 @@ impl<'a> Driver<'a> {
                 place,
                 patience: Duration::from_secs(wishes.patience),
                 has_daemon: daemon.is_some(),
+                is_attached: wishes.attached,
             },
             daemon,
             sick_disk,

@@ -31,7 +31,9 @@ fn compile(
     fs::write(&source, include_str!("../../inputs/attached.c"))
         .during(|| format!("write {}", source.display()))?;
     let mut command = Command::new(&compiler);
-    command.args(["-O2", "-o"]).args([&program, &source]);
+    command
+        .args(["-O2", "-pthread", "-o"])
+        .args([&program, &source]);
     must_build(command.args(options))?;
     Ok(program)
 }
@@ -53,13 +55,6 @@ fn dynamic_program(context: &Context) -> Outcome<PathBuf> {
 
 /// Runs a job to its end, which must be right.
 fn run(context: &Context, job: &Job) -> Outcome<Ended> {
-    let ended = run_perhaps_unmanaged(context, job)?;
-    let (none, unmanaged) = (Value::Array(Vec::new()), unmanaged(&ended)?);
-    ensure!(unmanaged == none, "not managed were {unmanaged}");
-    Ok(ended)
-}
-
-fn run_perhaps_unmanaged(context: &Context, job: &Job) -> Outcome<Ended> {
     let area = format!("{}:2G", context.place().display());
     let job = job.clone().vswap_options(["--swap", &area]);
     let ended = context.limited(LIMIT_BYTES)?.start(&job)?.wait()?;
@@ -67,6 +62,8 @@ fn run_perhaps_unmanaged(context: &Context, job: &Job) -> Outcome<Ended> {
     ended.must_leave_nothing()?;
     let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
     ensure!(said.lines().all(|line| line == "right"), "it says {said:?}");
+    let (none, unmanaged) = (Value::Array(Vec::new()), unmanaged(&ended)?);
+    ensure!(unmanaged == none, "not managed were {unmanaged}");
     Ok(ended)
 }
 
@@ -108,15 +105,24 @@ pub fn static_c(context: &Context) -> Outcome {
 
 pub fn static_c_with_children(context: &Context) -> Outcome {
     let program = static_program(context)?;
-    children_are_served(context, &fill(&program, "2"))
+    keeps_within(context, &fill(&program, "2"))
 }
 
-/// Children of such a program are served, and verify what they have inherited. They are not swapped, so the limit does
-/// not hold.
-fn children_are_served(context: &Context, job: &Job) -> Outcome {
-    let ended = run_perhaps_unmanaged(context, job)?;
-    let out = ended.figure("pages_out")?;
-    ensure!(out > 0, "nothing of it was swapped");
+/// Nothing is registered yet when they are forked, so each gets an agent like a program.
+pub fn early_children(context: &Context) -> Outcome {
+    let program = static_program(context)?;
+    keeps_within(context, &Job::new(&program).args(["early", "64", "3"]))
+}
+
+/// Each fork is seen before it happens, and each child has an agent before it runs.
+pub fn forks(context: &Context) -> Outcome {
+    for program in [static_program(context)?, dynamic_program(context)?] {
+        let forks = Job::new("/usr/bin/env")
+            .arg("-i")
+            .append(&Job::new(&program).args(["forks", "96", "4"]));
+        // Seven copies of what does not fit once.
+        swaps(context, &forks)?;
+    }
     Ok(())
 }
 

@@ -55,6 +55,8 @@ const TESTS: &[Test] = &[
         120,
         attached::static_c_with_children,
     ),
+    Test::new("attached_early_children", 120, attached::early_children),
+    Test::new("attached_forks", 180, attached::forks),
     Test::new("attached_static_c_spawns", 120, attached::static_c_spawns),
     Test::new("attached_static_go", 240, attached::static_go),
     Test::new("attached_other_c_library", 240, attached::other_c_library),

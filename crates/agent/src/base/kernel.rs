@@ -38,7 +38,7 @@ pub mod call {
     pub const RECVMSG: usize = 47;
     pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = abi::call::CLONE as usize;
-    pub const FORK: usize = 57;
+    pub const FORK: usize = abi::call::FORK as usize;
     /// Ends the calling thread alone.
     pub const EXIT: usize = abi::call::EXIT as usize;
     pub const KILL: usize = 62;

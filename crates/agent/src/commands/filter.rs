@@ -12,6 +12,7 @@
 //! | UFFDIO_REGISTER | another userfaultfd on memory that is swapped out would lose it |
 //! | exit of a thread | the kernel writes to memory of a thread that ends, and cannot wait for a fault then |
 //! | clone of a thread, clone3, set_tid_address | they name a word that the kernel will write in this way |
+//! | fork, clone and clone3 of a process | where the agent was attached from outside no hook tells of a fork |
 //! | io_uring_setup | advice by a ring raises no event and stops nowhere |
 //! | PTRACE_ATTACH, PTRACE_SEIZE | a process that stops itself (LeakSanitizer does) must not stop its agent |
 //! | a seccomp filter for all threads | the agent is one of them |
@@ -22,7 +23,7 @@
 
 use crate::abi::advice::{FREE, GUARD_INSTALL, GUARD_REMOVE, KEEPONFORK, WIPEONFORK};
 use crate::abi::call::{
-    BRK, CLONE, CLONE3, EXIT, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
+    BRK, CLONE, CLONE3, EXIT, FORK, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
     PTRACE, SECCOMP, SET_TID_ADDRESS,
 };
 use crate::base::kernel::{Descriptor, EACCES, Errno, MARK, MARK_HIGH, MARK_LOW, call};
@@ -117,14 +118,15 @@ const PTRACE_ATTACH: u32 = 16;
 const PTRACE_SEIZE: u32 = 0x4206;
 const SECCOMP_SET_MODE_FILTER: u32 = 1;
 const SECCOMP_FILTER_FLAG_TSYNC: u32 = 1;
+const CLONE_VM: u32 = 0x100;
 /// CLONE_VM, CLONE_CHILD_CLEARTID: a thread, with a word that the kernel clears when the thread ends.
-const THREAD_WITH_WORD: u32 = 0x100 | 0x20_0000;
+const THREAD_WITH_WORD: u32 = CLONE_VM | 0x20_0000;
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB.
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: u16 = 49;
+const FILTER_LENGTH: u16 = 51;
 
 // The second and third argument of `equal` and `any_of` say how many instructions are skipped. The comments behind the
 // instructions name the target.
@@ -133,54 +135,56 @@ static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
 #[rustfmt::skip]
 const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 46),            // else 48
+    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 48),            // else 50
     /*  2 */ load(NUMBER),
-    /*  3 */ equal(MREMAP, 39, 0),                       // then 43
-    /*  4 */ equal(MMAP, 35, 0),                         // then 40
-    /*  5 */ equal(BRK, 30, 0),                          // then 36
-    /*  6 */ equal(IOCTL, 27, 0),                        // then 34
-    /*  7 */ equal(EXIT, 35, 0),                         // then 43
-    /*  8 */ equal(CLONE3, 38, 0),                       // then 47
-    /*  9 */ equal(SET_TID_ADDRESS, 37, 0),              // then 47
-    /* 10 */ equal(IO_URING_SETUP, 36, 0),               // then 47
-    /* 11 */ equal(CLONE, 19, 0),                        // then 31
-    /* 12 */ equal(PTRACE, 15, 0),                       // then 28
-    /* 13 */ equal(SECCOMP, 10, 0),                      // then 24
-    /* 14 */ equal(MADVISE, 3, 0),                       // then 18
-    /* 15 */ equal(PROCESS_MADVISE, 0, 32),              // else 48
-    /* 16 */ load(FOURTH_ARGUMENT),
-    /* 17 */ equal(0, 1, 1),                             // 19
-    /* 18 */ load(THIRD_ARGUMENT),
-    /* 19 */ equal(FREE, 23, 0),                         // then 43
-    /* 20 */ equal(WIPEONFORK, 22, 0),                   // then 43
-    /* 21 */ equal(KEEPONFORK, 21, 0),                   // then 43
-    /* 22 */ equal(GUARD_REMOVE, 20, 0),                 // then 43
-    /* 23 */ equal(GUARD_INSTALL, 19, 24),               // then 43, else 48
-    /* 24 */ load(FIRST_ARGUMENT),
-    /* 25 */ equal(SECCOMP_SET_MODE_FILTER, 0, 22),      // else 48
-    /* 26 */ load(SECOND_ARGUMENT),
-    /* 27 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 15, 20),  // then 43, else 48
-    /* 28 */ load(FIRST_ARGUMENT),
-    /* 29 */ equal(PTRACE_ATTACH, 17, 0),                // then 47
-    /* 30 */ equal(PTRACE_SEIZE, 16, 17),                // then 47, else 48
-    /* 31 */ load(FIRST_ARGUMENT),
-    /* 32 */ keep(THREAD_WITH_WORD),
-    /* 33 */ equal(THREAD_WITH_WORD, 13, 14),            // then 47, else 48
-    /* 34 */ load(SECOND_ARGUMENT),
-    /* 35 */ equal(UFFDIO_REGISTER, 7, 12),              // then 43, else 48
-    /* 36 */ load(FIRST_ARGUMENT),
-    /* 37 */ equal(0, 0, 5),                             // else 43
-    /* 38 */ load(FIRST_ARGUMENT + 4),
-    /* 39 */ equal(0, 8, 3),                             // where the break is: 48, else 43
-    /* 40 */ load(FOURTH_ARGUMENT),
-    /* 41 */ keep(KIND_OF_MAPPING),
-    /* 42 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 48
-    /* 43 */ load(SIXTH_ARGUMENT),
-    /* 44 */ equal(MARK_LOW, 0, 2),                      // else 47
-    /* 45 */ load(SIXTH_ARGUMENT + 4),
-    /* 46 */ equal(MARK_HIGH, 1, 0),                     // then 48
-    /* 47 */ answer(USER_NOTIF),
-    /* 48 */ answer(ALLOW),
+    /*  3 */ equal(MREMAP, 41, 0),                       // then 45
+    /*  4 */ equal(MMAP, 37, 0),                         // then 42
+    /*  5 */ equal(BRK, 32, 0),                          // then 38
+    /*  6 */ equal(IOCTL, 29, 0),                        // then 36
+    /*  7 */ equal(EXIT, 37, 0),                         // then 45
+    /*  8 */ equal(CLONE3, 40, 0),                       // then 49
+    /*  9 */ equal(FORK, 39, 0),                         // then 49
+    /* 10 */ equal(SET_TID_ADDRESS, 38, 0),              // then 49
+    /* 11 */ equal(IO_URING_SETUP, 37, 0),               // then 49
+    /* 12 */ equal(CLONE, 19, 0),                        // then 32
+    /* 13 */ equal(PTRACE, 15, 0),                       // then 29
+    /* 14 */ equal(SECCOMP, 10, 0),                      // then 25
+    /* 15 */ equal(MADVISE, 3, 0),                       // then 19
+    /* 16 */ equal(PROCESS_MADVISE, 0, 33),              // else 50
+    /* 17 */ load(FOURTH_ARGUMENT),
+    /* 18 */ equal(0, 1, 1),                             // 20
+    /* 19 */ load(THIRD_ARGUMENT),
+    /* 20 */ equal(FREE, 24, 0),                         // then 45
+    /* 21 */ equal(WIPEONFORK, 23, 0),                   // then 45
+    /* 22 */ equal(KEEPONFORK, 22, 0),                   // then 45
+    /* 23 */ equal(GUARD_REMOVE, 21, 0),                 // then 45
+    /* 24 */ equal(GUARD_INSTALL, 20, 25),               // then 45, else 50
+    /* 25 */ load(FIRST_ARGUMENT),
+    /* 26 */ equal(SECCOMP_SET_MODE_FILTER, 0, 23),      // else 50
+    /* 27 */ load(SECOND_ARGUMENT),
+    /* 28 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 16, 21),  // then 45, else 50
+    /* 29 */ load(FIRST_ARGUMENT),
+    /* 30 */ equal(PTRACE_ATTACH, 18, 0),                // then 49
+    /* 31 */ equal(PTRACE_SEIZE, 17, 18),                // then 49, else 50
+    /* 32 */ load(FIRST_ARGUMENT),
+    /* 33 */ any_of(CLONE_VM, 0, 15),                    // else 49
+    /* 34 */ keep(THREAD_WITH_WORD),
+    /* 35 */ equal(THREAD_WITH_WORD, 13, 14),            // then 49, else 50
+    /* 36 */ load(SECOND_ARGUMENT),
+    /* 37 */ equal(UFFDIO_REGISTER, 7, 12),              // then 45, else 50
+    /* 38 */ load(FIRST_ARGUMENT),
+    /* 39 */ equal(0, 0, 5),                             // else 45
+    /* 40 */ load(FIRST_ARGUMENT + 4),
+    /* 41 */ equal(0, 8, 3),                             // where the break is: 50, else 45
+    /* 42 */ load(FOURTH_ARGUMENT),
+    /* 43 */ keep(KIND_OF_MAPPING),
+    /* 44 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 50
+    /* 45 */ load(SIXTH_ARGUMENT),
+    /* 46 */ equal(MARK_LOW, 0, 2),                      // else 49
+    /* 47 */ load(SIXTH_ARGUMENT + 4),
+    /* 48 */ equal(MARK_HIGH, 1, 0),                     // then 50
+    /* 49 */ answer(USER_NOTIF),
+    /* 50 */ answer(ALLOW),
 ];
 
 /// What the kernel answers to a call. The compiler carries the instructions above out.
@@ -265,12 +269,16 @@ const _: () = {
         assert!(!is_trapped(PROCESS_MADVISE, [3, 0, advice, 4, 0, 0]));
         at += 1;
     }
-    // Calls of threads stop even with the mark, except the exit of the agent's own threads. A fork does not stop: its
-    // word is the child's own (CLONE_CHILD_CLEARTID without CLONE_VM). CLONE_VFORK | CLONE_VM names no word.
+    // Calls of threads stop even with the mark, except the exit of the agent's own threads. A fork stops too, with
+    // CLONE_CHILD_CLEARTID or without. CLONE_VFORK | CLONE_VM, which is vfork, shares its memory and names no word.
     assert!(is_trapped(EXIT, [0; 6]) && !is_trapped(EXIT, [0, 0, 0, 0, 0, MARK]));
     assert!(is_trapped(CLONE, [0x3d_0f00, 0, 0, 4096, 0, 0]));
     assert!(is_trapped(CLONE, [0x20_0100, 0, 0, 4096, 0, MARK]));
-    assert!(!is_trapped(CLONE, [0x120_0011, 0, 0, 4096, 0, 0]));
+    assert!(
+        is_trapped(CLONE, [0x120_0011, 0, 0, 4096, 0, 0])
+            && is_trapped(CLONE, [17, 0, 0, 0, 0, MARK])
+    );
+    assert!(is_trapped(FORK, [0; 6]));
     assert!(!is_trapped(CLONE, [0x4111, 0, 0, 0, 0, 0]));
     assert!(is_trapped(CLONE3, [4096, 88, 0, 0, 0, MARK]));
     assert!(is_trapped(SET_TID_ADDRESS, [4096, 0, 0, 0, 0, 0]));

@@ -11,14 +11,16 @@
 //!
 //! The pager is told that all of it is the agent's, so it never moves a page of it out. Nothing of libc is there: the
 //! references to it are 0 (`base/libc.rs`), and its functions are not in front of ours. So forks of such a program pass
-//! the hooks by: the child is a copy without an agent until it starts another program.
+//! the hooks by. They stop in the filter instead, and the pager has the child run [`attached`] before it runs on. The
+//! child has a copy of the image and of the stack, and makes a reservation in the place of its parent's.
 
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 
-use crate::base::kernel::Errno;
+use crate::base::kernel::{Errno, parent_id};
+use crate::hooks::fork;
 use crate::raw;
-use crate::ring::{ATTACHED_CALL, Parameters};
+use crate::ring::{ATTACHED_CALL, Parameters, origin};
 use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
@@ -40,6 +42,20 @@ extern "C" fn attached(parameters: &Parameters) -> ! {
 }
 
 fn begin(parameters: &Parameters) -> Result<(), Errno> {
+    let origin = match parameters.origin {
+        origin::FORKED => Origin::Forked,
+        origin::INHERITED => Origin::Inherited,
+        _ => Origin::Exec,
+    };
+    if parameters.base == 0 {
+        STATE.fork_token.store(parameters.fork, Ordering::SeqCst);
+        return fork::begin_attached_child(origin);
+    }
+    begin_image(origin, parameters)
+}
+
+/// This image is new here.
+fn begin_image(origin: Origin, parameters: &Parameters) -> Result<(), Errno> {
     let path = parameters
         .path
         .get(..parameters.path_bytes)
@@ -48,8 +64,11 @@ fn begin(parameters: &Parameters) -> Result<(), Errno> {
     STATE
         .image_bytes
         .store(parameters.image_bytes, Ordering::Relaxed);
+    STATE.parent.store(parent_id(), Ordering::Relaxed);
+    let entry = (vswap_attached as unsafe extern "C" fn() -> !) as *const ();
+    STATE.entry.store(entry.addr(), Ordering::Relaxed);
     let started = Reservation::prepare(parameters.base)
-        .and_then(|reservation| thread::start_in(Origin::Exec, reservation));
+        .and_then(|reservation| thread::start_in(origin, reservation));
     if started.is_err() {
         STATE.phase.store(phase::OFF, Ordering::SeqCst);
     }

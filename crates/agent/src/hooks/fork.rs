@@ -12,7 +12,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::base::die::die;
-use crate::base::kernel::{block_signals, process_id, restore_signals};
+use crate::base::kernel::{ENODATA, Errno, block_signals, process_id, restore_signals};
 use crate::hooks::herald;
 use crate::ring::{CONFINED, hello};
 use crate::state::reservation::Reservation;
@@ -109,17 +109,8 @@ pub extern "C" fn child() {
         _ => die(b"vswap-agent: vswap was not ready for a fork, child killed\n"),
     };
     if let Some(origin) = origin {
-        let old = Reservation::at(STATE.base.load(Ordering::Relaxed));
-        STATE.ring.store(core::ptr::null_mut(), Ordering::SeqCst);
-        // The process that forked, even if it has exited since: getppid would then name another process.
-        STATE
-            .parent
-            .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
-        herald::forget();
-        STATE.phase.store(phase::OFF, Ordering::Relaxed);
-        STATE.base.store(0, Ordering::Relaxed);
-        // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.
-        unsafe { old.forsake() };
+        // SAFETY: this is the child's only thread.
+        unsafe { forget_parent() };
         let started = thread::start(origin).is_ok();
         // Without an agent the pager cannot manage the memory. If nothing is registered it need not.
         if origin == Origin::Inherited && (!started || STATE.settled() != phase::ARMED) {
@@ -127,6 +118,45 @@ pub extern "C" fn child() {
         }
     }
     end();
+}
+
+/// Turns the copy of the parent's state into that of a child without an agent. Returns where the parent's reservation
+/// was; nothing of it is mapped any more.
+///
+/// # Safety
+/// The caller is the child's only thread.
+unsafe fn forget_parent() -> usize {
+    let base = STATE.base.load(Ordering::Relaxed);
+    STATE.ring.store(core::ptr::null_mut(), Ordering::SeqCst);
+    // The process that forked, even if it has exited since: getppid would then name another process.
+    STATE
+        .parent
+        .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
+    herald::forget();
+    STATE.phase.store(phase::OFF, Ordering::Relaxed);
+    STATE.base.store(0, Ordering::Relaxed);
+    // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.
+    unsafe { Reservation::at(base).forsake() };
+    base
+}
+
+/// In a child of a process that the agent was attached to, whose only thread this is, before it runs on. The pager has
+/// seen the fork in the filter, and has this thread run here. Returns when the pager knows the child.
+pub fn begin_attached_child(origin: Origin) -> Result<(), Errno> {
+    // SAFETY: the kernel has just made this process with one thread.
+    let base = unsafe { forget_parent() };
+    // In the same place, because the pager expects it behind the image. Nothing can have been mapped there since.
+    let started = Reservation::map_at(base)
+        .and_then(|reservation| thread::start_in(origin, reservation))
+        .and_then(|()| match STATE.settled() {
+            phase::ARMED => Ok(()),
+            _ => Err(ENODATA),
+        });
+    if started.is_err() && origin == Origin::Inherited {
+        // Without an agent the pager cannot manage the memory.
+        die(b"vswap-agent: no thread for a forked process with swapped memory, process killed\n");
+    }
+    started
 }
 
 fn end() {

@@ -96,6 +96,21 @@ impl Reservation {
         Self::prepare(base)
     }
 
+    /// The same at a given place, where nothing may be mapped.
+    pub fn map_at(base: usize) -> Result<Self, Errno> {
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+        limits::make_room(|| {
+            // SAFETY: the kernel replaces nothing.
+            unsafe {
+                call(
+                    call::MMAP,
+                    [base, BYTES, PROT_NONE, flags, usize::MAX, MARK],
+                )
+            }?;
+            Self::prepare(base)
+        })
+    }
+
     /// Makes the stacks and staging usable in a range that is mapped, untouched and without access.
     pub fn prepare(base: usize) -> Result<Self, Errno> {
         let (start, bytes) = (base.wrapping_add(STACKS), ASIDE - STACKS);

@@ -9,6 +9,7 @@
 //!   it.
 //! - A thread that ends or makes another waits until the memory that the kernel writes to at a thread's end is present
 //!   (`thread_exit`).
+//! - A fork of a process without hooks is followed by ptrace (`attached_forks`). With hooks it runs as it is.
 //! - Calls of a process without an agent, or with a confined one, run as they are.
 //!
 //! One thread for each filter takes the calls in. Each space has its own threads that answer them: the agent of a
@@ -29,7 +30,7 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::{advice, confine, moves, thread_exit};
+use crate::calls::{advice, attached_forks, confine, moves, thread_exit};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -49,6 +50,7 @@ const IOCTL: i32 = abi::call::IOCTL.cast_signed();
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
 const MADVISE: i32 = abi::call::MADVISE.cast_signed();
 const CLONE: i32 = abi::call::CLONE.cast_signed();
+const FORK: i32 = abi::call::FORK.cast_signed();
 const EXIT: i32 = abi::call::EXIT.cast_signed();
 const PTRACE: i32 = abi::call::PTRACE.cast_signed();
 const SET_TID_ADDRESS: i32 = abi::call::SET_TID_ADDRESS.cast_signed();
@@ -58,6 +60,8 @@ const CLONE3: i32 = abi::call::CLONE3.cast_signed();
 const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
 /// MAP_POPULATE fills the mapping at once, which would exceed the limit by as much. It is a hint and may be left out.
 const MAP_POPULATE: u64 = 0x8000;
+/// The child shares its parent's memory: a thread, or a child of vfork.
+const CLONE_VM: u64 = 0x100;
 /// A stack that grows downwards is not one range.
 const MAP_GROWSDOWN: u64 = 0x100;
 /// How often an idle answering thread checks whether its space has ended.
@@ -111,12 +115,14 @@ fn take_one(
     let space = space_of_thread(&listening.spaces, notification.tid);
     let call = Call::new(Arc::clone(listener), notification);
     match space {
+        // The hooks have announced it, or nobody will.
+        Some(space) if is_fork(&call.notification) && !space.has_no_hooks() => drop(call),
         Some(space)
             if space.is_active()
                 || space.is_confined()
                 || !maps_too_much(&listening.serving.limit, &call.notification) =>
         {
-            hand_over(&listening.serving, &space, call);
+            hand_over(listening, &space, call);
         }
         _ if maps_too_much(&listening.serving.limit, &call.notification) => {
             postpone(listening, call, Arc::clone(hasten));
@@ -167,7 +173,7 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
         while since.elapsed() < POSTPONE_PATIENCE {
             if let Some(space) = space_of_thread(&listening.spaces, call.notification.tid) {
                 if space.is_active() {
-                    return hand_over(&listening.serving, &space, call);
+                    return hand_over(&listening, &space, call);
                 }
                 hasten(&space);
             }
@@ -181,17 +187,19 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
 /// A call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
 /// refused.
 fn is_of_attached_copy(spaces: &Spaces, tid: u32) -> bool {
-    let is_copy = |space: &Arc<Space>| space.process.get().is_none() && space.forks_unannounced();
+    let is_copy = |space: &Arc<Space>| space.process.get().is_none() && space.has_no_hooks();
     spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(image::has_ring_of_agent)
 }
 
-fn hand_over(serving: &Arc<Serving>, space: &Arc<Space>, call: Call) {
-    let (name, calls) = if may_wait_for_fork(call.notification.nr) {
+fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
+    let nr = call.notification.nr;
+    // Where forks are answered here they come one at a time, and after calls that must not run during one.
+    let (name, calls) = if may_wait_for_fork(nr) || (space.has_no_hooks() && may_fork(nr)) {
         ("moves", &space.moves)
     } else {
         ("calls", &space.calls)
     };
-    let calls = calls.get_or_init(|| start_answering(serving, space, name));
+    let calls = calls.get_or_init(|| start_answering(listening, space, name));
     // A space that has ended takes no calls. The error contains the call, which is dropped.
     let _ = calls.send(call);
 }
@@ -201,30 +209,52 @@ fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
 }
 
-fn start_answering(serving: &Arc<Serving>, space: &Arc<Space>, name: &str) -> Sender<Call> {
+/// May this call make a process?
+fn may_fork(nr: i32) -> bool {
+    matches!(nr, FORK | CLONE | CLONE3)
+}
+
+/// Does this call make a process with memory of its own? False of clone3, whose flags lie in memory.
+fn is_fork(call: &Notification) -> bool {
+    call.nr == FORK || (call.nr == CLONE && call.args[0] & CLONE_VM == 0)
+}
+
+fn start_answering(listening: &Arc<Listening>, space: &Arc<Space>, name: &str) -> Sender<Call> {
     let (calls, taken) = mpsc::channel();
-    let (serving, space) = (Arc::clone(serving), Arc::clone(space));
+    let (listening, space) = (Arc::clone(listening), Arc::clone(space));
     threads::spawn_late(&format!("{name}-{}", space.id), move || {
         threads::hurry();
-        answer_all(&serving, &space, &taken);
+        answer_all(&listening, &space, &taken);
     });
     calls
 }
 
-fn answer_all(serving: &Serving, space: &Arc<Space>, taken: &Receiver<Call>) {
+fn answer_all(listening: &Arc<Listening>, space: &Arc<Space>, taken: &Receiver<Call>) {
     let Some(process) = space.process.get() else {
         return;
     };
     while !space.has_ended() {
         match taken.recv_timeout(IDLE) {
+            Ok(call) if space.has_no_hooks() && makes_process(process, &call.notification) => {
+                attached_forks::carry_out(listening, space, process, call);
+            }
             Ok(call) => {
-                let answer = answer(serving, space, process, &call.notification);
+                let answer = answer(&listening.serving, space, process, &call.notification);
                 call.answer(answer);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// Does the call make a process with memory of its own?
+fn makes_process(process: &Process, call: &Notification) -> bool {
+    let mut flags = [CLONE_VM];
+    is_fork(call)
+        || (call.nr == CLONE3
+            && process.read_words(call.args[0], &mut flags)
+            && flags[0] & CLONE_VM == 0)
 }
 
 /// The answer to a trapped call of a process.

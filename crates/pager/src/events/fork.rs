@@ -18,6 +18,9 @@ use crate::fault::FaultServer;
 use crate::run::limit::Limit;
 use crate::space::{Space, State, marks};
 
+/// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
+/// moment.
+pub const DESCRIPTORS: usize = 10;
 /// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
 /// A fork waits until one part in `ROOM_PART` of the limit is free, or until `ROOM_PATIENCE` is over.
@@ -53,9 +56,9 @@ pub fn apply<'g>(
     child
         .marks
         .store(space.marks.load(Ordering::Acquire), Ordering::Release);
-    child
-        .is_attached_copy
-        .store(space.forks_unannounced(), Ordering::Release);
+    // Where hooks are missing, an announced fork is followed by another way (`calls::attached_forks`).
+    let is_lost = space.has_no_hooks() && state.open_fork == 0;
+    child.is_attached_copy.store(is_lost, Ordering::Release);
     space.begin_sharing();
     child.begin_sharing();
     listening.shares.begin(child.id, space);
@@ -67,7 +70,7 @@ pub fn apply<'g>(
     state
 }
 
-/// The connection to a thread that is about to fork.
+/// A thread that is about to fork.
 pub trait Caller: Send + 'static {
     /// Are there descriptors for so many forks at once?
     fn is_room(&self, forks: usize) -> bool;
@@ -90,41 +93,51 @@ fn wait_for_room(limit: &Limit, caller: &impl Caller) {
     {}
 }
 
-/// FORK_BEGIN: keep back what must not happen during a fork, until the connection says that the fork is over.
+/// FORK_BEGIN: hold the window open on a thread of its own.
+pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller: impl Caller) {
+    let listening = Arc::clone(listening);
+    threads::spawn_late(&format!("fork-{}", space.id), move || {
+        hold_window(&listening, &space, token, &caller);
+    });
+}
+
+/// Keep back what must not happen during a fork, from before it until the caller says that it is over.
 ///
 /// The forking thread takes locks on its way, those of malloc among them, and their holders may wait for a fault. So
 /// faults are served whatever the limit says, also those that already waited for memory. The evictor cannot free memory
 /// meanwhile, because it waits for the fork.
-pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller: impl Caller) {
-    let listening = Arc::clone(listening);
-    threads::spawn_late(&format!("fork-{}", space.id), move || {
-        let Some(forking) = space.process.get() else {
+pub fn hold_window(
+    listening: &Arc<Listening>,
+    space: &Arc<Space>,
+    token: u64,
+    caller: &impl Caller,
+) {
+    let Some(forking) = space.process.get() else {
+        return;
+    };
+    // The thread that is about to fork waits here, until there is room for what its fork takes.
+    wait_for_room(&listening.serving.limit, caller);
+    let is_room = |forks| caller.is_room(forks);
+    while !listening.forks.try_open(token, space, is_room) {
+        listening.watch.say_no_descriptor(listening.serving.quiet);
+        if caller.has_ended(DESCRIPTOR_PACE) {
             return;
-        };
-        // The thread that is about to fork waits here, until there is room for what its fork takes.
-        wait_for_room(&listening.serving.limit, &caller);
-        let is_room = |forks| caller.is_room(forks);
-        while !listening.forks.try_open(token, &space, is_room) {
-            listening.watch.say_no_descriptor(listening.serving.quiet);
-            if caller.has_ended(DESCRIPTOR_PACE) {
-                return;
-            }
         }
-        space.forks_open.fetch_add(1, Ordering::AcqRel);
-        let open = forking.agent.begin_fork();
-        space.lock_thawed().open_fork = token;
-        caller.acknowledge();
-        let mut server = FaultServer::new(&listening.serving, &space);
+    }
+    space.forks_open.fetch_add(1, Ordering::AcqRel);
+    let open = forking.agent.begin_fork();
+    space.lock_thawed().open_fork = token;
+    caller.acknowledge();
+    let mut server = FaultServer::new(&listening.serving, space);
+    server.serve_deferred(|_, _| true);
+    // A thread that was serving deferred faults just now may have put some back.
+    while !caller.has_ended(WINDOW_PACE) {
         server.serve_deferred(|_, _| true);
-        // A thread that was serving deferred faults just now may have put some back.
-        while !caller.has_ended(WINDOW_PACE) {
-            server.serve_deferred(|_, _| true);
-        }
-        space.lock_thawed().open_fork = 0;
-        listening.forks.close(token);
-        drop(open);
-        let references = &listening.serving.references;
-        layout_events::try_decide(references, &space, &mut space.lock_thawed());
-        space.forks_open.fetch_sub(1, Ordering::AcqRel);
-    });
+    }
+    space.lock_thawed().open_fork = 0;
+    listening.forks.close(token);
+    drop(open);
+    let references = &listening.serving.references;
+    layout_events::try_decide(references, space, &mut space.lock_thawed());
+    space.forks_open.fetch_sub(1, Ordering::AcqRel);
 }

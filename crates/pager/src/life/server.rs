@@ -37,9 +37,6 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Descriptors kept for forks and filters when a new program asks to be managed. A fork that is not followed would have
 /// to wait, but a program can do without vswap.
 const RESERVE: usize = 32;
-/// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
-/// moment.
-const DESCRIPTORS_A_FORK: usize = 10;
 /// Pause before taking a connection for which there was no descriptor.
 const ACCEPT_PACE: Duration = Duration::from_millis(10);
 
@@ -465,7 +462,7 @@ fn open_process<E>(
         staging: Userfaultfd::from_fd(staging),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
-        is_attached: hello.flags & ATTACHED != 0,
+        entry: (hello.flags & ATTACHED != 0).then_some(hello.entry),
         is_found_by_agent,
     })
 }
@@ -490,7 +487,7 @@ fn has_ended(connection: &Stream, patience: Duration) -> bool {
 
 impl fork::Caller for Stream {
     fn is_room(&self, forks: usize) -> bool {
-        process::could_have_descriptors(forks * DESCRIPTORS_A_FORK)
+        process::could_have_descriptors(forks * fork::DESCRIPTORS)
     }
 
     fn acknowledge(&self) {

@@ -73,7 +73,7 @@ pub fn process_of(memory: usize) -> Process {
         staging: Userfaultfd::silent(memory),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
-        is_attached: false,
+        entry: None,
         is_found_by_agent: false,
     }
 }

@@ -73,6 +73,16 @@ impl Drop for OpenFork<'_> {
     }
 }
 
+/// A fork that need not be announced. It ends when this is dropped.
+#[derive(Debug)]
+pub struct QuietFork<'a>(&'a Agent);
+
+impl Drop for QuietFork<'_> {
+    fn drop(&mut self) {
+        self.0.ring().forks.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Agent {
     /// An agent that has said hello.
     pub fn new(ring: RingMap, socket: Stream, tid: i32, own_pages: PageRun, staging: u64) -> Agent {
@@ -122,6 +132,15 @@ impl Agent {
         let mut slot = self.slot();
         slot.held.is_open = true;
         OpenFork(self)
+    }
+
+    /// Count a fork that sees the space inactive, as the hook does. None if the space is active, and the fork has to be
+    /// announced.
+    pub fn begin_quiet_fork(&self) -> Option<QuietFork<'_>> {
+        let quiet = QuietFork(self);
+        // SeqCst on both words, see `announce_active`.
+        self.ring().forks.fetch_add(1, Ordering::SeqCst);
+        (self.ring().active.load(Ordering::SeqCst) == 0).then_some(quiet)
     }
 
     fn slot_of<'a>(&'a self, held: MutexGuard<'a, Forks>) -> Slot<'a> {

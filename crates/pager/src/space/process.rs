@@ -30,8 +30,8 @@ pub struct Process {
     pub leader: Leader,
     /// The counters as another thread shows them, once the main thread has ended.
     pub late_statm: OnceLock<Option<Statm>>,
-    /// Its agent was attached from outside: its forks are not announced.
-    pub is_attached: bool,
+    /// Where its agent begins, if that was attached from outside: no hook announces its forks then.
+    pub entry: Option<u64>,
     /// The pager sees the agent's threads under the ids that the process itself sees.
     pub is_found_by_agent: bool,
 }

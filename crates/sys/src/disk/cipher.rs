@@ -8,9 +8,9 @@ use std::io;
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit, typenum::U16};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::PageBytes;
+use crate::random;
 
 /// Bytes of one of the two keys.
 const KEY_BYTES: usize = 32;
@@ -28,15 +28,10 @@ pub(super) struct Cipher {
 }
 
 impl Cipher {
-    /// With a key that nobody has seen. Waits while the kernel has no random bytes yet, early at boot.
+    /// With a key that nobody has seen.
     pub(super) fn random() -> io::Result<Cipher> {
         let mut keys = [0; 2 * KEY_BYTES];
-        let mut made = 0;
-        while made < keys.len() {
-            made += rustix::io::retry_on_intr(|| {
-                getrandom(&mut keys[made..], GetRandomFlags::empty())
-            })?;
-        }
+        random::fill(&mut keys)?;
         Ok(Cipher::new(&keys))
     }
 

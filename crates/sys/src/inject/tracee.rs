@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_micros(30);
 const CALLS_MAX: u32 = 1000;
 
 /// Stops at system calls are told from signals. A process that is half made over does not run on if vswap is killed.
-const OPTIONS: usize = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL) as usize;
+pub(super) const OPTIONS: usize = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL) as usize;
 
 /// Code segment of 64-bit programs.
 const CS_64_BIT: u64 = 0x33;
@@ -90,17 +90,16 @@ impl Tracee {
     /// `Busy` if a debugger has it, `NotPermitted`, `Gone`.
     pub fn seize(tid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(tid).map_err(|_| InjectError::Gone)?;
-        request(libc::PTRACE_SEIZE, tid, 0, OPTIONS).map_err(|error| {
-            let is_traced = task::tracer_of(tid.unsigned_abs()).is_some();
-            match error.raw_os_error() {
-                Some(libc::ESRCH) => InjectError::Gone,
-                _ if is_traced => InjectError::Busy,
-                _ => InjectError::NotPermitted(error),
-            }
-        })?;
+        seize(tid, OPTIONS)?;
         let tracee = Tracee { tid };
         request(libc::PTRACE_INTERRUPT, tid, 0, 0).map_err(failed)?;
         Ok(tracee)
+    }
+
+    /// A process that the kernel has made a tracee of this thread, because its parent is one. It has inherited its
+    /// parent's options, which would have threads of its agent traced too.
+    pub(super) fn born(tid: i32) -> Tracee {
+        Tracee { tid }
     }
 
     /// A child of this thread that has asked to be traced and has just become another program.
@@ -116,8 +115,12 @@ impl Tracee {
             stopped = tracee.await_stop(CALL_PATIENCE)?;
         }
         stopped.ok_or_else(|| InjectError::NotPermitted(io::ErrorKind::PermissionDenied.into()))?;
-        request(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).map_err(failed)?;
         Ok(tracee)
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> u32 {
+        self.tid.unsigned_abs()
     }
 
     /// Waits a moment for the thread to stop. `Err` with the tracee itself while it has not.
@@ -164,6 +167,7 @@ impl Tracee {
     }
 
     fn look(&self, registers: libc::user_regs_struct) -> Result<Stopped, InjectError> {
+        request(libc::PTRACE_SETOPTIONS, self.tid, 0, OPTIONS).map_err(failed)?;
         if registers.cs != CS_64_BIT {
             return Err(InjectError::OtherMachine);
         }
@@ -349,14 +353,26 @@ fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
     registers
 }
 
-fn failed(error: io::Error) -> InjectError {
+/// Begins to trace a thread, which runs on.
+pub(super) fn seize(tid: i32, options: usize) -> Result<(), InjectError> {
+    request(libc::PTRACE_SEIZE, tid, 0, options).map_err(|error| {
+        let is_traced = task::tracer_of(tid.unsigned_abs()).is_some();
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => InjectError::Gone,
+            _ if is_traced => InjectError::Busy,
+            _ => InjectError::NotPermitted(error),
+        }
+    })
+}
+
+pub(super) fn failed(error: io::Error) -> InjectError {
     match error.raw_os_error() {
         Some(libc::ESRCH) => InjectError::Gone,
         _ => InjectError::Ptrace(error),
     }
 }
 
-fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+pub(super) fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers' requests take numbers, or addresses of records that live in their frames and are as long as
     // the request says.
     let answer = unsafe {
@@ -373,7 +389,7 @@ fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Res
     Ok(())
 }
 
-fn registers(tid: i32) -> io::Result<libc::user_regs_struct> {
+pub(super) fn registers(tid: i32) -> io::Result<libc::user_regs_struct> {
     // SAFETY: a record of integers.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
     request(
@@ -426,7 +442,7 @@ fn set_signal_mask(tid: i32, mask: u64) -> Result<(), InjectError> {
 
 /// The signal that a thread has stopped with, if it is being delivered; 0 if the whole process is stopped by SIGSTOP or
 /// its like. None at a stop that was asked for.
-fn signal_of_stop(tid: i32) -> Option<i32> {
+pub(super) fn signal_of_stop(tid: i32) -> Option<i32> {
     /// What the kernel writes above the signal where the stop is none for a signal.
     const EVENT_STOP: i32 = 128;
     // SAFETY: a record of integers and pointers that are not used.
@@ -441,13 +457,13 @@ fn signal_of_stop(tid: i32) -> Option<i32> {
     }
 }
 
-fn has_ended(tid: i32) -> bool {
+pub(super) fn has_ended(tid: i32) -> bool {
     task::has_ended(tid.unsigned_abs())
 }
 
 /// The kernel tells of a stop to whoever waits; nobody else shall take it for news of a child.
-fn forget_stop(tid: i32) {
-    let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+pub(super) fn forget_stop(tid: i32) {
+    let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: no record is wanted. An end is not reaped, as it is not asked for.
     unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), null_mut(), options) };
 }
@@ -458,7 +474,7 @@ fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<i32>, InjectError> {
     loop {
         // SAFETY: a record of integers and pointers that are not used.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL;
+        let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
         // SAFETY: the kernel writes one record.
         let found =
             unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), &raw mut info, options) };

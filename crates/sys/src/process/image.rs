@@ -37,7 +37,7 @@ pub fn mark(pid: u32) -> Option<Mark> {
 
 /// Has the process an agent that works? One that it has a copy of, after a fork, does not count.
 pub fn has_agent(pid: u32) -> bool {
-    task::any_named(pid, AGENT_NAME)
+    task::named(pid, AGENT_NAME).is_some()
 }
 
 /// Did the process come by a fork from one that has an agent, or has it one? The ring's file is in its mappings then.
@@ -51,6 +51,22 @@ pub fn has_ring_of_agent(pid: u32) -> bool {
         && maps::parse(&text)
             .filter_map(Result::ok)
             .any(|mapping| is_ring(&mapping.name))
+}
+
+/// Is memory of the process registered with a userfaultfd? It stays so in the child of a fork that the pager heard of.
+/// True also where nobody can tell.
+pub fn is_watched(pid: u32) -> bool {
+    // Registered for missing pages, write protection, minor faults.
+    const FLAGS: [&str; 3] = ["um", "uw", "ui"];
+    let Ok(text) = spare::read_text(&format!("/proc/{pid}/smaps")) else {
+        return true;
+    };
+    let flags = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("VmFlags:"));
+    flags
+        .flat_map(str::split_whitespace)
+        .any(|flag| FLAGS.contains(&flag))
 }
 
 /// Will the loader of the process put `agent` into it? False also where nobody can tell.

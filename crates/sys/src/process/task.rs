@@ -1,11 +1,14 @@
 //! Threads of other processes.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs;
 use std::mem::size_of;
 use std::path::Path;
 
 use crate::spare;
+
+/// An option of wait that rustix does not name: only for children and tracees of the calling thread (`__WNOTHREAD`).
+pub const OWN_CHILDREN: u32 = libc::__WNOTHREAD.unsigned_abs();
 
 /// The process that thread `tid` belongs to. None if the thread has gone.
 pub fn process_of(tid: u32) -> Option<u32> {
@@ -34,16 +37,16 @@ pub fn filters_of(tid: i32) -> Option<u32> {
     status.lines().find_map(line)
 }
 
-/// Has process `pid` a thread of this name?
-pub fn any_named(pid: u32, name: &CStr) -> bool {
+/// A thread of process `pid` with this name.
+pub fn named(pid: u32, name: &CStr) -> Option<u32> {
     let directory = format!("/proc/{pid}/task");
-    let Ok(threads) = spare::names(&directory) else {
-        return false;
-    };
-    threads.into_iter().any(|tid| {
+    let is_named = |tid: &OsString| {
         let path = Path::new(&directory).join(tid).join("comm");
         fs::read(path).is_ok_and(|comm| comm.strip_suffix(b"\n") == Some(name.to_bytes()))
-    })
+    };
+    let threads = spare::names(&directory).ok()?;
+    let tid = threads.into_iter().find(|tid| is_named(tid))?;
+    tid.to_str()?.parse().ok()
 }
 
 /// The thread that traces thread `tid`, as a debugger does. None if nobody does, or the thread has gone.

@@ -58,6 +58,8 @@ pub(crate) struct Bench {
     pub(crate) patience: Duration,
     /// Is there a daemon in the directory of runs?
     pub(crate) has_daemon: bool,
+    /// The program starts with an empty environment, so its agent is attached from outside.
+    pub(crate) is_attached: bool,
 }
 
 impl Bench {
@@ -122,7 +124,11 @@ impl Bench {
             Way::Native => Command::new(own),
             Way::Under { vswap, options, .. } => {
                 let mut command = Command::new(vswap);
-                command.arg("run").args(options).arg("--").arg(own);
+                command.arg("run").args(options).arg("--");
+                if self.is_attached {
+                    command.args(["/usr/bin/env", "-i"]);
+                }
+                command.arg(own);
                 command
             }
         };

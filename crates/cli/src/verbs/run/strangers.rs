@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
 use vswap_sys::process::image::{self, Mark};
 use vswap_sys::process::{self, cpu, procfs, task};
+use vswap_sys::ring::origin;
 
 use crate::args::RunArgs;
 use crate::host::Host;
@@ -35,8 +36,8 @@ const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
 const ANCESTORS_MAX: usize = 64;
 
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
-const COPY: &str = "it was forked by a program with an attached agent, or past the C library; it is not swapped until \
-     it starts another program";
+const COPY: &str = "it was forked past the C library, or while a debugger had its parent; it is not swapped until it \
+     starts another program";
 const LEFT: &str = "it has no agent any more";
 
 /// What is known of a process.
@@ -221,7 +222,7 @@ impl<'a> Strangers<'a> {
             if self.shares_memory(pid) {
                 return;
             }
-            if image::has_ring_of_agent(pid) {
+            if image::has_ring_of_agent(pid) && !may_adopt(pid, &self.agent) {
                 // Not one that is just about to start another program.
                 if age > LOAD_PATIENCE {
                     self.give_up(pid, COPY);
@@ -257,13 +258,14 @@ impl<'a> Strangers<'a> {
         tracee: Tracee,
         is_wanted: impl FnOnce(&Self) -> bool,
     ) -> Result<Attached, InjectError> {
+        let pid = tracee.tid();
         match tracee.stop()? {
             // Asked while it stands still: it may have gone on since it was seen.
             Ok(stopped) => {
                 if !is_wanted(self) {
                     return stopped.release().map(|()| Attached::Changed);
                 }
-                inject(stopped, &self.order()).map(|()| Attached::Yes)
+                inject(stopped, &self.order(pid)).map(|()| Attached::Yes)
             }
             Err(tracee) => Ok(Attached::NotYet(tracee)),
         }
@@ -276,12 +278,18 @@ impl<'a> Strangers<'a> {
         };
         image::mark(pid) == Some(seen.mark)
             && !image::has_agent(pid)
+            && (!image::has_ring_of_agent(pid) || may_adopt(pid, &self.agent))
             && !waits_for_loader(pid, seen, &self.agent)
             && self.refusal(pid, host).is_none()
     }
 
-    fn order(&self) -> Order<'_> {
+    fn order(&self, pid: u32) -> Order<'_> {
         Order {
+            origin: if image::has_ring_of_agent(pid) {
+                origin::FORKED
+            } else {
+                origin::EXEC
+            },
             image: &self.image,
             socket: &self.socket,
         }
@@ -346,6 +354,12 @@ impl<'a> Strangers<'a> {
             why: why.to_owned(),
         });
     }
+}
+
+/// May an agent be attached to the child of a fork from a process with an agent? If nothing was registered there, its
+/// memory is its own. A child of a program with hooks starts its agent itself.
+fn may_adopt(pid: u32, agent: &Path) -> bool {
+    !image::loads_agent(pid, agent) && !image::is_watched(pid)
 }
 
 /// Will its loader bring the agent, and has had no time to yet?

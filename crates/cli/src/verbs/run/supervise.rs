@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, wait};
 use rustix::termios::tcgetpgrp;
 use vswap_pager::Status;
-use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{Blocked, Taken, send};
+use vswap_sys::process::{procfs, task};
 
 use crate::failure::OWN_ERROR;
 use crate::host::Host;
@@ -130,10 +130,13 @@ impl<'a> Supervisor<'a> {
     /// Notes everything that happened to children. False if there are none left.
     fn reap(&mut self) -> bool {
         loop {
-            let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+            // Stops of what another thread traces, across a fork, are that thread's.
+            let own = WaitOptions::from_bits_retain(task::OWN_CHILDREN);
+            let options =
+                WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED | own;
             match wait(options) {
                 Ok(Some((pid, status))) => {
-                    // Not those that `strangers` has stopped for a moment.
+                    // Not those that this thread has stopped for a moment (`strangers`).
                     let is_traced = status.as_raw() >> 16 != 0;
                     if !is_traced && pid.as_raw_nonzero().get().unsigned_abs() == self.program_pid {
                         self.program_changed(status);
