@@ -9,6 +9,7 @@ use vswap_e2e::suite::Test;
 mod breaks;
 mod direct;
 mod frozen;
+mod merged;
 mod groups;
 mod live;
 mod moving;
@@ -45,6 +46,7 @@ const TESTS: &[Test] = &[
     ),
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("frozen_memory", 180, frozen::frozen_memory),
+    Test::new("merged_pages", 120, merged::merged_pages),
     Test::new("swap_max", 120, groups::swap_max),
     Test::new("no_writeback", 120, groups::no_writeback),
     Test::new("group_full", 120, groups::group_full),

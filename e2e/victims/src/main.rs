@@ -100,6 +100,8 @@ enum Victim {
     Kinds,
     /// Advice that changes no content, and rare ways of reading and writing memory.
     Hints,
+    /// Equal pages that the kernel merges.
+    Ksm,
     /// Small mappings that become one with their neighbours.
     Merge,
     /// Threads that end and are joined by every means.
@@ -120,7 +122,8 @@ enum Victim {
     Stage { stage: usize },
 }
 
-/// The victims that `all` runs, the quickest to fail first.
+/// The victims that `all` runs, the quickest to fail first. Not `ksm`, which changes settings of the machine and needs
+/// time in which pages stay where they are.
 const NAMES: [&str; 36] = [
     "threads",
     "aging",
@@ -197,6 +200,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Guard => victim::guard::run(options),
         Victim::Kinds => victim::kinds::run(options),
         Victim::Hints => victim::hints::run(options),
+        Victim::Ksm => victim::ksm::run(options),
         Victim::Merge => victim::merge::run(options),
         Victim::Endings => victim::endings::run(options),
         Victim::Alone => victim::alone::run(options),

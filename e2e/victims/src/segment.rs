@@ -50,8 +50,12 @@ impl Segment {
     }
 
     pub(crate) fn rewrite(&mut self, index: usize, random: &mut Random) {
-        self.pages[index] = (random.next(), self.pages[index].1 + 1);
-        let (tag, version) = self.pages[index];
+        self.write(index, random.next(), self.pages[index].1 + 1);
+    }
+
+    /// Writes a page with a content that others may have too.
+    pub(crate) fn write(&mut self, index: usize, tag: u64, version: u32) {
+        self.pages[index] = (tag, version);
         // SAFETY: the page is mapped and writable, and belongs to this thread.
         unsafe { content::fill(self.page(index), tag, version) };
     }

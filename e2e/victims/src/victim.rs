@@ -22,6 +22,7 @@ pub(crate) mod guard;
 pub(crate) mod hints;
 pub(crate) mod huge;
 pub(crate) mod kinds;
+pub(crate) mod ksm;
 pub(crate) mod lock;
 pub(crate) mod merge;
 pub(crate) mod mprotect;
