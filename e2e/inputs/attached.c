@@ -186,7 +186,7 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-#define SLEEP_MS 1500
+#define SLEEP_MS 900
 
 // Each way of sleeping, and what it must return.
 static int sleep_by(const char *how) {
