@@ -8,4 +8,5 @@ mod alone;
 mod sandbox;
 pub mod clones;
 pub mod execs;
+pub mod signals;
 pub mod unseen;

@@ -224,6 +224,8 @@ fn only_interposed_symbols_are_exported_and_nothing_can_panic() {
     let expected = [
         "_Fork",
         "__clone",
+        "__sigaction",
+        "__sysv_signal",
         "clone",
         "dl_iterate_phdr",
         "execl",
@@ -239,6 +241,9 @@ fn only_interposed_symbols_are_exported_and_nothing_can_panic() {
         "posix_spawnp",
         "prctl",
         "setns",
+        "sigaction",
+        "siginterrupt",
+        "signal",
         "syscall",
         "unshare",
         "vswap_attached",

@@ -28,6 +28,11 @@ const TESTS: &[Test] = &[
     Test::new("surroundings", 120, passes_through::surroundings),
     Test::new("terminal", 60, passes_through::terminal),
     Test::new("signals", 120, signals::reach_the_program),
+    Test::new(
+        "signals_during_trapped_calls",
+        120,
+        signals::interrupt_no_call_of_memory,
+    ),
     Test::new("stop_and_continue", 120, signals::stop_and_continue),
     Test::new("summary", 120, says::summary),
     Test::new("summary_line", 120, says::summary_line),

@@ -1,6 +1,7 @@
 //! Signals sent to vswap reach the program unchanged and only once.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::Signal;
 use vswap_e2e::failure::During;
@@ -8,6 +9,8 @@ use vswap_e2e::launch::signal_pid;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
 
 const AMPLE_BYTES: u64 = 256 * MIB;
+/// Half of what `interrupted.c` fills.
+const TIGHT_BYTES: u64 = 48 * MIB;
 
 /// Writes each signal to a file. Ends at the second SIGTERM.
 const NOTES: &str = "import os, signal, sys
@@ -25,6 +28,30 @@ os.write(log, b'ready\\n')
 while True:
     signal.pause()
 ";
+
+/// Signals come while calls wait in the filter.
+pub fn interrupt_no_call_of_memory(context: &Context) -> Outcome {
+    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
+    let [source, program] = ["interrupted.c", "interrupted"].map(|name| context.place().join(name));
+    let text = include_str!("../../inputs/interrupted.c");
+    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
+    let output = Command::new(gcc)
+        .args(["-O2", "-o"])
+        .args([&program, &source])
+        .output()
+        .during(|| "run gcc".to_owned())?;
+    ensure!(output.status.success(), "gcc: {output:?}");
+    let job = Job::new(&program).args(["96", "6000"]);
+    let ended = context.limited(TIGHT_BYTES)?.start(&job)?.wait()?;
+    ended.must_succeed()?;
+    let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
+    ensure!(said == "right\n", "it says {said:?}");
+    ensure!(
+        ended.figure("pages_out")? > 0,
+        "nothing of it was swapped, so no call was stopped"
+    );
+    Ok(())
+}
 
 pub fn reach_the_program(context: &Context) -> Outcome {
     let python = require_program("python3", "apt package python3")?;

@@ -40,6 +40,25 @@ pub const SUITES: &[Suite] = &[
         minutes: 12,
     },
     Suite {
+        name: "cpython-rest",
+        part: "regrtest 3.11: all the others, without network and GUI",
+        packages: &["libpython3.11-testsuite", "python3.11"],
+        source: None,
+        prepare: "",
+        run: "mkdir -p temp && TMPDIR=$PWD/temp /usr/bin/python3.11 -m test -v -j2 --timeout 1200 -i '*bigmem*' -x \
+              test_mmap test_thread test_threading test_threading_local test_threadsignals test_signal \
+              test_fork1 test_wait3 test_wait4 test_posix test_os test_resource test_select test_selectors \
+              test_poll test_epoll test_faulthandler test_atexit test_queue test_ctypes test_subprocess \
+              test_gc test_weakref test_array test_bytes test_memoryview test_memoryio test_buffer \
+              test_fileio test_bufio test_exceptions test_struct test_marshal test_dict test_list test_set \
+              test_deque test_heapq test_unicode test_re test_zlib test_bz2 test_hashlib test_long \
+              test_generators test_tracemalloc test_io",
+        reading: Reading::Unittest,
+        ram: "1G",
+        evict: Some("200ms"),
+        minutes: 80,
+    },
+    Suite {
         name: "tools",
         part: "gdb, strace, sshd and bubblewrap at work (own script): 38 things that they do",
         packages: &[

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::base::{libc, rules};
-use crate::hooks::{clones, execs, fork, unseen};
+use crate::hooks::{clones, execs, fork, signals, unseen};
 use crate::ring::{SOCKET_ENV, SOCKET_PATH_BYTES_MAX};
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
@@ -22,6 +22,7 @@ extern "C" fn construct() {
         unseen::look_up();
         unseen::remember_path();
         execs::find();
+        signals::find();
         if !begin() {
             STATE.phase.store(phase::OFF, Ordering::SeqCst);
         }

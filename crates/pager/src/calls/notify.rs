@@ -90,6 +90,8 @@ pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Send
     let (sender, sent) = mpsc::channel();
     threads::try_spawn("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
+        // Until it is received, a signal cuts a call short (`hooks/signals.rs` of the agent).
+        threads::hurry_most();
         let listener = Arc::new(Listener::from_fd(listener));
         // A hint that older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
