@@ -92,9 +92,6 @@ pub fn carry_out(listening: &Arc<Listening>, space: &Arc<Space>, process: &Proce
         child: Cell::new(None),
     };
     let origin = announce(listening, space, process, token, &waiting);
-    let Some(child) = waiting.child.take() else {
-        return;
-    };
     let own = process.agent.own_pages;
     let kin = Kin {
         entry,
@@ -106,7 +103,11 @@ pub fn carry_out(listening: &Arc<Listening>, space: &Arc<Space>, process: &Proce
             0
         },
     };
-    if begin_child(child, &kin).is_err() {
+    let child = waiting.child.take();
+    let has_agent = child.is_some_and(|child| begin_child(child, &kin).is_ok());
+    if !has_agent {
+        // Whoever has read the event of the fork may still be applying it.
+        space.wait_for_fork();
         for child in listening.forks.candidates(token) {
             child.is_attached_copy.store(true, Ordering::Release);
         }
