@@ -308,9 +308,9 @@ impl Stopped {
         loop {
             request(libc::PTRACE_SYSCALL, self.tid, 0, signal).map_err(failed)?;
             match wait_for_stop(self.tid, since)? {
-                Some(stop) if stop == libc::SIGTRAP | 0x80 => return Ok(()),
+                Some(Stop::Call) => return Ok(()),
                 // Stopped by SIGSTOP, which cannot be blocked: it stops when it is let go, by the same signal.
-                Some(stop) => signal = usize::try_from(stop & 0x7f).unwrap_or(0),
+                Some(Stop::Signal(stop)) => signal = usize::try_from(stop).unwrap_or(0),
                 None => return Err(self.kill()),
             }
             if signal == libc::SIGTRAP.unsigned_abs() as usize {
@@ -468,20 +468,23 @@ pub(super) fn forget_stop(tid: i32) {
     unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), null_mut(), options) };
 }
 
-/// Waits for the next stop and returns what `waitpid` would say stopped it. None if patience has ended. The end of the
-/// process is left to whoever waits for it.
-fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<i32>, InjectError> {
+/// Why a thread that runs from call to call has stopped.
+enum Stop {
+    /// It enters a system call, or leaves one.
+    Call,
+    /// For this signal.
+    Signal(i32),
+}
+
+/// Waits for the next stop. None if patience has ended. The end of the process is left to whoever waits for it.
+///
+/// The kernel's own news of the stop is not waited for. Another thread of vswap may take it: that which reaps orphans,
+/// if the tracee has become one.
+fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<Stop>, InjectError> {
     loop {
-        // SAFETY: a record of integers and pointers that are not used.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let options = libc::WSTOPPED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-        // SAFETY: the kernel writes one record.
-        let found =
-            unsafe { libc::waitid(libc::P_PID, tid.unsigned_abs(), &raw mut info, options) };
-        // SAFETY: the record is of a child, or all zeros.
-        if found == 0 && unsafe { info.si_pid() } == tid {
-            // SAFETY: as above.
-            return Ok(Some(unsafe { info.si_status() } & 0xff));
+        if let Some(stop) = stop_of(tid) {
+            forget_stop(tid);
+            return Ok(Some(stop));
         }
         if has_ended(tid) {
             return Err(InjectError::Gone);
@@ -490,6 +493,22 @@ fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<i32>, InjectError> {
             return Ok(None);
         }
         std::thread::sleep(PACE);
+    }
+}
+
+/// Why a thread stands still. None while it runs.
+fn stop_of(tid: i32) -> Option<Stop> {
+    // SAFETY: a record of integers and pointers that are not used.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let place = (&raw mut info).expose_provenance();
+    match request(libc::PTRACE_GETSIGINFO, tid, 0, place) {
+        Ok(()) if info.si_code == libc::SIGTRAP | 0x80 => Some(Stop::Call),
+        Ok(()) => Some(Stop::Signal(info.si_signo)),
+        // There is none to be had at the stop of a whole group.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Some(Stop::Signal(libc::SIGSTOP))
+        }
+        Err(_) => None,
     }
 }
 

@@ -130,7 +130,8 @@ impl<'a> Supervisor<'a> {
     /// Notes everything that happened to children. False if there are none left.
     fn reap(&mut self) -> bool {
         loop {
-            // Stops of what another thread traces, across a fork, are that thread's.
+            // Stops of what another thread traces, across a fork, are that thread's. The kernel tells of them all the
+            // same, if the tracee is a child of this process.
             let own = WaitOptions::from_bits_retain(task::OWN_CHILDREN);
             let options =
                 WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED | own;
@@ -151,6 +152,10 @@ impl<'a> Supervisor<'a> {
 
     fn program_changed(&mut self, status: WaitStatus) {
         if let Some(signal) = status.stopping_signal() {
+            // A thread of the pager that traces it across a fork stops it too, for a moment.
+            if !procfs::stat(self.program_pid).is_ok_and(|stat| matches!(stat.state, b'T' | b'Z')) {
+                return;
+            }
             self.program_stopped = true;
             if stops_with_program(signal) {
                 // Whoever continues the job continues this process too. Until then no thread of vswap runs, and a
