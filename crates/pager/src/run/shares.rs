@@ -9,6 +9,10 @@
 //!   counts too);
 //! - minor faults that vswap has not served. Each may have touched fresh memory or copied a shared page.
 //!
+//! A fork halves what a walk finds of the parent and its kin at once, and the child has no process to look at before it
+//! says hello. So what a walk finds less of a family counts as its newborn children's, until they are looked at: else
+//! the family would seem to have shrunk, and be given memory that is not there.
+//!
 //! The estimate errs upwards. The lock is innermost and is held for arithmetic only.
 
 use std::collections::HashMap;
@@ -21,6 +25,7 @@ use vswap_sys::{memory::maps, process::procfs};
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::space::Space;
+use crate::space::kin::Kin;
 
 /// Figures on processes whose resident size is not their own.
 #[derive(Debug)]
@@ -50,9 +55,14 @@ struct Known {
 }
 
 /// One process: its own memory at the last walk, and what has happened since.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug)]
 struct Share {
+    kin: Arc<Kin>,
+    /// No walk has found the process yet.
+    is_newborn: bool,
     own_bytes: u64,
+    /// What the last walk found less of the family, if that had no newborn child.
+    less_bytes: i64,
     resident_bytes: u64,
     then: Counts,
     now: Counts,
@@ -90,13 +100,21 @@ pub struct Strangers {
 }
 
 impl Shares {
-    /// A space was forked. Until somebody has looked, its memory counts as its parent's, up to the parent's size.
+    /// A space was forked. Until somebody looks at one of its kin, its memory counts as its parent's. The last walk may
+    /// have seen the fork before its event was read.
     pub fn begin(&self, id: u64, parent: &Space) {
-        let share = Share {
-            resident_bytes: parent.resident_bytes(),
-            ..Share::default()
-        };
         let mut known = self.lock();
+        let resident_bytes = parent.resident_bytes();
+        let less = known.shares.get(&parent.id).map_or(0, |it| it.less_bytes);
+        let share = Share {
+            kin: Arc::clone(&parent.kin),
+            is_newborn: true,
+            own_bytes: less.max(0).cast_unsigned().min(resident_bytes),
+            less_bytes: 0,
+            resident_bytes,
+            then: Counts::default(),
+            now: Counts::default(),
+        };
         known.shares.insert(id, share);
         known.has_forked = true;
         drop(known);
@@ -110,23 +128,23 @@ impl Shares {
 
     /// The part of a space's `resident` bytes that counts as its own.
     pub fn own_bytes(&self, space: &Space, resident: u64) -> u64 {
-        // A child that has not said hello has no figures yet.
-        if !is_sharing(space) || resident == 0 {
+        if !is_sharing(space) {
             return resident;
         }
-        let known = self.lock();
-        let share = known.shares.get(&space.id);
-        let given = space.pages_given.load(Ordering::Relaxed);
-        share.map_or(resident, |share| share.estimate(resident, given))
+        self.lock().own_bytes(space, resident)
     }
 
-    /// The processes without an agent at the last look, except those that have said hello since.
+    /// The processes without an agent at the last look, except those that have said hello since. A newborn child is
+    /// seen as one of them too, and must not count twice.
     pub fn strangers(&self, spaces: &[Arc<Space>]) -> Strangers {
         let mut known = self.lock();
         known.strangers.retain(|(pid, _)| !is_known(spaces, *pid));
+        let seen: u64 = known.strangers.iter().map(|(_, bytes)| bytes).sum();
+        let silent = spaces.iter().filter(|space| space.pid().is_none());
+        let newborn: u64 = silent.map(|space| known.own_bytes(space, 0)).sum();
         Strangers {
             count: known.strangers.len() as u64,
-            bytes: known.strangers.iter().map(|(_, bytes)| bytes).sum(),
+            bytes: seen.saturating_sub(newborn),
         }
     }
 
@@ -146,25 +164,21 @@ impl Shares {
         self.known.lock()
     }
 
-    /// Walk the page tables of the spaces that share pages. The fault counts are read first, so that no fault is
-    /// missed.
+    /// Walk the page tables of the spaces that share pages.
     pub fn walk(&self, spaces: &[Arc<Space>]) {
-        let mut walked = HashMap::new();
-        for space in spaces.iter().filter(|space| is_sharing(space)) {
-            let Some(pid) = space.pid() else { continue };
-            let counts = Counts::read(space);
-            // A process that is gone takes nothing.
-            if let (Some(counts), Ok(sums)) = (counts, maps::rollup(pid)) {
-                let share = Share {
-                    own_bytes: sums.pss_anonymous_bytes,
-                    resident_bytes: sums.anonymous_bytes,
-                    then: counts,
-                    now: counts,
-                };
-                walked.insert(space.id, share);
-            }
+        let sharing = spaces.iter().filter(|space| is_sharing(space));
+        let walked: Vec<_> = sharing
+            .filter_map(|space| Some((space, Share::measure(space)?)))
+            .collect();
+        let mut known = self.lock();
+        let mut less = HashMap::new();
+        for (space, share) in walked {
+            let before = known.own_bytes(space, share.resident_bytes);
+            let family = less.entry(Arc::as_ptr(&share.kin)).or_insert(0_i64);
+            *family += before.cast_signed() - share.own_bytes.cast_signed();
+            known.shares.insert(space.id, share);
         }
-        self.lock().shares.extend(walked);
+        known.divide(&less);
     }
 
     /// Read the counts of the spaces that share pages.
@@ -188,7 +202,57 @@ impl Shares {
     }
 }
 
+impl Known {
+    /// The part of a sharing space's `resident` bytes that counts as its own.
+    fn own_bytes(&self, space: &Space, resident: u64) -> u64 {
+        let Some(share) = self.shares.get(&space.id) else {
+            return resident;
+        };
+        // A child that has not said hello has no figures yet.
+        if resident == 0 {
+            return if share.is_newborn { share.own_bytes } else { 0 };
+        }
+        share.estimate(resident, space.pages_given.load(Ordering::Relaxed))
+    }
+
+    /// A walk has found so many bytes `less` of each family. Newborn children have them.
+    fn divide(&mut self, less: &HashMap<*const Kin, i64>) {
+        for (kin, less) in less {
+            let family = self.shares.values_mut();
+            let (mut newborn, others): (Vec<_>, Vec<_>) = family
+                .filter(|share| Arc::as_ptr(&share.kin) == *kin)
+                .partition(|share| share.is_newborn);
+            if newborn.is_empty() {
+                others.into_iter().for_each(|it| it.less_bytes = *less);
+                continue;
+            }
+            let each = less / i64::try_from(newborn.len()).unwrap_or(i64::MAX);
+            for share in &mut newborn {
+                let own_bytes = share.own_bytes.saturating_add_signed(each);
+                // The child has no more than its parent had.
+                share.own_bytes = own_bytes.min(share.resident_bytes);
+            }
+        }
+    }
+}
+
 impl Share {
+    /// What the kernel says of a process. `None` if it is gone, and takes nothing. Counts are read first, so that no
+    /// fault is missed.
+    fn measure(space: &Space) -> Option<Share> {
+        let counts = Counts::read(space)?;
+        let sums = maps::rollup(space.pid()?).ok()?;
+        Some(Share {
+            kin: Arc::clone(&space.kin),
+            is_newborn: false,
+            own_bytes: sums.pss_anonymous_bytes,
+            less_bytes: 0,
+            resident_bytes: sums.anonymous_bytes,
+            then: counts,
+            now: counts,
+        })
+    }
+
     /// The process's own bytes, if `resident` bytes are resident and vswap has given `given` pages.
     fn estimate(&self, resident: u64, given: i64) -> u64 {
         let faults = self.now.faults.saturating_sub(self.then.faults);
@@ -222,7 +286,10 @@ mod tests {
                 faults: 1000,
             };
             let share = Share {
+                kin: Arc::default(),
+                is_newborn: false,
                 own_bytes: 50 * PAGE_BYTES,
+                less_bytes: 0,
                 resident_bytes: 100 * PAGE_BYTES,
                 then,
                 now: Counts {
@@ -244,5 +311,37 @@ mod tests {
         assert_eq!(own(-40, 0, 60), 10);
         assert_eq!(own(-90, 0, 10), 0);
         assert_eq!(own(0, 900, 100), 100, "never more than there is");
+    }
+
+    #[test]
+    fn what_a_family_seems_to_lose_is_its_newborn_childrens() {
+        let [family, other] = [Arc::<Kin>::default(), Arc::default()];
+        let share = |kin: &Arc<Kin>, is_newborn| Share {
+            kin: Arc::clone(kin),
+            is_newborn,
+            own_bytes: 0,
+            less_bytes: 0,
+            resident_bytes: 100,
+            then: Counts::default(),
+            now: Counts::default(),
+        };
+        let shares = [
+            share(&family, true),
+            share(&family, true),
+            share(&family, false),
+            share(&other, true),
+        ];
+        let mut known = Known {
+            shares: (0..).zip(shares).collect(),
+            ..Known::default()
+        };
+        let mut divide = |less| {
+            known.divide(&HashMap::from([(Arc::as_ptr(&family), less)]));
+            [0, 1, 2, 3].map(|id| known.shares[&id].own_bytes)
+        };
+        assert_eq!(divide(120), [60, 60, 0, 0]);
+        assert_eq!(divide(-40), [40, 40, 0, 0], "the others have more again");
+        assert_eq!(divide(400), [100, 100, 0, 0], "no more than their parent");
+        assert_eq!(divide(-400), [0, 0, 0, 0]);
     }
 }
