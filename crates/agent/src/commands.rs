@@ -21,6 +21,8 @@ use crate::ring::{
     ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, MOVED_UNMARKED, Ring, Run, STAGING_PAGES, op,
 };
 use crate::session::{Session, socket};
+use crate::state::STATE;
+use crate::state::handlers::{self, Action};
 
 const PROT_READ_WRITE_EXECUTE: usize = 7;
 /// Tries to free a staging page on which somebody holds a reference: the pager has just read it.
@@ -38,6 +40,7 @@ pub fn carry_out(session: &Session, ring: &Ring) -> isize {
         op::INSTALL_FILTER => install_filter(session),
         op::MMAP => mmap(ring),
         op::BRK => Ok(brk(ring)),
+        op::ACT => act(ring),
         op::STAGING_PROTECT => staging_protect(session, ring),
         op::TAKE_ASIDE => aside::take(session, argument(ring, 0), argument(ring, 1)),
         op::ASIDE_TO_STAGING => aside::to_staging(session, ring, argument(ring, 0)),
@@ -265,6 +268,23 @@ fn brk(ring: &Ring) -> usize {
     to(argument(ring, 0))
 }
 
+/// Makes the rt_sigaction of a program thread that waits in the filter.
+fn act(ring: &Ring) -> Result<usize, Errno> {
+    let [signal, handler, flags, restorer, mask] = [0, 1, 2, 3, 4].map(|at| argument(ring, at));
+    let action = Action {
+        handler,
+        flags,
+        restorer,
+        mask,
+    };
+    let before = handlers::act(signal, action)?;
+    let words = [before.handler, before.flags, before.restorer, before.mask];
+    for (word, value) in ring.action.iter().zip(words) {
+        word.store(value as u64, Ordering::Relaxed);
+    }
+    Ok(0)
+}
+
 /// Gives the advice of a program thread that waits in the filter.
 fn advise_for(ring: &Ring) -> Result<usize, Errno> {
     let [address, bytes, advice, by_process] = [0, 1, 2, 3].map(|index| argument(ring, index));
@@ -294,7 +314,12 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
 
 /// Installs the filter and hands its listener to the pager. If the listener were lost, every mremap would fail.
 fn install_filter(session: &Session) -> Result<usize, Errno> {
-    let listener = filter::install()?;
+    let installed = filter::install();
+    if STATE.is_attached() {
+        // From now on each handler that is set stops; these were set before.
+        handlers::cover_all();
+    }
+    let listener = installed?;
     if socket::send_descriptor(session.socket, ACK, listener).is_err() {
         die(b"vswap-agent: vswap is gone, process killed\n");
     }

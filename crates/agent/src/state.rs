@@ -5,6 +5,7 @@
 //! agent's thread while it sets up, and the fork hooks under the fork lock.
 
 pub mod reservation;
+pub mod handlers;
 
 use core::ptr;
 use core::sync::atomic::{
@@ -133,6 +134,11 @@ pub static STATE: State = State {
 };
 
 impl State {
+    /// Was the agent attached from outside? Then no function of libc has a hook.
+    pub fn is_attached(&self) -> bool {
+        self.image_bytes.load(Ordering::Relaxed) != 0
+    }
+
     /// The path of the pager's socket.
     pub fn socket_path_bytes(&self) -> impl Iterator<Item = u8> {
         let length = self.socket_path_length.load(Ordering::Relaxed);

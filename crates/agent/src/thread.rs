@@ -23,6 +23,7 @@ use crate::base::rules;
 use crate::commands;
 use crate::ring::{LEFT_ALONE, Ring, TURNED_AWAY};
 use crate::session::{Session, socket};
+use crate::state::handlers;
 use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
 
@@ -67,6 +68,10 @@ extern "C" fn run(argument: usize) -> ! {
         Ok((session, ring)) => {
             session.remember();
             STATE.agent_tid.store(thread_id(), Ordering::Relaxed);
+            if STATE.is_attached() {
+                // The process may have a filter already, and handlers from its parent.
+                handlers::cover_all();
+            }
             STATE.enter(phase::ARMED);
             serve(&session, ring, 0)
         }

@@ -290,7 +290,7 @@ fn go_on(listener: &OwnedFd, id: u64) {
 }
 
 /// Lets the program's own brk and mmap run and counts them. Lets set_tid_address run too, which each program calls as
-/// it starts. Hands everything else over.
+/// it starts, and rt_sigaction, which libc calls for itself. Hands everything else over.
 fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, Arc<AtomicUsize>) {
     let (hand_over, others) = mpsc::channel();
     let allocations = Arc::new(AtomicUsize::new(0));
@@ -302,7 +302,7 @@ fn without_allocations(listener: &Arc<OwnedFd>) -> (mpsc::Receiver<[u64; 10]>, A
             if matches!(record[2] as u32, 9 | 12) {
                 count.fetch_add(1, Ordering::SeqCst);
                 go_on(&listener, record[0]);
-            } else if record[2] as u32 == 218 {
+            } else if matches!(record[2] as u32, 13 | 218) {
                 go_on(&listener, record[0]);
             } else if hand_over.send(record).is_err() {
                 return;

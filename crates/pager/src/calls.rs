@@ -1,6 +1,7 @@
 //! System calls that stop at the filter, carried out for the program.
 
 pub mod confine;
+pub mod handlers;
 pub mod advice;
 pub mod moves;
 pub mod thread_exit;

@@ -6,6 +6,7 @@
 pub mod call {
     pub const MMAP: u32 = 9;
     pub const BRK: u32 = 12;
+    pub const RT_SIGACTION: u32 = 13;
     pub const IOCTL: u32 = 16;
     pub const MREMAP: u32 = 25;
     pub const MADVISE: u32 = 28;

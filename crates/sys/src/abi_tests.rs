@@ -9,6 +9,7 @@ fn numbers_are_those_of_the_headers() {
     for (ours, theirs) in [
         (call::MMAP, headers::__NR_mmap),
         (call::BRK, headers::__NR_brk),
+        (call::RT_SIGACTION, headers::__NR_rt_sigaction),
         (call::IOCTL, headers::__NR_ioctl),
         (call::MREMAP, headers::__NR_mremap),
         (call::MADVISE, headers::__NR_madvise),

@@ -171,6 +171,25 @@ pub fn read_words(pid: u32, address: u64, words: &mut [u64]) -> bool {
     unsafe { read_memory(pid, &[RemoteSpan { address, bytes }], &local) == Ok(bytes) }
 }
 
+/// Puts `words` to `address` and on in the memory of `pid`. False if not all of it can be written.
+pub fn write_words(pid: u32, address: u64, words: &[u64]) -> bool {
+    let bytes = size_of_val(words);
+    let Ok(pid) = i32::try_from(pid) else {
+        return false;
+    };
+    let local = libc::iovec {
+        iov_base: words.as_ptr().cast_mut().cast(),
+        iov_len: bytes,
+    };
+    let remote = RemoteSpan { address, bytes };
+    // SAFETY: the local span is only read. What the remote one names is the other process's matter, and the kernel
+    // checks it. rustix does not have this call.
+    let written = unsafe {
+        libc::process_vm_writev(pid, &raw const local, 1, (&raw const remote).cast(), 1, 0)
+    };
+    usize::try_from(written) == Ok(bytes)
+}
+
 /// The id of the process or thread that a pidfd of thread `tid` names. None for other descriptors, and if the named
 /// process has ended.
 pub fn named_by_descriptor(tid: u32, descriptor: u32) -> Option<u32> {

@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0005;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_0006;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// Most pages that one MOVE_OUT may name; the pager's windows are smaller.
@@ -99,6 +99,9 @@ pub mod op {
     /// No thread of the program is left: the agent's thread must end too, with status `args[0]`, which becomes the
     /// status of the process. There is no answer.
     pub const LEAVE: u32 = 10;
+    /// `rt_sigaction(args[0], args[1..5])` for a thread whose own call was trapped. The arguments are signal, handler,
+    /// flags, restorer and mask. `action` = what was there before, `result` = 0 or -errno.
+    pub const ACT: u32 = 11;
     /// Give both staging ranges, which are empty, the protection `args[0]`. `result` = 0 or -errno.
     pub const STAGING_PROTECT: u32 = 20;
     /// Take `args[1]` pages, holes included, from address `args[0]` on to the place behind the staging ranges. For
@@ -235,6 +238,8 @@ pub struct Ring {
     pub result: AtomicI64,
     /// Agent: the break that BRK found.
     pub before: AtomicU64,
+    /// Agent: handler, flags, restorer and mask that ACT found.
+    pub action: [AtomicU64; 4],
     /// Pager: number of used `runs`.
     pub run_count: AtomicU32,
     /// Program threads: id of the thread that carries out commands, if it is not the one that said Hello; else 0.

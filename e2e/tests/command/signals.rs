@@ -1,6 +1,7 @@
 //! Signals sent to vswap reach the program unchanged and only once.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -30,27 +31,57 @@ while True:
 ";
 
 /// Signals come while calls wait in the filter.
+/// With hooks, where the agent was attached from outside, in a static program, and with another C library.
 pub fn interrupt_no_call_of_memory(context: &Context) -> Outcome {
     let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let [source, program] = ["interrupted.c", "interrupted"].map(|name| context.place().join(name));
+    let musl = require_program("musl-gcc", "apt package musl-tools")?;
+    let dynamic = compile_interrupted(context, &gcc, "dynamic", &[])?;
+    let fixed = compile_interrupted(context, &gcc, "static", &["-static"])?;
+    let other = compile_interrupted(context, &musl, "musl", &["-static"])?;
+    let sizes = ["96", "6000"];
+    let attached = |program| Job::new(program).args(sizes).arg("attached");
+    let jobs = [
+        Job::new(&dynamic).args(sizes),
+        Job::new("/usr/bin/env")
+            .arg("-i")
+            .append(&attached(dynamic)),
+        attached(fixed),
+        attached(other),
+    ];
+    for job in jobs {
+        let ended = context.limited(TIGHT_BYTES)?.start(&job)?.wait()?;
+        ended.must_succeed()?;
+        let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
+        ensure!(said == "right\n", "{job:?} says {said:?}");
+        ensure!(
+            ended.figure("pages_out")? > 0,
+            "nothing of {job:?} was swapped, so no call was stopped"
+        );
+    }
+    Ok(())
+}
+
+fn compile_interrupted(
+    context: &Context,
+    compiler: &Path,
+    name: &str,
+    options: &[&str],
+) -> Outcome<PathBuf> {
+    let [source, program] = ["interrupted.c", name].map(|name| context.place().join(name));
     let text = include_str!("../../inputs/interrupted.c");
     fs::write(&source, text).during(|| format!("write {}", source.display()))?;
-    let output = Command::new(gcc)
+    let output = Command::new(compiler)
         .args(["-O2", "-o"])
         .args([&program, &source])
+        .args(options)
         .output()
-        .during(|| "run gcc".to_owned())?;
-    ensure!(output.status.success(), "gcc: {output:?}");
-    let job = Job::new(&program).args(["96", "6000"]);
-    let ended = context.limited(TIGHT_BYTES)?.start(&job)?.wait()?;
-    ended.must_succeed()?;
-    let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
-    ensure!(said == "right\n", "it says {said:?}");
+        .during(|| format!("run {}", compiler.display()))?;
     ensure!(
-        ended.figure("pages_out")? > 0,
-        "nothing of it was swapped, so no call was stopped"
+        output.status.success(),
+        "{}: {output:?}",
+        compiler.display()
     );
-    Ok(())
+    Ok(program)
 }
 
 pub fn reach_the_program(context: &Context) -> Outcome {

@@ -16,6 +16,7 @@
 //! | io_uring_setup | advice by a ring raises no event and stops nowhere |
 //! | PTRACE_ATTACH, PTRACE_SEIZE | a process that stops itself (LeakSanitizer does) must not stop its agent |
 //! | a seccomp filter for all threads | the agent is one of them |
+//! | rt_sigaction that sets a handler | where the agent was attached from outside no hook gives it a stand-in |
 //!
 //! Advice stops at both of its system calls, madvise and process_madvise. The filter decides by the number of the call
 //! before it looks at anything else. So the kernel keeps its table of calls that are always allowed, and those cost
@@ -24,7 +25,7 @@
 use crate::abi::advice::{FREE, GUARD_INSTALL, GUARD_REMOVE, KEEPONFORK, WIPEONFORK};
 use crate::abi::call::{
     BRK, CLONE, CLONE3, EXIT, FORK, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
-    PTRACE, SECCOMP, SET_TID_ADDRESS,
+    PTRACE, RT_SIGACTION, SECCOMP, SET_TID_ADDRESS,
 };
 use crate::base::kernel::{Descriptor, EACCES, Errno, MARK, MARK_HIGH, MARK_LOW, call};
 
@@ -126,7 +127,7 @@ const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: u16 = 51;
+const FILTER_LENGTH: u16 = 56;
 
 // The second and third argument of `equal` and `any_of` say how many instructions are skipped. The comments behind the
 // instructions name the target.
@@ -135,56 +136,61 @@ static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
 #[rustfmt::skip]
 const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 48),            // else 50
+    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 53),         // else 55
     /*  2 */ load(NUMBER),
-    /*  3 */ equal(MREMAP, 41, 0),                       // then 45
-    /*  4 */ equal(MMAP, 37, 0),                         // then 42
-    /*  5 */ equal(BRK, 32, 0),                          // then 38
-    /*  6 */ equal(IOCTL, 29, 0),                        // then 36
-    /*  7 */ equal(EXIT, 37, 0),                         // then 45
-    /*  8 */ equal(CLONE3, 40, 0),                       // then 49
-    /*  9 */ equal(FORK, 39, 0),                         // then 49
-    /* 10 */ equal(SET_TID_ADDRESS, 38, 0),              // then 49
-    /* 11 */ equal(IO_URING_SETUP, 37, 0),               // then 49
-    /* 12 */ equal(CLONE, 19, 0),                        // then 32
-    /* 13 */ equal(PTRACE, 15, 0),                       // then 29
-    /* 14 */ equal(SECCOMP, 10, 0),                      // then 25
-    /* 15 */ equal(MADVISE, 3, 0),                       // then 19
-    /* 16 */ equal(PROCESS_MADVISE, 0, 33),              // else 50
-    /* 17 */ load(FOURTH_ARGUMENT),
-    /* 18 */ equal(0, 1, 1),                             // 20
-    /* 19 */ load(THIRD_ARGUMENT),
-    /* 20 */ equal(FREE, 24, 0),                         // then 45
-    /* 21 */ equal(WIPEONFORK, 23, 0),                   // then 45
-    /* 22 */ equal(KEEPONFORK, 22, 0),                   // then 45
-    /* 23 */ equal(GUARD_REMOVE, 21, 0),                 // then 45
-    /* 24 */ equal(GUARD_INSTALL, 20, 25),               // then 45, else 50
-    /* 25 */ load(FIRST_ARGUMENT),
-    /* 26 */ equal(SECCOMP_SET_MODE_FILTER, 0, 23),      // else 50
-    /* 27 */ load(SECOND_ARGUMENT),
-    /* 28 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 16, 21),  // then 45, else 50
-    /* 29 */ load(FIRST_ARGUMENT),
-    /* 30 */ equal(PTRACE_ATTACH, 18, 0),                // then 49
-    /* 31 */ equal(PTRACE_SEIZE, 17, 18),                // then 49, else 50
-    /* 32 */ load(FIRST_ARGUMENT),
-    /* 33 */ any_of(CLONE_VM, 0, 15),                    // else 49
-    /* 34 */ keep(THREAD_WITH_WORD),
-    /* 35 */ equal(THREAD_WITH_WORD, 13, 14),            // then 49, else 50
-    /* 36 */ load(SECOND_ARGUMENT),
-    /* 37 */ equal(UFFDIO_REGISTER, 7, 12),              // then 45, else 50
-    /* 38 */ load(FIRST_ARGUMENT),
-    /* 39 */ equal(0, 0, 5),                             // else 45
-    /* 40 */ load(FIRST_ARGUMENT + 4),
-    /* 41 */ equal(0, 8, 3),                             // where the break is: 50, else 45
-    /* 42 */ load(FOURTH_ARGUMENT),
-    /* 43 */ keep(KIND_OF_MAPPING),
-    /* 44 */ equal(PRIVATE_ANONYMOUS, 0, 5),             // else 50
-    /* 45 */ load(SIXTH_ARGUMENT),
-    /* 46 */ equal(MARK_LOW, 0, 2),                      // else 49
-    /* 47 */ load(SIXTH_ARGUMENT + 4),
-    /* 48 */ equal(MARK_HIGH, 1, 0),                     // then 50
-    /* 49 */ answer(USER_NOTIF),
-    /* 50 */ answer(ALLOW),
+    /*  3 */ equal(MREMAP, 46, 0),                    // then 50
+    /*  4 */ equal(MMAP, 42, 0),                      // then 47
+    /*  5 */ equal(BRK, 37, 0),                       // then 43
+    /*  6 */ equal(IOCTL, 30, 0),                     // then 37
+    /*  7 */ equal(EXIT, 42, 0),                      // then 50
+    /*  8 */ equal(RT_SIGACTION, 30, 0),              // then 39
+    /*  9 */ equal(CLONE3, 44, 0),                    // then 54
+    /* 10 */ equal(FORK, 43, 0),                      // then 54
+    /* 11 */ equal(SET_TID_ADDRESS, 42, 0),           // then 54
+    /* 12 */ equal(IO_URING_SETUP, 41, 0),            // then 54
+    /* 13 */ equal(CLONE, 19, 0),                     // then 33
+    /* 14 */ equal(PTRACE, 15, 0),                    // then 30
+    /* 15 */ equal(SECCOMP, 10, 0),                   // then 26
+    /* 16 */ equal(MADVISE, 3, 0),                    // then 20
+    /* 17 */ equal(PROCESS_MADVISE, 0, 37),           // else 55
+    /* 18 */ load(FOURTH_ARGUMENT),
+    /* 19 */ equal(0, 1, 1),                          // 21
+    /* 20 */ load(THIRD_ARGUMENT),
+    /* 21 */ equal(FREE, 28, 0),                      // then 50
+    /* 22 */ equal(WIPEONFORK, 27, 0),                // then 50
+    /* 23 */ equal(KEEPONFORK, 26, 0),                // then 50
+    /* 24 */ equal(GUARD_REMOVE, 25, 0),              // then 50
+    /* 25 */ equal(GUARD_INSTALL, 24, 29),            // then 50, else 55
+    /* 26 */ load(FIRST_ARGUMENT),
+    /* 27 */ equal(SECCOMP_SET_MODE_FILTER, 0, 27),   // else 55
+    /* 28 */ load(SECOND_ARGUMENT),
+    /* 29 */ any_of(SECCOMP_FILTER_FLAG_TSYNC, 20, 25), // then 50, else 55
+    /* 30 */ load(FIRST_ARGUMENT),
+    /* 31 */ equal(PTRACE_ATTACH, 22, 0),             // then 54
+    /* 32 */ equal(PTRACE_SEIZE, 21, 22),             // then 54, else 55
+    /* 33 */ load(FIRST_ARGUMENT),
+    /* 34 */ any_of(CLONE_VM, 0, 19),                 // else 54
+    /* 35 */ keep(THREAD_WITH_WORD),
+    /* 36 */ equal(THREAD_WITH_WORD, 17, 18),         // then 54, else 55
+    /* 37 */ load(SECOND_ARGUMENT),
+    /* 38 */ equal(UFFDIO_REGISTER, 11, 16),          // then 50, else 55
+    /* 39 */ load(SECOND_ARGUMENT),
+    /* 40 */ equal(0, 0, 9),                          // else 50
+    /* 41 */ load(SECOND_ARGUMENT + 4),
+    /* 42 */ equal(0, 12, 7),                         // then 55, else 50
+    /* 43 */ load(FIRST_ARGUMENT),
+    /* 44 */ equal(0, 0, 5),                          // else 50
+    /* 45 */ load(FIRST_ARGUMENT + 4),
+    /* 46 */ equal(0, 8, 3),                          // then 55, else 50
+    /* 47 */ load(FOURTH_ARGUMENT),
+    /* 48 */ keep(KIND_OF_MAPPING),
+    /* 49 */ equal(PRIVATE_ANONYMOUS, 0, 5),          // else 55
+    /* 50 */ load(SIXTH_ARGUMENT),
+    /* 51 */ equal(MARK_LOW, 0, 2),                   // else 54
+    /* 52 */ load(SIXTH_ARGUMENT + 4),
+    /* 53 */ equal(MARK_HIGH, 1, 0),                  // then 55
+    /* 54 */ answer(USER_NOTIF),
+    /* 55 */ answer(ALLOW),
 ];
 
 /// What the kernel answers to a call. The compiler carries the instructions above out.
@@ -242,6 +248,15 @@ const _: () = {
     assert!(is_trapped(MREMAP, [0, 0, 0, 0, 0, MARK ^ HIGH]));
     assert!(is_trapped(BRK, [4096, 0, 0, 0, 0, 0]) && is_trapped(BRK, [HIGH, 0, 0, 0, 0, 0]));
     assert!(!is_trapped(BRK, [0; 6]) && !is_trapped(BRK, [4096, 0, 0, 0, 0, MARK]));
+    // A record of the handler that is set, or none.
+    assert!(
+        is_trapped(RT_SIGACTION, [10, 4096, 0, 8, 0, 0])
+            && is_trapped(RT_SIGACTION, [10, HIGH, 0, 8, 0, 0])
+    );
+    assert!(
+        !is_trapped(RT_SIGACTION, [10, 0, 4096, 8, 0, 0])
+            && !is_trapped(RT_SIGACTION, [10, 4096, 0, 8, 0, MARK])
+    );
     // MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE; without MAP_ANONYMOUS; shared; huge pages.
     assert!(is_trapped(MMAP, [0, 4096, 3, 0x4022, usize::MAX, 0]));
     assert!(!is_trapped(MMAP, [0, 4096, 3, 0x4022, usize::MAX, MARK]));

@@ -51,7 +51,8 @@ pub fn introduce(
         } else {
             hello::FORKED
         },
-        flags: if inherited { INHERITED } else { 0 } | if image_bytes == 0 { 0 } else { ATTACHED },
+        flags: if inherited { INHERITED } else { 0 }
+            | if STATE.is_attached() { ATTACHED } else { 0 },
         fork: if inherited {
             STATE.fork_token.load(Ordering::SeqCst)
         } else {

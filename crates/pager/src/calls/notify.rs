@@ -9,6 +9,7 @@
 //!   it.
 //! - A thread that ends or makes another waits until the memory that the kernel writes to at a thread's end is present
 //!   (`thread_exit`).
+//! - A handler of a process without hooks gets a stand-in (`handlers`).
 //! - A fork of a process without hooks is followed by ptrace (`attached_forks`). With hooks it runs as it is.
 //! - Calls of a process without an agent, or with a confined one, run as they are.
 //!
@@ -30,7 +31,7 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::{advice, attached_forks, confine, moves, thread_exit};
+use crate::calls::{advice, attached_forks, confine, handlers, moves, thread_exit};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -46,6 +47,7 @@ use crate::space::{Space, marks};
 // System call numbers of x86_64, the only machine that vswap-sys compiles for.
 const MMAP: i32 = abi::call::MMAP.cast_signed();
 const BRK: i32 = abi::call::BRK.cast_signed();
+const RT_SIGACTION: i32 = abi::call::RT_SIGACTION.cast_signed();
 const IOCTL: i32 = abi::call::IOCTL.cast_signed();
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
 const MADVISE: i32 = abi::call::MADVISE.cast_signed();
@@ -90,7 +92,7 @@ pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Send
     let (sender, sent) = mpsc::channel();
     threads::try_spawn("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
-        // Until it is received, a signal cuts a call short (`hooks/signals.rs` of the agent).
+        // Until it is received, a signal cuts a call short (`state/handlers.rs` of the agent).
         threads::hurry_most();
         let listener = Arc::new(Listener::from_fd(listener));
         // A hint that older kernels do not know.
@@ -117,8 +119,8 @@ fn take_one(
     let space = space_of_thread(&listening.spaces, notification.tid);
     let call = Call::new(Arc::clone(listener), notification);
     match space {
-        // The hooks have announced it, or nobody will.
-        Some(space) if is_fork(&call.notification) && !space.has_no_hooks() => drop(call),
+        // The hooks have seen to it, or nobody will.
+        Some(space) if !space.has_no_hooks() && is_for_hooks(&call.notification) => drop(call),
         Some(space)
             if space.is_active()
                 || space.is_confined()
@@ -216,6 +218,11 @@ fn may_fork(nr: i32) -> bool {
     matches!(nr, FORK | CLONE | CLONE3)
 }
 
+/// Is this a call that only a process without hooks stops for?
+fn is_for_hooks(call: &Notification) -> bool {
+    call.nr == RT_SIGACTION || is_fork(call)
+}
+
 /// Does this call make a process with memory of its own? False of clone3, whose flags lie in memory.
 fn is_fork(call: &Notification) -> bool {
     call.nr == FORK || (call.nr == CLONE && call.args[0] & CLONE_VM == 0)
@@ -283,6 +290,7 @@ pub fn answer(
             }
             return Answer::Continue;
         }
+        RT_SIGACTION => handlers::act(process, &args),
         IO_URING_SETUP => {
             marks::begin(space);
             return Answer::Continue;

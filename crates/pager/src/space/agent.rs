@@ -292,6 +292,12 @@ impl Slot<'_> {
         self.agent.ring().before.load(Ordering::Relaxed)
     }
 
+    /// Handler, flags, restorer and mask before the last ACT.
+    pub fn action_before(&self) -> [u64; 4] {
+        let action = &self.agent.ring().action;
+        [0, 1, 2, 3].map(|at| action[at].load(Ordering::Relaxed))
+    }
+
     /// errno of the `index`-th page of the last MOVE_OUT, 0 if the page moved.
     pub fn page_errno(&self, index: usize) -> i32 {
         self.agent

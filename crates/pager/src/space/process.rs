@@ -58,6 +58,16 @@ impl Process {
         self.by_a_thread(read).is_ok()
     }
 
+    /// Put `words` to `address` and on in the process's memory. False if not all of it can be written.
+    pub fn write_words(&self, address: u64, words: &[u64]) -> bool {
+        let write = |tid| {
+            process::write_words(tid, address, words)
+                .then_some(())
+                .ok_or(())
+        };
+        self.by_a_thread(write).is_ok()
+    }
+
     /// Resident anonymous memory, 0 when the process is gone.
     pub fn anonymous_bytes(&self) -> u64 {
         let sizes = self.statm.sizes().unwrap_or_default();
