@@ -83,7 +83,7 @@ impl Forking {
         let child = self.child().unwrap_or(None);
         // A signal that it was about to get is not to be lost.
         let signal = signal_of_stop(self.tid).and_then(|signal| usize::try_from(signal).ok());
-        let _ = request(libc::PTRACE_DETACH, self.tid, 0, signal.unwrap_or(0));
+        let _ = tracee::detach(self.tid, signal.unwrap_or(0));
         child.map_or(Seen::NoChild, |tid| Seen::Child(Tracee::born(tid)))
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::InjectError;
 use crate::memory::maps;
-use crate::process::task;
+use crate::process::{procfs, task};
 
 /// How long a thread may take to stop. One that waits for a disk or in a vfork stops when that is over.
 const STOP_PATIENCE: Duration = Duration::from_millis(20);
@@ -134,14 +134,14 @@ impl Tracee {
         if let Some(signal) = signal_of_stop(self.tid) {
             // Not to be lost: without it the program would go on as if it had never been sent.
             let signal = usize::try_from(signal).unwrap_or(0);
-            let _ = request(libc::PTRACE_DETACH, self.tid, 0, signal);
+            let _ = detach(self.tid, signal);
             return Err(InjectError::Busy);
         }
         match self.look(registers) {
             Ok(stopped) => Ok(Ok(stopped)),
             Err(error) => {
                 // Nothing has changed.
-                let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+                let _ = detach(self.tid, 0);
                 Err(error)
             }
         }
@@ -287,17 +287,17 @@ impl Stopped {
     }
 
     fn put_back(&self) -> Result<(), InjectError> {
-        set_extended(self.tid, &self.extended)?;
-        set_registers(self.tid, &as_before(self.registers))?;
-        set_signal_mask(self.tid, self.signals)?;
-        request(libc::PTRACE_DETACH, self.tid, 0, 0).map_err(failed)?;
-        Ok(())
+        let outcome = set_extended(self.tid, &self.extended)
+            .and_then(|()| set_registers(self.tid, &as_before(self.registers)))
+            .and_then(|()| set_signal_mask(self.tid, self.signals));
+        outcome.and(detach(self.tid, 0).map_err(failed))
     }
 
     /// It is in the middle of what is not its own, and does not answer: it must not run on.
     fn kill(&self) -> InjectError {
         // It may have gone.
         let _ = crate::process::kill(self.tid.unsigned_abs());
+        await_end(self.tid);
         InjectError::Gone
     }
 
@@ -457,8 +457,43 @@ pub(super) fn signal_of_stop(tid: i32) -> Option<i32> {
     }
 }
 
+/// Has a tracee ended? Then whoever else waits for its end may see it.
 pub(super) fn has_ended(tid: i32) -> bool {
-    task::has_ended(tid.unsigned_abs())
+    let ended = task::has_ended(tid.unsigned_abs());
+    if ended {
+        pass_end_on(tid);
+    }
+    ended
+}
+
+/// Lets a stopped tracee go on, with a signal or with 0.
+pub(super) fn detach(tid: i32, signal: usize) -> io::Result<()> {
+    let outcome = request(libc::PTRACE_DETACH, tid, 0, signal);
+    if outcome.is_err() {
+        // SIGKILL alone ends a stop without us.
+        await_end(tid);
+    }
+    outcome
+}
+
+fn await_end(tid: i32) {
+    let since = Instant::now();
+    while !has_ended(tid) && since.elapsed() < CALL_PATIENCE {
+        std::thread::sleep(PACE);
+    }
+}
+
+/// The kernel tells of a tracee's end only to the tracer. When that has taken note of it, it is the parent's turn: until
+/// then the parent waits. An end for which this process waits elsewhere is left to whoever does.
+fn pass_end_on(tid: i32) {
+    let pid = tid.unsigned_abs();
+    let is_own_child = procfs::stat(pid).is_ok_and(|stat| stat.parent == std::process::id());
+    if is_own_child && task::process_of(pid) == Some(pid) {
+        return;
+    }
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: no record is wanted.
+    unsafe { libc::waitid(libc::P_PID, pid, null_mut(), options) };
 }
 
 /// The kernel tells of a stop to whoever waits; nobody else shall take it for news of a child.
