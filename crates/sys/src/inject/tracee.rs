@@ -492,8 +492,19 @@ fn pass_end_on(tid: i32) {
         return;
     }
     let options = libc::WEXITED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
-    // SAFETY: no record is wanted.
-    unsafe { libc::waitid(libc::P_PID, pid, null_mut(), options) };
+    let since = Instant::now();
+    // The end of a main thread can be taken note of when the other threads of its process have ended too.
+    while since.elapsed() < CALL_PATIENCE {
+        // SAFETY: a record of integers and pointers that are not used.
+        let mut news: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the record outlives the call.
+        let waited = unsafe { libc::waitid(libc::P_PID, pid, &raw mut news, options) };
+        // SAFETY: the kernel has filled it in, with 0 if there is no news.
+        if waited != 0 || unsafe { news.si_pid() } != 0 {
+            return;
+        }
+        std::thread::sleep(PACE);
+    }
 }
 
 /// The kernel tells of a stop to whoever waits; nobody else shall take it for news of a child.
