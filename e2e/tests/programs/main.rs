@@ -8,6 +8,7 @@ mod attached;
 mod ballast;
 mod bubblewrap;
 mod cpython;
+mod differs;
 mod filtered;
 mod gcc;
 mod java;
@@ -49,6 +50,11 @@ const TESTS: &[Test] = &[
     Test::new("bubblewrap", 300, bubblewrap::test),
     Test::new("program_with_a_filter", 120, filtered::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
+    Test::new("seen_from_outside", 120, differs::seen_from_outside),
+    Test::new("futexes_in_swap", 120, differs::futexes_in_swap),
+    Test::new("moved_names", 120, differs::moved_names),
+    Test::new("given_pages", 120, differs::given_pages),
+    Test::new("core_dump", 120, differs::core_dump),
     Test::new("attached_static_c", 120, attached::static_c),
     Test::new(
         "attached_static_c_with_children",

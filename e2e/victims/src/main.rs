@@ -100,6 +100,18 @@ enum Victim {
     Kinds,
     /// Advice that changes no content, and rare ways of reading and writing memory.
     Hints,
+    /// Names of memory that move (`PR_SET_MM_MAP`), with the heap elsewhere.
+    Names,
+    /// Memory policies, and pages that move between nodes.
+    Nodes,
+    /// Calls of 32-bit programs by a 64-bit one.
+    Legacy,
+    /// Futexes in any page.
+    Futexes,
+    /// Pages given away with vmsplice.
+    Gifts,
+    /// Memory read and written from outside, by /proc and ptrace.
+    Peeks,
     /// Equal pages that the kernel merges.
     Ksm,
     /// Small mappings that become one with their neighbours.
@@ -124,7 +136,7 @@ enum Victim {
 
 /// The victims that `all` runs, the quickest to fail first. Not `ksm`, which changes settings of the machine and needs
 /// time in which pages stay where they are.
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 42] = [
     "threads",
     "aging",
     "fork",
@@ -136,6 +148,12 @@ const NAMES: [&str; 36] = [
     "guard",
     "kinds",
     "hints",
+    "names",
+    "nodes",
+    "legacy",
+    "futexes",
+    "gifts",
+    "peeks",
     "merge",
     "mremap",
     "dontneed",
@@ -200,6 +218,12 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Guard => victim::guard::run(options),
         Victim::Kinds => victim::kinds::run(options),
         Victim::Hints => victim::hints::run(options),
+        Victim::Names => victim::names::run(options),
+        Victim::Nodes => victim::nodes::run(options),
+        Victim::Legacy => victim::legacy::run(options),
+        Victim::Futexes => victim::futexes::run(options),
+        Victim::Gifts => victim::gifts::run(options),
+        Victim::Peeks => victim::peeks::run(options),
         Victim::Ksm => victim::ksm::run(options),
         Victim::Merge => victim::merge::run(options),
         Victim::Endings => victim::endings::run(options),

@@ -483,8 +483,8 @@ fn await_end(tid: i32) {
     }
 }
 
-/// The kernel tells of a tracee's end only to the tracer. When that has taken note of it, it is the parent's turn: until
-/// then the parent waits. An end for which this process waits elsewhere is left to whoever does.
+/// The kernel tells of a tracee's end only to the tracer. When that has taken note of it, it is the parent's turn. An
+/// end for which this process waits elsewhere is left to whoever does.
 fn pass_end_on(tid: i32) {
     let pid = tid.unsigned_abs();
     let is_own_child = procfs::stat(pid).is_ok_and(|stat| stat.parent == std::process::id());
