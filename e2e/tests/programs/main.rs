@@ -19,6 +19,7 @@ mod pipeline;
 mod postgres;
 mod privileges;
 mod redis;
+mod rings;
 mod sanitizers;
 mod sort;
 mod stress_ng;
@@ -50,6 +51,7 @@ const TESTS: &[Test] = &[
     Test::new("bubblewrap", 300, bubblewrap::test),
     Test::new("program_with_a_filter", 120, filtered::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
+    Test::new("forks_beside_rings", 120, rings::test),
     Test::new("seen_from_outside", 120, differs::seen_from_outside),
     Test::new("futexes_in_swap", 120, differs::futexes_in_swap),
     Test::new("moved_names", 120, differs::moved_names),

@@ -20,6 +20,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -120,7 +121,7 @@ fn take_one(
     let call = Call::new(Arc::clone(listener), notification);
     match space {
         // The hooks have seen to it, or nobody will.
-        Some(space) if !space.has_no_hooks() && is_for_hooks(&call.notification) => drop(call),
+        Some(space) if is_for_hooks(&space, &call.notification) => drop(call),
         Some(space)
             if space.is_active()
                 || space.is_confined()
@@ -218,9 +219,10 @@ fn may_fork(nr: i32) -> bool {
     matches!(nr, FORK | CLONE | CLONE3)
 }
 
-/// Is this a call that only a process without hooks stops for?
-fn is_for_hooks(call: &Notification) -> bool {
-    call.nr == RT_SIGACTION || is_fork(call)
+/// Has the pager nothing to do about this call, because the process has hooks?
+fn is_for_hooks(space: &Space, call: &Notification) -> bool {
+    let is_marked = space.marks.load(Ordering::Acquire);
+    !space.has_no_hooks() && (call.nr == RT_SIGACTION || (is_fork(call) && !is_marked))
 }
 
 /// Does this call make a process with memory of its own? False of clone3, whose flags lie in memory.
@@ -244,12 +246,18 @@ fn answer_all(listening: &Arc<Listening>, space: &Arc<Space>, taken: &Receiver<C
     };
     while !space.has_ended() {
         match taken.recv_timeout(IDLE) {
-            Ok(call) if space.has_no_hooks() && makes_process(process, &call.notification) => {
-                attached_forks::carry_out(listening, space, process, call);
-            }
             Ok(call) => {
-                let answer = answer(&listening.serving, space, process, &call.notification);
-                call.answer(answer);
+                let is_fork = makes_process(process, &call.notification);
+                if is_fork {
+                    let put = &mut listening.serving.references.puts();
+                    marks::drop_all_discarded(space, &mut space.lock_thawed(), put);
+                }
+                if is_fork && space.has_no_hooks() {
+                    attached_forks::carry_out(listening, space, process, call);
+                } else {
+                    let answer = answer(&listening.serving, space, process, &call.notification);
+                    call.answer(answer);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

@@ -39,7 +39,10 @@ pub fn apply<'g>(
 ) -> MutexGuard<'g, State> {
     let mut state = space.freeze(state);
     let references = &listening.serving.references;
-    marks::drop_all_discarded(space, &mut state, &mut |word| references.put(word));
+    if !space.filtered.load(Ordering::Acquire) {
+        // Too late to be sure, see there.
+        marks::drop_all_discarded(space, &mut state, &mut references.puts());
+    }
     let child_layout = state.layout.fork(&mut |word| references.dup(word));
     let Some(layout) = child_layout else {
         eprintln!(

@@ -129,7 +129,8 @@ pub fn forget(state: &mut State, range: Range<u64>) {
 }
 
 /// Drop discarded words before a child gets a copy of them. The child has no agent at first, so nobody could ask which
-/// of its markers are gone.
+/// of its markers are gone. This must come before the fork: as soon as its event is read the parent goes on, and what
+/// it then unmaps or discards has lost its markers too, but the child still has it.
 pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) {
     if !space.marks.load(Ordering::Acquire) {
         return;
