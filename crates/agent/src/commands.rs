@@ -314,12 +314,11 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
 
 /// Installs the filter and hands its listener to the pager. If the listener were lost, every mremap would fail.
 fn install_filter(session: &Session) -> Result<usize, Errno> {
-    let installed = filter::install();
+    let listener = filter::install()?;
     if STATE.is_attached() {
         // From now on each handler that is set stops; these were set before.
         handlers::cover_all();
     }
-    let listener = installed?;
     if socket::send_descriptor(session.socket, ACK, listener).is_err() {
         die(b"vswap-agent: vswap is gone, process killed\n");
     }

@@ -11,10 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::base::kernel::ENOSYS;
 use crate::base::libc;
-use crate::state::handlers::{handler_of, kernels};
-
-/// SIG_ERR is the last address.
-const SIG_ERR: usize = usize::MAX;
+use crate::state::handlers::{SIG_ERR, handler_of, stand_in_for};
 
 /// libc's `struct sigaction`.
 #[repr(C)]
@@ -73,7 +70,7 @@ extern "C" fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int 
     // SAFETY: the program passed it as such a record. libc reads it in the same way.
     let wanted = (!new.is_null()).then(|| unsafe { new.read_unaligned() });
     let wanted = wanted.map(|action| Action {
-        handler: kernels(action.handler, action.flags.cast_unsigned() as usize),
+        handler: stand_in_for(action.handler, action.flags.cast_unsigned() as usize),
         ..action
     });
     let new = wanted.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -135,7 +132,7 @@ fn wrap(signal: c_int) {
         restorer: 0,
     };
     let is_known = libc_sigaction(signal, ptr::null(), &raw mut now) == 0;
-    if is_known && kernels(now.handler, now.flags.cast_unsigned() as usize) != now.handler {
+    if is_known && stand_in_for(now.handler, now.flags.cast_unsigned() as usize) != now.handler {
         act(signal, &raw const now, ptr::null_mut());
     }
 }

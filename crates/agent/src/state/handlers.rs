@@ -36,7 +36,7 @@ pub struct Action {
 pub const SA_RESTART: usize = 0x1000_0000;
 /// SIG_DFL and SIG_IGN are 0 and 1, SIG_ERR is the last address.
 const SIG_IGN: usize = 1;
-const SIG_ERR: usize = usize::MAX;
+pub const SIG_ERR: usize = usize::MAX;
 const SIGNALS: usize = 64;
 
 /// Handlers that can have a stand-in: most programs have a handful. All others stay as they are.
@@ -75,15 +75,15 @@ fn first() -> usize {
     (&raw const FIRST).addr()
 }
 
-/// The handler for which the kernel has `kernels`.
-pub fn handler_of(kernels: usize) -> usize {
-    let offset = kernels.wrapping_sub(first());
+/// The program's handler, if the kernel has `installed`.
+pub fn handler_of(installed: usize) -> usize {
+    let offset = installed.wrapping_sub(first());
     let handler = HANDLERS.get(offset / STAND_IN_BYTES);
-    handler.map_or(kernels, |handler| handler.load(Ordering::SeqCst))
+    handler.map_or(installed, |handler| handler.load(Ordering::SeqCst))
 }
 
 /// What the kernel shall have for a handler with these flags: a stand-in if it needs one.
-pub fn kernels(handler: usize, flags: usize) -> usize {
+pub fn stand_in_for(handler: usize, flags: usize) -> usize {
     let is_one = handler.wrapping_sub(first()) < STAND_INS * STAND_IN_BYTES;
     if handler <= SIG_IGN || handler == SIG_ERR || is_one || flags & SA_RESTART != 0 {
         return handler;
@@ -99,7 +99,7 @@ pub fn kernels(handler: usize, flags: usize) -> usize {
 
 /// rt_sigaction for the program: the kernel gets a stand-in if one is needed, and the program gets its own handler.
 pub fn act(signal: usize, mut action: Action) -> Result<Action, Errno> {
-    action.handler = kernels(action.handler, action.flags);
+    action.handler = stand_in_for(action.handler, action.flags);
     let mut before = exchange(signal, Some(&action))?;
     before.handler = handler_of(before.handler);
     Ok(before)
@@ -113,7 +113,7 @@ pub fn cover_all() {
             continue;
         };
         // A thread that sets another one meanwhile has the last word.
-        while kernels(found.handler, found.flags) != found.handler {
+        while stand_in_for(found.handler, found.flags) != found.handler {
             match act(signal, found) {
                 Ok(before) if before != found => found = before,
                 _ => break,
@@ -276,17 +276,17 @@ mod tests {
     #[test]
     fn handlers_have_one_stand_in_each() {
         let handler = |number: usize| 0x10_0000 + number * 16;
-        let one = kernels(handler(0), 0);
+        let one = stand_in_for(handler(0), 0);
         assert!(one != handler(0) && handler_of(one) == handler(0));
-        assert_eq!(kernels(handler(0), 0), one, "the same again");
-        assert_eq!(kernels(one, 0), one, "a stand-in needs none");
-        let restarts = kernels(handler(1), SA_RESTART);
+        assert_eq!(stand_in_for(handler(0), 0), one, "the same again");
+        assert_eq!(stand_in_for(one, 0), one, "a stand-in needs none");
+        let restarts = stand_in_for(handler(1), SA_RESTART);
         assert_eq!(restarts, handler(1), "the kernel makes calls again");
         for special in [0, SIG_IGN, SIG_ERR] {
-            assert_eq!(kernels(special, 0), special);
+            assert_eq!(stand_in_for(special, 0), special);
             assert_eq!(handler_of(special), special);
         }
-        let given = (0..=STAND_INS).map(|number| kernels(handler(number), 0));
+        let given = (0..=STAND_INS).map(|number| stand_in_for(handler(number), 0));
         let own = given
             .zip(0..)
             .filter(|(given, number)| *given == handler(*number));

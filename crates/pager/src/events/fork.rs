@@ -40,7 +40,7 @@ pub fn apply<'g>(
     let mut state = space.freeze(state);
     let references = &listening.serving.references;
     if !space.filtered.load(Ordering::Acquire) {
-        // Too late to be sure, see there.
+        // No fork stops here, so this was not done before the fork. It is too late to be sure, see there.
         marks::drop_all_discarded(space, &mut state, &mut references.puts());
     }
     let child_layout = state.layout.fork(&mut |word| references.dup(word));

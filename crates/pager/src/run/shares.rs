@@ -103,8 +103,9 @@ impl Shares {
     /// A space was forked. Until somebody looks at one of its kin, its memory counts as its parent's. The last walk may
     /// have seen the fork before its event was read.
     pub fn begin(&self, id: u64, parent: &Space) {
-        let mut known = self.lock();
+        // It reads a file, so before the lock.
         let resident_bytes = parent.resident_bytes();
+        let mut known = self.lock();
         let less = known.shares.get(&parent.id).map_or(0, |it| it.less_bytes);
         let share = Share {
             kin: Arc::clone(&parent.kin),
