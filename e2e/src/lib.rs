@@ -8,6 +8,7 @@
 //! Environment: `VSWAP_BIN` names the binary (else `target/release/vswap` of this workspace), `VSWAP_E2E_NATIVE=1` runs
 //! the programs without vswap, `VSWAP_E2E_NO_SKIP=1` turns every skip into a failure.
 
+pub mod compile;
 pub mod context;
 pub mod device;
 pub mod ended;

@@ -1,31 +1,18 @@
 //! Programs whose threads end one by one with SYS_exit. The process ends with its last thread and that thread's status.
 //! The agent's thread does not count.
 
-use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use vswap_e2e::failure::During;
-use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
+use vswap_e2e::compile::{GCC, compile};
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 
 const AMPLE_BYTES: u64 = 256 * MIB;
 /// Without vswap they take a second at most. A program that waited for the agent's thread would never end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 pub fn thread_by_thread(context: &Context) -> Outcome {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let (source, program) = (
-        context.place().join("exits.c"),
-        context.place().join("exits"),
-    );
     let text = include_str!("../../inputs/exits.c");
-    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
-    let output = Command::new(gcc)
-        .args(["-pthread", "-o"])
-        .args([&program, &source])
-        .output()
-        .during(|| "run gcc".to_owned())?;
-    ensure!(output.status.success(), "gcc: {output:?}");
+    let program = compile(context, GCC, text, "exits", &["-pthread"])?;
     let pressed = ["--debug-evict-every", "5ms"];
     for form in ["alone", "child", "first", "last"] {
         let job = Job::new(&program).arg(form);

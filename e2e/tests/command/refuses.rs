@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::failure::During;
 use vswap_e2e::need::{require_root, require_user};
 use vswap_e2e::{Context, Failure, Outcome, ensure, require_program};
@@ -34,21 +35,9 @@ fn must_refuse(output: &Output, code: i32, words: &[&str]) -> Outcome {
 }
 
 /// A program that leaves a file behind if it is started after all.
-fn compile(context: &Context, name: &str, options: &[&str]) -> Outcome<String> {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let source = context.place().join("program.c");
+fn starting(context: &Context, name: &str, options: &[&str]) -> Outcome<String> {
     let text = "#include <fcntl.h>\nint main(void) { return creat(\"started\", 0644) < 0; }\n";
-    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
-    let program = context.place().join(name);
-    let output = Command::new(gcc)
-        .args(options)
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .output();
-    let output = output.during(|| "run gcc".to_owned())?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "gcc {options:?}: {errors}");
+    let program = compile(context, GCC, text, name, options)?;
     Ok(program.display().to_string())
 }
 
@@ -63,7 +52,7 @@ fn must_not_have_started(context: &Context) -> Outcome {
 pub fn setuid_program(context: &Context) -> Outcome {
     require_root("it gives a program to another user")?;
     let owner = require_user("nobody", "apt package base-passwd")?;
-    let program = compile(context, "setuid", &[])?;
+    let program = starting(context, "setuid", &[])?;
     std::os::unix::fs::chown(&program, Some(owner.uid), None)
         .during(|| format!("chown {program}"))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);

@@ -1,10 +1,9 @@
 //! Signals sent to vswap reach the program unchanged and only once.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustix::process::Signal;
+use vswap_e2e::compile::{GCC, MUSL, compile};
 use vswap_e2e::failure::During;
 use vswap_e2e::launch::signal_pid;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
@@ -33,11 +32,10 @@ while True:
 /// Signals come while calls wait in the filter.
 /// With hooks, where the agent was attached from outside, in a static program, and with another C library.
 pub fn interrupt_no_call_of_memory(context: &Context) -> Outcome {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let musl = require_program("musl-gcc", "apt package musl-tools")?;
-    let dynamic = compile_interrupted(context, &gcc, "dynamic", &[])?;
-    let fixed = compile_interrupted(context, &gcc, "static", &["-static"])?;
-    let other = compile_interrupted(context, &musl, "musl", &["-static"])?;
+    let text = include_str!("../../inputs/interrupted.c");
+    let dynamic = compile(context, GCC, text, "dynamic", &["-O2"])?;
+    let fixed = compile(context, GCC, text, "static", &["-O2", "-static"])?;
+    let other = compile(context, MUSL, text, "musl", &["-O2", "-static"])?;
     let sizes = ["96", "6000"];
     let attached = |program| Job::new(program).args(sizes).arg("attached");
     let jobs = [
@@ -59,29 +57,6 @@ pub fn interrupt_no_call_of_memory(context: &Context) -> Outcome {
         );
     }
     Ok(())
-}
-
-fn compile_interrupted(
-    context: &Context,
-    compiler: &Path,
-    name: &str,
-    options: &[&str],
-) -> Outcome<PathBuf> {
-    let [source, program] = ["interrupted.c", name].map(|name| context.place().join(name));
-    let text = include_str!("../../inputs/interrupted.c");
-    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
-    let output = Command::new(compiler)
-        .args(["-O2", "-o"])
-        .args([&program, &source])
-        .args(options)
-        .output()
-        .during(|| format!("run {}", compiler.display()))?;
-    ensure!(
-        output.status.success(),
-        "{}: {output:?}",
-        compiler.display()
-    );
-    Ok(program)
 }
 
 pub fn reach_the_program(context: &Context) -> Outcome {

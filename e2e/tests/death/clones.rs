@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::ended::nothing_left;
-use vswap_e2e::failure::During;
-use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs};
 
 const LIMIT_BYTES: u64 = 64 * MIB;
 /// Nearly three times the limit.
@@ -28,7 +27,7 @@ const WAYS: [(&str, bool); 5] = [
 ];
 
 pub fn vswap_killed(context: &Context) -> Outcome {
-    let program = compile(context)?;
+    let program = clones(context)?;
     for (way, has_agent) in WAYS {
         let log = context.place().join(format!("{way}.log"));
         let launcher = context.limited(LIMIT_BYTES)?;
@@ -86,20 +85,12 @@ fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
-fn compile(context: &Context) -> Outcome<PathBuf> {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let (source, program) = (
-        context.place().join("clones.c"),
-        context.place().join("clones"),
-    );
-    let text = include_str!("../../inputs/clones.c");
-    fs::write(&source, text).during(|| format!("write {}", source.display()))?;
-    let output = Command::new(gcc)
-        .args(["-O2", "-o"])
-        .args([&program, &source])
-        .output()
-        .during(|| "run gcc".to_owned())?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "gcc: {errors}");
-    Ok(program)
+fn clones(context: &Context) -> Outcome<PathBuf> {
+    compile(
+        context,
+        GCC,
+        include_str!("../../inputs/clones.c"),
+        "clones",
+        &["-O2"],
+    )
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use vswap_e2e::compile::{Compiler, GCC, MUSL, compile};
 use vswap_e2e::failure::During;
 use vswap_e2e::{
     Context, Ended, Failure, Job, MIB, Outcome, ensure, require_program, require_root,
@@ -17,25 +18,15 @@ const PROGRAM_MIB: &str = "192";
 /// Exit status of vswap when it ends a run that it cannot manage.
 const OWN_ERROR: i32 = 125;
 
-const GCC: (&str, &str) = ("gcc", "apt packages gcc libc6-dev");
-const MUSL: (&str, &str) = ("musl-gcc", "apt package musl-tools");
-
-fn compile(
+fn attached(
     context: &Context,
-    (compiler, package): (&str, &str),
+    compiler: Compiler,
     name: &str,
     options: &[&str],
 ) -> Outcome<PathBuf> {
-    let compiler = require_program(compiler, package)?;
-    let [source, program] = ["attached.c", name].map(|name| context.place().join(name));
-    fs::write(&source, include_str!("../../inputs/attached.c"))
-        .during(|| format!("write {}", source.display()))?;
-    let mut command = Command::new(&compiler);
-    command
-        .args(["-O2", "-pthread", "-o"])
-        .args([&program, &source]);
-    must_build(command.args(options))?;
-    Ok(program)
+    let text = include_str!("../../inputs/attached.c");
+    let all = [&["-O2", "-pthread"], options].concat();
+    compile(context, compiler, text, name, &all)
 }
 
 fn must_build(command: &mut Command) -> Outcome {
@@ -46,11 +37,11 @@ fn must_build(command: &mut Command) -> Outcome {
 }
 
 fn static_program(context: &Context) -> Outcome<PathBuf> {
-    compile(context, GCC, "static", &["-static"])
+    attached(context, GCC, "static", &["-static"])
 }
 
 fn dynamic_program(context: &Context) -> Outcome<PathBuf> {
-    compile(context, GCC, "dynamic", &[])
+    attached(context, GCC, "dynamic", &[])
 }
 
 /// Runs a job to its end, which must be right.
@@ -97,7 +88,7 @@ fn fill(program: impl AsRef<Path>, children: &str) -> Job {
 
 pub fn static_c(context: &Context) -> Outcome {
     for options in [&["-static"][..], &["-static-pie"][..]] {
-        let program = compile(context, GCC, "static", options)?;
+        let program = attached(context, GCC, "static", options)?;
         keeps_within(context, &fill(&program, "0"))?;
     }
     Ok(())
@@ -138,7 +129,7 @@ pub fn static_c_spawns(context: &Context) -> Outcome {
 
 pub fn other_c_library(context: &Context) -> Outcome {
     for options in [&[][..], &["-static"][..]] {
-        let program = compile(context, MUSL, "musl", options)?;
+        let program = attached(context, MUSL, "musl", options)?;
         swaps(context, &fill(&program, "2"))?;
     }
     Ok(())

@@ -3,10 +3,10 @@
 //! The program is run with hooks, and with an agent that was attached from outside.
 
 use std::fs;
-use std::process::Command;
 
+use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::failure::During;
-use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 
 /// Generous: eviction comes from the pager's option.
 const LIMIT_BYTES: u64 = 1024 * MIB;
@@ -15,16 +15,8 @@ const EVICT: [&str; 4] = ["--debug-evict-every", "3ms", "--swap", "none"];
 const ROUNDS: &str = "600";
 
 pub fn test(context: &Context) -> Outcome {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let [source, program] = ["rings.c", "rings"].map(|name| context.place().join(name));
-    fs::write(&source, include_str!("../../inputs/rings.c"))
-        .during(|| format!("write {}", source.display()))?;
-    let output = Command::new(gcc)
-        .args(["-O2", "-o"])
-        .args([&program, &source])
-        .output()
-        .during(|| "run gcc".to_owned())?;
-    ensure!(output.status.success(), "gcc: {output:?}");
+    let text = include_str!("../../inputs/rings.c");
+    let program = compile(context, GCC, text, "rings", &["-O2"])?;
     let hooked = Job::new(&program).arg(ROUNDS);
     let attached = Job::new("/usr/bin/env").arg("-i").append(&hooked);
     for job in [hooked, attached] {

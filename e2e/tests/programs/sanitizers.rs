@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::failure::During;
-use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
+use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 
 /// A third of what the program fills.
 const LIMIT_BYTES: u64 = 42 * MIB;
@@ -77,20 +77,8 @@ pub fn thread(context: &Context) -> Outcome {
 }
 
 fn build(context: &Context, sanitizer: &str) -> Outcome<PathBuf> {
-    let gcc = require_program("gcc", "apt packages gcc libc6-dev")?;
-    let source = context.place().join("sanitized.c");
-    let program = context.place().join("sanitized");
-    fs::write(&source, SOURCE).during(|| format!("write {}", source.display()))?;
-    let built = Command::new(gcc)
-        .args(["-O1", "-g", &format!("-fsanitize={sanitizer}"), "-o"])
-        .args([&program, &source])
-        .status()
-        .during(|| "run gcc".to_owned())?;
-    ensure!(
-        built.success(),
-        "gcc -fsanitize={sanitizer} failed: {built}"
-    );
-    Ok(program)
+    let options = ["-O1", "-g", &format!("-fsanitize={sanitizer}")];
+    compile(context, GCC, SOURCE, "sanitized", &options)
 }
 
 fn test(context: &Context, program: &Path, limit_bytes: u64) -> Outcome {

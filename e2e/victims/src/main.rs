@@ -9,6 +9,7 @@
 //! drop themselves. A reference to such memory could become invalid, so they use addresses.
 
 mod content;
+mod heap;
 mod pages;
 mod run;
 mod scratch;

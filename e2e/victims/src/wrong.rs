@@ -99,11 +99,23 @@ pub(crate) fn call(what: &'static str, result: i32) -> Checked<i32> {
 pub(crate) fn call_len(what: &'static str, result: isize, expected: usize) -> Checked {
     match usize::try_from(result) {
         Err(_) => Err(Wrong::last(what)),
-        Ok(len) if len == expected => Ok(()),
-        Ok(len) => Err(Wrong::Result {
-            what,
-            expected: i64::try_from(expected).unwrap_or(i64::MAX),
-            found: i64::try_from(len).unwrap_or(i64::MAX),
-        }),
+        Ok(len) => same(what, expected, len),
     }
+}
+
+/// Fails if a result is not what it must be.
+pub(crate) fn same<T: PartialEq + TryInto<i64>>(
+    what: &'static str,
+    expected: T,
+    found: T,
+) -> Checked {
+    if expected == found {
+        return Ok(());
+    }
+    let shown = |value: T| value.try_into().unwrap_or(i64::MAX);
+    Err(Wrong::Result {
+        what,
+        expected: shown(expected),
+        found: shown(found),
+    })
 }

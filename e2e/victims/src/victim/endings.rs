@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::content::PAGE_BYTES;
 use crate::pages::{Mapping, Pages, map_raw, unmap_raw};
 use crate::run::Options;
-use crate::wrong::{Checked, Wrong};
+use crate::wrong::{Checked, Wrong, same};
 
 /// Threads that live at the same time: more than a table of fixed size would hold.
 const AT_ONCE: i64 = 700;
@@ -90,7 +90,7 @@ fn at_once() -> Checked {
     std::thread::sleep(NAP);
     drop(ends);
     for (expected, thread) in (0..).zip(threads) {
-        expect("result of a thread", expected, join(thread))?;
+        same("result of a thread", expected, join(thread))?;
     }
     Ok(())
 }
@@ -107,21 +107,10 @@ fn in_turn() -> Checked {
             .map(|index| spawn(work(index)))
             .collect::<Checked<_>>()?;
         for (index, thread) in (0..).zip(threads) {
-            expect("result of a thread", turn + index, join(thread))?;
+            same("result of a thread", turn + index, join(thread))?;
         }
     }
     Ok(())
-}
-
-fn expect(what: &'static str, expected: i64, found: i64) -> Checked {
-    if expected == found {
-        return Ok(());
-    }
-    Err(Wrong::Result {
-        what,
-        expected,
-        found,
-    })
 }
 
 /// The call that names the word to clear.
@@ -163,10 +152,10 @@ fn raw(call: Call) -> Checked {
             (0..RAW).for_each(|index| (*word(index)).store(1, Ordering::SeqCst));
             std::thread::sleep(NAP);
             for index in 0..RAW {
-                expect(
+                same(
                     "word before a thread",
                     1,
-                    (*word(index)).load(Ordering::SeqCst).into(),
+                    (*word(index)).load(Ordering::SeqCst),
                 )?;
             }
         }
@@ -311,7 +300,7 @@ fn robust() -> Checked {
         for index in 0..MUTEXES {
             // SAFETY: the mutex is initialised and stays mapped.
             let failed = unsafe { libc::pthread_mutex_lock(place(&of_thread, index)) };
-            expect("pthread_mutex_lock", 0, failed.into())?;
+            same("pthread_mutex_lock", 0, failed)?;
         }
         std::thread::sleep(NAP);
         Ok(())
@@ -324,10 +313,10 @@ fn robust() -> Checked {
         // SAFETY: as above.
         let answer =
             unsafe { libc::pthread_mutex_timedlock(place(&memory, index), &raw const time) };
-        expect(
+        same(
             "lock of a mutex whose owner has died",
-            libc::EOWNERDEAD.into(),
-            answer.into(),
+            libc::EOWNERDEAD,
+            answer,
         )?;
         // SAFETY: as above, and this thread holds the mutex.
         unsafe {
@@ -353,5 +342,5 @@ unsafe fn make_robust(mutex: *mut libc::pthread_mutex_t) -> Checked {
         libc::pthread_mutexattr_setrobust(&raw mut attribute, libc::PTHREAD_MUTEX_ROBUST);
         libc::pthread_mutex_init(mutex, &raw const attribute)
     };
-    expect("pthread_mutex_init", 0, failed.into())
+    same("pthread_mutex_init", 0, failed)
 }

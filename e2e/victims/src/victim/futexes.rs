@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::content::{self, Random};
 use crate::run::Options;
 use crate::segment::Segment;
-use crate::wrong::{Checked, Wrong};
+use crate::wrong::{Checked, Wrong, same};
 
 /// FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0).
 const FUTEX_OP_ADD_ONE: usize = 1 << 28 | 1 << 12;
@@ -222,12 +222,5 @@ fn lock(memory: &mut Segment, random: &mut Random, failures: &Failures) -> Check
 fn expect(what: &'static str, page: *mut u64, expected: u32) -> Checked {
     // SAFETY: the page is mapped and belongs to this thread.
     let found = unsafe { page.cast::<u32>().read_volatile() };
-    if expected == found {
-        return Ok(());
-    }
-    Err(Wrong::Result {
-        what,
-        expected: expected.into(),
-        found: found.into(),
-    })
+    same(what, expected, found)
 }

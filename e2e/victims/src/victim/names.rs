@@ -2,17 +2,17 @@
 //!
 //! A mapping far from the heap becomes the heap for a while. `brk` lets it grow and shrink there. Other names (data,
 //! arguments) are put on its pages and read back through /proc. The kernel gives up on a page that somebody else holds,
-//! so a reader may get less than it asks for, but never other bytes. The last line of
-//! output counts both.
+//! so a reader may get less than it asks for, but never other bytes. The last line of output counts both.
 //!
 //! The allocator uses the same break. So nothing is allocated while it is elsewhere, and everything runs on one thread.
 
 use std::fs;
 
 use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random};
+use crate::heap::Heap;
 use crate::pages::Pages;
 use crate::run::Options;
-use crate::wrong::{Checked, Wrong, call, call_len};
+use crate::wrong::{Checked, Wrong, call, same};
 
 /// Where the other heap begins: far from everything else, and below the heap of the allocator.
 const PLACE: usize = 0x2000_0000_0000;
@@ -52,30 +52,23 @@ const _: () = assert!(size_of::<Map>() == 104);
 /// The names as the kernel made them.
 struct Names(Map);
 
-/// The mapping that becomes the heap.
-struct Heap {
-    pages: usize,
-    versions: Vec<u32>,
-    last_version: u32,
-    tag: u64,
-}
-
 pub(crate) fn run(options: &Options) -> Checked {
     let clock = options.clock();
     let mut random = options.random(0, 71);
     let mut beside = Pages::filled(options.pages() / 2, options.tag(0))?;
     let names = Names::read()?;
     permitted(&names)?;
-    let mut heap = Heap::map((options.pages() / 2).max(64), options.tag(1))?;
+    let mut heap = map_elsewhere((options.pages() / 2).max(64), options.tag(1))?;
     let (mut whole, mut short) = (0, 0);
     loop {
         let before = names.borrow_break(heap.pages)?;
         for _ in 0..16 {
-            heap.resize(random.below(heap.versions.len() - 8) + 8)?;
-            heap.stir(&mut random)?;
+            let pages = random.below(heap.versions.len() - 8) + 8;
+            resize(&mut heap, pages)?;
+            heap.stir("heap elsewhere", &mut random, 32)?;
             beside.stir("page beside a heap elsewhere", &mut random, 16)?;
         }
-        same("break elsewhere", PLACE + heap.pages * PAGE_BYTES, brk(0))?;
+        same("break elsewhere", heap.end(heap.pages).addr(), brk(0))?;
         set("PR_SET_MM_MAP with the old break", &before)?;
         same("the break that came back", before.end_break, brk(0))?;
         for _ in 0..8 {
@@ -84,9 +77,9 @@ pub(crate) fn run(options: &Options) -> Checked {
                 true => whole += 1,
                 false => short += 1,
             }
-            heap.stir(&mut random)?;
+            heap.stir("heap elsewhere", &mut random, 32)?;
         }
-        (0..heap.pages).try_for_each(|index| heap.check("heap elsewhere", index))?;
+        heap.check_all("heap elsewhere")?;
         beside.check_all("page beside a heap elsewhere")?;
         if !clock.running() {
             println!("arguments read whole: {whole}, cut short: {short}");
@@ -120,25 +113,9 @@ fn permitted(names: &Names) -> Checked {
 
 /// The system call itself: the C library's function remembers where its break was.
 fn brk(to: usize) -> usize {
-    // SAFETY: only `Heap` moves the break, over its own pages.
+    // SAFETY: only `resize` moves the break, over its own pages.
     let found = unsafe { libc::syscall(libc::SYS_brk, to) };
     usize::try_from(found).unwrap_or(0)
-}
-
-fn signed(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn same(what: &'static str, expected: usize, found: usize) -> Checked {
-    if expected == found {
-        return Ok(());
-    }
-    let (expected, found) = (signed(expected), signed(found));
-    Err(Wrong::Result {
-        what,
-        expected,
-        found,
-    })
 }
 
 impl Names {
@@ -250,68 +227,24 @@ impl Names {
     }
 }
 
-impl Heap {
-    fn map(pages: usize, tag: u64) -> Checked<Heap> {
-        let bytes = pages * PAGE_BYTES;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let place = std::ptr::without_provenance_mut(PLACE);
-        // SAFETY: with this flag the call fails where anything is mapped.
-        let start = unsafe { libc::mmap(place, bytes, protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Wrong::last("mmap of the other heap"));
-        }
-        call_len("place of the other heap", start.addr().cast_signed(), PLACE)?;
-        let mut heap = Heap {
-            pages,
-            versions: vec![0; pages],
-            last_version: 0,
-            tag,
-        };
-        (0..pages).for_each(|index| heap.rewrite(index));
-        content::strike(heap.page(1));
-        Ok(heap)
+fn map_elsewhere(pages: usize, tag: u64) -> Checked<Heap> {
+    let bytes = pages * PAGE_BYTES;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let place = std::ptr::without_provenance_mut(PLACE);
+    // SAFETY: with this flag the call fails where anything is mapped.
+    let start = unsafe { libc::mmap(place, bytes, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(Wrong::last("mmap of the other heap"));
     }
+    same("place of the other heap", PLACE, start.addr())?;
+    let mut heap = Heap::new(start.cast(), pages, tag);
+    heap.resized(pages)?;
+    Ok(heap)
+}
 
-    fn page(&self, index: usize) -> *mut u64 {
-        assert!(index < self.pages);
-        std::ptr::with_exposed_provenance_mut(PLACE + index * PAGE_BYTES)
-    }
-
-    fn check(&self, what: &'static str, index: usize) -> Checked {
-        let version = self.versions[index];
-        // SAFETY: the page is below the break and belongs to the heap.
-        unsafe { content::check(what, self.page(index), self.tag ^ index as u64, version) }
-    }
-
-    fn rewrite(&mut self, index: usize) {
-        self.last_version += 1;
-        self.versions[index] = self.last_version;
-        // SAFETY: the page is below the break and belongs to the heap.
-        unsafe { content::fill(self.page(index), self.tag ^ index as u64, self.last_version) };
-    }
-
-    fn resize(&mut self, pages: usize) -> Checked {
-        let end = PLACE + pages * PAGE_BYTES;
-        same("brk elsewhere", end, brk(end))?;
-        let kept = self.pages.min(pages);
-        self.pages = pages;
-        for index in kept..pages {
-            self.versions[index] = 0;
-            self.check("page that the other heap gained", index)?;
-            if index % 8 != 7 {
-                self.rewrite(index);
-            }
-        }
-        Ok(())
-    }
-
-    fn stir(&mut self, random: &mut Random) -> Checked {
-        for _ in 0..32 {
-            let index = random.below(self.pages);
-            self.check("heap elsewhere", index)?;
-            self.rewrite(index);
-        }
-        Ok(())
-    }
+fn resize(heap: &mut Heap, pages: usize) -> Checked {
+    let end = heap.end(pages).addr();
+    same("brk elsewhere", end, brk(end))?;
+    heap.resized(pages)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::pages::Pages;
 use crate::run::{Child, Options};
-use crate::wrong::{Checked, Wrong};
+use crate::wrong::{Checked, Wrong, same};
 
 /// How often a program replaces itself.
 const GENERATIONS: usize = 3;
@@ -24,13 +24,13 @@ pub(crate) fn run(options: &Options) -> Checked {
             pages.stir("parent of a spawned program", &mut random, 64)?;
             absent()?;
             let status = Child(bare_vfork("/bin/false")?).wait_status()?;
-            expect("vfork and exec", 1 << 8, status)?;
+            same("vfork and exec", 1 << 8, status)?;
             pages.stir("parent of a vforked program", &mut random, 64)?;
             expect_exit("program that replaces itself", 0, &mut chain(GENERATIONS)?)?;
             fork_and_exec()?;
             // SAFETY: the command is constant, and the C library makes system() thread-safe.
             let status = unsafe { libc::system(c"exit 7".as_ptr()) };
-            expect("system()", 7 << 8, status)?;
+            same("system()", 7 << 8, status)?;
             pages.check_all("parent of many programs")?;
             if !clock.running() {
                 return Ok(());
@@ -39,22 +39,11 @@ pub(crate) fn run(options: &Options) -> Checked {
     })
 }
 
-fn expect(what: &'static str, expected: i32, found: i32) -> Checked {
-    if expected == found {
-        return Ok(());
-    }
-    Err(Wrong::Result {
-        what,
-        expected: expected.into(),
-        found: found.into(),
-    })
-}
-
 fn expect_exit(what: &'static str, expected: i32, command: &mut Command) -> Checked {
     let status = command
         .status()
         .map_err(|error| Wrong::Call { what, error })?;
-    expect(what, expected, status.code().unwrap_or(-1))
+    same(what, expected, status.code().unwrap_or(-1))
 }
 
 /// The program does not exist, so the error has to come back to the parent.
