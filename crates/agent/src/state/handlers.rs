@@ -7,12 +7,12 @@
 //!
 //! So the kernel gets a *stand-in* for each handler without SA_RESTART. It runs on the handler's stack, looks at what
 //! was interrupted, and jumps to the program's handler with everything as the kernel has left it. If a call of ours was
-//! cut short, the thread will make it again when the handler returns. The kernel does not say which call it was. The
-//! instruction before the interrupted place tells where compilers put the number: `mov eax, number` some bytes before
-//! `syscall`. Not covered: numbers that come from elsewhere (libc's `syscall`), and handlers beyond the table.
+//! cut short, the thread will make it again when the handler returns. The kernel does not say which call it was, but
+//! the code does: compilers put `mov eax, number` a few bytes before `syscall`. Not covered: numbers that come from
+//! elsewhere (libc's `syscall`), and handlers beyond the table.
 //!
-//! The stand-ins are reached by the functions of libc (`hooks/signals.rs`). Where an agent was attached from outside
-//! there are no hooks: there rt_sigaction stops in the filter, and the agent's thread makes the call (`commands`).
+//! Hooks of libc's functions install the stand-ins (`hooks/signals.rs`). Where an agent was attached from outside there
+//! are no hooks: there rt_sigaction stops in the filter, and the agent's thread makes the call (`commands`).
 //!
 //! Unsafe is needed here because the records are the kernel's and the program's, and the stand-ins are bare code.
 
@@ -33,7 +33,7 @@ pub struct Action {
     pub mask: usize,
 }
 
-pub const SA_RESTART: usize = 0x1000_0000;
+const SA_RESTART: usize = 0x1000_0000;
 /// SIG_DFL and SIG_IGN are 0 and 1, SIG_ERR is the last address.
 const SIG_IGN: usize = 1;
 pub const SIG_ERR: usize = usize::MAX;
@@ -127,7 +127,8 @@ fn exchange(signal: usize, new: Option<&Action>) -> Result<Action, Errno> {
     let new = new.map_or(0, |action| ptr::from_ref(action).addr());
     let mask_bytes = size_of::<u64>();
     let arguments = [signal, new, (&raw mut before).addr(), mask_bytes, 0, MARK];
-    // SAFETY: both records have the kernel's layout and outlive the call. The program asked for this handler.
+    // SAFETY: both records have the kernel's layout and outlive the call. The program asked for this handler. Unsafe: a
+    // bare call.
     unsafe { kernel::call(call::RT_SIGACTION as usize, arguments) }.map(|_| before)
 }
 
@@ -209,7 +210,8 @@ fn number_of_call(end: usize) -> Option<u32> {
     };
     let mut code = [0; LOOK_BYTES];
     for (byte, address) in code.iter_mut().rev().zip((start..end).rev()) {
-        // SAFETY: all of it is readable. The bytes are the program's, so they are read by address.
+        // SAFETY: all of it is readable, as just asked, or on the page of an instruction that was run. Unsafe: the
+        // bytes are the program's, so they are read by address.
         *byte = unsafe { ptr::with_exposed_provenance::<u8>(address).read() };
     }
     number_in(&code)
