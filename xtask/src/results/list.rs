@@ -85,7 +85,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["usemem"],
         size: HALF,
-        seconds: 140,
+        seconds: 160,
     },
     Page {
         name: "memhog",
@@ -103,7 +103,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["redis"],
         size: HALF,
-        seconds: 120,
+        seconds: 190,
     },
     Page {
         name: "build",
@@ -112,7 +112,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["build"],
         size: DEFAULT,
-        seconds: 150,
+        seconds: 180,
     },
     Page {
         name: "python",
@@ -121,7 +121,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["python"],
         size: DEFAULT,
-        seconds: 230,
+        seconds: 190,
     },
     Page {
         name: "fork",
@@ -130,7 +130,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["fork"],
         size: HALF,
-        seconds: 60,
+        seconds: 70,
     },
     Page {
         name: "disk",
@@ -139,7 +139,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Bench,
         words: &["disk", "device"],
         size: DEFAULT,
-        seconds: 80,
+        seconds: 60,
     },
     Page {
         name: "overhead",
@@ -157,7 +157,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Engine,
         words: &["operations"],
         size: DEFAULT,
-        seconds: 60,
+        seconds: 50,
     },
     Page {
         name: "engine-designs",
@@ -166,7 +166,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Engine,
         words: &["ablation"],
         size: DEFAULT,
-        seconds: 90,
+        seconds: 80,
     },
     Page {
         name: "engine-areas",
@@ -175,7 +175,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Engine,
         words: &["areas"],
         size: DEFAULT,
-        seconds: 60,
+        seconds: 20,
     },
     Page {
         name: "engine-tables",
@@ -184,7 +184,7 @@ pub const PAGES: &[Page] = &[
         program: Program::Engine,
         words: &["metadata"],
         size: DEFAULT,
-        seconds: 30,
+        seconds: 10,
     },
 ];
 
