@@ -1,8 +1,9 @@
 //! What a test gets: its directory, its time, and the two ways of running a program.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use crate::ended::Ended;
 use crate::failure::During;
 use crate::launch::{How, Launcher};
 use crate::limit::{NEED_PARTS, allowed_bytes, mib};
+use crate::need::{require_program, require_root};
 use crate::{Failure, Outcome, ensure};
 
 /// Seconds that a command such as `vswap status` may take.
@@ -22,6 +24,7 @@ pub struct Context {
     place: tempfile::TempDir,
     deadline: Instant,
     said: RefCell<bool>,
+    is_plain_user: Cell<bool>,
 }
 
 /// Shall the programs run without vswap? That is only for writing the tests themselves.
@@ -43,19 +46,32 @@ impl Context {
     /// A context with a fresh directory, open to other users for programs that run as one, and with this much time.
     pub fn new(prefix: &str, bound: Duration) -> Outcome<Context> {
         let mut builder = tempfile::Builder::new();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let mode = PermissionsExt::from_mode(0o755);
         let place = builder.prefix(prefix).permissions(mode).tempdir();
         let place = place.during(|| "make the test's directory".to_owned())?;
         Ok(Context {
             place,
             deadline: Instant::now() + bound,
             said: RefCell::new(false),
+            is_plain_user: Cell::new(false),
         })
     }
 
     /// The test's directory. It is removed with everything in it when the test ends.
     pub fn place(&self) -> &Path {
         self.place.path()
+    }
+
+    /// From now on jobs run as a user without any capability, who may open /dev/userfaultfd: as the job's user, or as
+    /// nobody. So the kernel tells vswap of no forks.
+    pub fn be_a_plain_user(&self) -> Outcome {
+        require_root("to become a plain user, and to let that user open the device")?;
+        require_program("setpriv", "apt package util-linux")?;
+        let open: fs::Permissions = PermissionsExt::from_mode(0o777);
+        fs::set_permissions(self.place(), open)
+            .during(|| "open the test's directory".to_owned())?;
+        self.is_plain_user.set(true);
+        Ok(())
     }
 
     /// When the test's time is over.
@@ -113,7 +129,8 @@ impl Context {
     fn launcher(&self, how: How, dir: &str) -> Outcome<Launcher> {
         let place = self.place().join(dir);
         fs::create_dir_all(&place).during(|| format!("make {}", place.display()))?;
-        Ok(Launcher::new(how, &place, self.deadline))
+        let is_plain_user = self.is_plain_user.get();
+        Ok(Launcher::new(how, &place, self.deadline, is_plain_user))
     }
 
     /// Does the work natively and then under vswap with this limit, and compares the results.

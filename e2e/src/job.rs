@@ -71,9 +71,8 @@ impl Job {
         self
     }
 
-    /// Another user for the program and for vswap, with one capability, `CAP_SYS_PTRACE`. The kernel requires it of a
-    /// user for userfaultfd with kernel faults and fork events. It is an ambient capability, so every exec on the way
-    /// keeps it, and none counts as a set-id exec, which would drop `LD_PRELOAD`.
+    /// Another user for the program and for vswap, without any capability, who may open /dev/userfaultfd. For tests
+    /// that run as root.
     #[must_use]
     pub fn user(mut self, user: &str) -> Job {
         self.user = Some(user.to_owned());

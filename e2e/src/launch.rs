@@ -44,6 +44,7 @@ pub struct Launcher {
     how: How,
     place: PathBuf,
     deadline: Instant,
+    is_plain_user: bool,
     started: Cell<usize>,
     ended: RefCell<Vec<Ended>>,
 }
@@ -64,13 +65,14 @@ pub struct Running {
 }
 
 impl Launcher {
-    /// A launcher that makes its files in `place`.
-    pub fn new(how: How, place: &Path, deadline: Instant) -> Launcher {
+    /// A launcher that makes its files in `place`. A plain user has no capability, see `Context::be_a_plain_user`.
+    pub fn new(how: How, place: &Path, deadline: Instant, is_plain_user: bool) -> Launcher {
         let place = place.to_owned();
         Launcher {
             how,
             place,
             deadline,
+            is_plain_user,
             started: Cell::new(0),
             ended: RefCell::new(Vec::new()),
         }
@@ -139,14 +141,24 @@ impl Launcher {
 
     fn words(&self, job: &Job, summary: &Path) -> Outcome<(Vec<OsString>, Option<u64>)> {
         let mut words: Vec<OsString> = Vec::new();
-        if let Some(user) = &job.user {
+        let nobody = self.is_plain_user.then_some("nobody");
+        if let Some(user) = job.user.as_deref().or(nobody) {
             let owner = require_user(user, "the package that makes it")?;
             std::os::unix::fs::chown(&self.place, Some(owner.uid), Some(owner.gid))
                 .during(|| format!("give {} to {user}", self.place.display()))?;
+            words.extend(["/usr/bin/unshare", "--mount", "/bin/sh"].map(Into::into));
+            words.push(concat!(env!("CARGO_MANIFEST_DIR"), "/inputs/open_device.sh").into());
             words.push("/usr/bin/setpriv".into());
-            words.extend([format!("--reuid={user}"), format!("--regid={user}")].map(Into::into));
-            words.extend(["--clear-groups", "--inh-caps=+sys_ptrace"].map(Into::into));
-            words.push("--ambient-caps=+sys_ptrace".into());
+            words.extend(
+                [
+                    format!("--reuid={}", owner.uid),
+                    format!("--regid={}", owner.gid),
+                ]
+                .map(Into::into),
+            );
+            words.extend(
+                ["--clear-groups", "--inh-caps=-all", "--bounding-set=-all"].map(Into::into),
+            );
         }
         let mut limit = None;
         if let How::Limited { vswap, limit_bytes } = &self.how {
@@ -165,7 +177,7 @@ impl Launcher {
 
     /// A path of the binary that this job's user can reach. The build directory may be closed to others.
     fn vswap_for(&self, job: &Job, vswap: &Path) -> Outcome<PathBuf> {
-        if job.user.is_none() {
+        if job.user.is_none() && !self.is_plain_user {
             return Ok(vswap.to_owned());
         }
         let copy = self.place.join("vswap");

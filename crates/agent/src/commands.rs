@@ -21,8 +21,8 @@ use crate::ring::{
     ACK, MOVE_PAGES_MAX, MOVE_RUNS_MAX, MOVED_UNMARKED, Ring, Run, STAGING_PAGES, op,
 };
 use crate::session::{Session, socket};
-use crate::state::STATE;
 use crate::state::handlers::{self, Action};
+use crate::state::{STATE, phase};
 
 const PROT_READ_WRITE_EXECUTE: usize = 7;
 /// Tries to free a staging page on which somebody holds a reference: the pager has just read it.
@@ -41,6 +41,7 @@ pub fn carry_out(session: &Session, ring: &Ring) -> isize {
         op::MMAP => mmap(ring),
         op::BRK => Ok(brk(ring)),
         op::ACT => act(ring),
+        op::FOLLOW => Ok(follow(ring)),
         op::STAGING_PROTECT => staging_protect(session, ring),
         op::TAKE_ASIDE => aside::take(session, argument(ring, 0), argument(ring, 1)),
         op::ASIDE_TO_STAGING => aside::to_staging(session, ring, argument(ring, 0)),
@@ -283,6 +284,14 @@ fn act(ring: &Ring) -> Result<usize, Errno> {
         word.store(value as u64, Ordering::Relaxed);
     }
     Ok(0)
+}
+
+/// The program goes on, and its hooks of fork know what to do.
+fn follow(ring: &Ring) -> usize {
+    let follows = u32::from(argument(ring, 0) != 0);
+    STATE.follows.store(follows, Ordering::SeqCst);
+    STATE.enter(phase::ARMED);
+    0
 }
 
 /// Gives the advice of a program thread that waits in the filter.

@@ -70,8 +70,12 @@ pub struct State {
 
     /// Bytes of the agent's image before the reservation, where it was attached from outside; else 0.
     pub image_bytes: AtomicUsize,
-    /// Where the entry of `attached` is in that image.
+    /// Where the entry of `attached` is.
     pub entry: AtomicUsize,
+    /// Where the stack of that entry ends.
+    pub entry_stack: AtomicUsize,
+    /// Not 0 if forks stop in the filter and the pager follows them, because the kernel tells of none.
+    pub follows: AtomicU32,
 
     /// Path of the agent's own file as the loader was given it, with a zero at the end; empty if it is not known.
     pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
@@ -119,6 +123,8 @@ pub static STATE: State = State {
     socket_path_length: AtomicUsize::new(0),
     image_bytes: AtomicUsize::new(0),
     entry: AtomicUsize::new(0),
+    entry_stack: AtomicUsize::new(0),
+    follows: AtomicU32::new(0),
     agent_path: [const { AtomicU8::new(0) }; AGENT_PATH_BYTES],
     fork_lock: AtomicU32::new(0),
     fork_mode: AtomicU32::new(0),
@@ -137,6 +143,11 @@ impl State {
     /// Was the agent attached from outside? Then no function of libc has a hook.
     pub fn is_attached(&self) -> bool {
         self.image_bytes.load(Ordering::Relaxed) != 0
+    }
+
+    /// Does the pager follow forks? Then the hooks of fork have nothing to do.
+    pub fn is_followed(&self) -> bool {
+        self.follows.load(Ordering::SeqCst) != 0
     }
 
     /// The path of the pager's socket.

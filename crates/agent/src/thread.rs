@@ -22,7 +22,7 @@ use crate::base::kernel::{
 use crate::base::rules;
 use crate::commands;
 use crate::ring::{LEFT_ALONE, Ring, TURNED_AWAY};
-use crate::session::{Session, socket};
+use crate::session::{Session, pair, socket};
 use crate::state::handlers;
 use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
@@ -72,10 +72,13 @@ extern "C" fn run(argument: usize) -> ! {
                 // The process may have a filter already, and handlers from its parent.
                 handlers::cover_all();
             }
-            STATE.enter(phase::ARMED);
+            // Where the kernel tells of no forks, the program waits until the pager follows them (`op::FOLLOW`).
+            if has_fork_events() || origin == Origin::Copied {
+                STATE.enter(phase::ARMED);
+            }
             serve(&session, ring, 0)
         }
-        Err(_) if origin == Origin::Inherited => {
+        Err(_) if matches!(origin, Origin::Inherited | Origin::Copied) => {
             die(b"vswap-agent: no pager for a forked process with swapped memory, process killed\n")
         }
         Err(_) => {
@@ -83,6 +86,11 @@ extern "C" fn run(argument: usize) -> ! {
             exit_thread()
         }
     }
+}
+
+/// Does the kernel tell the pager of this process's forks?
+fn has_fork_events() -> bool {
+    STATE.features.load(Ordering::SeqCst) & pair::FEATURE_FORK != 0
 }
 
 fn set_up(origin: Origin, reservation: Reservation) -> Result<(Session, &'static Ring), Errno> {

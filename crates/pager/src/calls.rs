@@ -5,5 +5,7 @@ pub mod handlers;
 pub mod advice;
 pub mod moves;
 pub mod thread_exit;
-pub mod attached_forks;
+pub mod followed_fork;
+pub mod copied_fork;
+pub mod forks;
 pub mod notify;

@@ -12,6 +12,7 @@
 
 pub mod agent;
 pub mod call;
+pub mod forking;
 pub mod wait;
 pub mod fault;
 pub mod leader;
@@ -36,6 +37,7 @@ use crate::policy::read_around::ReadAround;
 use crate::policy::stream::Streams;
 use crate::space::call::Call;
 use crate::space::fault::Fault;
+use crate::space::forking::Forking;
 use crate::space::gain::Gain;
 use crate::space::kin::Kin;
 use crate::space::mailbox::Mailbox;
@@ -123,6 +125,8 @@ pub struct Space {
     pub calls: OnceLock<Sender<Call>>,
     /// The same for calls that wait for the end of a fork.
     pub moves: OnceLock<Sender<Call>>,
+    /// The thread whose fork is being followed.
+    pub forking: Forking,
     state: Mutex<State>,
     /// Signalled when pages on their way out have arrived, and when the space is open again.
     settled: Condvar,
@@ -165,6 +169,7 @@ impl Space {
             kin,
             calls: OnceLock::new(),
             moves: OnceLock::new(),
+            forking: Forking::default(),
             state: Mutex::with_patience(Row::Space, "a space", state),
             settled: Condvar::new(),
         });
@@ -176,9 +181,15 @@ impl Space {
     /// one?
     pub fn has_no_hooks(&self) -> bool {
         match self.process.get() {
-            Some(process) => process.entry.is_some(),
+            Some(process) => process.is_attached,
             None => self.is_attached_copy.load(Ordering::Acquire),
         }
+    }
+
+    /// Do its forks stop in the filter to be followed from there on, because no hook announces them?
+    pub fn has_followed_forks(&self) -> bool {
+        let is_followed = self.process.get().is_some_and(Process::is_followed);
+        is_followed || self.has_no_hooks()
     }
 
     /// Take the space lock. Tests check each time that the last holder left everything in order.

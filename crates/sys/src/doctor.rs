@@ -6,6 +6,9 @@
 mod probes;
 mod rights;
 
+/// Name of the finding that says whether the kernel tells of forks.
+pub const FORK_EVENTS: &str = "fork-events";
+
 /// What a probe found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -49,7 +52,8 @@ pub struct Finding {
 pub fn probe() -> Vec<Finding> {
     let mut findings = probes::userfaultfd();
     findings.extend(probes::other_process());
-    findings.push(probes::attach());
+    let has_fork_events = |one: &Finding| one.name == FORK_EVENTS && one.status == Status::Works;
+    findings.push(probes::attach(findings.iter().any(has_fork_events)));
     findings.push(probes::seccomp());
     findings.push(probes::io_uring());
     findings.push(probes::map_count());

@@ -21,7 +21,7 @@ pub use image::{Image, ImageError};
 pub use tracee::{Stopped, Tracee};
 
 use crate::memory::pagemap::PAGE_BYTES;
-use crate::ring::{ATTACHED_CALL, Parameters, RESERVATION_BYTES, SOCKET_PATH_BYTES_MAX};
+use crate::ring::{ATTACHED_CALL, Parameters, RESERVATION_BYTES, SOCKET_PATH_BYTES_MAX, origin};
 
 /// Stack for the agent's entry, between the image and the agent's own memory.
 const STACK_BYTES: u64 = 4 * PAGE_BYTES;
@@ -113,13 +113,13 @@ fn attach(stopped: &mut Stopped, order: &Order<'_>) -> Result<(), InjectError> {
     start_agent(stopped, order.image.entry(start), place)
 }
 
-/// What the child of a fork is told, from a process that the agent was attached to.
+/// What the child of a fork is told.
 #[derive(Debug, Clone, Copy)]
 pub struct Kin {
     /// Where the agent begins, see `Hello::entry`.
     pub entry: u64,
-    /// Where the agent's reservation is in the parent.
-    pub base: u64,
+    /// Where the stack for that ends, see `Hello::entry_stack`.
+    pub stack: u64,
     /// One of `origin::*`, but EXEC.
     pub origin: usize,
     /// The fork's token.
@@ -130,9 +130,13 @@ pub struct Kin {
 /// on.
 ///
 /// # Errors
-/// [`InjectError`]; the child goes on without an agent then.
+/// [`InjectError`]; the child goes on without an agent then. One that is COPIED would read zeros, and is killed.
 pub fn adopt(mut child: Stopped, kin: &Kin) -> Result<(), InjectError> {
     let outcome = begin(&mut child, kin);
+    if outcome.is_err() && kin.origin == origin::COPIED {
+        child.end();
+        return outcome;
+    }
     child.release().and(outcome)
 }
 
@@ -142,7 +146,7 @@ fn begin(child: &mut Stopped, kin: &Kin) -> Result<(), InjectError> {
         (offset_of!(Parameters, fork), kin.fork),
     ];
     let parameters = written(&parameters, "")?;
-    let place = place_of(&parameters, kin.base);
+    let place = place_of(&parameters, kin.stack);
     child.write(place, &parameters)?;
     start_agent(child, kin.entry, place)
 }
@@ -158,9 +162,9 @@ fn start_agent(stopped: &mut Stopped, entry: u64, parameters: u64) -> Result<(),
     }
 }
 
-/// Where the parameters lie: at the end of the stack of the agent's entry, which ends where the reservation begins.
-fn place_of(parameters: &[u8], base: u64) -> u64 {
-    base.saturating_sub((parameters.len() as u64).next_multiple_of(64))
+/// Where the parameters lie: at the end of the stack of the agent's entry.
+fn place_of(parameters: &[u8], stack_end: u64) -> u64 {
+    stack_end.saturating_sub((parameters.len() as u64).next_multiple_of(64))
 }
 
 /// The bytes of the entry's `Parameters`: words at their offsets, all others 0, and the path of the socket.

@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0006;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_0007;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// Most pages that one MOVE_OUT may name; the pager's windows are smaller.
@@ -45,7 +45,7 @@ pub struct Parameters {
     pub image_bytes: usize,
     /// How the process came to be, one of `origin::*`.
     pub origin: usize,
-    /// The fork's token, see `Hello::fork`; 0 unless the process is INHERITED.
+    /// The fork's token, see `Hello::fork`; 0 unless the process is INHERITED or COPIED.
     pub fork: u64,
     /// Bytes of `path`. Whoever has its parent's image has the path already.
     pub path_bytes: usize,
@@ -61,6 +61,9 @@ pub mod origin {
     pub const FORKED: usize = 1;
     /// The same, and its memory is under a userfaultfd that the pager has. It has its parent's image.
     pub const INHERITED: usize = 2;
+    /// The same, where the kernel tells of no fork: its memory is under no userfaultfd, and has holes where pages of
+    /// its parent are out. The pager knows what belongs there.
+    pub const COPIED: usize = 3;
 }
 
 /// Environment variable with the path of the pager's socket.
@@ -102,6 +105,10 @@ pub mod op {
     /// `rt_sigaction(args[0], args[1..5])` for a thread whose own call was trapped. The arguments are signal, handler,
     /// flags, restorer and mask. `action` = what was there before, `result` = 0 or -errno.
     pub const ACT: u32 = 11;
+    /// If `args[0]` is not 0, forks of this process stop in the filter from now on, and the pager follows them; the
+    /// hooks of fork have nothing to do. Sent once, after the hello of a process whose userfaultfd has no fork events.
+    /// The program waits for it.
+    pub const FOLLOW: u32 = 12;
     /// Give both staging ranges, which are empty, the protection `args[0]`. `result` = 0 or -errno.
     pub const STAGING_PROTECT: u32 = 20;
     /// Take `args[1]` pages, holes included, from address `args[0]` on to the place behind the staging ranges. For
@@ -122,7 +129,8 @@ pub mod hello {
     /// A forked child, before any code of the program runs in it. Descriptors: as for EXEC. If `flags` has `INHERITED`,
     /// the child's memory is already under a userfaultfd that the pager got with the fork event. Then the first
     /// descriptor is the staging one. The pager offers the userfaultfds of the children that were made during the fork,
-    /// one after the other, until the agent says which is its own.
+    /// one after the other, until the agent says which is its own. If `flags` has `COPIED` the descriptors are as for
+    /// EXEC, and the pager answers with one `ACK` byte when the child may run on.
     pub const FORKED: u32 = 2;
     /// A thread is about to fork. The pager answers with one `ACK` byte when it is ready for the fork. Whatever is sent
     /// next, or the end of the connection, says that the fork is over.
@@ -142,6 +150,8 @@ pub mod hello {
 pub const INHERITED: u32 = 1;
 /// `Hello::flags`: the agent was attached from outside. The hooks of fork do not run in its process.
 pub const ATTACHED: u32 = 2;
+/// `Hello::flags`: the child of a fork that the pager has followed, without fork events.
+pub const COPIED: u32 = 4;
 /// The one-byte answer to FORK_BEGIN, FILTER, DEVICE, HANDSHAKE and FORKED.
 pub const ACK: u8 = 0x06;
 /// The other answer to a FORKED with `INHERITED`: no fork event came, because nothing was registered after all. The
@@ -169,7 +179,7 @@ pub struct Hello {
     pub magic: u64,
     /// One of `hello::*`.
     pub kind: u32,
-    /// Flags, see `INHERITED` and `ATTACHED`.
+    /// Flags, see `INHERITED`, `ATTACHED` and `COPIED`.
     pub flags: u32,
     /// Process id as the agent sees it. The pager believes the socket's credentials, not this.
     pub pid: i32,
@@ -191,6 +201,8 @@ pub struct Hello {
     pub staging: u64,
     /// Where a thread that is made to run the agent from outside begins, with the address of `Parameters` in rdi.
     pub entry: u64,
+    /// Where the stack for that ends. It is no part of the program's memory, and no page of it ever leaves.
+    pub entry_stack: u64,
     /// Random name of the fork: the same in FORK_BEGIN and in the FORKED that comes of it, 0 elsewhere. It is
     /// needed because fork events carry no process id, a second fork may begin before the first child has said Hello,
     /// and the parent may be gone by then.

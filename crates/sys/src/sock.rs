@@ -39,7 +39,7 @@ unsafe impl Plain for u8 {}
 unsafe impl Plain for u64 {}
 // SAFETY: repr(C) integers, and the assertion below shows that there is no padding.
 unsafe impl Plain for Hello {}
-const _: () = assert!(size_of::<Hello>() == 7 * size_of::<u64>() + 6 * size_of::<u32>());
+const _: () = assert!(size_of::<Hello>() == size_of::<([u64; 8], [u32; 6])>());
 
 /// Why a message was not sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

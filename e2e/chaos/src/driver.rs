@@ -36,6 +36,9 @@ const EVICT_EVERY: &str = "3ms";
 /// together.
 const RAM: &str = "1G";
 const TIGHT_RAM: &str = "40M";
+/// Ends the name of an area that is too small for all that is evicted. With a tight limit a program might be full for
+/// good, so the two do not come together.
+const SMALL: &str = ":1M";
 /// Size of the area that comes and goes.
 const AREA_SIZE: &str = "64M";
 
@@ -75,6 +78,9 @@ pub(crate) struct Wishes {
     /// Start programs with an empty environment: their agent does not come with the loader, it is attached.
     #[arg(long)]
     attached: bool,
+    /// Run vswap without CAP_SYS_PTRACE, so that the kernel tells of no forks. Needs setpriv.
+    #[arg(long, conflicts_with = "daemon")]
+    no_capability: bool,
     /// Use this fault in all rounds.
     #[arg(long)]
     fault: Option<Kind>,
@@ -168,6 +174,7 @@ impl<'a> Driver<'a> {
                 patience: Duration::from_secs(wishes.patience),
                 has_daemon: daemon.is_some(),
                 is_attached: wishes.attached,
+                has_capability: !wishes.no_capability,
             },
             daemon,
             sick_disk,
@@ -259,7 +266,8 @@ impl<'a> Driver<'a> {
                 None => fault = Fault::NONE,
             }
         }
-        let ram = if random.below(8) == 0 && !self.wishes.plain {
+        let is_small = backing.iter().any(|option| option.ends_with(SMALL));
+        let ram = if random.below(8) == 0 && !self.wishes.plain && !is_small {
             TIGHT_RAM
         } else {
             RAM
@@ -277,8 +285,8 @@ impl<'a> Driver<'a> {
         let place = self.bench.place.display();
         match random.below(12) {
             0 => swap_alone(&format!("{place}:2G")),
-            // Too small for all that is evicted: pages that find no room stay in memory.
-            1 => swap_alone(&format!("{place}:1M")),
+            // Pages that find no room stay in memory.
+            1 => swap_alone(&format!("{place}{SMALL}")),
             2 => vec![
                 "--no-virtual".into(),
                 "--swap".into(),

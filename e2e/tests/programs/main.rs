@@ -16,6 +16,7 @@ mod make;
 mod memtester;
 mod node;
 mod pipeline;
+mod plain_user;
 mod postgres;
 mod privileges;
 mod redis;
@@ -52,6 +53,11 @@ const TESTS: &[Test] = &[
     Test::new("program_with_a_filter", 120, filtered::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
     Test::new("forks_beside_rings", 120, rings::test),
+    Test::new("plain_user_redis", 480, plain_user::redis),
+    Test::new("plain_user_python", 480, plain_user::python),
+    Test::new("plain_user_make", 240, plain_user::make),
+    Test::new("plain_user_static_forks", 180, plain_user::static_forks),
+    Test::new("plain_user_rings", 120, plain_user::rings),
     Test::new("seen_from_outside", 120, differs::seen_from_outside),
     Test::new("futexes_in_swap", 120, differs::futexes_in_swap),
     Test::new("moved_names", 120, differs::moved_names),

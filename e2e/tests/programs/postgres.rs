@@ -1,7 +1,7 @@
 //! PostgreSQL 15 with a work_mem far larger than `--ram`: a sort and a hash aggregate that stay in memory.
 //!
-//! The server refuses to run as root. So it runs as the user that its package has created, and so does vswap. That user
-//! may not open /dev/userfaultfd, and the kernel asks for `CAP_SYS_PTRACE` instead, here an ambient capability.
+//! The server refuses to run as root. So it runs as the user that its package has created, and so does vswap: a plain
+//! user, who may open /dev/userfaultfd and has no capability.
 
 use std::path::Path;
 use std::process::Command;

@@ -43,6 +43,21 @@ pub fn test(context: &Context) -> Outcome {
     })
 }
 
+/// Without what comes before the fork, for other ways of following it.
+pub fn fork_while_swapped(context: &Context) -> Outcome {
+    let server = require_program("redis-server", "apt package redis-server")?;
+    context.compare(LIMIT_BYTES, |launcher| {
+        let (running, mut client) = start(launcher, &server)?;
+        load(&mut client)?;
+        save_while_overwriting(&running, &mut client)?;
+        shut_down(launcher, running, client)?;
+        let (running, mut client) = start(launcher, &server)?;
+        read_back(&mut client, SEED)?;
+        shut_down(launcher, running, client)?;
+        Ok(KEYS)
+    })
+}
+
 fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {
     let options = "--port 0 --unixsocket redis.sock --save  --appendonly no --dbfilename dump.rdb";
     let running = launcher.start(&Job::new(server).args(options.split(' ')))?;

@@ -66,5 +66,10 @@ pub fn launcher(context: &Context, limit_bytes: u64, script: &str) -> Outcome<La
         vswap: path,
         limit_bytes,
     };
-    Ok(Launcher::new(how, context.place(), context.deadline()))
+    Ok(Launcher::new(
+        how,
+        context.place(),
+        context.deadline(),
+        false,
+    ))
 }

@@ -13,17 +13,34 @@
 //! references to it are 0 (`base/libc.rs`), and its functions are not in front of ours. So forks of such a program pass
 //! the hooks by. They stop in the filter instead, and the pager has the child run [`attached`] before it runs on. The
 //! child has a copy of the image and of the stack, and makes a reservation in the place of its parent's.
+//!
+//! Where the kernel tells of no forks, the child of a program that the loader has given the agent begins here too, on
+//! [`STACK`].
 
 use core::arch::{global_asm, naked_asm};
+use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-use crate::base::kernel::{Errno, parent_id};
+use crate::base::kernel::{Errno, PAGE_BYTES, parent_id};
 use crate::hooks::fork;
 use crate::raw;
 use crate::ring::{ATTACHED_CALL, Parameters, origin};
 use crate::state::reservation::Reservation;
 use crate::state::{STATE, phase};
 use crate::thread::{self, Origin};
+
+/// Bytes of [`STACK`]. The parameters lie at its end.
+const STACK_BYTES: usize = 4 * PAGE_BYTES;
+
+/// A stack for [`attached`] in a library that the loader has loaded. In `.data`, which never leaves.
+#[unsafe(link_section = ".data")]
+static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
+
+#[repr(C, align(64))]
+struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
+
+// SAFETY: this library never reads or writes it. It is a stack only for the only thread of a new process.
+unsafe impl Sync for Stack {}
 
 // The entry point of the library (build.rs). The address of the parameters is in rdi.
 #[unsafe(naked)]
@@ -45,11 +62,12 @@ fn begin(parameters: &Parameters) -> Result<(), Errno> {
     let origin = match parameters.origin {
         origin::FORKED => Origin::Forked,
         origin::INHERITED => Origin::Inherited,
+        origin::COPIED => Origin::Copied,
         _ => Origin::Exec,
     };
     if parameters.base == 0 {
         STATE.fork_token.store(parameters.fork, Ordering::SeqCst);
-        return fork::begin_attached_child(origin);
+        return fork::begin_followed_child(origin);
     }
     begin_image(origin, parameters)
 }
@@ -65,14 +83,24 @@ fn begin_image(origin: Origin, parameters: &Parameters) -> Result<(), Errno> {
         .image_bytes
         .store(parameters.image_bytes, Ordering::Relaxed);
     STATE.parent.store(parent_id(), Ordering::Relaxed);
-    let entry = (vswap_attached as unsafe extern "C" fn() -> !) as *const ();
-    STATE.entry.store(entry.addr(), Ordering::Relaxed);
+    remember_entry(parameters.base);
     let started = Reservation::prepare(parameters.base)
         .and_then(|reservation| thread::start_in(origin, reservation));
     if started.is_err() {
         STATE.phase.store(phase::OFF, Ordering::SeqCst);
     }
     started
+}
+
+/// Remembers where children begin, in a library that the loader has loaded.
+pub fn remember_own_entry() {
+    remember_entry(STACK.0.get().addr().wrapping_add(STACK_BYTES));
+}
+
+fn remember_entry(stack_end: usize) {
+    let entry = (vswap_attached as unsafe extern "C" fn() -> !) as *const ();
+    STATE.entry.store(entry.addr(), Ordering::Relaxed);
+    STATE.entry_stack.store(stack_end, Ordering::Relaxed);
 }
 
 // The compiler calls these, and there may be no libc. Hidden: the program's own calls go to its libc. Few and short

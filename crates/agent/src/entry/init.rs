@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::base::{libc, rules};
+use crate::entry::attached;
 use crate::hooks::{clones, execs, fork, signals, unseen};
 use crate::ring::{SOCKET_ENV, SOCKET_PATH_BYTES_MAX};
 use crate::state::{STATE, phase};
@@ -37,6 +38,7 @@ fn begin() -> bool {
     if !libc::register_atfork(fork::prepare, fork::parent, fork::child) {
         return false;
     }
+    attached::remember_own_entry();
     thread::start(Origin::Exec).is_ok()
 }
 

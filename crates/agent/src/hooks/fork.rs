@@ -6,6 +6,9 @@
 //! begins like a fresh program. Otherwise the `herald` announces the fork. vfork and posix_spawn do not run the hooks,
 //! and need none.
 //!
+//! Where the kernel tells of no forks, the pager follows them in the filter, and the child has its agent before its
+//! first instruction. The hooks do nothing then.
+//!
 //! A child that was made without the hooks has a copy of the state here, taken at any moment: the lock may be held, or
 //! a fork under way. Such a child has no agent. Its hooks do nothing, and of the state they write only `fork_mode`.
 
@@ -34,10 +37,15 @@ mod mode {
     /// The process has a seccomp filter of its own. The child gets no agent: its agent might be killed for its first
     /// call.
     pub const BARE: u32 = 5;
+    /// It has turned out just now that the pager follows forks. It stays so, and the other hooks do nothing.
+    pub const FOLLOWED: u32 = 6;
 }
 
 /// Before the fork, in the forking thread.
 pub extern "C" fn prepare() {
+    if STATE.is_followed() {
+        return;
+    }
     if STATE.is_copy() {
         // Several threads of a copy may be here at the same time; all of them store the same value.
         STATE.fork_mode.store(mode::COPY, Ordering::Relaxed);
@@ -46,12 +54,23 @@ pub extern "C" fn prepare() {
     let signals = block_signals();
     herald::lock();
     STATE.fork_signals.store(signals, Ordering::Relaxed);
-    STATE.fork_mode.store(begin(), Ordering::Relaxed);
+    let mode = begin();
+    if mode == mode::FOLLOWED {
+        end();
+    } else {
+        STATE.fork_mode.store(mode, Ordering::Relaxed);
+    }
 }
 
 fn begin() -> u32 {
+    if STATE.settled() != phase::ARMED {
+        return mode::OFF;
+    }
+    if STATE.is_followed() {
+        return mode::FOLLOWED;
+    }
     // A child of vfork shares its parent's memory, but the pager knows only the parent.
-    if STATE.settled() != phase::ARMED || STATE.owner.load(Ordering::Relaxed) != process_id() {
+    if STATE.owner.load(Ordering::Relaxed) != process_id() {
         return mode::OFF;
     }
     let Some(ring) = STATE.ring() else {
@@ -79,6 +98,9 @@ fn begin() -> u32 {
 
 /// After the fork, in the parent; also when the fork failed.
 pub extern "C" fn parent() {
+    if STATE.is_followed() {
+        return;
+    }
     match STATE.fork_mode.load(Ordering::Relaxed) {
         mode::QUIET => {
             // The ring is shared with the child. The parent alone counts the fork down.
@@ -95,6 +117,9 @@ pub extern "C" fn parent() {
 
 /// After the fork, in the child, whose only thread this is.
 pub extern "C" fn child() {
+    if STATE.is_followed() {
+        return;
+    }
     let origin = match STATE.fork_mode.load(Ordering::Relaxed) {
         mode::OFF => {
             STATE.phase.store(phase::OFF, Ordering::Relaxed);
@@ -140,9 +165,9 @@ unsafe fn forget_parent() -> usize {
     base
 }
 
-/// In a child of a process that the agent was attached to, whose only thread this is, before it runs on. The pager has
-/// seen the fork in the filter, and has this thread run here. Returns when the pager knows the child.
-pub fn begin_attached_child(origin: Origin) -> Result<(), Errno> {
+/// In a child whose only thread this is, before it runs on. The pager has followed the fork from the filter on, and has
+/// this thread run here. Returns when the pager knows the child.
+pub fn begin_followed_child(origin: Origin) -> Result<(), Errno> {
     // SAFETY: the kernel has just made this process with one thread.
     let base = unsafe { forget_parent() };
     // In the same place, because the pager expects it behind the image. Nothing can have been mapped there since.
@@ -152,7 +177,7 @@ pub fn begin_attached_child(origin: Origin) -> Result<(), Errno> {
             phase::ARMED => Ok(()),
             _ => Err(ENODATA),
         });
-    if started.is_err() && origin == Origin::Inherited {
+    if started.is_err() && origin != Origin::Forked {
         // Without an agent the pager cannot manage the memory.
         die(b"vswap-agent: no thread for a forked process with swapped memory, process killed\n");
     }

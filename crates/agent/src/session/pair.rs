@@ -6,7 +6,8 @@ use crate::base::kernel::{Descriptor, Errno, close};
 use crate::base::uffd::{self, handshake};
 use crate::session::socket;
 
-const FEATURE_FORK: u64 = 1 << 1;
+/// UFFD_FEATURE_EVENT_FORK.
+pub const FEATURE_FORK: u64 = 1 << 1;
 /// The features that the pager uses if the kernel offers them: PAGEFAULT_FLAG_WP, EVENT_FORK, EVENT_REMAP,
 /// EVENT_REMOVE, EVENT_UNMAP, THREAD_ID, EXACT_ADDRESS, WP_UNPOPULATED, POISON, MOVE.
 const FEATURES: u64 =

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use crate::base::kernel::{self, Descriptor, Errno, call, parent_id, process_id, thread_id};
 use crate::ring::{
-    ACK, ATTACHED, Hello, INHERITED, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring, hello,
+    ACK, ATTACHED, COPIED, Hello, INHERITED, NOT_MINE, NOTHING_INHERITED, RING_MAGIC, Ring, hello,
 };
 use crate::session::{Session, pair, socket};
 use crate::state::reservation::{self, Reservation};
@@ -23,6 +23,8 @@ pub enum Origin {
     Forked,
     /// A forked child whose memory is under a userfaultfd that the pager has.
     Inherited,
+    /// A forked child whose memory is under no userfaultfd, though pages of its parent are out.
+    Copied,
 }
 
 impl Origin {
@@ -31,7 +33,8 @@ impl Origin {
         match argument {
             0 => Self::Exec,
             1 => Self::Forked,
-            _ => Self::Inherited,
+            2 => Self::Inherited,
+            _ => Self::Copied,
         }
     }
 }
@@ -42,7 +45,6 @@ pub fn introduce(
     reservation: Reservation,
     socket: Descriptor,
 ) -> Result<(Session, &'static Ring), Errno> {
-    let inherited = origin == Origin::Inherited;
     let image_bytes = STATE.image_bytes.load(Ordering::Relaxed);
     let mut greeting = Hello {
         magic: RING_MAGIC,
@@ -51,12 +53,14 @@ pub fn introduce(
         } else {
             hello::FORKED
         },
-        flags: if inherited { INHERITED } else { 0 }
-            | if STATE.is_attached() { ATTACHED } else { 0 },
-        fork: if inherited {
-            STATE.fork_token.load(Ordering::SeqCst)
-        } else {
-            0
+        flags: match origin {
+            Origin::Inherited => INHERITED,
+            Origin::Copied => COPIED,
+            Origin::Exec | Origin::Forked => 0,
+        } | if STATE.is_attached() { ATTACHED } else { 0 },
+        fork: match origin {
+            Origin::Inherited | Origin::Copied => STATE.fork_token.load(Ordering::SeqCst),
+            Origin::Exec | Origin::Forked => 0,
         },
         pid: process_id(),
         parent_pid: if origin == Origin::Exec {
@@ -69,6 +73,7 @@ pub fn introduce(
         agent_bytes: reservation::BYTES.wrapping_add(image_bytes) as u64,
         staging: reservation.staging() as u64,
         entry: STATE.entry.load(Ordering::Relaxed) as u64,
+        entry_stack: STATE.entry_stack.load(Ordering::Relaxed) as u64,
         ..Hello::default()
     };
     let opened = open(origin, reservation);
@@ -83,6 +88,9 @@ pub fn introduce(
     greeting.uffd_features = STATE.features.load(Ordering::SeqCst);
     let main = if let Some(main) = main {
         socket::send_hello(socket, &greeting, &[main, staging, memfd])?;
+        if origin == Origin::Copied {
+            await_copy(socket)?;
+        }
         main
     } else {
         socket::send_hello(socket, &greeting, &[staging, memfd])?;
@@ -127,13 +135,21 @@ fn open(origin: Origin, reservation: Reservation) -> Result<Opened, Errno> {
     let ring = unsafe { &*ptr::with_exposed_provenance::<Ring>(reservation.ring()) };
     ring.magic.store(RING_MAGIC, Ordering::SeqCst);
     // A child that inherits must announce its own forks from the start.
-    ring.active
-        .store(u32::from(origin == Origin::Inherited), Ordering::SeqCst);
+    let is_active = matches!(origin, Origin::Inherited | Origin::Copied);
+    ring.active.store(u32::from(is_active), Ordering::SeqCst);
     // Program threads use the ring from here on.
     STATE
         .ring
         .store(ptr::from_ref(ring).cast_mut(), Ordering::SeqCst);
     Ok((main, staging, memfd, ring))
+}
+
+/// Waits until the pager has registered the memory of this child and knows what is out.
+fn await_copy(socket: Descriptor) -> Result<(), Errno> {
+    match socket::receive_byte(socket)? {
+        ACK => Ok(()),
+        _ => Err(kernel::EPROTO),
+    }
 }
 
 /// Takes the inherited userfaultfd from the pager and registers staging with it. The pager may have several to offer:

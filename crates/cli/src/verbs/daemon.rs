@@ -73,7 +73,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     refuse_second()?;
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
-    doctor::require()?;
+    doctor::require_for_daemon()?;
     let guardian = guarded()?;
     let store = Store::new(&StoreConfig {
         frames: SHARED_FRAMES,

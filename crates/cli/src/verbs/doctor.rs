@@ -5,7 +5,7 @@ mod trial;
 
 use std::process::ExitCode;
 
-use vswap_sys::doctor::{Finding, Need, Status, missing, probe};
+use vswap_sys::doctor::{FORK_EVENTS, Finding, Need, Status, missing, probe};
 
 use crate::failure::Failure;
 use crate::output::print;
@@ -47,7 +47,27 @@ fn verdict(findings: &[Finding]) -> String {
 
 /// Refuses if a run could not work.
 pub fn require() -> Result<(), Failure> {
-    let missing: Vec<Finding> = missing(&probe()).cloned().collect();
+    permitted(&probe())
+}
+
+/// Refuses if a daemon could not work. It copies pages out of processes that are not its descendants.
+pub fn require_for_daemon() -> Result<(), Failure> {
+    let findings = probe();
+    permitted(&findings)?;
+    let has_capability = |one: &Finding| one.name == FORK_EVENTS && one.status == Status::Works;
+    if findings.iter().any(has_capability) {
+        return Ok(());
+    }
+    Err(Failure::own(
+        "the daemon needs CAP_SYS_PTRACE in the initial user namespace, because programs of its runs are not its \
+         descendants; start it as root, or with AmbientCapabilities=CAP_SYS_PTRACE in a systemd unit, or use `vswap \
+         run` without a daemon"
+            .to_owned(),
+    ))
+}
+
+fn permitted(findings: &[Finding]) -> Result<(), Failure> {
+    let missing: Vec<Finding> = missing(findings).cloned().collect();
     if missing.is_empty() {
         return Ok(());
     }

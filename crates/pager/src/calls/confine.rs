@@ -15,10 +15,13 @@ pub const CONFINED: &str = "its agent is confined";
 pub const FILTER_OF_ALL: &str =
     "the program has put a seccomp filter of its own on all its threads";
 
+/// What confines the agents of its children.
+pub const FILTER_OF_A_FORK: &str = "the program forks under a seccomp filter of its own";
+
 /// The program is about to install a seccomp filter on all its threads, the agent's included. The agent may then be
 /// killed for what it does. So bring everything back, and ask nothing of the agent any more. The program waits
-/// meanwhile.
-pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process) {
+/// meanwhile. `what` says to the user what confines it.
+pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process, what: &str) {
     if space.confined.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -26,7 +29,7 @@ pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process) {
     let slot = process.agent.slot();
     regions::let_go_of_all(serving, space, &slot);
     process.agent.confine();
-    refuse(serving.quiet, space, CONFINED, &FILTER_OF_ALL);
+    refuse(serving.quiet, space, CONFINED, &what);
 }
 
 /// The process stays unmanaged, and the user is told once. One reason: without the filter an mremap could lose pages.

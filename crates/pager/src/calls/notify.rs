@@ -10,7 +10,8 @@
 //! - A thread that ends or makes another waits until the memory that the kernel writes to at a thread's end is present
 //!   (`thread_exit`).
 //! - A handler of a process without hooks gets a stand-in (`handlers`).
-//! - A fork of a process without hooks is followed by ptrace (`attached_forks`). With hooks it runs as it is.
+//! - A fork of a process without hooks is followed by ptrace (`forks`), and so is every fork where the kernel tells of
+//!   none. Others run as they are.
 //! - Calls of a process without an agent, or with a confined one, run as they are.
 //!
 //! One thread for each filter takes the calls in. Each space has its own threads that answer them: the agent of a
@@ -32,7 +33,7 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::{advice, attached_forks, confine, handlers, moves, thread_exit};
+use crate::calls::{advice, confine, forks, handlers, moves, thread_exit};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -117,7 +118,8 @@ fn take_one(
         let _ = listener.respond(notification.id, answer);
         return Ok(());
     }
-    let space = space_of_thread(&listening.spaces, notification.tid);
+    let space = space_of_thread(&listening.spaces, notification.tid)
+        .or_else(|| space_shared_by(&listening.spaces, &notification));
     let call = Call::new(Arc::clone(listener), notification);
     match space {
         // The hooks have seen to it, or nobody will.
@@ -198,8 +200,14 @@ fn is_of_attached_copy(spaces: &Spaces, tid: u32) -> bool {
 
 fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
     let nr = call.notification.nr;
+    let call = if may_fork(nr) {
+        space.forking.give(call)
+    } else {
+        Some(call)
+    };
+    let Some(call) = call else { return };
     // Where forks are answered here they come one at a time, and after calls that must not run during one.
-    let (name, calls) = if may_wait_for_fork(nr) || (space.has_no_hooks() && may_fork(nr)) {
+    let (name, calls) = if may_wait_for_fork(nr) || (space.has_followed_forks() && may_fork(nr)) {
         ("moves", &space.moves)
     } else {
         ("calls", &space.calls)
@@ -222,7 +230,8 @@ fn may_fork(nr: i32) -> bool {
 /// Has the pager nothing to do about this call, because the process has hooks?
 fn is_for_hooks(space: &Space, call: &Notification) -> bool {
     let is_marked = space.marks.load(Ordering::Acquire);
-    !space.has_no_hooks() && (call.nr == RT_SIGACTION || (is_fork(call) && !is_marked))
+    let is_announced = is_fork(call) && !is_marked && !space.has_followed_forks();
+    is_announced || (call.nr == RT_SIGACTION && !space.has_no_hooks())
 }
 
 /// Does this call make a process with memory of its own? False of clone3, whose flags lie in memory.
@@ -247,22 +256,35 @@ fn answer_all(listening: &Arc<Listening>, space: &Arc<Space>, taken: &Receiver<C
     while !space.has_ended() {
         match taken.recv_timeout(IDLE) {
             Ok(call) => {
-                let is_fork = makes_process(process, &call.notification);
-                if is_fork {
-                    let put = &mut listening.serving.references.puts();
-                    marks::drop_all_discarded(space, &mut space.lock_thawed(), put);
-                }
-                if is_fork && space.has_no_hooks() {
-                    attached_forks::carry_out(listening, space, process, call);
-                } else {
-                    let answer = answer(&listening.serving, space, process, &call.notification);
-                    call.answer(answer);
+                let mut next = Some(call);
+                while let Some(call) = next.take() {
+                    next = answer_one(listening, space, process, call);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// Returns another call of the thread that nobody has looked at, if one came meanwhile.
+fn answer_one(
+    listening: &Arc<Listening>,
+    space: &Arc<Space>,
+    process: &Process,
+    call: Call,
+) -> Option<Call> {
+    let is_fork = makes_process(process, &call.notification);
+    if is_fork {
+        let put = &mut listening.serving.references.puts();
+        marks::drop_all_discarded(space, &mut space.lock_thawed(), put);
+    }
+    if is_fork && space.has_followed_forks() {
+        return forks::carry_out(listening, space, process, call);
+    }
+    let answer = answer(&listening.serving, space, process, &call.notification);
+    call.answer(answer);
+    None
 }
 
 /// Does the call make a process with memory of its own?
@@ -287,7 +309,7 @@ pub fn answer(
     }
     let result = match call.nr {
         SECCOMP => {
-            confine::confine(serving, space, process);
+            confine::confine(serving, space, process, confine::FILTER_OF_ALL);
             return Answer::Continue;
         }
         MADVISE => advice::madvise(serving, space, process, &args),
@@ -390,6 +412,20 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
     process
         .read_words(address, &mut words)
         .then_some((words[0], words[1]))
+}
+
+/// The space whose memory a process shares that is about to fork: a child of vfork, which is no process that the pager
+/// knows. Only where forks are followed, because nobody else tells of this one.
+fn space_shared_by(spaces: &Spaces, call: &Notification) -> Option<Arc<Space>> {
+    if !may_fork(call.nr) {
+        return None;
+    }
+    let pid = task::process_of(call.tid)?;
+    let is_shared = |space: &Arc<Space>| {
+        let process = space.process.get().filter(|process| process.is_followed());
+        process.is_some_and(|process| image::may_share_memory(process.pid, pid))
+    };
+    spaces.all().into_iter().find(is_shared)
 }
 
 /// The space of the process that a thread belongs to.

@@ -169,7 +169,7 @@ pub fn await_unknown_threads(process: &Process) {
 
 /// Bring a page back, writable. Waits while others carry it. Gives up when the process ends, or when a fork is under
 /// way that may wait for the caller. In that case the page is tried again before the next thread ends.
-fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
+pub fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
     let Some(process) = space.process.get() else {
         return;
     };

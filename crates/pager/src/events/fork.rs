@@ -15,7 +15,9 @@ use crate::base::{kernel, threads};
 use crate::events::layout_events;
 use crate::events::listening::Listening;
 use crate::fault::FaultServer;
+use crate::layout::Layout;
 use crate::run::limit::Limit;
+use crate::run::references::References;
 use crate::space::{Space, State, marks};
 
 /// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
@@ -43,38 +45,59 @@ pub fn apply<'g>(
         // No fork stops here, so this was not done before the fork. It is too late to be sure, see there.
         marks::drop_all_discarded(space, &mut state, &mut references.puts());
     }
-    let child_layout = state.layout.fork(&mut |word| references.dup(word));
-    let Some(layout) = child_layout else {
-        eprintln!(
-            "vswap: no memory to follow a fork; stopping the run, because the child would read zeros"
-        );
-        kernel::abort();
-    };
-    let kin = Arc::clone(&space.kin);
-    let child = Space::new(listening.spaces.next_id(), uffd, layout, kin);
-    child.mailbox.active.store(true, Ordering::Release);
-    child
-        .filtered
-        .store(space.filtered.load(Ordering::Acquire), Ordering::Release);
-    child
-        .marks
-        .store(space.marks.load(Ordering::Acquire), Ordering::Release);
-    // Where hooks are missing, an announced fork is followed by another way (`calls::attached_forks`).
+    let layout = copy_layout(references, &state);
+    let child = new_child(listening, space, layout, uffd);
+    // Where hooks are missing, an announced fork is followed by another way (`calls::forks`).
     let is_lost = space.has_no_hooks() && state.open_fork == 0;
     child.is_attached_copy.store(is_lost, Ordering::Release);
     space.begin_sharing();
-    child.begin_sharing();
-    listening.shares.begin(child.id, space);
-    listening.spaces.add(Arc::clone(&child));
-    listening.serving.limit.look_now();
-    listening.watch.begin_forked(&child);
+    begin(listening, space, &child);
     listening.forks.expect(state.open_fork, child);
     space.thaw(&mut state);
     state
 }
 
+/// What a child of a frozen space has of its layout, each entry counted once more.
+pub fn copy_layout(references: &References, state: &State) -> Layout {
+    let copy = state.layout.fork(&mut |word| references.dup(word));
+    copy.unwrap_or_else(|| {
+        eprintln!(
+            "vswap: no memory to follow a fork; stopping the run, because the child would read zeros"
+        );
+        kernel::abort()
+    })
+}
+
+/// The space of a forked child, which nobody knows yet.
+pub fn new_child(
+    listening: &Listening,
+    parent: &Space,
+    layout: Layout,
+    uffd: Userfaultfd,
+) -> Arc<Space> {
+    let kin = Arc::clone(&parent.kin);
+    let child = Space::new(listening.spaces.next_id(), uffd, layout, kin);
+    child.mailbox.active.store(true, Ordering::Release);
+    child
+        .filtered
+        .store(parent.filtered.load(Ordering::Acquire), Ordering::Release);
+    child
+        .marks
+        .store(parent.marks.load(Ordering::Acquire), Ordering::Release);
+    child.begin_sharing();
+    child
+}
+
+/// From now on the child counts, and its faults are served.
+pub fn begin(listening: &Listening, parent: &Space, child: &Arc<Space>) {
+    listening.shares.begin(child.id, parent);
+    listening.spaces.add(Arc::clone(child));
+    listening.serving.limit.look_now();
+    listening.watch.begin_forked(child);
+}
+
 /// A thread that is about to fork.
-pub trait Caller: Send + 'static {
+pub trait Caller {
     /// Are there descriptors for so many forks at once?
     fn is_room(&self, forks: usize) -> bool;
     /// Tell it that it may fork now.
@@ -96,8 +119,27 @@ fn wait_for_room(limit: &Limit, caller: &impl Caller) {
     {}
 }
 
+/// Open a fork when there is room for what it takes. The thread that is about to fork waits here. False if it has ended
+/// before.
+pub fn open(listening: &Listening, space: &Arc<Space>, token: u64, caller: &impl Caller) -> bool {
+    wait_for_room(&listening.serving.limit, caller);
+    let is_room = |forks| caller.is_room(forks);
+    while !listening.forks.try_open(token, space, is_room) {
+        listening.watch.say_no_descriptor(listening.serving.quiet);
+        if caller.has_ended(DESCRIPTOR_PACE) {
+            return false;
+        }
+    }
+    true
+}
+
 /// FORK_BEGIN: hold the window open on a thread of its own.
-pub fn window(listening: &Arc<Listening>, space: Arc<Space>, token: u64, caller: impl Caller) {
+pub fn window(
+    listening: &Arc<Listening>,
+    space: Arc<Space>,
+    token: u64,
+    caller: impl Caller + Send + 'static,
+) {
     let listening = Arc::clone(listening);
     threads::spawn_late(&format!("fork-{}", space.id), move || {
         hold_window(&listening, &space, token, &caller);
@@ -118,14 +160,8 @@ pub fn hold_window(
     let Some(forking) = space.process.get() else {
         return;
     };
-    // The thread that is about to fork waits here, until there is room for what its fork takes.
-    wait_for_room(&listening.serving.limit, caller);
-    let is_room = |forks| caller.is_room(forks);
-    while !listening.forks.try_open(token, space, is_room) {
-        listening.watch.say_no_descriptor(listening.serving.quiet);
-        if caller.has_ended(DESCRIPTOR_PACE) {
-            return;
-        }
+    if !open(listening, space, token, caller) {
+        return;
     }
     space.forks_open.fetch_add(1, Ordering::AcqRel);
     let open = forking.agent.begin_fork();

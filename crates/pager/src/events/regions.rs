@@ -21,13 +21,13 @@ use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
 use crate::fault::serving::Serving;
 use crate::fault::{FaultServer, Outcome};
-use crate::layout::words::PageState;
+use crate::layout::words::{PageState, PageWord};
 use crate::run::references::References;
 use crate::space::agent::Slot;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::wait::Wait;
-use crate::space::{Space, State};
+use crate::space::{Space, State, marks, present};
 
 /// Pause while somebody else carries a page that must come back.
 const LET_GO_PACE: Duration = Duration::from_micros(100);
@@ -158,6 +158,53 @@ pub fn keep_inherited(references: &References, space: &Space) {
     let _ = layout_events::keep_registered(references, space, &mut state, 0..u64::MAX / PAGE_BYTES);
 }
 
+/// A child stands before its first instruction, with the layout that its parent had when it was forked, and nothing of
+/// its memory is watched. Watch what its parent's was, and drop the words of what the child has in memory or does not
+/// have at all. It has holes alone where pages of its parent were out. False if not all of it can be watched: the child
+/// must not run then.
+pub fn watch_copied(references: &References, space: &Space) -> bool {
+    let Some(process) = space.process.get() else {
+        return false;
+    };
+    let Ok(mappings) = eligible(process, &mut Vec::new()) else {
+        return false;
+    };
+    let mut state = space.lock_thawed();
+    for mapping in mappings {
+        let known: Vec<Range<u64>> = state.layout.registered.overlaps(mapping.clone()).collect();
+        let mut parts = known
+            .iter()
+            .filter_map(|known| ranges::shared(known, &mapping));
+        if !parts.all(|part| watch(space, &part)) {
+            return false;
+        }
+    }
+    let everything = 0..u64::MAX / PAGE_BYTES;
+    if layout_events::keep_registered(references, space, &mut state, everything).is_none() {
+        return false;
+    }
+    let put = &mut references.puts();
+    // A ring may have had memory wiped that is watched. All other such memory is not, and was not out.
+    if space.marks.load(Ordering::Acquire) {
+        let Ok(wiped) = read_wiped(process) else {
+            return false;
+        };
+        for range in wiped {
+            state.layout.discard(range, put);
+        }
+    }
+    let watched: Vec<Range<u64>> = state.layout.registered.iter().collect();
+    for range in watched {
+        for page in present::present_pages(space, range) {
+            if state.layout.words.get(page).entry().is_some() {
+                put(state.layout.words.set(page, PageWord::PLAIN));
+            }
+        }
+    }
+    marks::place_again(space, &mut state);
+    true
+}
+
 /// The private anonymous mappings, in address order.
 fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, MapsError> {
     process.by_a_thread(|tid| maps::read(tid, text))?;
@@ -246,17 +293,21 @@ pub fn take_back_kept(
 
 /// What a child finds empty within `range`. Reads all of smaps. Nothing for a process that is gone.
 pub fn wiped_on_fork(process: &Process, range: &Range<u64>) -> Vec<Range<u64>> {
+    let wiped = read_wiped(process).unwrap_or_default();
+    let within = wiped
+        .iter()
+        .filter_map(|wiped| ranges::shared(wiped, range));
+    within.collect()
+}
+
+fn read_wiped(process: &Process) -> Result<Vec<Range<u64>>, MapsError> {
     let mut text = Vec::new();
-    let flags = process
-        .by_a_thread(|tid| maps::read_smaps(tid, &mut text))
-        .and_then(|()| maps::parse_vm_flags(&text));
-    flags
-        .unwrap_or_default()
+    process.by_a_thread(|tid| maps::read_smaps(tid, &mut text))?;
+    Ok(maps::parse_vm_flags(&text)?
         .into_iter()
         .filter(|flags| flags.wipe_on_fork)
         .map(|flags| flags.start / PAGE_BYTES..flags.end / PAGE_BYTES)
-        .filter_map(|wiped| ranges::shared(&wiped, range))
-        .collect()
+        .collect())
 }
 
 /// Vswap may not manage [start, start + bytes) any more. Bring back what is out, and stop watching. Waits until that is

@@ -146,6 +146,19 @@ pub fn filter_first(run: &Arc<Run>, space: &Arc<Space>) {
     }
 }
 
+/// The kernel tells of no forks of this process. They are followed from the filter on, so that comes first; the program
+/// waits for it. Without the filter nothing of the process is ever registered, and it forks as it likes.
+pub fn follow(run: &Arc<Run>, space: &Arc<Space>) {
+    if let Some(process) = space.process.get() {
+        let is_filtered = install_filter(run, space, process);
+        // A process that has ended does not wait any more.
+        let _ = process
+            .agent
+            .slot()
+            .call(op::FOLLOW, &[u64::from(is_filtered)], &[]);
+    }
+}
+
 /// The seccomp filter makes mremap run one at a time (rule P2). Without it the space may not be registered.
 fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
     const EBUSY: i64 = -16;
@@ -160,6 +173,10 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
         Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
     };
     let mut slot = process.agent.slot();
+    // Another thread may have installed it meanwhile.
+    if space.filtered.load(Ordering::Acquire) {
+        return true;
+    }
     if process.agent.is_confined() {
         // The agent might be killed for the next thing it does.
         space.confined.store(true, Ordering::Release);

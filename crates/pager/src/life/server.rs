@@ -27,7 +27,7 @@ use crate::policy::hello::{Greeting, own_pages};
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
-use crate::space::process::Process;
+use crate::space::process::{EntryPoint, Process};
 
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "agents.sock";
@@ -61,8 +61,12 @@ enum HelloError {
     NoUserfaultfd(i32),
     #[error("/dev/userfaultfd, which its process needs, cannot be opened: {0} (see vswap doctor)")]
     NoDevice(std::io::Error),
-    #[error("fork events are not permitted (see vswap doctor)")]
+    #[error("fork events are not permitted")]
     NoForkEvents,
+    #[error("it says that it comes of a fork that is not under way")]
+    NoFork,
+    #[error("memory of process {0} cannot be watched")]
+    Unwatched(u32),
     #[error("process {0} cannot be looked into")]
     Process(u32),
     #[error("the process has ended")]
@@ -292,7 +296,12 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
                 turn_process_away(run, &kept, &error, (pid, &hello));
             }
         }
-        Greeting::Join => {
+        Greeting::Join | Greeting::Copied => {
+            let join = if greeting == Greeting::Copied {
+                join_copied
+            } else {
+                join
+            };
             let (run, joined) = (Arc::clone(run), Arc::clone(joined));
             threads::spawn_late(&format!("join-{pid}"), move || {
                 match join(&run, &hello, descriptors, connection, pid) {
@@ -348,10 +357,6 @@ fn begin(
     if hello.uffd_errno != 0 {
         return Err(HelloError::NoUserfaultfd(hello.uffd_errno));
     }
-    // If nobody told of forks, a child would read zeros where its parent had swapped pages.
-    if hello.uffd_features & feature::EVENT_FORK == 0 {
-        return Err(HelloError::NoForkEvents);
-    }
     if !process::could_have_descriptors(RESERVE) {
         return Err(HelloError::Scarce);
     }
@@ -364,7 +369,15 @@ fn begin(
         .filter(|_| hello.kind == hello::FORKED)
         .and_then(|parent| run.listening.spaces.of_process(parent));
     let kin = parent.as_ref().map(|parent| Arc::clone(&parent.kin));
+    let is_followed = process.is_followed();
     let space = lifecycle::begin(&run.listening, uffd, process, kin.unwrap_or_default())?;
+    if is_followed {
+        let (run, space) = (Arc::clone(run), Arc::clone(&space));
+        // In a thread, because its agent may be stopped.
+        threads::spawn_late(&format!("follow-{pid}"), move || {
+            lifecycle::follow(&run, &space);
+        });
+    }
     if let Some(parent) = parent {
         parent.begin_sharing();
         space.begin_sharing();
@@ -407,6 +420,53 @@ fn join(
         acknowledge(process.agent.socket());
     }
     // Only now can anybody measure how much the child shares.
+    child.share_has_changed();
+    lifecycle::start_evictor(run, &child);
+    Ok(())
+}
+
+/// A child says hello whose fork was followed: its memory is as the fork has left it, with holes. It stands still until
+/// it has the answer. This has its own thread, because looking at its memory may take long.
+fn join_copied(
+    run: &Arc<Run>,
+    hello: &Hello,
+    mut descriptors: Descriptors,
+    connection: Stream,
+    pid: u32,
+) -> Result<(), HelloError> {
+    if hello.uffd_errno != 0 {
+        return Err(HelloError::NoUserfaultfd(hello.uffd_errno));
+    }
+    let uffd = descriptors.take(0).ok_or(HelloError::Descriptors)?;
+    let staging = descriptors.take(1).ok_or(HelloError::Descriptors)?;
+    let ring = descriptors.take(2).ok_or(HelloError::Descriptors)?;
+    let process = open_process(hello, RingMap::open(ring.as_fd()), staging, connection, pid)?;
+    let listening = &run.listening;
+    let parent = listening
+        .forks
+        .parent(hello.fork)
+        .ok_or(HelloError::NoFork)?;
+    let copy = listening
+        .forks
+        .take_copy(hello.fork)
+        .ok_or(HelloError::NoFork)?;
+    let child = fork::new_child(listening, &parent, copy, Userfaultfd::from_fd(uffd));
+    run.filters.note(pid);
+    // Before the answer, because then the child may fork.
+    process.agent.announce_active();
+    // A new space has no process yet, so this cannot fail.
+    let _ = child.process.set(process);
+    if !regions::watch_copied(&run.serving.references, &child) {
+        child
+            .lock()
+            .layout
+            .clear(&mut run.serving.references.puts());
+        return Err(HelloError::Unwatched(pid));
+    }
+    fork::begin(listening, &parent, &child);
+    if let Some(process) = child.process.get() {
+        acknowledge(process.agent.socket());
+    }
     child.share_has_changed();
     lifecycle::start_evictor(run, &child);
     Ok(())
@@ -462,7 +522,12 @@ fn open_process<E>(
         staging: Userfaultfd::from_fd(staging),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
-        entry: (hello.flags & ATTACHED != 0).then_some(hello.entry),
+        entry: EntryPoint {
+            address: hello.entry,
+            stack_end: hello.entry_stack,
+        },
+        is_attached: hello.flags & ATTACHED != 0,
+        has_fork_events: hello.uffd_features & feature::EVENT_FORK != 0,
         is_found_by_agent,
     })
 }

@@ -3,7 +3,7 @@
 //! Pure. Whoever can reach the socket can say anything. So every number is bounded here, and a hello that makes no
 //! sense is turned away. The socket tells who the sender is, never the hello.
 
-use vswap_sys::ring::{Hello, INHERITED, RING_MAGIC, STAGING_PAGES, hello};
+use vswap_sys::ring::{COPIED, Hello, INHERITED, RING_MAGIC, STAGING_PAGES, hello};
 
 use crate::base::page_run::{PAGE_BYTES, PageRun};
 
@@ -14,6 +14,8 @@ pub enum Greeting {
     Begin,
     /// A forked child whose memory is under a userfaultfd already.
     Join,
+    /// A forked child whose memory is to be put under its userfaultfd before it runs.
+    Copied,
     /// A thread is about to fork.
     ForkBegin,
     /// A thread is about to install a seccomp filter of its own.
@@ -33,6 +35,7 @@ impl Greeting {
         }
         match hello.kind {
             hello::EXEC => Some(Greeting::Begin),
+            hello::FORKED if hello.flags & COPIED != 0 => Some(Greeting::Copied),
             hello::FORKED if hello.flags & INHERITED == 0 => Some(Greeting::Begin),
             hello::FORKED => Some(Greeting::Join),
             hello::FORK_BEGIN => Some(Greeting::ForkBegin),
@@ -76,6 +79,7 @@ mod tests {
         assert_eq!(of(hello::EXEC, 0), Some(Greeting::Begin));
         assert_eq!(of(hello::FORKED, 0), Some(Greeting::Begin));
         assert_eq!(of(hello::FORKED, INHERITED), Some(Greeting::Join));
+        assert_eq!(of(hello::FORKED, COPIED), Some(Greeting::Copied));
         assert_eq!(of(hello::FORK_BEGIN, 0), Some(Greeting::ForkBegin));
         assert_eq!(of(hello::FILTER, 0), Some(Greeting::Filter));
         assert_eq!(of(hello::DEVICE, 0), Some(Greeting::Device));

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use vswap_engine::Entry;
+
 use crate::base::lock::{Mutex, MutexGuard, Row};
+use crate::layout::Layout;
+use crate::layout::words::PageState;
 use crate::space::Space;
 
 /// Announced forks whose children have not said hello, keyed by the fork's token.
@@ -19,6 +23,8 @@ struct Announced {
     /// All children born between FORK_BEGIN and the end of the fork. A bare clone in another thread raises the same
     /// event as the announced fork, so each of them may be the child.
     children: Vec<Arc<Space>>,
+    /// What the child has of its parent's layout, where the kernel tells of no forks.
+    copy: Option<Layout>,
     is_open: bool,
 }
 
@@ -45,6 +51,7 @@ impl Forks {
             let announced = Announced {
                 parent: Arc::clone(parent),
                 children: Vec::new(),
+                copy: None,
                 is_open: true,
             };
             forks.insert(token, announced);
@@ -66,6 +73,34 @@ impl Forks {
     pub fn expect(&self, token: u64, child: Arc<Space>) {
         if let Some(fork) = self.lock().get_mut(&token) {
             fork.children.push(child);
+        }
+    }
+
+    /// Lay by what the child of the fork `token` has of its parent's layout, until it is taken.
+    pub fn lay_by(&self, token: u64, copy: Layout) {
+        if let Some(fork) = self.lock().get_mut(&token) {
+            fork.copy = Some(copy);
+        }
+    }
+
+    /// Take what was laid by.
+    pub fn take_copy(&self, token: u64) -> Option<Layout> {
+        self.lock().get_mut(&token)?.copy.take()
+    }
+
+    /// The entry of a page that is out, in what was laid by.
+    pub fn entry_in_copy(&self, token: u64, page: u64) -> Option<Entry> {
+        match self
+            .lock()
+            .get(&token)?
+            .copy
+            .as_ref()?
+            .words
+            .get(page)
+            .state()
+        {
+            PageState::Swapped(entry) => Some(entry),
+            PageState::Plain | PageState::Kept(_) => None,
         }
     }
 

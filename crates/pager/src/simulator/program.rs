@@ -28,7 +28,7 @@ use crate::life::run::Run;
 use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
-use crate::space::process::Process;
+use crate::space::process::{EntryPoint, Process};
 
 const MMAP: i32 = abi::call::MMAP.cast_signed();
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
@@ -73,7 +73,12 @@ pub fn process_of(memory: usize) -> Process {
         staging: Userfaultfd::silent(memory),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
-        entry: None,
+        entry: EntryPoint {
+            address: 0,
+            stack_end: 0,
+        },
+        is_attached: false,
+        has_fork_events: true,
         is_found_by_agent: false,
     }
 }

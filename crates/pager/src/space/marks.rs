@@ -55,6 +55,15 @@ pub fn begin(space: &Space) {
     }
 }
 
+/// A child has come out of a fork without a userfaultfd, and so without its parent's markers. Mark its pages that are
+/// out. No event is under way in it.
+pub fn place_again(space: &Space, state: &mut State) {
+    if space.marks.load(Ordering::Acquire) {
+        forget(state, 0..u64::MAX / PAGE_BYTES);
+        place_all(space, state);
+    }
+}
+
 fn place_all(space: &Space, state: &mut State) -> Vec<u64> {
     let words = state.layout.words.iter(0..u64::MAX / PAGE_BYTES);
     let is_out = |(_, word): &(u64, PageWord)| matches!(word.state(), PageState::Swapped(_));

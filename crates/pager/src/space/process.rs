@@ -11,6 +11,15 @@ use crate::base::kernel::uffd::Userfaultfd;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
 
+/// Where a thread that is made to run the agent from outside begins.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryPoint {
+    /// The address of the code.
+    pub address: u64,
+    /// Where its stack ends.
+    pub stack_end: u64,
+}
+
 /// The process behind a space, known once its agent has said hello.
 #[derive(Debug)]
 pub struct Process {
@@ -30,13 +39,22 @@ pub struct Process {
     pub leader: Leader,
     /// The counters as another thread shows them, once the main thread has ended.
     pub late_statm: OnceLock<Option<Statm>>,
-    /// Where its agent begins, if that was attached from outside: no hook announces its forks then.
-    pub entry: Option<u64>,
+    /// Where the agent of a child begins that was forked without hooks.
+    pub entry: EntryPoint,
+    /// Its agent was attached from outside, so it has no hooks.
+    pub is_attached: bool,
+    /// The kernel tells of its forks.
+    pub has_fork_events: bool,
     /// The pager sees the agent's threads under the ids that the process itself sees.
     pub is_found_by_agent: bool,
 }
 
 impl Process {
+    /// Are its forks followed because the kernel tells of none?
+    pub fn is_followed(&self) -> bool {
+        !self.has_fork_events
+    }
+
     /// Do something through a thread of the process. Try the agent's thread if its id is known here, then the main
     /// thread, because either may have ended before the other.
     pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {

@@ -9,7 +9,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::rights::Rights;
-use super::{Finding, Need, Status};
+use super::{FORK_EVENTS, Finding, Need, Status};
 use crate::memory::pagemap::{PAGE_BYTES, Pagemap, PagemapError, Query, Region};
 use crate::memory::{HugePages, Mapping};
 use crate::process::{LocalSpan, PidFd, RemoteSpan, read_memory};
@@ -50,8 +50,7 @@ fn errno_of<T>(result: &Result<T, rustix::io::Errno>) -> String {
     }
 }
 
-/// The ways to a userfaultfd, and what it can do, in the order in which a person mends them: the capability gives fork
-/// events and the system call, where no filter refuses that.
+/// The ways to a userfaultfd, and what it can do, in the order in which a person mends them.
 pub fn userfaultfd() -> Vec<Finding> {
     let rights = Rights::here();
     let device = Userfaultfd::open_device(Faults::All);
@@ -143,16 +142,16 @@ fn fork_events(faults: Faults, rights: Rights) -> Finding {
         .ok()
         .map(|(uffd, _)| uffd.handshake(feature::EVENT_FORK).is_ok());
     let may = rights.may_trace && rights.is_initial;
-    let (status, advice) = match tried {
-        Some(yes) => (works(yes), rights.for_forks()),
-        None if may => (Status::Unknown, LATER),
-        None => (Status::Missing, rights.for_forks()),
+    let status = match tried {
+        Some(yes) => works(yes),
+        None if may => Status::Unknown,
+        None => Status::Missing,
     };
     let detail = format!(
-        "a forked child keeps what is out (this is {})",
+        "the kernel tells of forks, which are followed by ptrace otherwise (this is {})",
         rights.describe()
     );
-    finding("fork-events", Need::Required, status, detail, advice)
+    finding(FORK_EVENTS, Need::Information, status, detail, "")
 }
 
 /// Moves a page between two of this process.
@@ -293,16 +292,33 @@ fn scan_advice(why: &str) -> &'static str {
     }
 }
 
-/// Tracing another process, by which an agent is put into programs that do not load it.
-pub fn attach() -> Finding {
+/// Tracing another process, by which an agent is put into programs that do not load it. Where the kernel tells of no
+/// forks, they are followed in this way.
+pub fn attach(has_fork_events: bool) -> Finding {
     let tried = match Child::new() {
         Some(child) => seize(child.pid),
         None => Err("no child process could be made".to_owned()),
     };
     let status = works(tried.is_ok());
     let said = tried.err().unwrap_or_else(|| "permitted".to_owned());
-    let detail = format!("static programs and those of other C libraries are swapped too: {said}");
-    finding("attach", Need::Useful, status, detail, TRACE_ADVICE)
+    let (need, what) = if has_fork_events {
+        (
+            Need::Useful,
+            "static programs and those of other C libraries are swapped too",
+        )
+    } else {
+        (
+            Need::Required,
+            "forks are followed, and static programs are swapped too",
+        )
+    };
+    finding(
+        "attach",
+        need,
+        status,
+        format!("{what}: {said}"),
+        TRACE_ADVICE,
+    )
 }
 
 /// Traces a process. It stays traced until it ends.

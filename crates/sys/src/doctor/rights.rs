@@ -5,12 +5,10 @@ const PTRACE: u32 = 19;
 /// The line of /proc/self/uid_map in the initial user namespace: all users, as they are.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-const CAPABILITY: &str = "run vswap with CAP_SYS_PTRACE: as root; with --cap-add SYS_PTRACE in a container, whose user \
-     must be root or whose vswap must have the file capability; with AmbientCapabilities=CAP_SYS_PTRACE in a systemd \
-     unit";
-const USER_NAMESPACE: &str = "run vswap outside of user namespaces (not in a rootless container or a sandbox of a \
-     plain user): inside, no capability is enough for fork events";
-const DEVICE: &str = "give it the device or the system call: --device /dev/userfaultfd in a container, \
+const DEVICE: &str = "let vswap's user open /dev/userfaultfd: --device /dev/userfaultfd in a container, \
+     DeviceAllow=/dev/userfaultfd in a systemd unit, a udev rule or `setfacl -m u:USER:rw /dev/userfaultfd` elsewhere; \
+     CAP_SYS_PTRACE, or the sysctl vm.unprivileged_userfaultfd=1, will do as well";
+const FILTERED: &str = "give it the device or the system call: --device /dev/userfaultfd in a container, \
      DeviceAllow=/dev/userfaultfd in a systemd unit, or a seccomp profile that allows userfaultfd";
 const NO_USERFAULTFD: &str = "use a kernel that has userfaultfd (CONFIG_USERFAULTFD)";
 
@@ -62,21 +60,12 @@ impl Rights {
         format!("{capability} CAP_SYS_PTRACE{users}{filter}")
     }
 
-    /// What to do if there are no fork events.
-    pub fn for_forks(self) -> &'static str {
-        match (self.is_initial, self.may_trace) {
-            (false, _) => USER_NAMESPACE,
-            (true, false) => CAPABILITY,
-            (true, true) => DEVICE,
-        }
-    }
-
     /// What to do if there is no userfaultfd that sees faults of the kernel. Whoever has the capability may have one,
-    /// unless a filter refuses it.
+    /// unless a filter refuses it. Everybody may have one who may open the device.
     pub fn for_faults(self) -> &'static str {
         match (self.is_initial && self.may_trace, self.is_filtered) {
-            (false, _) => self.for_forks(),
-            (true, true) => DEVICE,
+            (false, false) => DEVICE,
+            (_, true) => FILTERED,
             (true, false) => NO_USERFAULTFD,
         }
     }
@@ -110,10 +99,10 @@ mod tests {
             is_initial,
             is_filtered,
         };
-        assert_eq!(of(false, true, true).for_faults(), CAPABILITY);
-        assert_eq!(of(true, true, true).for_faults(), DEVICE);
+        assert_eq!(of(false, true, false).for_faults(), DEVICE);
+        assert_eq!(of(true, false, false).for_faults(), DEVICE);
+        assert_eq!(of(false, true, true).for_faults(), FILTERED);
+        assert_eq!(of(true, true, true).for_faults(), FILTERED);
         assert_eq!(of(true, true, false).for_faults(), NO_USERFAULTFD);
-        assert_eq!(of(true, false, false).for_forks(), USER_NAMESPACE);
-        assert_eq!(of(false, true, false).for_forks(), CAPABILITY);
     }
 }

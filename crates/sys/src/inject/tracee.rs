@@ -188,6 +188,11 @@ impl Tracee {
 }
 
 impl Stopped {
+    /// The thread.
+    pub fn tid(&self) -> u32 {
+        self.tid.unsigned_abs()
+    }
+
     /// Has the thread make a system call.
     ///
     /// # Errors
@@ -250,6 +255,18 @@ impl Stopped {
         }
     }
 
+    /// Where the kernel writes whenever the thread goes on in the program (rseq(2)): address and bytes. None if the
+    /// program has not asked for that, or the kernel does not tell.
+    pub fn rseq(&self) -> Option<(u64, u64)> {
+        // SAFETY: a record of integers.
+        let mut found: libc::ptrace_rseq_configuration = unsafe { std::mem::zeroed() };
+        let bytes = size_of::<libc::ptrace_rseq_configuration>();
+        let place = (&raw mut found).expose_provenance();
+        request(libc::PTRACE_GET_RSEQ_CONFIGURATION, self.tid, bytes, place).ok()?;
+        let is_used = found.rseq_abi_pointer != 0;
+        is_used.then_some((found.rseq_abi_pointer, u64::from(found.rseq_abi_size)))
+    }
+
     /// Has the thread run code at `entry`, with `argument`, on the stack that ends at the argument, until it makes the
     /// system call `last`. Returns that call's first argument.
     ///
@@ -284,6 +301,12 @@ impl Stopped {
     pub fn release(mut self) -> Result<(), InjectError> {
         self.is_released = true;
         self.put_back()
+    }
+
+    /// Ends its process, which must not run on.
+    pub fn end(mut self) {
+        self.is_released = true;
+        self.kill();
     }
 
     fn put_back(&self) -> Result<(), InjectError> {

@@ -355,7 +355,11 @@ pub fn descendants_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
     Ok(found)
 }
 
-fn children_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
+/// The children of a process, from the same lists.
+///
+/// # Errors
+/// As for [`descendants_listed`].
+pub fn children_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
     let mut children = Vec::new();
     for tid in threads(pid)? {
         let list = spare::read_text(&format!("/proc/{pid}/task/{tid}/children"))?;

@@ -60,7 +60,16 @@ pub(crate) struct Bench {
     pub(crate) has_daemon: bool,
     /// The program starts with an empty environment, so its agent is attached from outside.
     pub(crate) is_attached: bool,
+    /// vswap keeps the capabilities of whoever runs chaos.
+    pub(crate) has_capability: bool,
 }
+
+/// Runs a command without CAP_SYS_PTRACE.
+const WITHOUT_CAPABILITY: [&str; 3] = [
+    "setpriv",
+    "--bounding-set=-sys_ptrace",
+    "--inh-caps=-sys_ptrace",
+];
 
 impl Bench {
     /// Runs the plan.
@@ -123,7 +132,14 @@ impl Bench {
         let mut command = match way {
             Way::Native => Command::new(own),
             Way::Under { vswap, options, .. } => {
-                let mut command = Command::new(vswap);
+                let mut command = if self.has_capability {
+                    Command::new(vswap)
+                } else {
+                    let [setpriv, options @ ..] = WITHOUT_CAPABILITY;
+                    let mut command = Command::new(setpriv);
+                    command.args(options).arg(vswap);
+                    command
+                };
                 command.arg("run").args(options).arg("--");
                 if self.is_attached {
                     command.args(["/usr/bin/env", "-i"]);

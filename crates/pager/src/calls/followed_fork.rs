@@ -1,0 +1,179 @@
+//! One fork that stops in the filter and is followed from there on by ptrace.
+//!
+//! The thread is traced while the kernel makes the child. The child stands still from its birth on, and is made to
+//! start the agent of which it has a copy before it runs its first instruction. Then both go on, and nobody traces
+//! them. All of it happens on one thread, because ptrace knows its tracer by thread.
+
+use std::cell::{Cell, OnceCell};
+use std::time::{Duration, Instant};
+
+use vswap_sys::inject::{self, Forking, Kin, Seen, Stopped, Tracee};
+use vswap_sys::process;
+use vswap_sys::process::task;
+use vswap_sys::seccomp::{Answer, Notification};
+
+use crate::events::fork;
+use crate::space::Space;
+use crate::space::call::Call;
+use crate::space::process::Process;
+
+/// How long the child may take to stop, which it does before it runs.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A fork that waits in the filter.
+pub struct Waiting<'a> {
+    space: &'a Space,
+    /// The thread that forks.
+    pub tid: u32,
+    /// Until the thread goes on.
+    call: Cell<Option<Call>>,
+    /// From then on, if it could be traced.
+    forking: OnceCell<Forking>,
+    child: Cell<Option<Tracee>>,
+    /// The thread's next call that makes a process or a thread, if it came before it was known that this one is over.
+    next: Cell<Option<Call>>,
+}
+
+impl<'a> Waiting<'a> {
+    /// The fork that this call asks for.
+    pub fn new(space: &'a Space, call: Call) -> Waiting<'a> {
+        space.forking.begin(call.notification.tid);
+        Waiting {
+            space,
+            tid: call.notification.tid,
+            call: Cell::new(Some(call)),
+            forking: OnceCell::new(),
+            child: Cell::new(None),
+            next: Cell::new(None),
+        }
+    }
+
+    /// Begins to trace the thread. False if that cannot be.
+    pub fn trace(&self) -> bool {
+        match Forking::seize(self.tid) {
+            Ok(forking) => self.forking.set(forking).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// The call, until its thread goes on.
+    pub fn call(&self) -> Option<Notification> {
+        let call = self.call.take();
+        let notification = call.as_ref().map(|call| call.notification);
+        self.call.set(call);
+        notification
+    }
+
+    /// The kernel makes the call now.
+    pub fn go(&self) {
+        if let Some(forking) = self.forking.get() {
+            forking.begin();
+        }
+        drop(self.call.take());
+    }
+
+    /// The call fails, and its caller may try again.
+    pub fn refuse(&self) {
+        const EAGAIN: i32 = 11;
+        if let Some(call) = self.call.take() {
+            call.answer(Answer::Errno(EAGAIN));
+        }
+    }
+}
+
+impl Waiting<'_> {
+    /// The thread's next call that makes a process or a thread, if it has come already.
+    pub fn next(self) -> Option<Call> {
+        self.finish();
+        self.next.take()
+    }
+
+    /// The fork is over: whatever the thread does from now on is something else.
+    fn finish(&self) {
+        if let Some(next) = self.space.forking.end() {
+            self.next.set(Some(next));
+        }
+    }
+
+    fn look(&self, patience: Duration) -> bool {
+        let Some(forking) = self.forking.get() else {
+            // It waits for us, or nobody can tell what it does.
+            let waits = self.call().is_some() && !task::has_ended(self.tid);
+            if waits {
+                std::thread::sleep(patience);
+            }
+            return !waits;
+        };
+        // The kernel has begun it anew: nothing has happened yet, and it goes on like the first time.
+        if let Some(again) = self.space.forking.again() {
+            forking.begin();
+            drop(again);
+        }
+        match forking.wait(patience) {
+            Some(Seen::Child(child)) => {
+                self.child.set(Some(child));
+                true
+            }
+            Some(Seen::NoChild) => true,
+            None => false,
+        }
+    }
+}
+
+impl fork::Caller for Waiting<'_> {
+    fn is_room(&self, forks: usize) -> bool {
+        process::could_have_descriptors(forks * fork::DESCRIPTORS)
+    }
+
+    fn acknowledge(&self) {
+        self.trace();
+        self.go();
+    }
+
+    fn has_ended(&self, patience: Duration) -> bool {
+        let has_ended = self.look(patience);
+        if has_ended {
+            self.finish();
+        }
+        has_ended
+    }
+}
+
+/// What the child of a fork of this process is told.
+pub fn kin(process: &Process, origin: usize, fork: u64) -> Kin {
+    Kin {
+        entry: process.entry.address,
+        stack: process.entry.stack_end,
+        origin,
+        fork,
+    }
+}
+
+/// Has the child start its agent, and lets it go on. False if there is no child. `prepare` is called while the child
+/// stands still.
+///
+/// # Errors
+/// What has failed. If that was `prepare` the child is killed.
+pub fn begin_child(
+    waiting: &Waiting<'_>,
+    kin: &Kin,
+    prepare: impl FnOnce(&mut Stopped) -> Result<(), String>,
+) -> Result<bool, String> {
+    let Some(mut child) = waiting.child.take() else {
+        return Ok(false);
+    };
+    let since = Instant::now();
+    let mut stopped = loop {
+        match child.stop().map_err(|error| error.to_string())? {
+            Ok(stopped) => break stopped,
+            Err(_) if since.elapsed() > STOP_PATIENCE => return Err("it does not stop".to_owned()),
+            Err(running) => child = running,
+        }
+    };
+    if let Err(why) = prepare(&mut stopped) {
+        stopped.end();
+        return Err(why);
+    }
+    let begun = inject::adopt(stopped, kin);
+    begun.map(|()| true).map_err(|error| error.to_string())
+}
