@@ -57,6 +57,7 @@ const TESTS: &[Test] = &[
     Test::new("plain_user_python", 480, plain_user::python),
     Test::new("plain_user_make", 240, plain_user::make),
     Test::new("plain_user_static_forks", 180, plain_user::static_forks),
+    Test::new("plain_user_not_followed", 120, plain_user::not_followed),
     Test::new("plain_user_rings", 120, plain_user::rings),
     Test::new("seen_from_outside", 120, differs::seen_from_outside),
     Test::new("futexes_in_swap", 120, differs::futexes_in_swap),

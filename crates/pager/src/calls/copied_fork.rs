@@ -62,16 +62,20 @@ const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 const CLONE_UNTRACED: u64 = 0x80_0000;
 
 /// What a call that makes a process is told.
-#[derive(Debug, Default)]
-pub struct Arguments {
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
     flags: u64,
     /// Address and bytes of what the kernel reads and writes.
     named: Vec<(u64, u64)>,
 }
 
 impl Arguments {
-    /// Of fork, clone or clone3. None if they cannot be read.
-    pub fn of(process: &Process, nr: i32, args: &[u64; 6]) -> Option<Arguments> {
+    /// Of fork, clone or clone3. `read` reads words of the caller's memory. None if it cannot.
+    fn of(
+        nr: i32,
+        args: &[u64; 6],
+        read: impl FnOnce(u64, &mut [u64]) -> bool,
+    ) -> Option<Arguments> {
         const WORD: u64 = 4;
         if nr == abi::call::FORK.cast_signed() {
             return Some(Arguments::default());
@@ -85,7 +89,7 @@ impl Arguments {
         } else {
             let [address, bytes, ..] = *args;
             let count = usize::try_from(bytes / 8).unwrap_or(0).min(words.len());
-            if !process.read_words(address, &mut words[..count]) {
+            if !read(address, &mut words[..count]) {
                 return None;
             }
             named.push((address, bytes.min(PAGE_BYTES)));
@@ -100,7 +104,7 @@ impl Arguments {
         name(CLONE_PARENT_SETTID, parent);
         name(CLONE_CHILD_SETTID, child);
         if set_tid_size > 0 {
-            named.push((set_tid, (set_tid_size * WORD).min(PAGE_BYTES)));
+            named.push((set_tid, set_tid_size.saturating_mul(WORD).min(PAGE_BYTES)));
         }
         Some(Arguments { flags, named })
     }
@@ -136,7 +140,8 @@ fn follow(
     let Some(call) = waiting.call() else {
         return Ok(());
     };
-    let Some(arguments) = Arguments::of(process, call.nr, &call.args) else {
+    let read = |address, words: &mut [u64]| process.read_words(address, words);
+    let Some(arguments) = Arguments::of(call.nr, &call.args, read) else {
         // The kernel cannot read them either.
         waiting.go();
         return Ok(());
@@ -340,5 +345,80 @@ fn say(listening: &Listening, process: &Process, why: &str) {
              vswap need not follow forks)",
             process.pid
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = PAGE_BYTES;
+
+    fn of(nr: u32, args: [u64; 6], words: Option<&[u64]>) -> Option<Arguments> {
+        Arguments::of(nr.cast_signed(), &args, |_, to| {
+            let Some(words) = words else { return false };
+            for (to, word) in to.iter_mut().zip(words) {
+                *to = *word;
+            }
+            true
+        })
+    }
+
+    #[test]
+    fn what_the_kernel_reads_and_writes_is_named() {
+        let fork = of(abi::call::FORK, [7; 6], None);
+        assert_eq!(fork, Some(Arguments::default()));
+        // As glibc forks: the child's word is set, and cleared at its end, when nobody can see that any more.
+        let (set, clear) = (CLONE_CHILD_SETTID, 0x20_0000);
+        let clone = of(
+            abi::call::CLONE,
+            [set | clear | 17, 0, 0, 3 * PAGE + 16, 0, 0],
+            None,
+        );
+        assert_eq!(clone.map(|it| it.pages()), Some(vec![3]));
+        // A word that lies across two pages, and the parent's, which is the pidfd's too.
+        let both = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID;
+        let clone = of(abi::call::CLONE, [both, 0, PAGE - 2, 5 * PAGE, 0, 0], None);
+        assert_eq!(clone.map(|it| it.pages()), Some(vec![0, 1, 5]));
+        let clone = of(
+            abi::call::CLONE,
+            [CLONE_PIDFD, 0, PAGE, 9 * PAGE, 0, 0],
+            None,
+        );
+        assert_eq!(clone.map(|it| it.pages()), Some(vec![1]));
+    }
+
+    #[test]
+    fn the_structure_of_clone3_is_named_with_what_it_names() {
+        let flags = CLONE_PIDFD | CLONE_CHILD_SETTID;
+        let words = [
+            flags,
+            2 * PAGE,
+            3 * PAGE,
+            4 * PAGE,
+            17,
+            0,
+            0,
+            0,
+            6 * PAGE,
+            2,
+        ];
+        let of =
+            |bytes, words: Option<&[u64]>| of(abi::call::CLONE3, [PAGE, bytes, 0, 0, 0, 0], words);
+        let whole = of(88, Some(&words)).map(|it| it.pages());
+        assert_eq!(
+            whole,
+            Some(vec![1, 2, 3, 6]),
+            "the parent's word is not asked for"
+        );
+        let first = of(64, Some(&words)).map(|it| it.pages());
+        assert_eq!(
+            first,
+            Some(vec![1, 2, 3]),
+            "the first version has no list of ids"
+        );
+        assert_eq!(of(88, None), None);
+        let huge = [0, 0, 0, 0, 0, 0, 0, 0, u64::MAX, u64::MAX];
+        assert!(of(u64::MAX, Some(&huge)).is_some_and(|it| it.pages().len() < 8));
     }
 }

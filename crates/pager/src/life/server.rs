@@ -461,6 +461,8 @@ fn join_copied(
             .lock()
             .layout
             .clear(&mut run.serving.references.puts());
+        child.mailbox.ended.store(true, Ordering::Release);
+        child.mailbox.put_proposals(&run.serving.engine, |_| true);
         return Err(HelloError::Unwatched(pid));
     }
     fork::begin(listening, &parent, &child);
