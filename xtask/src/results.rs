@@ -301,8 +301,11 @@ mod tests {
         let chosen = choose(&words(&["engine-areas"])).unwrap();
         let command = bounded(Path::new("/r"), chosen[0], true);
         let shown = command::shell_words(&command);
-        let expected = "timeout --foreground --kill-after 60 240 \
-                        /r/target/release/vswap-engine-bench areas --quick --json target/results.json";
+        let seconds = chosen[0].limit().as_secs();
+        let expected = format!(
+            "timeout --foreground --kill-after 60 {seconds} /r/target/release/vswap-engine-bench areas --quick --json \
+             target/results.json"
+        );
         assert_eq!(shown, expected);
     }
 
