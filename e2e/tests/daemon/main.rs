@@ -27,6 +27,7 @@ const TESTS: &[Test] = &[
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),
+    Test::new("without_the_capability", 60, users::without_the_capability),
     Test::new("one_daemon", 60, refusals::one_daemon),
     Test::new("options_of_the_daemon", 60, refusals::options_of_the_daemon),
     Test::new("embedded", 60, refusals::embedded),

@@ -111,3 +111,26 @@ pub fn other_users(context: &Context) -> Outcome {
     running.signal(Signal::TERM)?;
     running.wait()?.must_be_ended_by(Signal::TERM)
 }
+
+/// Programs of its runs are not its descendants, so it may not look into them without the capability.
+pub fn without_the_capability(context: &Context) -> Outcome {
+    require_root("it gives up a capability")?;
+    let setpriv = require_program("setpriv", "apt package util-linux")?;
+    let output = Command::new("/usr/bin/timeout")
+        .arg("20")
+        .arg(setpriv)
+        .args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"])
+        .arg(context.require_vswap()?)
+        .arg("daemon")
+        .env("XDG_RUNTIME_DIR", context.place())
+        .stdin(Stdio::null())
+        .output()
+        .during(|| "run vswap daemon".to_owned())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(125) && said.contains("CAP_SYS_PTRACE"),
+        "the daemon: {} {said}",
+        output.status
+    );
+    Ok(())
+}
