@@ -170,6 +170,8 @@ unsafe fn forget_parent() -> usize {
 pub fn begin_followed_child(origin: Origin) -> Result<(), Errno> {
     // SAFETY: the kernel has just made this process with one thread.
     let base = unsafe { forget_parent() };
+    // Another thread of the parent may have held it.
+    STATE.fork_lock.store(0, Ordering::Relaxed);
     // In the same place, because the pager expects it behind the image. Nothing can have been mapped there since.
     let started = Reservation::map_at(base)
         .and_then(|reservation| thread::start_in(origin, reservation))

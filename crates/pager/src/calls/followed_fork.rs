@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use vswap_sys::inject::{self, Forking, Kin, Seen, Stopped, Tracee};
 use vswap_sys::process;
 use vswap_sys::process::task;
+use vswap_sys::ring::origin;
 use vswap_sys::seccomp::{Answer, Notification};
 
 use crate::events::fork;
@@ -153,7 +154,7 @@ pub fn kin(process: &Process, origin: usize, fork: u64) -> Kin {
 /// stands still.
 ///
 /// # Errors
-/// What has failed. If that was `prepare` the child is killed.
+/// What has failed. If that was `prepare`, or if the child has holes (COPIED), it is killed.
 pub fn begin_child(
     waiting: &Waiting<'_>,
     kin: &Kin,
@@ -162,11 +163,17 @@ pub fn begin_child(
     let Some(mut child) = waiting.child.take() else {
         return Ok(false);
     };
+    if kin.origin == origin::COPIED {
+        child.hold();
+    }
     let since = Instant::now();
     let mut stopped = loop {
         match child.stop().map_err(|error| error.to_string())? {
             Ok(stopped) => break stopped,
-            Err(_) if since.elapsed() > STOP_PATIENCE => return Err("it does not stop".to_owned()),
+            Err(running) if since.elapsed() > STOP_PATIENCE => {
+                running.give_up();
+                return Err("it does not stop".to_owned());
+            }
             Err(running) => child = running,
         }
     };

@@ -69,6 +69,8 @@ const SYSCALL_BYTES: u64 = SYSCALL.len() as u64;
 #[derive(Debug)]
 pub struct Tracee {
     tid: i32,
+    /// It goes on as it is if something fails.
+    may_go_on: bool,
 }
 
 /// A thread that has stopped, with what it has to have again when it goes on.
@@ -91,7 +93,7 @@ impl Tracee {
     pub fn seize(tid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(tid).map_err(|_| InjectError::Gone)?;
         seize(tid, OPTIONS)?;
-        let tracee = Tracee { tid };
+        let tracee = Tracee::new(tid);
         request(libc::PTRACE_INTERRUPT, tid, 0, 0).map_err(failed)?;
         Ok(tracee)
     }
@@ -99,7 +101,28 @@ impl Tracee {
     /// A process that the kernel has made a tracee of this thread, because its parent is one. It has inherited its
     /// parent's options, which would have threads of its agent traced too.
     pub(super) fn born(tid: i32) -> Tracee {
-        Tracee { tid }
+        Tracee::new(tid)
+    }
+
+    fn new(tid: i32) -> Tracee {
+        Tracee {
+            tid,
+            may_go_on: true,
+        }
+    }
+
+    /// From now on it does not go on as it is: whatever fails, it is killed before it runs.
+    pub fn hold(&mut self) {
+        self.may_go_on = false;
+    }
+
+    /// Lets it go on as it is, with this signal or with 0, if it may.
+    fn let_go(&self, signal: usize) {
+        if !self.may_go_on {
+            // It may have gone.
+            let _ = crate::process::kill(self.tid.unsigned_abs());
+        }
+        let _ = detach(self.tid, signal);
     }
 
     /// A child of this thread that has asked to be traced and has just become another program.
@@ -108,7 +131,7 @@ impl Tracee {
     /// `Gone`; `NotPermitted` if it does not stop, because it was refused to be traced; and what ptrace says.
     pub fn after_exec(pid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(pid).map_err(|_| InjectError::Gone)?;
-        let tracee = Tracee { tid };
+        let tracee = Tracee::new(tid);
         // Its descriptors close a moment before it stops, which is all that its parent sees of the exec.
         let mut stopped = tracee.await_stop(EXEC_PATIENCE)?;
         if stopped.is_none() && task::tracer_of(pid).is_some() {
@@ -123,25 +146,32 @@ impl Tracee {
         self.tid.unsigned_abs()
     }
 
+    /// It does not stop. It is killed if it may not go on, and stays traced otherwise.
+    pub fn give_up(self) {
+        if !self.may_go_on {
+            // It may have gone.
+            let _ = crate::process::kill(self.tid.unsigned_abs());
+        }
+    }
+
     /// Waits a moment for the thread to stop. `Err` with the tracee itself while it has not.
     ///
     /// # Errors
-    /// `Gone`; `Busy` if the process is stopped by a signal, which is let go; `OtherMachine`, `NoVdso`.
+    /// `Gone`; `Busy` if the process is stopped by a signal; `OtherMachine`, `NoVdso`. It is let go then.
     pub fn stop(self) -> Result<Result<Stopped, Tracee>, InjectError> {
         let Some(registers) = self.await_stop(STOP_PATIENCE)? else {
             return Ok(Err(self));
         };
         if let Some(signal) = signal_of_stop(self.tid) {
             // Not to be lost: without it the program would go on as if it had never been sent.
-            let signal = usize::try_from(signal).unwrap_or(0);
-            let _ = detach(self.tid, signal);
+            self.let_go(usize::try_from(signal).unwrap_or(0));
             return Err(InjectError::Busy);
         }
         match self.look(registers) {
             Ok(stopped) => Ok(Ok(stopped)),
             Err(error) => {
                 // Nothing has changed.
-                let _ = detach(self.tid, 0);
+                self.let_go(0);
                 Err(error)
             }
         }
