@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_sys::process::cpu;
 
@@ -59,6 +59,12 @@ pub fn hurry_most() {
 /// Start a named thread that nobody joins, and wait until the kernel has a thread for it. Its work can be late, but
 /// must not be left out. Others may wait for the caller meanwhile.
 pub fn spawn_late(name: &str, body: impl FnOnce() + Send + 'static) {
+    spawn_within(name, Duration::MAX, body);
+}
+
+/// The same, but the work is left out if there is no thread within `patience`. False then.
+pub fn spawn_within(name: &str, patience: Duration, body: impl FnOnce() + Send + 'static) -> bool {
+    let since = Instant::now();
     // A thread that fails to start takes its body with it, so the body is shared.
     let body = Arc::new(Mutex::new(Row::Innermost, "a thread's body", Some(body)));
     loop {
@@ -70,8 +76,11 @@ pub fn spawn_late(name: &str, body: impl FnOnce() + Send + 'static) {
             }
         });
         match started {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(error) => say_shortage(&error),
+        }
+        if since.elapsed() >= patience {
+            return false;
         }
         std::thread::sleep(SPAWN_PACE);
     }

@@ -28,6 +28,9 @@ const WINDOW_PACE: Duration = Duration::from_millis(1);
 /// A fork waits until one part in `ROOM_PART` of the limit is free, or until `ROOM_PATIENCE` is over.
 const ROOM_PART: u64 = 64;
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a fork, and then its child, waits for a thread. Not for ever: the forking thread may be the one that would
+/// reap the ended children, and those take the place of threads.
+pub const THREAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a waiting fork checks whether there are descriptors for it.
 const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 
@@ -133,7 +136,8 @@ pub fn open(listening: &Listening, space: &Arc<Space>, token: u64, caller: &impl
     true
 }
 
-/// FORK_BEGIN: hold the window open on a thread of its own.
+/// FORK_BEGIN: hold the window open on a thread of its own. If there is none to be had, the connection closes and the
+/// child is killed, which its parent sees.
 pub fn window(
     listening: &Arc<Listening>,
     space: Arc<Space>,
@@ -141,7 +145,7 @@ pub fn window(
     caller: impl Caller + Send + 'static,
 ) {
     let listening = Arc::clone(listening);
-    threads::spawn_late(&format!("fork-{}", space.id), move || {
+    threads::spawn_within(&format!("fork-{}", space.id), THREAD_PATIENCE, move || {
         hold_window(&listening, &space, token, &caller);
     });
 }

@@ -303,7 +303,8 @@ fn answer(run: &Arc<Run>, joined: &Arc<EventFd>, heard: Heard, connection: Strea
                 join
             };
             let (run, joined) = (Arc::clone(run), Arc::clone(joined));
-            threads::spawn_late(&format!("join-{pid}"), move || {
+            // Without a thread the connection closes, and the child stops itself.
+            threads::spawn_within(&format!("join-{pid}"), fork::THREAD_PATIENCE, move || {
                 match join(&run, &hello, descriptors, connection, pid) {
                     // A full eventfd is signalled already.
                     Ok(()) => drop(joined.signal()),
