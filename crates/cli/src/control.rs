@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -154,13 +155,30 @@ impl Server {
                     self.connections.fetch_sub(1, Ordering::AcqRel);
                     continue;
                 }
-                scope.spawn(move || {
+                let spawned = Builder::new().spawn_scoped(scope, move || {
                     // It does not matter here if a client went away or sent something else.
                     let _ = answer(&stream, &self.stopping, handle);
                     self.connections.fetch_sub(1, Ordering::AcqRel);
                 });
+                // Without a thread the connection closes, and the client hears that nobody answers.
+                if spawned.is_err() {
+                    self.connections.fetch_sub(1, Ordering::AcqRel);
+                }
             }
         });
+    }
+
+    /// `serve` in a thread of its own.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn serve_in<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        handle: impl Fn(Request, &Asker<'_>) -> Answer + Send + Sync + 'scope,
+    ) -> io::Result<()> {
+        let serve = move || self.serve(handle);
+        Builder::new().spawn_scoped(scope, serve).map(drop)
     }
 
     /// Makes `serve` return.

@@ -88,20 +88,28 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())
         .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
-    if !args.quiet {
-        let pid = std::process::id();
-        notice(&format!("the daemon is ready (process {pid})"));
-    }
     let daemon = Daemon {
         store,
         runs: Mutex::default(),
         started: Instant::now(),
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| server.serve(|request, asker| daemon.answer(&request, asker)));
+        server
+            .serve_in(scope, |request, asker| daemon.answer(&request, asker))
+            .map_err(|error| {
+                Failure::own(format!(
+                    "cannot start the thread that takes runs in: {error}; allow more threads (ulimit -u, or the limit \
+                     of the container)"
+                ))
+            })?;
+        if !args.quiet {
+            let pid = std::process::id();
+            notice(&format!("the daemon is ready (process {pid})"));
+        }
         daemon.wait_for_the_end(&signals, args.quiet);
         server.stop();
-    });
+        Ok::<_, Failure>(())
+    })?;
     drop(guardian);
     drop(dir);
     Ok(ExitCode::SUCCESS)

@@ -106,7 +106,10 @@ pub fn run(
     let full = Full::new(args.on_full, TICK);
     let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet, full, strangers);
     let end = std::thread::scope(|scope| {
-        scope.spawn(|| server.serve(|request, asker| answer(&host, &identity, &request, asker)));
+        let served = server.serve_in(scope, |request, asker| {
+            answer(&host, &identity, &request, asker)
+        });
+        say_unserved(served);
         let end = supervisor.supervise();
         server.stop();
         end
@@ -139,6 +142,15 @@ fn config(args: &RunArgs, ram: RamRange, run_dir: &RunDir) -> Config {
         evict_all_every: args.debug_evict_every,
         quiet: args.quiet,
         pressure_file: args.debug_pressure.clone(),
+    }
+}
+
+/// The program runs already, and matters more than questions about it.
+fn say_unserved(served: std::io::Result<()>) {
+    if let Err(error) = served {
+        notice(&format!(
+            "this run answers neither `vswap status` nor any other command, because there is no thread for it: {error}"
+        ));
     }
 }
 
