@@ -3,6 +3,7 @@
 // usage: attached fill MIB CHILDREN    fills memory and verifies it, also in children that change a part of theirs
 //        attached forks MIB ROUNDS     fills memory, and forks in three threads at once while signals come;
 //                                      children move and discard what they have inherited, and fork in their turn
+//        attached until MIB FILE       fills memory and verifies it, also in children, until the file is there
 //        attached early MIB CHILDREN   forks while it is small; each child then fills memory of its own and verifies it
 //        attached spawn MIB ROUNDS     fills memory and verifies it while it starts others by vfork and posix_spawn
 //        attached sleep HOW            sleeps in one system call, which must end as if nothing had happened
@@ -180,6 +181,16 @@ static void with_programs(char *self, int rounds) {
     verify(0, count, 0);
 }
 
+static void until_it_is_there(const char *file) {
+    do {
+        pid_t child = fork();
+        if (child < 0) fail("fork", 0);
+        if (child == 0) in_child(1);
+        must_have_ended(child);
+        verify(0, count, 0);
+    } while (access(file, F_OK));
+}
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -270,6 +281,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(verb, "forks") && argc == 4) {
         fill(argv[2]);
         with_forks(atoi(argv[3]));
+    } else if (!strcmp(verb, "until") && argc == 4) {
+        fill(argv[2]);
+        until_it_is_there(argv[3]);
     } else if (!strcmp(verb, "early") && argc == 4) {
         early(argv[2], atoi(argv[3]));
     } else if (!strcmp(verb, "spawn") && argc == 4) {

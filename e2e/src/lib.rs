@@ -13,6 +13,7 @@ pub mod context;
 pub mod device;
 pub mod ended;
 pub mod failure;
+pub mod group;
 pub mod job;
 pub mod launch;
 pub mod limit;

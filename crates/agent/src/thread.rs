@@ -21,7 +21,7 @@ use crate::base::kernel::{
 };
 use crate::base::rules;
 use crate::commands;
-use crate::ring::{LEFT_ALONE, Ring, TURNED_AWAY};
+use crate::ring::{CONFINED, LEFT_ALONE, Ring, TURNED_AWAY};
 use crate::session::{Session, pair, socket};
 use crate::state::handlers;
 use crate::state::reservation::Reservation;
@@ -181,7 +181,8 @@ fn sleep(session: &Session, ring: &Ring, completed: u32) {
             exit_thread();
         }
         match socket::receive_byte(session.socket) {
-            Ok(TURNED_AWAY) if ring.active.load(Ordering::SeqCst) == 0 => {
+            // Nothing is registered, so nothing can be lost.
+            Ok(TURNED_AWAY) if matches!(ring.active.load(Ordering::SeqCst), 0 | CONFINED) => {
                 // The ring stays mapped: program threads may be about to use it.
                 STATE.enter(phase::OFF);
                 exit_thread();

@@ -28,6 +28,7 @@ Examples:
   vswap run --ram 50% -- make -j2
   vswap run --ram auto --summary run.json -- python3 job.py
   vswap run --ram 256M --swap /var/tmp:8G -- ./simulation
+  vswap attach --ram 2G 4711
   vswap daemon --swap /var/tmp:32G
   vswap status
   vswap mkswap swapfile --size 2G
@@ -73,6 +74,33 @@ Examples:
   vswap run --ram 256M..50% -- ./simulation
   vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
+
+const ATTACH_EXAMPLES: &str = "\
+It stays in the foreground for as long as the program runs. Options are those of `vswap run`; see `vswap run --help`.
+
+Ctrl-C, SIGTERM and `vswap detach PID` let go of the program: what it has in swap comes back to memory, and it runs on
+as before. Where memory may not suffice for that, it is said, and the second signal does it all the same.
+Never kill it with SIGKILL: the program would be ended too, because what it has in swap would be gone.
+
+The program must be yours and permit to be traced, as for gdb -p; root may attach to any. Its exit status goes to its
+own parent.
+
+Exit status: 0 when the program has ended or was let go of; 125 for vswap's own errors. A program that cannot be managed
+runs on as before.
+
+Examples:
+  vswap attach --ram 2G 4711
+  vswap attach --ram 512M --swap /var/tmp:8G $(pidof redis-server)";
+
+const DETACH_EXAMPLES: &str = "\
+A program that `vswap attach` has is left alone, and its children with it; `vswap attach` then ends. The filter for
+system calls cannot be taken off a program, so a small process (vswap-guard) stays until the last of them has ended; do
+not kill it. A program that vswap has let go of cannot be attached to again.
+
+A process of `vswap run` stays in its run, without swap and without a limit.
+
+Examples:
+  vswap detach 4711";
 
 const DAEMON_EXAMPLES: &str = "\
 It runs in the foreground. `vswap run` of the same user joins it when it is there, each run with its own --ram and, in
@@ -150,6 +178,15 @@ pub enum Command {
         override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
     )]
     Run(RunArgs),
+    /// Manage the memory of a program that runs already, and of its children.
+    #[command(
+        after_help = ATTACH_EXAMPLES,
+        override_usage = "vswap attach --ram <SIZE> [OPTIONS] <PID>"
+    )]
+    Attach(AttachArgs),
+    /// Let go of a program: all of it comes back to memory, and it runs on without vswap.
+    #[command(after_help = DETACH_EXAMPLES)]
+    Detach(DetachArgs),
     /// Keep areas, pool and groups for several runs, which join by themselves; one daemon for each user.
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
@@ -179,8 +216,9 @@ pub enum Command {
     Doctor,
 }
 
+/// How the memory of a run is managed.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub struct ManageArgs {
     /// RAM that the program and all its children may use together, including vswap's own memory.
     #[arg(long, value_name = "SIZE[..MAX]")]
     pub ram: Ram,
@@ -219,13 +257,6 @@ pub struct RunArgs {
     /// Keep the group's pages in memory and pool, never in swap areas.
     #[arg(long, requires = "group")]
     pub no_writeback: bool,
-    /// End the run with status 125 if one of its processes cannot be managed. Without this, that is said, and the
-    /// process runs on without a limit.
-    #[arg(long)]
-    pub require_managed: bool,
-    /// Do not join the daemon; the run has its own areas, pool and groups.
-    #[arg(long)]
-    pub no_daemon: bool,
     /// Write the figures of the run to FILE as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -241,9 +272,41 @@ pub struct RunArgs {
     /// Debugging: verify the checksum of every page that comes back.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub manage: ManageArgs,
+    /// End the run with status 125 if one of its processes cannot be managed. Without this, that is said, and the
+    /// process runs on without a limit.
+    #[arg(long)]
+    pub require_managed: bool,
+    /// Do not join the daemon; the run has its own areas, pool and groups.
+    #[arg(long)]
+    pub no_daemon: bool,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct AttachArgs {
+    #[command(flatten)]
+    pub manage: ManageArgs,
+    /// The process. Its children belong to it, those that it has and those that it will have.
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DetachArgs {
+    /// The process, or the `vswap attach` that has it.
+    #[arg(value_name = "PID")]
+    pub pid: u32,
+    /// Also where memory may not suffice for what comes back.
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, clap::Args)]

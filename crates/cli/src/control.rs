@@ -52,6 +52,8 @@ pub enum Request {
     Set(Settings),
     /// To have other limits for the group of this name.
     SetGroup(String, GroupChange),
+    /// A run: to let go of a process of its own. False if it has none of this id.
+    Detach(Detach),
     /// Daemon only: manage a run for as long as the connection lasts.
     Join(Join),
     /// Daemon only: give the figures of the run that this process has joined.
@@ -60,8 +62,19 @@ pub enum Request {
     AllowLast(u32),
     /// The daemon: to give the run that this process has joined other limits.
     RunSet(u32, Settings),
+    /// The daemon: to let go of a process of the run that this process has joined.
+    RunDetach(u32, u32),
     /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
+}
+
+/// Which process is to be let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detach {
+    /// The process.
+    pub pid: u32,
+    /// Also if memory may not suffice.
+    pub force: bool,
 }
 
 /// The answer to a request. Errors are worded for people.
@@ -279,30 +292,29 @@ mod tests {
         std::fs::create_dir(&dir).expect("directory");
         let server = Server::bind(&dir).expect("socket");
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                server.serve(|request, asker| match request {
-                    Request::Status => Ok(json!({"pid": 7})),
-                    Request::SwapOn(spec) => Err(format!("{spec}: no")),
-                    // A long request: it lasts until nobody waits for it.
-                    Request::SwapOff(_) => {
-                        while !asker.has_gone() {
-                            std::thread::sleep(Duration::from_millis(1));
-                        }
-                        Ok(Value::Null)
+            let served = server.serve_in(scope, |request, asker| match request {
+                Request::Status => Ok(json!({"pid": 7})),
+                Request::SwapOn(spec) => Err(format!("{spec}: no")),
+                // A long request: it lasts until nobody waits for it.
+                Request::SwapOff(_) => {
+                    while !asker.has_gone() {
+                        std::thread::sleep(Duration::from_millis(1));
                     }
-                    // A conversation: it lasts as long as figures are asked for.
-                    Request::Finish => {
-                        let mut asked = 0;
-                        while asker.send(&Ok(json!(asked))).is_ok()
-                            && asker.next() == Some(Request::Status)
-                        {
-                            asked += 1;
-                        }
-                        Ok(json!("end"))
+                    Ok(Value::Null)
+                }
+                // A conversation: it lasts as long as figures are asked for.
+                Request::Finish => {
+                    let mut asked = 0;
+                    while asker.send(&Ok(json!(asked))).is_ok()
+                        && asker.next() == Some(Request::Status)
+                    {
+                        asked += 1;
                     }
-                    _ => Err("no daemon".to_owned()),
-                });
+                    Ok(json!("end"))
+                }
+                _ => Err("no daemon".to_owned()),
             });
+            served.expect("a thread");
             // Stops the server if the test fails, too. Otherwise the test would wait for it for ever.
             let _stop = Stop(&server);
             test(&dir);

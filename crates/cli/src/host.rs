@@ -10,7 +10,7 @@ use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig};
 use vswap_sys::guardian::Guardian;
 
 use crate::areas;
-use crate::args::RunArgs;
+use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::host::joined::Joined;
@@ -40,8 +40,8 @@ impl Host {
         let daemon = run_dir::daemon().filter(|_| !args.no_daemon);
         match daemon {
             Some(daemon) => {
-                refuse_what_is_the_daemons(args, &daemon)?;
-                if !args.quiet {
+                refuse_what_is_the_daemons(&args.manage, &daemon)?;
+                if !args.manage.quiet {
                     notice(&format!(
                         "this run is in the daemon (process {}), with its areas and its pool; --no-daemon runs alone",
                         daemon.pid
@@ -49,8 +49,31 @@ impl Host {
                 }
                 Joined::join(&daemon, &config).map(Host::Daemon)
             }
-            None => own(args, config),
+            None => Host::own(&args.manage, config),
         }
+    }
+
+    /// A store, and a run on it, in this process.
+    pub fn own(args: &ManageArgs, config: Config) -> Result<Host, Failure> {
+        let guardian = guarded()?;
+        let store = Store::new(&StoreConfig {
+            frames: config.frames(),
+            codec: args.codec.unwrap_or_default().into(),
+            pool_limit_bytes: config
+                .pool_limit
+                .map_or(config.ram.most_bytes, |pool| pool.of(config.ram.most_bytes)),
+            checksums: args.debug_checksums,
+            shared: false,
+        });
+        let store = Arc::new(store.map_err(Failure::of)?);
+        let limit_bytes = config.ram.most_bytes;
+        let pager = Pager::start(&store, config).map_err(Failure::of)?;
+        areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
+        Ok(Host::Own {
+            store,
+            pager,
+            guardian,
+        })
     }
 
     /// The socket where agents say hello.
@@ -128,6 +151,43 @@ impl Host {
         }
     }
 
+    /// The processes that vswap manages, and whether there are any or will be. For a run in the daemon nobody knows.
+    pub fn managed(&self) -> (Vec<u32>, bool) {
+        match self {
+            Host::Own { pager, .. } => pager.managed(),
+            Host::Daemon(_) => (Vec::new(), false),
+        }
+    }
+
+    /// Lets go of a process, which stays in the run.
+    pub fn let_go(&self, pid: u32) -> Result<Value, String> {
+        match self {
+            Host::Own { pager, .. } => pager
+                .let_go(pid)
+                .map(|()| Value::Null)
+                .map_err(|error| error.to_string()),
+            Host::Daemon(joined) => joined.let_go(pid),
+        }
+    }
+
+    /// Leaves the processes of the run alive, without vswap, and returns the last figures. Call it just before this
+    /// process ends: the guardian stays, and answers the calls that still stop at the processes' filters.
+    pub fn leave(self, say_stopped: impl FnMut(u32)) -> Result<Status, Failure> {
+        match self {
+            Host::Own {
+                pager, guardian, ..
+            } => {
+                pager.leave(say_stopped);
+                let status = pager.finish();
+                if let Some(guardian) = guardian {
+                    guardian.stay();
+                }
+                Ok(status)
+            }
+            Host::Daemon(_) => Err(Failure::own("a run in the daemon cannot be left")),
+        }
+    }
+
     /// The run has ended: returns its last figures.
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
@@ -167,31 +227,8 @@ pub fn guarded() -> Result<Option<Guardian>, Failure> {
     })
 }
 
-/// Makes a store, and a run on it, in this process.
-fn own(args: &RunArgs, config: Config) -> Result<Host, Failure> {
-    let guardian = guarded()?;
-    let store = Store::new(&StoreConfig {
-        frames: config.frames(),
-        codec: args.codec.unwrap_or_default().into(),
-        pool_limit_bytes: config
-            .pool_limit
-            .map_or(config.ram.most_bytes, |pool| pool.of(config.ram.most_bytes)),
-        checksums: args.debug_checksums,
-        shared: false,
-    });
-    let store = Arc::new(store.map_err(Failure::of)?);
-    let limit_bytes = config.ram.most_bytes;
-    let pager = Pager::start(&store, config).map_err(Failure::of)?;
-    areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
-    Ok(Host::Own {
-        store,
-        pager,
-        guardian,
-    })
-}
-
 /// Refuses options for areas, pool and codec: all runs of a daemon share these.
-fn refuse_what_is_the_daemons(args: &RunArgs, daemon: &Living) -> Result<(), Failure> {
+fn refuse_what_is_the_daemons(args: &ManageArgs, daemon: &Living) -> Result<(), Failure> {
     let given = [
         ("--swap", !args.swap.is_empty()),
         ("--pool", args.pool.is_some()),

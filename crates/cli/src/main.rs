@@ -42,6 +42,12 @@ fn main() -> ExitCode {
             command: Command::Run(args),
         }) => verbs::run::run(&args, descriptors, environment),
         Ok(Args {
+            command: Command::Attach(args),
+        }) => verbs::attach::attach(&args),
+        Ok(Args {
+            command: Command::Detach(args),
+        }) => verbs::detach::detach(&args),
+        Ok(Args {
             command: Command::Daemon(args),
         }) => verbs::daemon::daemon(&args),
         Ok(Args {

@@ -5,6 +5,8 @@ pub mod daemon;
 pub mod doctor;
 pub mod mkswap;
 pub mod run;
+pub mod attach;
+pub mod detach;
 pub mod status;
 pub mod swap;
 pub mod set;

@@ -8,6 +8,7 @@
 pub mod serving;
 pub mod lost;
 mod swap_in;
+pub mod bring_in;
 pub mod area_reads;
 
 use std::sync::Arc;

@@ -46,6 +46,7 @@ mod simulator;
 
 pub use base::{page_run, ranges};
 pub use layout::{pins, words};
+pub use life::leave::NotManaged;
 pub use life::pager::{Pager, environment};
 pub use life::settings::{self, GroupChange, SetError, Settings};
 pub use life::start_error::StartError;

@@ -10,6 +10,7 @@ pub mod governor;
 pub mod share_watch;
 pub mod bring_back;
 pub mod settings;
+pub mod leave;
 pub mod store;
 pub mod server;
 pub mod pager;

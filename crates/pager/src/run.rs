@@ -5,6 +5,7 @@ pub mod buffers;
 pub mod spaces;
 pub mod references;
 pub mod filters;
+pub mod leaving;
 pub mod forks;
 pub mod bounds;
 pub mod pressure;

@@ -112,8 +112,10 @@ pub struct Space {
     pub share_is_old: AtomicBool,
     /// When the agent's connection closed.
     pub hung_up: Mutex<Option<Instant>>,
-    /// The program has confined the agent: no page may move out any more.
+    /// Vswap lets go of the process, or the program has confined the agent: no page may move out any more.
     pub confined: AtomicBool,
+    /// The agent has been told to leave, with nothing registered: the process lives on without vswap.
+    pub dismissed: AtomicBool,
     /// It was forked by a process whose agent was attached from outside, by a fork that could not be followed, and has
     /// no agent: calls that need one are refused.
     pub is_attached_copy: AtomicBool,
@@ -164,6 +166,7 @@ impl Space {
             share_is_old: AtomicBool::new(false),
             hung_up: Mutex::new(Row::Innermost, "hung up", None),
             confined: AtomicBool::new(false),
+            dismissed: AtomicBool::new(false),
             is_attached_copy: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
@@ -268,7 +271,7 @@ impl Space {
         self.mailbox.has_ended()
     }
 
-    /// Is the agent confined? Then nobody may ask it for anything.
+    /// Is the agent confined, or is the process being let go of? Then nobody may ask the agent for anything.
     pub fn is_confined(&self) -> bool {
         self.confined.load(Ordering::Acquire)
     }

@@ -10,6 +10,11 @@
 //! memory behind it is gone. Meanwhile a thread that touches a hole waits for ever. So does one that makes a trapped
 //! call: without a listener that call would fail with ENOSYS.
 //!
+//! When no such memory is left, processes may still have the filter: those that the pager has let go of, and those that
+//! never had an agent. A filter cannot be taken off. So the guardian lets their calls run as they are, until the last
+//! of these processes has ended. This is also how a pager leaves processes alive that it has brought everything back to
+//! (`Guardian::stay`).
+//!
 //! While the pager lives the guardian does nothing: opening or closing a descriptor would do so for both. It has no
 //! thread, and no memory of its own beyond a few copied pages. It has a session of its own, so that no signal to the
 //! job reaches it. Its exit signal is 0, so `wait` does not see it and it is not one of the run's processes.
@@ -19,14 +24,17 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::eventfd::{PollFd, PollFlags, poll};
 use crate::process::PidFd;
 use crate::process::procfs;
 use crate::ring::RING_NAME;
+use crate::seccomp::Listener;
 use crate::uffd::Userfaultfd;
 
 /// How long agents have to stop their processes before the guardian looks for processes without an agent.
@@ -70,6 +78,13 @@ impl Guardian {
         procfs::leave_out(Some(pid.unsigned_abs()));
         Ok(Guardian { pid, _own: own })
     }
+
+    /// Leaves the guardian behind when this process ends, for processes that live on. Every userfaultfd has to be
+    /// closed by then: the guardian stops the processes behind those that are open.
+    pub fn stay(self) {
+        // Closing the descriptor that names this process would close the guardian's too.
+        let _ = ManuallyDrop::new(self);
+    }
 }
 
 impl Drop for Guardian {
@@ -87,9 +102,11 @@ impl Drop for Guardian {
 
 /// Body of the guardian.
 fn guard(pager: PidFd) -> ! {
-    // SAFETY: both calls change only this process, and the name is a C string.
+    // SAFETY: the calls change only this process, and the names are C strings. It may live long, so it leaves the
+    // directory, which somebody may want to unmount.
     unsafe {
         libc::setsid();
+        libc::chdir(c"/".as_ptr());
         libc::prctl(libc::PR_SET_NAME, c"vswap-guard".as_ptr());
     }
     while !matches!(pager.exited(None), Ok(true)) {}
@@ -97,21 +114,25 @@ fn guard(pager: PidFd) -> ! {
     drop(pager);
     let table = Table::of_this_process();
     table.close_the_rest();
-    stop_all(table);
+    let listeners = stop_all(table);
+    let_calls_through(listeners);
     // SAFETY: ends the process without running what the pager has registered for its own end.
     unsafe { libc::_exit(0) }
 }
 
-/// Kills processes without an agent, again and again, until no memory is left that somebody could read.
-fn stop_all(mut table: Table) {
+/// Kills processes without an agent, again and again, until no memory is left that somebody could read. Returns the
+/// listeners.
+fn stop_all(mut table: Table) -> Vec<Listener> {
     let mut looks = 0;
-    // Agents stop their processes themselves, and say why. Meanwhile nobody reads anything wrong: all userfaultfds are
-    // open.
-    std::thread::sleep(GRACE);
+    if !table.userfaultfds.is_empty() {
+        // Agents stop their processes themselves, and say why. Meanwhile nobody reads anything wrong: all userfaultfds
+        // are open.
+        std::thread::sleep(GRACE);
+    }
     loop {
         table.userfaultfds.retain(|uffd| !uffd.is_gone());
         if table.userfaultfds.is_empty() {
-            return;
+            return table.listeners;
         }
         kill_marked(&table.marks);
         looks += 1;
@@ -123,9 +144,35 @@ fn stop_all(mut table: Table) {
     }
 }
 
+/// Lets every call run as it is, until no process is left whose calls stop.
+fn let_calls_through(mut listeners: Vec<Listener>) {
+    while !listeners.is_empty() {
+        let mut fds: Vec<PollFd<'_>> = listeners
+            .iter()
+            .map(|listener| PollFd::new(listener, PollFlags::IN))
+            .collect();
+        if poll(&mut fds, None).is_err() {
+            // Memory is short. A call waits a little longer then.
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let found: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        let mut found = found.into_iter();
+        listeners.retain(|listener| match found.next() {
+            Some(events) if events.contains(PollFlags::IN) => {
+                listener.let_through();
+                true
+            }
+            Some(events) => !events.contains(PollFlags::HUP),
+            None => true,
+        });
+    }
+}
+
 /// What the pager had open.
 struct Table {
     userfaultfds: Vec<Userfaultfd>,
+    listeners: Vec<Listener>,
     rest: Vec<RawFd>,
     /// Ring names, as they stand in the mappings of every process that descends by forks from one of the pager's
     /// agents.
@@ -136,6 +183,7 @@ impl Table {
     fn of_this_process() -> Table {
         let mut table = Table {
             userfaultfds: Vec::new(),
+            listeners: Vec::new(),
             rest: Vec::new(),
             marks: HashSet::new(),
         };
@@ -147,15 +195,15 @@ impl Table {
         for fd in numbers {
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
             let link = link.to_string_lossy();
+            // SAFETY: the pager owned the descriptor. It is gone with everything that it had in memory, so nobody else
+            // closes it.
+            let owned = || unsafe { OwnedFd::from_raw_fd(fd) };
             if link == USERFAULTFD_LINK {
-                // SAFETY: the pager owned the descriptor. It is gone with everything that it had in memory, so nobody
-                // else closes it.
-                let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-                table.userfaultfds.push(Userfaultfd::from_fd(owned));
+                table.userfaultfds.push(Userfaultfd::from_fd(owned()));
                 continue;
             }
-            // Stays open until the guardian ends.
             if link == LISTENER_LINK {
+                table.listeners.push(Listener::from_fd(owned()));
                 continue;
             }
             if link.starts_with(SOCKET_LINK) {

@@ -160,8 +160,9 @@ pub const NOTHING_INHERITED: u8 = 0x15;
 /// The agent's answer to a userfaultfd that watches another process; the pager then offers the next. The agent answers
 /// its own with `ACK`. The pager answers that with `ACK` when the child may fork in its turn.
 pub const NOT_MINE: u8 = 0x1a;
-/// Sent instead of a doorbell, only while nothing was ever registered: the pager does not want this process, which runs
-/// on without an agent. Without this byte the end of a connection is the pager's death, and the process is killed.
+/// Sent instead of a doorbell, only while nothing is registered and nothing will be: the pager does not want this
+/// process, or lets go of it, and it runs on without an agent. Without this byte the end of a connection is the pager's
+/// death, and the process is killed.
 pub const TURNED_AWAY: u8 = 0x18;
 /// Like `TURNED_AWAY`, if no thread of the program is left. A second byte follows: the status that the agent must exit
 /// with.

@@ -8,7 +8,7 @@
 //! Unsafe is needed here because rustix has no wrappers for these ioctls. The number of each fixes the size of its
 //! record.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
 
 use linux_raw_sys::ptrace::{seccomp_data, seccomp_notif, seccomp_notif_resp};
@@ -150,6 +150,19 @@ impl Listener {
             nr: notif.data.nr,
             args: notif.data.args,
         })
+    }
+
+    /// Takes the next notification and lets the call run as it is. It does nothing if the caller has died.
+    pub fn let_through(&self) {
+        if let Ok(notification) = self.receive() {
+            // The caller may have been killed.
+            let _ = self.respond(notification.id, Answer::Continue);
+        }
+    }
+
+    /// Leaves the descriptor open when this process ends, for whoever shares its table.
+    pub fn leave_open(self) {
+        let _ = self.fd.into_raw_fd();
     }
 
     /// Does the caller still wait for the answer? If so, its thread id was not reused before this call.

@@ -36,7 +36,7 @@ fn must_build(command: &mut Command) -> Outcome {
     Ok(())
 }
 
-fn static_program(context: &Context) -> Outcome<PathBuf> {
+pub fn static_program(context: &Context) -> Outcome<PathBuf> {
     attached(context, GCC, "static", &["-static"])
 }
 

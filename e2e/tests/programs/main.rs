@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use vswap_e2e::{Test, run_suite};
 
+mod attach;
 mod attached;
 mod ballast;
 mod bubblewrap;
@@ -64,6 +65,15 @@ const TESTS: &[Test] = &[
     Test::new("moved_names", 120, differs::moved_names),
     Test::new("given_pages", 120, differs::given_pages),
     Test::new("core_dump", 120, differs::core_dump),
+    Test::new("attach_python", 180, attach::python),
+    Test::new("attach_redis", 480, redis::attached_while_it_runs),
+    Test::new("attach_static_c", 120, attach::while_it_runs),
+    Test::new("attach_refusals", 120, attach::refusals),
+    Test::new("attach_orphans", 120, attach::orphans),
+    Test::new("attach_killed", 120, attach::killed),
+    Test::new("attach_stopped", 120, attach::stopped),
+    Test::new("attach_without_room", 120, attach::without_room),
+    Test::new("detach_of_a_run", 120, attach::of_a_run),
     Test::new("attached_static_c", 120, attached::static_c),
     Test::new(
         "attached_static_c_with_children",

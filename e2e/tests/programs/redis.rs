@@ -13,6 +13,8 @@ use vswap_e2e::failure::During;
 use vswap_e2e::records::record;
 use vswap_e2e::{Context, Failure, Job, Launcher, MIB, Outcome, Running, ensure, require_program};
 
+use crate::attach;
+
 const LIMIT_BYTES: u64 = 256 * MIB;
 const KEYS: u64 = 600_000;
 const VALUE_BYTES: usize = 1024;
@@ -56,6 +58,22 @@ pub fn fork_while_swapped(context: &Context) -> Outcome {
         shut_down(launcher, running, client)?;
         Ok(KEYS)
     })
+}
+
+/// It is attached to with all its values, forks while most of them are in swap, and is let go of.
+pub fn attached_while_it_runs(context: &Context) -> Outcome {
+    let server = require_program("redis-server", "apt package redis-server")?;
+    let launcher = context.native()?;
+    let (running, mut client) = start(&launcher, &server)?;
+    load(&mut client)?;
+    let attached = attach::attach(context, &launcher, running.pid(), LIMIT_BYTES)?;
+    read_back(&mut client, SEED)?;
+    save_while_overwriting(&running, &mut client)?;
+    let summary = attached.leaves()?;
+    ensure!(summary["pages_out"].as_u64() > Some(0), "{summary:#}");
+    // The same values once more, and a fork that nobody follows.
+    save_while_overwriting(&running, &mut client)?;
+    shut_down(&launcher, running, client)
 }
 
 fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {

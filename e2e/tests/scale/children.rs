@@ -11,10 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use vswap_e2e::failure::During;
+use vswap_e2e::group::Group;
 use vswap_e2e::limit::{allowed_bytes, mib};
 use vswap_e2e::{Context, Failure, Job, MIB, Outcome, ensure, require_program};
 
-use crate::group::{self, Group};
+use crate::group;
 
 const LIMIT_BYTES: u64 = 80 * MIB;
 const CHILDREN: u32 = 60;

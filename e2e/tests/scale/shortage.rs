@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use vswap_e2e::failure::During;
+use vswap_e2e::group::Group;
 use vswap_e2e::{Context, Ended, Job, MIB, Outcome, Running, ensure, require_program};
 
-use crate::group::{self, Group};
+use crate::group;
 
 const LIMIT_BYTES: u64 = 32 * MIB;
 /// How long vswap is watched while it is short of something, and how much CPU time it may take meanwhile.

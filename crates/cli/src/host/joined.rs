@@ -79,6 +79,12 @@ impl Joined {
         control::ask(&self.daemon_dir, &request).map_err(|error| error.to_string())
     }
 
+    /// Let go of a process of the run.
+    pub fn let_go(&self, pid: u32) -> Result<Value, String> {
+        let request = Request::RunDetach(std::process::id(), pid);
+        control::ask(&self.daemon_dir, &request).map_err(|error| error.to_string())
+    }
+
     /// Has the daemon ended?
     pub fn is_lost(&self) -> bool {
         self.life.has_gone()

@@ -140,7 +140,15 @@ impl Daemon {
                 done.map(|()| Value::Null)
                     .map_err(|error| error.to_string())
             }
+            Request::RunDetach(run, pid) => {
+                let pager = self.runs().find(*run);
+                let pager = pager.ok_or_else(|| format!("process {run} has no run here"))?;
+                let done = pager.let_go(*pid);
+                done.map(|()| Value::Null)
+                    .map_err(|error| error.to_string())
+            }
             Request::SetGroup(name, change) => set_group(&self.store, name, change),
+            Request::Detach(_) => Err("this is the daemon: its runs have the processes".to_owned()),
             Request::Set(_) => Err(
                 "this is the daemon: say which of its runs with --run PID, or which group with --group NAME".to_owned(),
             ),

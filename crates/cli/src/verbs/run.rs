@@ -3,18 +3,18 @@
 //! Order matters. Whatever can be refused is refused before the program starts. Signals are blocked before the first
 //! thread is made. The run's directory is removed last, when no process can need it.
 
+pub mod family;
 mod full;
 mod program;
-mod report;
-mod strangers;
+pub mod report;
 mod thrashing;
-mod unmanaged;
+pub mod unmanaged;
+pub mod strangers;
+pub mod summary;
+pub mod watch;
 mod supervise;
 
 use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,28 +26,30 @@ use rustix::process::{
 use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::config::RamRange;
-use vswap_pager::{Config, RunGroup, Status};
+use vswap_pager::page_run::PAGE_BYTES;
+use vswap_pager::{Config, RunGroup};
 use vswap_sys::inject::Image;
+use vswap_sys::process::pressure::Surroundings;
 use vswap_sys::process::signals;
 use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
 use vswap_sys::ring::SOCKET_ENV;
 
-use crate::args::RunArgs;
 use crate::args::on_full::OnFull;
 use crate::args::size::{Available, PoolSize};
 use crate::args::swap_spec::Swaps;
-use crate::control::{Asker, Request, Server};
+use crate::args::{ManageArgs, RunArgs};
+use crate::control::{Asker, Detach, Request, Server};
 use crate::failure::{Failure, OWN_ERROR};
 use crate::host::Host;
 use crate::output::figures::bytes;
 use crate::output::notice;
-use crate::output::summary::summary_line;
 use crate::run_dir::{self, RunDir};
 use crate::verbs::doctor;
-use crate::verbs::run::full::Full;
+use crate::verbs::run::family::Family;
 use crate::verbs::run::report::{Ending, Identity};
 use crate::verbs::run::strangers::Strangers;
-use crate::verbs::run::supervise::{End, Supervisor, TICK};
+use crate::verbs::run::summary::Summary;
+use crate::verbs::run::supervise::{End, Supervisor};
 use crate::verbs::run::unmanaged::UnmanagedList;
 
 /// Runs the program, waits for all its processes, reports, and exits as the program did.
@@ -57,8 +59,9 @@ pub fn run(
     environment: Environment,
 ) -> Result<ExitCode, Failure> {
     refuse_nested()?;
-    refuse_direct_nowhere(args)?;
-    let ram = limit(args)?;
+    let manage = &args.manage;
+    refuse_direct_nowhere(manage)?;
+    let ram = limit(manage)?;
     let name = args
         .command
         .first()
@@ -69,30 +72,21 @@ pub fn run(
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     // After blocking signals: the probes have children of their own to wait for.
     doctor::require()?;
-    let summary = args
-        .summary
-        .as_deref()
-        .map(|path| Ok((path, create_summary(path)?)))
-        .transpose()?;
+    let summary = Summary::create(manage)?;
     set_child_subreaper(Some(getpid()))
         .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
     let run_dir = RunDir::create()?;
-    let host = Host::of(args, config(args, ram, &run_dir))?;
-    let server = Server::bind(run_dir.path()).map_err(|error| {
-        Failure::own(format!("cannot make the socket for vswap status: {error}"))
-    })?;
+    let host = Host::of(args, config(manage, ram, std::process::id(), &run_dir))?;
+    let server = serve_at(&run_dir)?;
 
     let own = vswap_pager::environment(&run_dir.agent_path(), host.socket());
     let environment = with_own(environment, own);
     let program = program(&path, &args.command, environment)?.traced(!loads_agent);
     let unmanaged = UnmanagedList::default();
-    let mut strangers = Strangers::new(
-        agent_image()?,
-        run_dir.agent_path(),
-        host.socket().display().to_string(),
-        args,
-        &unmanaged,
-    );
+    let family = Family::Own;
+    let mut strangers = strangers(&run_dir, &host, &family, &unmanaged)?
+        .quiet(manage.quiet)
+        .require_managed(args.require_managed);
     let started = Instant::now();
     let program_pid = program
         .spawn(signals.inherited())
@@ -103,11 +97,11 @@ pub fn run(
     descriptors.release();
     raise_descriptor_limit();
     let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
-    let full = Full::new(args.on_full, TICK);
-    let supervisor = Supervisor::new(&signals, &host, program_pid, args.quiet, full, strangers);
+    let supervisor = Supervisor::new(&signals, &host, &family, program_pid, manage, strangers);
     let end = std::thread::scope(|scope| {
-        let served = server.serve_in(scope, |request, asker| {
-            answer(&host, &identity, &request, asker)
+        let served = server.serve_in(scope, |request, asker| match request {
+            Request::Detach(asked) => let_go(&host, &family, asked),
+            request => answer(&host, &identity, &request, asker),
         });
         say_unserved(served);
         let end = supervisor.supervise();
@@ -117,9 +111,10 @@ pub fn run(
     let status = host.finish();
     drop(run_dir);
 
-    let ending = shown(end, args.on_full);
-    let end = End { ending, ..end };
-    report(args, summary, &identity, &status?, end);
+    let ending = shown(end, manage.on_full);
+    summary.report(manage, &status?, end.was_full, |status| {
+        identity.report(status, Some(ending), end.was_full)
+    });
     if let Ending::Signaled(signal) = ending {
         signals::die_by(signal);
     }
@@ -127,7 +122,7 @@ pub fn run(
 }
 
 /// What the pager is told of the run.
-fn config(args: &RunArgs, ram: RamRange, run_dir: &RunDir) -> Config {
+pub fn config(args: &ManageArgs, ram: RamRange, root_pid: u32, run_dir: &RunDir) -> Config {
     Config {
         ram,
         pool_limit: args.pool.map(PoolSize::limit),
@@ -137,7 +132,7 @@ fn config(args: &RunArgs, ram: RamRange, run_dir: &RunDir) -> Config {
             Mapping::Virtual
         },
         group: group(args),
-        root_pid: std::process::id(),
+        root_pid,
         run_dir: run_dir.path().to_owned(),
         evict_all_every: args.debug_evict_every,
         quiet: args.quiet,
@@ -145,13 +140,37 @@ fn config(args: &RunArgs, ram: RamRange, run_dir: &RunDir) -> Config {
     }
 }
 
+/// The socket on which the run answers other commands.
+pub fn serve_at(run_dir: &RunDir) -> Result<Server, Failure> {
+    Server::bind(run_dir.path())
+        .map_err(|error| Failure::own(format!("cannot make the socket for vswap status: {error}")))
+}
+
 /// The program runs already, and matters more than questions about it.
-fn say_unserved(served: std::io::Result<()>) {
+pub fn say_unserved(served: std::io::Result<()>) {
     if let Err(error) = served {
         notice(&format!(
             "this run answers neither `vswap status` nor any other command, because there is no thread for it: {error}"
         ));
     }
+}
+
+/// What puts the agent into the run's processes from outside.
+pub fn strangers<'a>(
+    run_dir: &RunDir,
+    host: &Host,
+    family: &'a Family,
+    unmanaged: &'a UnmanagedList,
+) -> Result<Strangers<'a>, Failure> {
+    let socket = host.socket().display().to_string();
+    let image = agent_image()?;
+    Ok(Strangers::new(
+        image,
+        run_dir.agent_path(),
+        socket,
+        family,
+        unmanaged,
+    ))
 }
 
 /// The agent, to be put into programs from outside.
@@ -174,7 +193,7 @@ fn shown(end: End, on_full: OnFull) -> Ending {
 pub type Environment = Vec<(OsString, OsString)>;
 
 /// The group of the run, if the user gave one.
-fn group(args: &RunArgs) -> Option<RunGroup> {
+fn group(args: &ManageArgs) -> Option<RunGroup> {
     let limits = GroupLimits {
         swap_max_bytes: args.swap_max.unwrap_or(GroupLimits::NO_LIMIT),
         pool_max_bytes: args.pool_max.unwrap_or(GroupLimits::NO_LIMIT),
@@ -184,8 +203,33 @@ fn group(args: &RunArgs) -> Option<RunGroup> {
     Some(RunGroup { name, limits })
 }
 
+/// Lets go of a process of the run, which stays in it. False if there is none of this id.
+fn let_go(host: &Host, family: &Family, asked: Detach) -> Result<Value, String> {
+    if !family.living().contains(&asked.pid) {
+        return Ok(Value::Bool(false));
+    }
+    room_for_swap(host, asked)?;
+    host.let_go(asked.pid).map(|_| Value::Bool(true))
+}
+
+/// Refuses if what is in swap may find no room in memory.
+pub fn room_for_swap(host: &Host, asked: Detach) -> Result<(), String> {
+    let status = host.status().ok_or("the daemon does not answer")?;
+    let needed = (status.swapped_pages * PAGE_BYTES).saturating_sub(status.pool_bytes);
+    let memory = Surroundings::of(asked.pid).memory();
+    let available = memory.map_or(u64::MAX, |memory| memory.available_bytes);
+    if asked.force || needed <= available {
+        return Ok(());
+    }
+    Err(format!(
+        "what is in swap needs {} more memory, and {} are to be had: free some, or do it all the same with --force",
+        bytes(needed),
+        bytes(available)
+    ))
+}
+
 /// Does what another command asks of this run.
-fn answer(
+pub fn answer(
     host: &Host,
     identity: &Identity<'_>,
     request: &Request,
@@ -201,13 +245,15 @@ fn answer(
         Request::Join(_)
         | Request::RunStatus(_)
         | Request::RunSet(..)
+        | Request::RunDetach(..)
         | Request::AllowLast(_)
-        | Request::Finish => Err("this is a run, and no daemon".to_owned()),
+        | Request::Finish
+        | Request::Detach(_) => Err("this is a run, and no daemon".to_owned()),
     }
 }
 
 /// Pages that are directly mapped can go nowhere else than to areas.
-fn refuse_direct_nowhere(args: &RunArgs) -> Result<(), Failure> {
+pub fn refuse_direct_nowhere(args: &ManageArgs) -> Result<(), Failure> {
     match Swaps::of(&args.swap).map_err(Failure::own)? {
         Swaps::Named(areas) if areas.is_empty() && args.no_virtual => Err(Failure::own(
             "--no-virtual wants swap areas, and --swap none says that there are none: name one, or leave --no-virtual \
@@ -241,7 +287,7 @@ pub fn refuse_nested() -> Result<(), Failure> {
     }
 }
 
-fn limit(args: &RunArgs) -> Result<RamRange, Failure> {
+pub fn limit(args: &ManageArgs) -> Result<RamRange, Failure> {
     let available = Available::here()?;
     let ram = args.ram.resolve(available)?;
     if ram.most_bytes > available.whole() && !args.quiet {
@@ -253,25 +299,6 @@ fn limit(args: &RunArgs) -> Result<RamRange, Failure> {
         ));
     }
     Ok(ram)
-}
-
-/// Makes the file before the run, so that a wrong path is not found out after hours. For standard output vswap keeps a
-/// descriptor of its own, which the program cannot close.
-fn create_summary(path: &Path) -> Result<File, Failure> {
-    let made = if path == Path::new("-") {
-        std::io::stdout()
-            .as_fd()
-            .try_clone_to_owned()
-            .map(File::from)
-    } else {
-        File::create(path)
-    };
-    made.map_err(|error| {
-        Failure::own(format!(
-            "cannot write the summary to {}: {error}",
-            path.display()
-        ))
-    })
 }
 
 fn program(
@@ -325,29 +352,6 @@ fn spawn_failure(path: &Path, error: &SpawnError) -> Failure {
             } else {
                 Failure::cannot_execute(message)
             }
-        }
-    }
-}
-
-/// Writes the summary line and the JSON summary. The program has ended and its own status counts. So a file that can no
-/// longer be written is reported and changes nothing.
-fn report(
-    args: &RunArgs,
-    summary: Option<(&Path, File)>,
-    identity: &Identity<'_>,
-    status: &Status,
-    end: End,
-) {
-    if !args.quiet {
-        notice(&summary_line(status, end.was_full));
-    }
-    if let Some((path, mut file)) = summary {
-        let report = identity.report(status, Some(end.ending), end.was_full);
-        if let Err(error) = writeln!(file, "{report:#}") {
-            notice(&format!(
-                "cannot write the summary to {}: {error}",
-                path.display()
-            ));
         }
     }
 }

@@ -19,17 +19,25 @@ pub const FILTER_OF_ALL: &str =
 pub const FILTER_OF_A_FORK: &str = "the program forks under a seccomp filter of its own";
 
 /// The program is about to install a seccomp filter on all its threads, the agent's included. The agent may then be
-/// killed for what it does. So bring everything back, and ask nothing of the agent any more. The program waits
-/// meanwhile. `what` says to the user what confines it.
+/// killed for what it does. So let go of the process. The program waits meanwhile. `what` says to the user what
+/// confines it.
 pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process, what: &str) {
+    if let_go(serving, space, process) {
+        refuse(serving.quiet, space, CONFINED, &what);
+    }
+}
+
+/// Bring everything back, whatever the limit says, and ask nothing of the agent any more. False if somebody has begun
+/// that already. Waits for the end of a fork, and for a stopped process whose agent has been asked for something.
+pub fn let_go(serving: &Serving, space: &Arc<Space>, process: &Process) -> bool {
     if space.confined.swap(true, Ordering::AcqRel) {
-        return;
+        return false;
     }
     // With the slot held no window is under way, and no other begins.
     let slot = process.agent.slot();
     regions::let_go_of_all(serving, space, &slot);
     process.agent.confine();
-    refuse(serving.quiet, space, CONFINED, &what);
+    true
 }
 
 /// The process stays unmanaged, and the user is told once. One reason: without the filter an mremap could lose pages.

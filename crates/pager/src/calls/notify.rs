@@ -68,7 +68,7 @@ const MAP_POPULATE: u64 = 0x8000;
 const CLONE_VM: u64 = 0x100;
 /// A stack that grows downwards is not one range.
 const MAP_GROWSDOWN: u64 = 0x100;
-/// How often an idle answering thread checks whether its space has ended.
+/// How often an idle thread checks whether its space has ended, or whether the run is left.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Smaller mappings do not wait until their process is watched.
@@ -99,7 +99,16 @@ pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Send
         let listener = Arc::new(Listener::from_fd(listener));
         // A hint that older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
-        while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {}
+        let _takes_calls = listening.leaving.takes_calls();
+        while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {
+            // Only this thread makes more of them: no call is under way.
+            if listening.leaving.has_begun() && Arc::strong_count(&listener) == 1 {
+                if let Some(listener) = Arc::into_inner(listener) {
+                    listener.leave_open();
+                }
+                return;
+            }
+        }
     })?;
     Ok(sender)
 }
@@ -109,7 +118,7 @@ fn take_one(
     listener: &Arc<Listener>,
     hasten: &Hasten,
 ) -> Result<(), NotifyError> {
-    if !listener.wait(None)? {
+    if !listener.wait(Some(IDLE))? {
         return Ok(());
     }
     let notification = listener.receive()?;

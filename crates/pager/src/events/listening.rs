@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::fault::serving::Serving;
 use crate::run::forks::Forks;
+use crate::run::leaving::Leaving;
 use crate::run::shares::Shares;
 use crate::run::spaces::Spaces;
 use crate::run::watch::Watch;
@@ -21,4 +22,6 @@ pub struct Listening {
     pub shares: Shares,
     /// What the readers listen to.
     pub watch: Watch,
+    /// Whether the run ends while its processes live on.
+    pub leaving: Leaving,
 }

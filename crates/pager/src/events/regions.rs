@@ -19,6 +19,7 @@ use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::base::ranges::{self, RangeSet};
 use crate::base::rules::{self, Rule};
 use crate::events::layout_events;
+use crate::fault::bring_in::bring_all_in;
 use crate::fault::serving::Serving;
 use crate::fault::{FaultServer, Outcome};
 use crate::layout::words::{PageState, PageWord};
@@ -330,21 +331,29 @@ pub fn let_go_of_all(serving: &Serving, space: &Arc<Space>, slot: &Slot<'_>) {
 fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
     let mut server = FaultServer::new(serving, space);
     space.lock().layout.foreign.insert(range.clone());
+    bring_all_in(&mut server, space, range.clone());
+    // What is left: kept pages, and those that were being carried. Whatever was in order is looked at once more.
+    let mut from = range.start;
     while !space.has_ended() {
         let mut state = space.lock_thawed();
         if let Some(slot) = slot {
             layout_events::decide(&serving.references, space, &mut state, slot);
         }
-        let mut words = state.layout.words.iter(range.clone());
+        let mut words = state.layout.words.iter(from..range.end);
         let out = words.find(|(_, word)| word.entry().is_some() || word.is_claimed());
         drop(words);
         let Some((page, word)) = out else {
+            if from > range.start {
+                from = range.start;
+                continue;
+            }
             if release(serving.quiet, space, state, range.clone()) {
                 return;
             }
             clock::sleep(LET_GO_PACE);
             continue;
         };
+        from = page;
         if word.is_claimed() {
             drop(state);
             clock::sleep(LET_GO_PACE);

@@ -14,16 +14,14 @@ use vswap_engine::{AreaId, BringBack, Entry, Page};
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::listening::Listening;
 use crate::fault::FaultServer;
-use crate::layout::words::PageState;
 use crate::life::run::Run;
 use crate::run::buffers::Buffers;
-use crate::space::fault::Fault;
-use crate::space::incoming::{self, Incoming};
-use crate::space::wait::Wait;
 use crate::space::{AREA_WINDOW_PAGES_MAX, Space};
 
 /// Pause when a walk could do nothing or there is no room: others work on the pages, or move some out.
 const PACE: Duration = Duration::from_millis(1);
+/// Beyond the last page of any address space.
+const PAGES_END: u64 = 1 << 52;
 /// How long to wait for room. A program whose pages are being moved out makes room in far less time.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -115,55 +113,29 @@ impl<'a> BringingBack<'a> {
         walk: &mut Walk,
     ) -> Result<Option<u64>, Stop> {
         self.wait_for_room()?;
-        let Some(mut state) = space.try_lock() else {
+        let Some(state) = space.try_lock() else {
             return Ok(None);
         };
         let area = self.area;
-        let incoming = incoming::claim_matching(&mut state, from, AREA_WINDOW_PAGES_MAX, |entry| {
-            entry.area() == area
-        });
-        drop(state);
-        let (Some(first), Some(last)) = (incoming.first(), incoming.last()) else {
+        let serving = &self.listening.serving;
+        let buffers = self.buffers.take();
+        let buffers = buffers.unwrap_or_else(|| Buffers::new(&serving.engine, &serving.stats));
+        let mut server = FaultServer::with(serving, space, buffers);
+        let window = server.bring_in(state, from..PAGES_END, |entry| entry.area() == area);
+        self.buffers = Some(server.into_buffers());
+        let Some(window) = window else {
             return Ok(None);
         };
-        let (first, end) = (first.page, last.page + 1);
-        let stays = self.fetch(space, &incoming);
-        let Some((page, entry)) = stays else {
-            walk.back += incoming.len() as u64;
-            return Ok(Some(end));
+        let Some((page, entry)) = window.stays else {
+            walk.back += window.pages;
+            return Ok(Some(window.end));
         };
-        if page > first {
+        if page > window.first {
             walk.back += 1;
             return Ok(Some(page));
         }
         walk.unreadable += u64::from(self.is_unreadable(entry));
         Ok(Some(page + 1))
-    }
-
-    /// Swap pages in. Returns the first one that has not come.
-    fn fetch(&mut self, space: &Arc<Space>, incoming: &[Incoming]) -> Option<(u64, Entry)> {
-        let serving = &self.listening.serving;
-        let buffers = self.buffers.take();
-        let buffers = buffers.unwrap_or_else(|| Buffers::new(&serving.engine, &serving.stats));
-        let mut server = FaultServer::with(serving, space, buffers);
-        let fault = Fault {
-            page: incoming[0].page,
-            // A write, because no entry may be kept behind the page.
-            write: true,
-            protected: false,
-            urgent: false,
-            ahead: true,
-            since: Instant::now(),
-            wait: Wait::nobody(),
-        };
-        let (state, _) = server.fetch(&fault, incoming, 1);
-        let stays = incoming.iter().map(|one| (one.page, one.entry));
-        let stays = stays.into_iter().find(|&(page, entry)| {
-            state.layout.words.get(page).state() == PageState::Swapped(entry)
-        });
-        server.release(state);
-        self.buffers = Some(server.into_buffers());
-        stays
     }
 
     /// Did the page stay because it cannot be read? Otherwise others work on it.

@@ -229,7 +229,7 @@ pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
         if !unknown && hung_up.is_none() {
             continue;
         }
-        if space.uffd.is_gone() {
+        if space.uffd.is_gone() || space.dismissed.load(Ordering::Acquire) {
             end(listening, space);
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
             && let Some(pid) = space.pid()

@@ -11,6 +11,7 @@ use vswap_sys::{guardian, process, process::procfs};
 
 use crate::base::threads;
 use crate::evict::write_out;
+use crate::life::leave::{self, NotManaged};
 use crate::life::run::Run;
 use crate::life::settings::{self, SetError, Settings};
 use crate::life::start_error::StartError;
@@ -106,6 +107,31 @@ impl Pager {
     /// [`SetError`]; nothing has changed.
     pub fn set(&self, settings: &Settings) -> Result<(), SetError> {
         settings::set(&self.run, settings)
+    }
+
+    /// The processes of the run that have an agent, and whether the run has memory of any process. That is so before
+    /// a forked child has said hello and is in the list.
+    pub fn managed(&self) -> (Vec<u32>, bool) {
+        let spaces = self.run.listening.spaces.all();
+        let pids = spaces.iter().filter_map(|space| space.pid()).collect();
+        (pids, !spaces.is_empty())
+    }
+
+    /// Let go of one process of the run, which goes on without swap. Returns when all that it had in swap is in memory
+    /// again, whatever the limit says.
+    ///
+    /// # Errors
+    /// [`NotManaged`].
+    pub fn let_go(&self, pid: u32) -> Result<(), NotManaged> {
+        leave::let_go(&self.run, pid)
+    }
+
+    /// Let go of all processes, which live on without vswap: bring back what they have in swap, whatever the limit
+    /// says, and have their agents leave. Call `finish` next. From then on somebody else has to answer the calls that
+    /// stop at their filters, by the listeners, which stay open. A stopped process has to be continued first, which
+    /// `say_stopped` is told.
+    pub fn leave(&self, say_stopped: impl FnMut(u32)) {
+        leave::leave(&self.run, say_stopped);
     }
 
     /// SIGKILL every process of the run that has said hello, and what descends from it; also those that have no agent,

@@ -42,9 +42,12 @@ pub fn look(run: &Run) {
 /// CPU time of all processes of the run so far, without their agents. What has ended is in the time of who waited for
 /// it, and at last in that of the process that they all descend from.
 fn worked(run: &Run) -> Duration {
-    let root = procfs::stat(run.config.root_pid);
-    let mut ticks = root.map_or(0, |root| root.children_cpu_ticks);
     let spaces = run.listening.spaces.all();
+    // The root of a run that was attached to is one of its processes.
+    let root = run.config.root_pid;
+    let is_counted = spaces.iter().any(|space| space.pid() == Some(root));
+    let root = procfs::stat(root).ok().filter(|_| !is_counted);
+    let mut ticks = root.map_or(0, |root| root.children_cpu_ticks);
     let strangers = run.listening.shares.stranger_pids();
     let pids = spaces.iter().filter_map(|space| space.pid());
     for stat in pids.chain(strangers).flat_map(procfs::stat) {

@@ -13,6 +13,7 @@ use crate::run::area_queue::AreaQueue;
 use crate::run::buffers::SpareBuffers;
 use crate::run::filters::Filters;
 use crate::run::forks::Forks;
+use crate::run::leaving::Leaving;
 use crate::run::limit::Limit;
 use crate::run::part::Part;
 use crate::run::pressure::Pressure;
@@ -74,6 +75,7 @@ impl Run {
             forks: Forks::default(),
             shares: Shares::default(),
             watch: Watch::default(),
+            leaving: Leaving::default(),
         });
         let evicting = Arc::new(Evicting {
             serving: Arc::clone(&serving),

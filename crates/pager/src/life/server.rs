@@ -75,6 +75,8 @@ enum HelloError {
     Ended(u32),
     #[error("vswap may have no more descriptors (see `ulimit -Hn`); nor may those that follow")]
     Scarce,
+    #[error("vswap leaves this run")]
+    Leaving,
     #[error("no descriptor left: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -243,7 +245,9 @@ fn turn_process_away(
 fn tell(run: &Run, error: &HelloError, consequence: &str) {
     // It is no news that a process ended half-way, or that there are still no descriptors.
     let news = match error {
-        HelloError::Socket(_) | HelloError::Gone | HelloError::Ended(_) => false,
+        HelloError::Socket(_) | HelloError::Gone | HelloError::Ended(_) | HelloError::Leaving => {
+            false
+        }
         HelloError::Scarce => !SCARCITY_SAID.swap(true, Ordering::Relaxed),
         _ => true,
     };
@@ -357,6 +361,9 @@ fn begin(
 ) -> Result<(), HelloError> {
     if hello.uffd_errno != 0 {
         return Err(HelloError::NoUserfaultfd(hello.uffd_errno));
+    }
+    if run.listening.leaving.has_begun() {
+        return Err(HelloError::Leaving);
     }
     if !process::could_have_descriptors(RESERVE) {
         return Err(HelloError::Scarce);

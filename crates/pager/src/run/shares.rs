@@ -192,8 +192,11 @@ impl Shares {
         }
     }
 
+    /// Look for processes without an agent among those that descend from `root_pid`, or from a process with one.
     pub fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
-        let running = procfs::descendants(root_pid).unwrap_or_default();
+        let roots = spaces.iter().filter_map(|space| space.pid());
+        let roots: Vec<u32> = roots.chain([root_pid]).collect();
+        let running = procfs::descendants_of(&roots).unwrap_or_default();
         let unknown = running.into_iter().filter(|pid| !is_known(spaces, *pid));
         let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
         let strangers = measured

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::task;
-use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES};
+use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY};
 use vswap_sys::sock::{SockError, Stream, Wait};
 
 use crate::base::kernel::futex;
@@ -197,6 +197,12 @@ impl Agent {
         self.ring().active.store(CONFINED, Ordering::SeqCst);
     }
 
+    /// Tell the agent to leave its process, which lives on. Nothing may be registered, and `confine` comes first. An
+    /// agent that cannot hear it has ended.
+    pub fn dismiss(&self) {
+        let _ = self.socket.send(&TURNED_AWAY, &[], Wait::No);
+    }
+
     /// Has the program installed a seccomp filter on the agent's thread since it said hello? False if nobody can tell.
     pub fn is_confined(&self) -> bool {
         task::filters_of(self.tid()) > self.filters
@@ -266,7 +272,7 @@ impl Slot<'_> {
                 return Ok(ring.result.load(Ordering::Relaxed));
             }
             if self.agent.gone.load(Ordering::Acquire) {
-                return Err(AgentGone);
+                return self.last_result();
             }
             sleep_on(&ring.complete_seq, seen);
         }
@@ -282,9 +288,18 @@ impl Slot<'_> {
             return Ok(Some(ring.result.load(Ordering::Relaxed)));
         }
         if self.agent.gone.load(Ordering::Acquire) {
-            return Err(AgentGone);
+            return self.last_result().map(Some);
         }
         Ok(None)
+    }
+
+    /// The agent has gone. It may have left after the posted command, whose caller lives then.
+    fn last_result(&self) -> Result<i64, AgentGone> {
+        let ring = self.agent.ring();
+        if ring.complete_seq.load(Ordering::Acquire) == self.posted {
+            return Ok(ring.result.load(Ordering::Relaxed));
+        }
+        Err(AgentGone)
     }
 
     /// The program's break before the last BRK.

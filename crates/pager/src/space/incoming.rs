@@ -1,13 +1,12 @@
 //! Pages on their way in. Each is claimed until it is there or given up.
 
+use std::ops::Range;
+
 use vswap_engine::Entry;
 
 use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
 use crate::space::State;
-
-/// Beyond the last page of any address space.
-const PAGES_END: u64 = 1 << 52;
 
 /// A page on its way in.
 #[derive(Debug)]
@@ -40,14 +39,14 @@ pub fn claim_swapped(state: &mut State, first: u64, pages: u64) -> Vec<Incoming>
     claim_all(state, swapped)
 }
 
-/// Claim up to `most` pages from `first` on that are swapped to `wanted` entries.
+/// Claim up to `most` pages of `range`, from its start on, that are swapped to `wanted` entries.
 pub fn claim_matching(
     state: &mut State,
-    first: u64,
+    range: Range<u64>,
     most: u64,
     wanted: impl Fn(Entry) -> bool,
 ) -> Vec<Incoming> {
-    let words = state.layout.words.iter(first..PAGES_END);
+    let words = state.layout.words.iter(range);
     let swapped = words.filter_map(|(page, word)| Some((page, may_claim(state, page, word)?)));
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let swapped = swapped

@@ -326,7 +326,15 @@ pub fn children(pid: u32) -> Result<Vec<u32>, ProcError> {
 /// # Errors
 /// `Io`.
 pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
-    let mut found = descendants_among(&processes()?, pid);
+    descendants_of(&[pid])
+}
+
+/// The same for several processes. One of them that descends from another is left out too.
+///
+/// # Errors
+/// `Io`.
+pub fn descendants_of(pids: &[u32]) -> Result<Vec<u32>, ProcError> {
+    let mut found = descendants_among(&processes()?, pids);
     let left_out = LEFT_OUT.load(Ordering::Relaxed);
     found.retain(|pid| *pid != left_out);
     Ok(found)
@@ -377,8 +385,8 @@ pub(crate) fn leave_out(pid: Option<u32>) {
     LEFT_OUT.store(pid.unwrap_or(0), Ordering::Relaxed);
 }
 
-fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {
-    let mut found = vec![pid];
+fn descendants_among(all: &[Stat], pids: &[u32]) -> Vec<u32> {
+    let mut found = pids.to_vec();
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         for stat in all {
@@ -388,7 +396,7 @@ fn descendants_among(all: &[Stat], pid: u32) -> Vec<u32> {
         }
         next += 1;
     }
-    found.remove(0);
+    found.drain(..pids.len());
     found
 }
 

@@ -77,9 +77,9 @@ fn descendants_survive_loops_and_come_in_order() {
         stat(9, 4),
         stat(6, 2),
     ];
-    assert_eq!(descendants_among(&all, 1), [2, 3, 6, 5]);
-    assert_eq!(descendants_among(&all, 4), [9]);
-    assert!(descendants_among(&all, 77).is_empty());
+    assert_eq!(descendants_among(&all, &[1]), [2, 3, 6, 5]);
+    assert_eq!(descendants_among(&all, &[4]), [9]);
+    assert!(descendants_among(&all, &[77]).is_empty());
 }
 
 #[test]

@@ -17,9 +17,9 @@ use vswap_sys::process::image::{self, Mark};
 use vswap_sys::process::{self, cpu, procfs, task};
 use vswap_sys::ring::origin;
 
-use crate::args::RunArgs;
 use crate::host::Host;
 use crate::output::notice;
+use crate::verbs::run::family::Family;
 use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
 /// How often processes are looked for while new ones come, and while none do.
@@ -31,6 +31,8 @@ const COST_PART: u32 = 32;
 const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is tried to attach to a process that does not stop, or that shares its parent's memory.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two tries at the program that is attached to.
+const ATTACH_PACE: Duration = Duration::from_millis(1);
 
 /// Longest chain of parents followed upwards.
 const ANCESTORS_MAX: usize = 64;
@@ -87,6 +89,7 @@ pub struct Strangers<'a> {
     agent: PathBuf,
     socket: String,
     quiet: bool,
+    family: &'a Family,
     seen: HashMap<u32, Seen>,
     next_look: Instant,
     pause: Duration,
@@ -102,20 +105,36 @@ impl<'a> Strangers<'a> {
         image: Image,
         agent: PathBuf,
         socket: String,
-        args: &RunArgs,
+        family: &'a Family,
         unmanaged: &'a UnmanagedList,
     ) -> Strangers<'a> {
         Strangers {
             image,
             agent,
             socket,
-            quiet: args.quiet,
+            quiet: false,
+            family,
             seen: HashMap::new(),
             next_look: Instant::now(),
             pause: LOOK_EVERY,
             inherited_filters: task::filters_of(std::process::id().cast_signed()).unwrap_or(0),
             unmanaged,
-            require_managed: args.require_managed,
+            require_managed: false,
+        }
+    }
+
+    /// Says nothing of what cannot be managed.
+    #[must_use]
+    pub fn quiet(self, quiet: bool) -> Strangers<'a> {
+        Strangers { quiet, ..self }
+    }
+
+    /// Ends the run if a process of it cannot be managed.
+    #[must_use]
+    pub fn require_managed(self, require_managed: bool) -> Strangers<'a> {
+        Strangers {
+            require_managed,
+            ..self
         }
     }
 
@@ -141,16 +160,32 @@ impl<'a> Strangers<'a> {
         }
     }
 
+    /// Puts the agent into a process that runs already. It may take a while to stop.
+    ///
+    /// # Errors
+    /// Why it has none; it runs on as before.
+    pub fn attach_running(&mut self, pid: u32, host: &Host) -> Result<(), String> {
+        loop {
+            self.look_at(pid, host);
+            match self.seen.get(&pid).map(|seen| seen.stage) {
+                Some(Stage::HadAgent(_)) => return Ok(()),
+                None => return Err("it has ended".to_owned()),
+                Some(Stage::Settled) => {
+                    let known = self.unmanaged.all().pop();
+                    return Err(known.map_or_else(|| "it has ended".to_owned(), |it| it.why));
+                }
+                Some(Stage::New) => std::thread::sleep(ATTACH_PACE),
+            }
+        }
+    }
+
     /// Looks through the processes of the run, if it is time.
     pub fn look(&mut self, host: &Host) {
         if Instant::now() < self.next_look {
             return;
         }
         let began = cpu::thread_time();
-        let own = std::process::id();
-        let running = procfs::descendants_listed(own)
-            .or_else(|_| procfs::descendants(own))
-            .unwrap_or_default();
+        let running = self.family.listed();
         // One that is not listed may live all the same, and is not to be forgotten while it is traced.
         self.seen
             .retain(|pid, _| running.contains(pid) || image::mark(*pid).is_some());
@@ -339,7 +374,7 @@ impl<'a> Strangers<'a> {
             notice(&format!(
                 "process {pid} ({name}) cannot be managed, and --require-managed ends the run: {why}"
             ));
-            for pid in procfs::descendants(std::process::id()).unwrap_or_default() {
+            for pid in self.family.living() {
                 // It may be gone already.
                 let _ = process::kill(pid);
             }

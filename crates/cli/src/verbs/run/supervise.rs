@@ -6,26 +6,23 @@
 //! vswap is the reaper of the program's orphans. So when vswap has no children left, no process of the run is left.
 
 use std::fs::File;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, wait};
 use rustix::termios::tcgetpgrp;
-use vswap_pager::Status;
 use vswap_sys::process::signals::{Blocked, Taken, send};
 use vswap_sys::process::{procfs, task};
 
+use crate::args::ManageArgs;
 use crate::failure::OWN_ERROR;
 use crate::host::Host;
 use crate::output::notice;
-use crate::verbs::run::full::{Full, Measure};
+use crate::verbs::run::family::Family;
 use crate::verbs::run::report::Ending;
 use crate::verbs::run::strangers::Strangers;
-use crate::verbs::run::thrashing::Thrashing;
+use crate::verbs::run::watch::{TICK, Watch};
 
-/// How often the run is looked at when no signal comes: soon enough for a person who waits, rare enough to cost
-/// nothing.
-pub const TICK: Duration = Duration::from_secs(1);
 /// Most names of left over processes in a notice: it shall stay one line.
 const LEFTOVERS_NAMED_MAX: usize = 4;
 /// Longest chain of parents that is followed upwards. A longer chain does not belong to the run.
@@ -57,14 +54,14 @@ pub struct End {
 pub struct Supervisor<'a> {
     signals: &'a Blocked,
     host: &'a Host,
+    family: &'a Family,
     program_pid: u32,
     quiet: bool,
     program_stopped: bool,
     ended: Option<Ending>,
     leftovers_noticed: bool,
     leftovers_told_to_end: bool,
-    full: Full,
-    thrashing: Thrashing,
+    watch: Watch<'a>,
     strangers: Strangers<'a>,
 }
 
@@ -73,22 +70,22 @@ impl<'a> Supervisor<'a> {
     pub fn new(
         signals: &'a Blocked,
         host: &'a Host,
+        family: &'a Family,
         program_pid: u32,
-        quiet: bool,
-        full: Full,
+        args: &ManageArgs,
         strangers: Strangers<'a>,
     ) -> Supervisor<'a> {
         Supervisor {
             signals,
             host,
+            family,
             program_pid,
-            quiet,
+            quiet: args.quiet,
             program_stopped: false,
             ended: None,
             leftovers_noticed: false,
             leftovers_told_to_end: false,
-            full,
-            thrashing: Thrashing::default(),
+            watch: Watch::new(host, family, args),
             strangers,
         }
     }
@@ -101,7 +98,7 @@ impl<'a> Supervisor<'a> {
             let children_left = self.reap();
             if let Some(ending) = self.ended {
                 if !children_left {
-                    let was_full = self.full.has_ended_run();
+                    let was_full = self.watch.has_ended_run();
                     let ending = if self.strangers.has_ended_run() {
                         Ending::Exited(OWN_ERROR)
                     } else {
@@ -192,8 +189,8 @@ impl<'a> Supervisor<'a> {
     /// Somebody wants the program to end. It hears of it as it would without vswap; while it waits for memory it gets
     /// some for its end.
     fn told_to_end(&mut self, taken: Taken) {
-        if self.full.told_to_end() == Measure::Kill {
-            return signal_all(Signal::KILL.as_raw());
+        if self.watch.is_told_once_more() {
+            return self.watch.kill_all();
         }
         if !reached_program_too(taken) {
             let _ = send(self.program_pid, taken.signal);
@@ -204,9 +201,9 @@ impl<'a> Supervisor<'a> {
     /// Somebody wants an end although the program itself has ended: first politely, then not.
     fn end_leftovers(&mut self) {
         if self.leftovers_told_to_end {
-            signal_all(Signal::KILL.as_raw());
+            self.watch.kill_all();
         } else {
-            signal_all(TERM);
+            self.watch.signal_all(TERM);
             self.leftovers_told_to_end = true;
         }
     }
@@ -215,7 +212,7 @@ impl<'a> Supervisor<'a> {
         if self.ended.is_some() && !self.leftovers_noticed {
             self.leftovers_noticed = true;
             if !self.quiet {
-                let leftovers = name_processes(&processes());
+                let leftovers = name_processes(&self.family.living());
                 notice(&format!(
                     "the program has ended; vswap goes on for what it left running ({leftovers}); Ctrl-C ends it"
                 ));
@@ -223,50 +220,11 @@ impl<'a> Supervisor<'a> {
         }
         if self.host.is_lost() {
             // Processes with an agent have ended by themselves. Nobody counts the others any more.
-            signal_all(Signal::KILL.as_raw());
+            self.watch.kill_all();
         }
-        let Some(status) = self.host.status() else {
-            return;
-        };
-        if self.program_stopped {
-            return;
+        if !self.program_stopped {
+            self.watch.look();
         }
-        match self.full.look(&status, self.host) {
-            Measure::Nothing => {}
-            Measure::Terminate => {
-                signal_all(TERM);
-                self.host.allow_last();
-            }
-            Measure::Kill => signal_all(Signal::KILL.as_raw()),
-        }
-        self.say_thrashing(&status);
-    }
-}
-
-impl Supervisor<'_> {
-    /// A program that pages more than it works gets on so slowly that its user had better know.
-    fn say_thrashing(&mut self, status: &Status) {
-        let full = status.pressure.full.avg10;
-        let is_thrashing = status.pressure.is_thrashing();
-        if self.thrashing.note(is_thrashing, Instant::now()) && !self.quiet {
-            notice(&format!(
-                "the program has spent {full:.0} % of the last seconds waiting for its pages and doing nothing else: \
-                 it works on more memory than it has; `vswap set --run {} --ram SIZE` gives it more while it runs",
-                std::process::id()
-            ));
-        }
-    }
-}
-
-/// Living processes of the run, whether managed or not.
-fn processes() -> Vec<u32> {
-    procfs::descendants(std::process::id()).unwrap_or_default()
-}
-
-fn signal_all(signal: i32) {
-    for pid in processes() {
-        // The process may be gone already.
-        let _ = send(pid, signal);
     }
 }
 

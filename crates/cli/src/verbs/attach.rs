@@ -1,0 +1,256 @@
+//! `vswap attach`: a run around a program that was started without vswap.
+//!
+//! The program is no child of this process: its signals, its terminal and its exit status go where they always went.
+//! What is told to this process concerns vswap alone, and ends the run, not the program (`vswap detach` does the same
+//! from outside). Everything the program has in swap then comes back, and the guardian stays for its filter.
+
+mod target;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use vswap_pager::Status;
+use vswap_sys::process::signals::{self, Blocked};
+
+use crate::args::on_full::OnFull;
+use crate::args::{AttachArgs, ManageArgs};
+use crate::control::{Asker, Detach, Request};
+use crate::failure::{Failure, OWN_ERROR};
+use crate::host::Host;
+use crate::output::figures::bytes;
+use crate::output::notice;
+use crate::run_dir::RunDir;
+use crate::verbs::attach::target::Target;
+use crate::verbs::doctor;
+use crate::verbs::run;
+use crate::verbs::run::family::Family;
+use crate::verbs::run::report::{Ending, Identity};
+use crate::verbs::run::strangers::Strangers;
+use crate::verbs::run::summary::Summary;
+use crate::verbs::run::unmanaged::UnmanagedList;
+use crate::verbs::run::watch::{TICK, Watch};
+
+/// How long the program's agent may take to be taken in by the pager.
+const WELCOME_PATIENCE: Duration = Duration::from_secs(5);
+const WELCOME_PACE: Duration = Duration::from_millis(2);
+
+/// How the run came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The last of its processes has ended.
+    Ended,
+    /// Somebody wants the processes to go on without vswap.
+    Left,
+}
+
+/// Manages the memory of a program until it ends, or until it is to go on alone.
+pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
+    run::refuse_nested()?;
+    let manage = &args.manage;
+    run::refuse_direct_nowhere(manage)?;
+    let ram = run::limit(manage)?;
+    let target = Target::find(args.pid)?;
+    let signals =
+        signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
+    // After blocking signals: the probes have children of their own to wait for.
+    doctor::require()?;
+    let summary = Summary::create(manage)?;
+    let run_dir = RunDir::create()?;
+    let host = Host::own(manage, run::config(manage, ram, args.pid, &run_dir))?;
+    let server = run::serve_at(&run_dir)?;
+    let unmanaged = UnmanagedList::default();
+    let family = Family::attached(args.pid).ok_or_else(|| target.has_ended())?;
+    let strangers = run::strangers(&run_dir, &host, &family, &unmanaged)?;
+    let strangers = match begin(strangers, &target, &host) {
+        Ok(strangers) => strangers.quiet(manage.quiet),
+        Err(failure) => {
+            // An agent that comes late must find that it is not wanted, and not that vswap is gone.
+            host.leave(say_stopped)?;
+            return Err(failure);
+        }
+    };
+    run::raise_descriptor_limit();
+    let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged);
+    if !manage.quiet {
+        notice(&format!(
+            "process {} ({}) is managed now, within {}; Ctrl-C or `vswap detach {}` lets go of it",
+            args.pid,
+            target.name,
+            bytes(ram.most_bytes),
+            args.pid
+        ));
+    }
+    let leave = Leave::default();
+    let mut watch = Watch::new(&host, &family, manage);
+    let end = std::thread::scope(|scope| {
+        let served = server.serve_in(scope, |request, asker| {
+            answer(&host, &family, &identity, &leave, &request, asker)
+        });
+        run::say_unserved(served);
+        let end = Attendant {
+            signals: &signals,
+            host: &host,
+            family: &family,
+            strangers,
+            leave: &leave,
+            pid: args.pid,
+        }
+        .attend(&mut watch);
+        server.stop();
+        end
+    });
+    let was_full = watch.has_ended_run();
+    let status = match end {
+        End::Ended => host.finish(),
+        End::Left => leave_alive(host),
+    };
+    drop(run_dir);
+    summary.report(manage, &status?, was_full, |status| {
+        identity.report(status, None, was_full)
+    });
+    if end == End::Left && !manage.quiet {
+        notice(&format!("process {} goes on without vswap", args.pid));
+    }
+    Ok(ExitCode::from(exit_status(manage, was_full)))
+}
+
+/// Returns the figures from before: while everything comes back there is no limit.
+fn leave_alive(host: Host) -> Result<Status, Failure> {
+    let status = host.status();
+    let after = host.leave(say_stopped)?;
+    Ok(status.unwrap_or(after))
+}
+
+/// The program's own status is its parent's to know.
+fn exit_status(args: &ManageArgs, was_full: bool) -> u8 {
+    match args.on_full {
+        _ if !was_full => 0,
+        OnFull::Fail(_) => OWN_ERROR,
+        OnFull::Kill(_) | OnFull::Wait => Ending::Signaled(Signal::KILL.as_raw()).exit_status(),
+    }
+}
+
+/// Puts the agent into the program, and waits until the pager has taken it in.
+fn begin<'a>(
+    strangers: Strangers<'a>,
+    target: &Target,
+    host: &Host,
+) -> Result<Strangers<'a>, Failure> {
+    // What is wrong is said once, as this command's own failure.
+    let mut strangers = strangers.quiet(true);
+    let refused = |why: &str| {
+        Failure::own(format!(
+            "process {} ({}) cannot be managed and runs on as before: {why}",
+            target.pid, target.name
+        ))
+    };
+    strangers
+        .attach_running(target.pid, host)
+        .map_err(|why| refused(&why))?;
+    let since = Instant::now();
+    while host
+        .status()
+        .is_none_or(|status| status.processes_managed == 0)
+    {
+        if since.elapsed() > WELCOME_PATIENCE {
+            return Err(refused("its agent could not begin, see above"));
+        }
+        std::thread::sleep(WELCOME_PACE);
+    }
+    Ok(strangers)
+}
+
+fn say_stopped(pid: u32) {
+    notice(&format!(
+        "process {pid} is stopped and can be let go of when it goes on: `kill -CONT {pid}`"
+    ));
+}
+
+/// Whether `vswap detach` has asked for the end.
+#[derive(Debug, Default)]
+struct Leave(AtomicBool);
+
+/// Waits for the end.
+struct Attendant<'a> {
+    signals: &'a Blocked,
+    host: &'a Host,
+    family: &'a Family,
+    strangers: Strangers<'a>,
+    leave: &'a Leave,
+    pid: u32,
+}
+
+impl Attendant<'_> {
+    fn attend(mut self, watch: &mut Watch<'_>) -> End {
+        let mut next_tick = Instant::now() + TICK;
+        let mut was_told = false;
+        loop {
+            let (managed, has_memory) = self.host.managed();
+            self.family.add(&managed);
+            self.strangers.look(self.host);
+            let next = next_tick.min(self.strangers.next_look());
+            let pause = next.saturating_duration_since(Instant::now());
+            let taken = self.signals.take(pause);
+            if self.leave.0.load(Ordering::Acquire) {
+                return End::Left;
+            }
+            if taken.is_some_and(|taken| is_end(taken.signal)) {
+                match self.room_to_leave(was_told) {
+                    Ok(()) => return End::Left,
+                    Err(why) => notice(&why),
+                }
+                was_told = true;
+            }
+            if Instant::now() >= next_tick {
+                if !has_memory && self.family.living().is_empty() {
+                    return End::Ended;
+                }
+                watch.look();
+                next_tick = Instant::now() + TICK;
+            }
+        }
+    }
+
+    /// A second signal is obeyed whether there is room or not.
+    fn room_to_leave(&self, force: bool) -> Result<(), String> {
+        let asked = Detach {
+            pid: self.pid,
+            force,
+        };
+        let refused = |why: String| format!("{why}; a second signal does it all the same");
+        run::room_for_swap(self.host, asked).map_err(refused)
+    }
+}
+
+fn is_end(signal: i32) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]
+        .iter()
+        .any(|end| end.as_raw() == signal)
+}
+
+/// Does what another command asks of this run.
+fn answer(
+    host: &Host,
+    family: &Family,
+    identity: &Identity<'_>,
+    leave: &Leave,
+    request: &Request,
+    asker: &Asker<'_>,
+) -> Result<Value, String> {
+    let Request::Detach(asked) = request else {
+        return run::answer(host, identity, request, asker);
+    };
+    let own = std::process::id();
+    if asked.pid != own && !family.living().contains(&asked.pid) {
+        return Ok(Value::Bool(false));
+    }
+    run::room_for_swap(host, *asked)?;
+    leave.0.store(true, Ordering::Release);
+    // Wakes the thread that waits for signals.
+    let _ = signals::send(own, Signal::TERM.as_raw());
+    // The asker waits for the end of this process.
+    Ok(own.into())
+}

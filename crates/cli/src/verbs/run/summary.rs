@@ -1,0 +1,67 @@
+//! What is written when a run is over: the summary line for people, and the JSON summary.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use vswap_pager::Status;
+
+use crate::args::ManageArgs;
+use crate::failure::Failure;
+use crate::output::notice;
+use crate::output::summary::summary_line;
+
+/// Where the JSON summary goes to, if the user wants one.
+#[derive(Debug)]
+pub struct Summary(Option<(PathBuf, File)>);
+
+impl Summary {
+    /// Makes the file before the run, so that a wrong path is not found out after hours.
+    pub fn create(args: &ManageArgs) -> Result<Summary, Failure> {
+        let create = |path: &PathBuf| Ok((path.clone(), create(path)?));
+        args.summary.as_ref().map(create).transpose().map(Summary)
+    }
+
+    /// Writes both. The program has ended and its own status counts. So a file that can no longer be written is
+    /// reported and changes nothing.
+    pub fn report(
+        self,
+        args: &ManageArgs,
+        status: &Status,
+        was_full: bool,
+        report: impl FnOnce(&Status) -> Value,
+    ) {
+        if !args.quiet {
+            notice(&summary_line(status, was_full));
+        }
+        let Some((path, mut file)) = self.0 else {
+            return;
+        };
+        if let Err(error) = writeln!(file, "{:#}", report(status)) {
+            notice(&format!(
+                "cannot write the summary to {}: {error}",
+                path.display()
+            ));
+        }
+    }
+}
+
+/// For standard output vswap keeps a descriptor of its own, which the program cannot close.
+fn create(path: &Path) -> Result<File, Failure> {
+    let made = if path == Path::new("-") {
+        std::io::stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map(File::from)
+    } else {
+        File::create(path)
+    };
+    made.map_err(|error| {
+        Failure::own(format!(
+            "cannot write the summary to {}: {error}",
+            path.display()
+        ))
+    })
+}
