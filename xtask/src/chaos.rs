@@ -30,8 +30,9 @@ pub fn step(options: &[String]) -> Step {
 
 /// What continuous integration drives beside the shrunk plans: nine minutes in all. The programs are always the same,
 /// as far as the time allows.
-const DRIVES: [&[&str]; 4] = [
-    &["--minutes", "4", "--seed", "1"],
+const DRIVES: [&[&str]; 5] = [
+    &["--minutes", "3", "--seed", "1"],
+    &["--minutes", "1", "--seed", "1", "--late"],
     &["--minutes", "1", "--seed", "1", "--daemon"],
     &["--minutes", "2", "--seed", "1", "--attached"],
     &["--minutes", "2", "--seed", "1", "--no-capability"],

@@ -323,6 +323,10 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
 
 /// Installs the filter and hands its listener to the pager. If the listener were lost, every mremap would fail.
 fn install_filter(session: &Session) -> Result<usize, Errno> {
+    STATE.replacing.install(|| install_and_send(session))
+}
+
+fn install_and_send(session: &Session) -> Result<usize, Errno> {
     let listener = filter::install()?;
     if STATE.is_attached() {
         // From now on each handler that is set stops; these were set before.

@@ -181,13 +181,12 @@ fn sleep(session: &Session, ring: &Ring, completed: u32) {
             exit_thread();
         }
         match socket::receive_byte(session.socket) {
-            // Nothing is registered, so nothing can be lost.
-            Ok(TURNED_AWAY) if matches!(ring.active.load(Ordering::SeqCst), 0 | CONFINED) => {
+            Ok(TURNED_AWAY) if has_nothing_to_lose(ring) => {
                 // The ring stays mapped: program threads may be about to use it.
                 STATE.enter(phase::OFF);
                 exit_thread();
             }
-            Ok(LEFT_ALONE) if ring.active.load(Ordering::SeqCst) == 0 => {
+            Ok(LEFT_ALONE) if has_nothing_to_lose(ring) => {
                 let status = socket::receive_byte(session.socket).unwrap_or(0);
                 exit_thread_with(usize::from(status));
             }
@@ -200,4 +199,9 @@ fn sleep(session: &Session, ring: &Ring, completed: u32) {
         }
     }
     ring.agent_sleeps.store(0, Ordering::SeqCst);
+}
+
+/// Is nothing of the program's memory registered, and will nothing be?
+fn has_nothing_to_lose(ring: &Ring) -> bool {
+    matches!(ring.active.load(Ordering::SeqCst), 0 | CONFINED)
 }

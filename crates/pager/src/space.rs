@@ -13,6 +13,7 @@
 pub mod agent;
 pub mod call;
 pub mod forking;
+pub mod exits;
 pub mod wait;
 pub mod fault;
 pub mod leader;
@@ -29,6 +30,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::base::kernel::clock;
 use crate::base::kernel::uffd::{Registered, Userfaultfd};
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::ranges::RangeSet;
@@ -36,6 +38,7 @@ use crate::layout::Layout;
 use crate::policy::read_around::ReadAround;
 use crate::policy::stream::Streams;
 use crate::space::call::Call;
+use crate::space::exits::Exits;
 use crate::space::fault::Fault;
 use crate::space::forking::Forking;
 use crate::space::gain::Gain;
@@ -52,6 +55,9 @@ const SWAP_IN_PAGES: (u64, u64) = (1, WINDOW_PAGES_MAX);
 pub const WINDOW_PAGES_MAX: u64 = 16;
 /// The same for pages in an area. They are one request, which costs a device little more than a shorter one.
 pub const AREA_WINDOW_PAGES_MAX: u64 = 64;
+
+/// Pause between two looks whether vswap has let go of a space.
+const LET_GO_PACE: Duration = Duration::from_micros(200);
 
 /// What the space lock protects.
 #[derive(Debug)]
@@ -114,6 +120,8 @@ pub struct Space {
     pub hung_up: Mutex<Option<Instant>>,
     /// Vswap lets go of the process, or the program has confined the agent: no page may move out any more.
     pub confined: AtomicBool,
+    /// Vswap has let go of it: nothing is registered any more.
+    pub let_go: AtomicBool,
     /// The agent has been told to leave, with nothing registered: the process lives on without vswap.
     pub dismissed: AtomicBool,
     /// It was forked by a process whose agent was attached from outside, by a fork that could not be followed, and has
@@ -129,6 +137,8 @@ pub struct Space {
     pub moves: OnceLock<Sender<Call>>,
     /// The thread whose fork is being followed.
     pub forking: Forking,
+    /// Threads that end.
+    pub exits: Exits,
     state: Mutex<State>,
     /// Signalled when pages on their way out have arrived, and when the space is open again.
     settled: Condvar,
@@ -166,6 +176,7 @@ impl Space {
             share_is_old: AtomicBool::new(false),
             hung_up: Mutex::new(Row::Innermost, "hung up", None),
             confined: AtomicBool::new(false),
+            let_go: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             is_attached_copy: AtomicBool::new(false),
             refused: AtomicBool::new(false),
@@ -173,6 +184,7 @@ impl Space {
             calls: OnceLock::new(),
             moves: OnceLock::new(),
             forking: Forking::default(),
+            exits: Exits::default(),
             state: Mutex::with_patience(Row::Space, "a space", state),
             settled: Condvar::new(),
         });
@@ -274,6 +286,15 @@ impl Space {
     /// Is the agent confined, or is the process being let go of? Then nobody may ask the agent for anything.
     pub fn is_confined(&self) -> bool {
         self.confined.load(Ordering::Acquire)
+    }
+
+    /// The same, for a call of the program that shall run as it is: waits until nothing is registered any more. No call
+    /// is made where that has begun and has not come to its end.
+    pub fn runs_calls_as_they_are(&self) -> bool {
+        while self.is_confined() && !self.let_go.load(Ordering::Acquire) && !self.has_ended() {
+            clock::sleep(LET_GO_PACE);
+        }
+        self.is_confined()
     }
 
     /// May memory be registered?

@@ -2,6 +2,7 @@
 //! shrunk, written to a file and printed.
 
 mod attempt;
+mod companion;
 mod daemon;
 mod faults;
 mod processes;
@@ -78,6 +79,9 @@ pub(crate) struct Wishes {
     /// Start programs with an empty environment: their agent does not come with the loader, it is attached.
     #[arg(long)]
     attached: bool,
+    /// Attach vswap to programs that run already, and let go of most of them before they end. No faults.
+    #[arg(long, conflicts_with_all = ["daemon", "attached", "fault", "no_capability"])]
+    late: bool,
     /// Run vswap without CAP_SYS_PTRACE, so that the kernel tells of no forks. Needs setpriv.
     #[arg(long, conflicts_with = "daemon")]
     no_capability: bool,
@@ -254,6 +258,10 @@ impl<'a> Driver<'a> {
             backing = self.backing(&mut random);
             fault = Fault::choose(&mut random);
         }
+        let late = self.wishes.late.then(|| random.next());
+        if late.is_some() {
+            fault = Fault::NONE;
+        }
         if let Some(kind) = self.wishes.fault {
             fault = Fault {
                 kind,
@@ -277,6 +285,7 @@ impl<'a> Driver<'a> {
             vswap: self.vswap.clone(),
             options: evict.map(String::from).into_iter().chain(backing).collect(),
             fault,
+            late,
         }
     }
 

@@ -21,6 +21,7 @@ mod plain_user;
 mod postgres;
 mod privileges;
 mod redis;
+mod replaces;
 mod rings;
 mod sanitizers;
 mod sort;
@@ -53,6 +54,7 @@ const TESTS: &[Test] = &[
     Test::new("bubblewrap", 300, bubblewrap::test),
     Test::new("program_with_a_filter", 120, filtered::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
+    Test::new("exec_beside_the_filter", 120, replaces::test),
     Test::new("forks_beside_rings", 120, rings::test),
     Test::new("plain_user_redis", 480, plain_user::redis),
     Test::new("plain_user_python", 480, plain_user::python),

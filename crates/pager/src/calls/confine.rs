@@ -28,16 +28,24 @@ pub fn confine(serving: &Serving, space: &Arc<Space>, process: &Process, what: &
 }
 
 /// Bring everything back, whatever the limit says, and ask nothing of the agent any more. False if somebody has begun
-/// that already. Waits for the end of a fork, and for a stopped process whose agent has been asked for something.
+/// that already. Waits for the end of a fork, and for a stopped process whose agent has been asked for something. Then
+/// it waits for nothing of the program: calls that come meanwhile wait for this.
 pub fn let_go(serving: &Serving, space: &Arc<Space>, process: &Process) -> bool {
+    // With the slot held no window and no fork is under way, and no other begins.
+    let slot = process.agent.slot();
     if space.confined.swap(true, Ordering::AcqRel) {
         return false;
     }
-    // With the slot held no window is under way, and no other begins.
-    let slot = process.agent.slot();
     regions::let_go_of_all(serving, space, &slot);
-    process.agent.confine();
+    never_ask(space, process);
     true
+}
+
+/// Nothing is registered, and nothing will be: the agent has nothing to do any more.
+pub fn never_ask(space: &Space, process: &Process) {
+    process.agent.confine();
+    space.confined.store(true, Ordering::Release);
+    space.let_go.store(true, Ordering::Release);
 }
 
 /// The process stays unmanaged, and the user is told once. One reason: without the filter an mremap could lose pages.

@@ -40,7 +40,7 @@ pub fn carry_out(
 ) -> Option<Call> {
     // Nothing is registered, or the caller is the next program image, whose agent has not said hello. Dropping the call
     // has the kernel make it.
-    if space.is_confined() || space.uffd.is_gone() {
+    if space.runs_calls_as_they_are() || space.uffd.is_gone() {
         return None;
     }
     let waiting = Waiting::new(space, call);

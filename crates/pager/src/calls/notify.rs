@@ -102,7 +102,7 @@ pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Send
         let _takes_calls = listening.leaving.takes_calls();
         while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {
             // Only this thread makes more of them: no call is under way.
-            if listening.leaving.has_begun() && Arc::strong_count(&listener) == 1 {
+            if listening.leaving.is_over() && Arc::strong_count(&listener) == 1 {
                 if let Some(listener) = Arc::into_inner(listener) {
                     listener.leave_open();
                 }
@@ -144,7 +144,7 @@ fn take_one(
             postpone(listening, call, Arc::clone(hasten));
         }
         None if may_wait_for_fork(call.notification.nr)
-            && is_of_attached_copy(&listening.spaces, call.notification.tid) =>
+            && is_of_attached_copy(listening, call.notification.tid) =>
         {
             call.answer(Answer::Errno(EAGAIN));
         }
@@ -202,9 +202,12 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
 /// Is this a thread of a copy of a process whose agent was attached from outside? Nobody knows which space is its own.
 /// A call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
 /// refused.
-fn is_of_attached_copy(spaces: &Spaces, tid: u32) -> bool {
-    let is_copy = |space: &Arc<Space>| space.process.get().is_none() && space.has_no_hooks();
-    spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(image::has_ring_of_agent)
+fn is_of_attached_copy(listening: &Listening, tid: u32) -> bool {
+    let is_copy = |space: &Arc<Space>| {
+        space.process.get().is_none() && space.has_no_hooks() && !space.is_confined()
+    };
+    let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
+    listening.spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(has_ring)
 }
 
 fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
@@ -313,7 +316,10 @@ pub fn answer(
     call: &Notification,
 ) -> Answer {
     let args = call.args;
-    if space.is_confined() {
+    if call.nr == EXIT {
+        thread_exit::await_leave(space, call.tid, args[0]);
+    }
+    if space.runs_calls_as_they_are() {
         return Answer::Continue;
     }
     let result = match call.nr {

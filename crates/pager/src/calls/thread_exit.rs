@@ -35,6 +35,9 @@ const CARRIED_PACE: Duration = Duration::from_micros(100);
 /// How often a page that does not come is tried during a fork. It may have been unmapped.
 const CARRIED_TRIES: u32 = 1000;
 
+/// Pause between two looks whether the agent has left.
+const LEAVE_PACE: Duration = Duration::from_micros(200);
+
 /// How long to wait for threads that the pager does not know. Threads of a bare clone are rare, and most end soon.
 const UNKNOWN_PATIENCE: Duration = Duration::from_millis(100);
 const UNKNOWN_PACE: Duration = Duration::from_millis(1);
@@ -66,6 +69,13 @@ pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
         tid,
     };
     ending.hold_robust_list(head);
+}
+
+/// A thread is about to end with this status. Waits while the agent leaves the process.
+pub fn await_leave(space: &Space, tid: u32, status: u64) {
+    while !space.exits.may_end(tid, status) && !space.has_ended() && !space.is_hung_up() {
+        clock::sleep(LEAVE_PACE);
+    }
 }
 
 impl Ending<'_> {

@@ -328,6 +328,11 @@ pub fn let_go_of_all(serving: &Serving, space: &Arc<Space>, slot: &Slot<'_>) {
     let_go_with(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
 
+/// The same for a forked child that has no agent.
+pub fn let_go_of_copy(serving: &Serving, space: &Arc<Space>) {
+    let_go_of(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), None);
+}
+
 fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
     let mut server = FaultServer::new(serving, space);
     space.lock().layout.foreign.insert(range.clone());

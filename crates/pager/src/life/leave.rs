@@ -8,16 +8,21 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_sys::process::procfs;
 
 use crate::calls::confine;
+use crate::events::regions;
+use crate::life::last_thread;
 use crate::life::run::Run;
 use crate::space::Space;
 
 /// Pause between two looks at what still has to leave.
 const PACE: Duration = Duration::from_millis(2);
+/// How long a thread may take to end that has been let go to its end, and the pause between two looks.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_PACE: Duration = Duration::from_micros(100);
 
 /// There is no process of this id that vswap manages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,24 +61,34 @@ pub fn leave(run: &Run, mut say_stopped: impl FnMut(u32)) {
         if spaces.is_empty() {
             break;
         }
-        for space in &spaces {
-            // A forked child that has not said hello is met again.
-            let Some(pid) = space.pid() else { continue };
-            if !space.dismissed.load(Ordering::Acquire) {
-                if procfs::stat(pid).is_ok_and(|stat| stat.stopped()) {
+        for space in spaces {
+            if space.dismissed.load(Ordering::Acquire) {
+                continue;
+            }
+            match space.pid() {
+                // Its agent answers when it goes on.
+                Some(pid) if procfs::stat(pid).is_ok_and(|stat| stat.stopped()) => {
                     if !stopped.contains(&pid) {
                         stopped.push(pid);
                         say_stopped(pid);
                     }
                     continue;
                 }
-                dismiss(run, space);
-                left.push(Arc::downgrade(space));
+                Some(_) => dismiss(run, &space),
+                None if space.is_attached_copy.load(Ordering::Acquire) => {
+                    space.confined.store(true, Ordering::Release);
+                    regions::let_go_of_copy(&listening.serving, &space);
+                    space.let_go.store(true, Ordering::Release);
+                    space.dismissed.store(true, Ordering::Release);
+                }
+                // A forked child that has not said hello is met again.
+                None => continue,
             }
+            left.push(Arc::downgrade(&space));
         }
-        drop(spaces);
         wait_for_governor(run);
     }
+    listening.leaving.end_calls();
     // Their userfaultfds close with the last reference.
     while left.iter().any(|space| space.strong_count() > 0) || listening.leaving.are_calls_taken() {
         wait_for_governor(run);
@@ -87,9 +102,19 @@ fn wait_for_governor(run: &Run) {
 }
 
 fn dismiss(run: &Run, space: &Arc<Space>) {
-    if let Some(process) = space.process.get() {
-        confine::let_go(&run.listening.serving, space, process);
-        space.dismissed.store(true, Ordering::Release);
-        process.agent.dismiss();
+    let Some(process) = space.process.get() else {
+        return;
+    };
+    confine::let_go(&run.listening.serving, space, process);
+    // The agent's thread must not be the last one, or has to end with the right status.
+    space.exits.hold();
+    let since = Instant::now();
+    while !space.exits.are_over(process.pid) && since.elapsed() < EXIT_PATIENCE {
+        std::thread::sleep(EXIT_PACE);
     }
+    let alone = last_thread::status_if_alone(process.pid, process.agent.tid().cast_unsigned());
+    let status = alone.map(|status| space.exits.last_status().unwrap_or(status));
+    run.listening.leaving.has_let_go(process.pid);
+    space.dismissed.store(true, Ordering::Release);
+    process.agent.dismiss(status);
 }

@@ -11,7 +11,7 @@ use vswap_sys::ring::op;
 use crate::base::kernel::process;
 use crate::base::kernel::uffd::Userfaultfd;
 use crate::base::threads;
-use crate::calls::confine::{CONFINED, FILTER_OF_ALL, refuse};
+use crate::calls::confine::{CONFINED, FILTER_OF_ALL, never_ask, refuse};
 use crate::calls::notify::{self, Hasten};
 use crate::calls::thread_exit;
 
@@ -179,8 +179,7 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
     }
     if process.agent.is_confined() {
         // The agent might be killed for the next thing it does.
-        space.confined.store(true, Ordering::Release);
-        process.agent.confine();
+        never_ask(space, process);
         return refuse(run.config.quiet, space, CONFINED, &FILTER_OF_ALL);
     }
     // The filter's descriptor is sent back. If there is no room for it, the calls that the filter stops fail.

@@ -1,15 +1,31 @@
 //! That a run is about to end while its processes live on.
 //!
-//! The threads that take trapped calls in (`calls/notify.rs`) then answer what they have and end. The listeners stay
-//! open: the guardian shares the pager's descriptors, and answers when the pager is gone.
+//! Trapped calls are answered to the last: whoever is let go of may wait for one. The threads that take them in
+//! (`calls/notify.rs`) end when no space is left. The listeners stay open: the guardian shares the pager's descriptors,
+//! and answers when the pager is gone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether the run is left, and who still has to be waited for. Takes no lock.
-#[derive(Debug, Default)]
+use crate::base::lock::{Mutex, Row};
+
+/// Whether the run is left, and who still has to be waited for. The lock is innermost.
+#[derive(Debug)]
 pub struct Leaving {
     begun: AtomicBool,
+    is_over: AtomicBool,
     listening: AtomicU64,
+    let_go: Mutex<Vec<u32>>,
+}
+
+impl Default for Leaving {
+    fn default() -> Leaving {
+        Leaving {
+            begun: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            listening: AtomicU64::new(0),
+            let_go: Mutex::new(Row::Innermost, "processes let go of", Vec::new()),
+        }
+    }
 }
 
 /// A thread that takes trapped calls in. It ends when this is dropped.
@@ -31,6 +47,26 @@ impl Leaving {
     /// Is the run being left?
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
+    }
+
+    /// A process is let go of: its calls run as they are.
+    pub fn has_let_go(&self, pid: u32) {
+        self.let_go.lock().push(pid);
+    }
+
+    /// Has this process been let go of?
+    pub fn is_free(&self, pid: u32) -> bool {
+        self.let_go.lock().contains(&pid)
+    }
+
+    /// All processes are let go of: the threads that take trapped calls in are to end.
+    pub fn end_calls(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Are the threads to end that take trapped calls in?
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// A thread begins to take trapped calls in.

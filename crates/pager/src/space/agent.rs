@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::task;
-use vswap_sys::ring::{CONFINED, DOORBELL, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY};
+use vswap_sys::ring::{
+    CONFINED, DOORBELL, LEFT_ALONE, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY,
+};
 use vswap_sys::sock::{SockError, Stream, Wait};
 
 use crate::base::kernel::futex;
@@ -182,13 +184,18 @@ impl Agent {
     }
 
     /// Tell fork hooks that the space is active. False while a fork is under way that saw it inactive: try again later.
+    /// False for good after `confine`.
     pub fn announce_active(&self) -> bool {
+        let ring = self.ring();
+        let order = Ordering::SeqCst;
         // SeqCst on both words: the hook raises `forks` and then reads `active`.
-        self.ring().active.store(1, Ordering::SeqCst);
-        if self.ring().forks.load(Ordering::SeqCst) == 0 {
+        if ring.active.compare_exchange(0, 1, order, order) == Err(CONFINED) {
+            return false;
+        }
+        if ring.forks.load(order) == 0 {
             return true;
         }
-        self.ring().active.store(0, Ordering::SeqCst);
+        let _ = ring.active.compare_exchange(1, 0, order, order);
         false
     }
 
@@ -197,10 +204,17 @@ impl Agent {
         self.ring().active.store(CONFINED, Ordering::SeqCst);
     }
 
-    /// Tell the agent to leave its process, which lives on. Nothing may be registered, and `confine` comes first. An
-    /// agent that cannot hear it has ended.
-    pub fn dismiss(&self) {
-        let _ = self.socket.send(&TURNED_AWAY, &[], Wait::No);
+    /// Tell the agent to leave its process, which lives on. Nothing may be registered, and `confine` comes first. If no
+    /// other thread is left the process ends with it, with `status`. An agent that cannot hear it has ended.
+    pub fn dismiss(&self, status: Option<u8>) {
+        let word = if status.is_some() {
+            LEFT_ALONE
+        } else {
+            TURNED_AWAY
+        };
+        for word in std::iter::once(word).chain(status) {
+            let _ = self.socket.send(&word, &[], Wait::No);
+        }
     }
 
     /// Has the program installed a seccomp filter on the agent's thread since it said hello? False if nobody can tell.

@@ -1,13 +1,13 @@
 //! Runs one plan in one way: natively or under vswap, watched, with a fault meanwhile. Then looks at what is left.
 
 use std::fs;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::driver::companion::Companion;
 use crate::driver::faults::{Fault, Injector};
 use crate::driver::{processes, watch};
 use crate::plan::Plan;
@@ -25,6 +25,8 @@ pub(crate) enum Way {
         vswap: PathBuf,
         options: Vec<String>,
         fault: Fault,
+        /// vswap comes while the program runs, and goes perhaps, as this seed says.
+        late: Option<u64>,
     },
 }
 
@@ -45,6 +47,8 @@ pub(crate) struct Outcome {
     pub(crate) finding: Option<(String, String)>,
     /// What the watchdog saw before it ended the run.
     pub(crate) hang: Option<String>,
+    /// What was wrong with a vswap that came late.
+    pub(crate) beside: Option<String>,
     pub(crate) left: Option<String>,
     pub(crate) said: Vec<Said>,
     /// The end of standard error.
@@ -95,7 +99,7 @@ impl Bench {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(&errors).map_err(|error| cannot("make a file", &error))?);
-        die_with_parent(&mut command);
+        processes::die_with_parent(&mut command);
         let child = command
             .spawn()
             .map_err(|error| cannot("start the run", &error))?;
@@ -130,16 +134,9 @@ impl Bench {
         let own =
             std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
         let mut command = match way {
-            Way::Native => Command::new(own),
+            Way::Native | Way::Under { late: Some(_), .. } => Command::new(own),
             Way::Under { vswap, options, .. } => {
-                let mut command = if self.has_capability {
-                    Command::new(vswap)
-                } else {
-                    let [setpriv, options @ ..] = WITHOUT_CAPABILITY;
-                    let mut command = Command::new(setpriv);
-                    command.args(options).arg(vswap);
-                    command
-                };
+                let mut command = self.vswap(vswap);
                 command.arg("run").args(options).arg("--");
                 if self.is_attached {
                     command.args(["/usr/bin/env", "-i"]);
@@ -158,13 +155,33 @@ impl Bench {
         Ok(command)
     }
 
+    fn vswap(&self, vswap: &Path) -> Command {
+        if self.has_capability {
+            return Command::new(vswap);
+        }
+        let [setpriv, options @ ..] = WITHOUT_CAPABILITY;
+        let mut command = Command::new(setpriv);
+        command.args(options).arg(vswap);
+        command
+    }
+
     fn wait(&self, mut child: Child, way: &Way, plan: &Plan, log: Log) -> Result<Outcome, String> {
-        let mut injector = match way {
-            Way::Native => None,
-            Way::Under { vswap, fault, .. } => {
-                Some(Injector::new(*fault, plan, vswap, &self.place))
+        let (mut injector, mut companion) = (None, None);
+        match way {
+            Way::Native => {}
+            Way::Under {
+                vswap,
+                options,
+                late: Some(seed),
+                ..
+            } => {
+                let vswap = self.vswap(vswap);
+                companion = Some(Companion::new(*seed, vswap, options, &self.place)?);
             }
-        };
+            Way::Under { vswap, fault, .. } => {
+                injector = Some(Injector::new(*fault, plan, vswap, &self.place));
+            }
+        }
         let (mut seen, mut since) = (0, Instant::now());
         let mut hang = None;
         let status = loop {
@@ -179,13 +196,16 @@ impl Bench {
                 (seen, since) = (now, Instant::now());
             }
             if since.elapsed() > self.patience {
-                hang = Some(watch::report(child.id(), plan, &log));
+                hang = Some(watch::report(plan, &log));
                 processes::kill_below(std::process::id());
                 let _killed = child.wait();
                 break None;
             }
             if let Some(injector) = &mut injector {
                 injector.act(child.id());
+            }
+            if let Some(companion) = &mut companion {
+                companion.act(child.id());
             }
             thread::sleep(POLL);
         };
@@ -196,6 +216,7 @@ impl Bench {
             status,
             finding: finding(&log, plan),
             hang,
+            beside: companion.and_then(Companion::finish),
             left: None,
             said: said(&log),
             errors: String::new(),
@@ -297,31 +318,4 @@ fn left_over(run_dir: &Path, has_daemon: bool) -> Option<String> {
         }
         thread::sleep(POLL);
     }
-}
-
-/// If the driver is killed, nothing must go on running.
-fn die_with_parent(command: &mut Command) {
-    let ask = || {
-        // SAFETY: one system call that touches no memory.
-        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
-    };
-    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
-    // `pre_exec`, which is unsafe, runs code in the child.
-    unsafe { command.pre_exec(ask) };
-}
-
-/// The status in words.
-pub(crate) fn words(status: Option<ExitStatus>) -> String {
-    status.map_or_else(
-        || "killed by the watchdog".to_owned(),
-        |status| match status.signal() {
-            Some(signal) => format!("signal {signal}"),
-            None => format!("status {}", status.code().unwrap_or(-1)),
-        },
-    )
 }

@@ -3,6 +3,8 @@
 //! Unsafe is needed here because this crate calls libc directly.
 
 use std::fs;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -83,4 +85,31 @@ pub(crate) fn reap() {
     let mut status = 0;
     // SAFETY: `status` is a valid place. It reaps ended children; those of `Child` were waited for before.
     while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
+}
+
+/// If the driver is killed, nothing must go on running.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    let ask = || {
+        // SAFETY: one system call that touches no memory.
+        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
+    // `pre_exec`, which is unsafe, runs code in the child.
+    unsafe { command.pre_exec(ask) };
+}
+
+/// The status in words.
+pub(crate) fn words(status: Option<ExitStatus>) -> String {
+    status.map_or_else(
+        || "killed by the watchdog".to_owned(),
+        |status| match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("status {}", status.code().unwrap_or(-1)),
+        },
+    )
 }

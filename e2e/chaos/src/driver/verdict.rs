@@ -1,7 +1,8 @@
 //! Compares what a plan did natively with what it did under vswap.
 
-use crate::driver::attempt::{Outcome, words};
+use crate::driver::attempt::Outcome;
 use crate::driver::faults::Fault;
+use crate::driver::processes::words;
 use crate::plan::Plan;
 use crate::step::Step;
 
@@ -70,6 +71,9 @@ pub(crate) fn of_limited(
         );
         return Failure::new("status", text);
     }
+    if let Some(text) = &limited.beside {
+        return Failure::new("vswap attach", text);
+    }
     limited
         .left
         .as_ref()
@@ -94,9 +98,11 @@ fn first_difference(plan: &Plan, native: &Outcome, limited: &Outcome) -> Option<
         _ => String::new(),
     };
     let text = format!(
-        "line {}: actor {} {step}\n  natively   {native_said:?}\n  under vswap {limited_said:?}\n{}",
+        "line {}: actor {} {step}\n  natively   {native_said:?}\n  under vswap {limited_said:?}, and it ended with \
+         {}\n{}",
         number + 2,
         line.actor,
+        words(limited.status),
         limited.errors
     );
     Failure::new(format!("answer of {name}{detail}"), text)
@@ -114,6 +120,7 @@ mod tests {
             status: None,
             finding: None,
             hang: None,
+            beside: None,
             left: None,
             said: vec![Said {
                 done: true,

@@ -18,14 +18,15 @@ pub(crate) fn name(pid: u32) -> String {
 }
 
 /// The steps under way, and every thread of every process of the run.
-pub(crate) fn report(run: u32, plan: &Plan, log: &Log) -> String {
+pub(crate) fn report(plan: &Plan, log: &Log) -> String {
     let mut text = String::from("steps under way:\n");
     for (line, record) in plan.lines.iter().zip(log.records()) {
         if record.state.load(Ordering::SeqCst) == BEGUN {
             let _ = writeln!(text, "  actor {} {:?}", line.actor, line.step);
         }
     }
-    for pid in std::iter::once(run).chain(processes::below(run)) {
+    // Also those that have left it: a guardian, orphans.
+    for pid in processes::below(std::process::id()) {
         let _ = writeln!(text, "process {}", name(pid));
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.into_iter().flatten().flatten() {

@@ -83,6 +83,7 @@ impl Actor<'_> {
         }
         let address = self.address(page);
         let by = self.usable(page, by);
+        self.model.read(page);
         let mut words = Words([!0; PAGE_WORDS]);
         let mut answer = self.channels.read(address, &mut words, by);
         if by == Access::ProcMem && answer.1 == libc::EIO {

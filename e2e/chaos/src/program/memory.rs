@@ -158,7 +158,7 @@ impl Actor<'_> {
         if end > range.end
             && self.model.pages[range.clone()]
                 .iter()
-                .any(|p| p.of != Of::Anon || p.is_read_only())
+                .any(|p| p.of != Of::Anon || p.was_only_read())
         {
             return (LEFT_OUT, 0);
         }
@@ -177,7 +177,7 @@ impl Actor<'_> {
         let pages = &self.model.pages[range.clone()];
         if pages
             .iter()
-            .any(|page| page.of != Of::Anon || page.has(GUARD) || page.is_read_only())
+            .any(|page| page.of != Of::Anon || page.has(GUARD) || page.was_only_read())
         {
             return (LEFT_OUT, 0);
         }

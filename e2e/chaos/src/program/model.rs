@@ -46,6 +46,8 @@ pub(crate) const WIPE_ON_FORK: u8 = 8;
 pub(crate) const SEALED: u8 = 16;
 /// Given back with `MADV_FREE`: it holds its old content or zeros.
 pub(crate) const FREED: u8 = 32;
+/// Anonymous memory around this page was read before it was written.
+pub(crate) const READ_EMPTY: u8 = 64;
 
 /// One page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +80,10 @@ impl Page {
         self.of != Of::Nothing && self.prot & access != 0 && !self.has(GUARD)
     }
 
-    /// Nobody may write the page, so perhaps it was only read. Natively, mappings merge even if parts of them were only
-    /// read. Under a userfaultfd they do not always (docs/limits.md), and only whole mappings grow.
-    pub(crate) fn is_read_only(self) -> bool {
-        self.prot & WRITE == 0
+    /// Perhaps the page was only read. Natively, mappings merge even if parts of them were only read. Under a
+    /// userfaultfd they do not always (docs/limits.md), and only whole mappings grow.
+    pub(crate) fn was_only_read(self) -> bool {
+        self.prot & WRITE == 0 || self.has(READ_EMPTY)
     }
 
     fn set(&mut self, flag: u8, on: bool) {
@@ -126,6 +128,23 @@ impl Model {
     pub(crate) fn range(at: u32, pages: u32) -> std::ops::Range<usize> {
         let start = (at as usize).min(ARENA_PAGES - 1);
         start..(start + (pages as usize).max(1)).min(ARENA_PAGES)
+    }
+
+    /// A page is read. If nobody has written it, that counts for all anonymous memory around it: where its mapping ends
+    /// is not known here.
+    pub(crate) fn read(&mut self, index: usize) {
+        let is_anonymous = |page: &Page| page.of == Of::Anon;
+        let page = self.pages[index];
+        // The kernel decides when a page that was given back is empty.
+        if !is_anonymous(&page) || page.stamp != 0 || page.has(FREED) || page.has(READ_EMPTY) {
+            return;
+        }
+        let (below, above) = self.pages.split_at_mut(index);
+        let below = below.iter_mut().rev().take_while(|page| is_anonymous(page));
+        let above = above.iter_mut().take_while(|page| is_anonymous(page));
+        below
+            .chain(above)
+            .for_each(|page| page.set(READ_EMPTY, true));
     }
 
     /// The stamp of the page's content.
@@ -301,7 +320,7 @@ impl Model {
         self.pages.iter().fold(0, |sum, page| {
             let word = (page.of as u64) << 48
                 | u64::from(page.prot) << 40
-                | u64::from(page.flags & !FREED) << 32
+                | u64::from(page.flags & !(FREED | READ_EMPTY)) << 32
                 | u64::from(page.object) << 16
                 | u64::from(page.index);
             crate::random::mix(sum ^ word)
