@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::chaos;
 use crate::command::{self, TestCounts};
+use crate::hostile;
 use crate::nightly;
 use crate::rules;
 use crate::soak;
@@ -36,6 +37,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("victims", victims, 15),
     ("rules", rules::check, 15),
     ("chaos", chaos::check, 25),
+    ("hostile", hostile::check, 15),
     ("e2e", e2e, 30),
     ("deps", tidy::check_deps, 2),
 ];
@@ -45,7 +47,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
 const CI: &[&[&[&str]]] = &[
     &[&["fmt", "tidy", "clippy", "doc", "test", "property"]],
     &[&["chaos"], &["loom", "shuttle", "miri", "tsan"]],
-    &[&["victims", "rules", "e2e"]],
+    &[&["hostile", "victims", "rules", "e2e"]],
 ];
 
 /// Time of all victims together in `ci`. The soak gives them more.

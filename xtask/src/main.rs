@@ -13,8 +13,10 @@ mod bench_ab;
 mod chaos;
 mod checks;
 mod command;
+mod drive;
 mod environments;
 mod fuzz;
+mod hostile;
 mod nightly;
 mod results;
 mod rules;
@@ -33,7 +35,7 @@ use step::{Stage, Step};
 const VERBS: &[(&str, &str)] = &[
     (
         "ci",
-        "every check of this list from fmt to rules, and chaos",
+        "every check of this list from fmt to rules, chaos and hostile",
     ),
     ("fmt", "formatting of all Rust code"),
     (
@@ -92,6 +94,10 @@ const VERBS: &[(&str, &str)] = &[
         "generated programs natively and under vswap, compared: chaos [--minutes N] [--seed S] [--native] ...",
     ),
     (
+        "hostile",
+        "programs that lie to vswap beside honest ones: hostile [--minutes N] [--seed S] [--daemon] ...",
+    ),
+    (
         "suites",
         "other people's tests natively and under vswap, compared: suites [NAME...] [--list] ...",
     ),
@@ -145,6 +151,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "soak" => in_order(soak::steps(soak::minutes(rest)?)),
         "fuzz" => in_order(vec![fuzz::step(fuzz::search(rest)?)]),
         "chaos" => in_order(vec![chaos::step(rest)]),
+        "hostile" => in_order(vec![hostile::step(rest)]),
         "suites" => return suites::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
         "results" => return results::run(root, rest),
@@ -187,6 +194,7 @@ mod tests {
                 "ci" | "soak"
                     | "fuzz"
                     | "chaos"
+                    | "hostile"
                     | "suites"
                     | "bench-ab"
                     | "results"

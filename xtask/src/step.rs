@@ -36,6 +36,8 @@ pub enum Check {
     Fuzz(Search),
     /// Generated programs, and the options that choose them.
     Chaos(Vec<String>),
+    /// Programs that lie, and the options that choose them.
+    Hostile(Vec<String>),
 }
 
 /// The report of a step that did not fail.
@@ -154,7 +156,8 @@ impl Check {
             Check::Plain(check) => check(root, limit),
             Check::Soak(part, time) => crate::soak::run(root, part, *time),
             Check::Fuzz(search) => crate::fuzz::run(root, *search),
-            Check::Chaos(options) => crate::chaos::run(root, options),
+            Check::Chaos(options) => crate::drive::run(root, crate::chaos::PACKAGE, options),
+            Check::Hostile(options) => crate::drive::run(root, crate::hostile::PACKAGE, options),
         }
     }
 }

@@ -210,9 +210,9 @@ fn staging_free(session: &Session, ring: &Ring) -> Result<usize, Errno> {
         {
             return Err(errno);
         }
-        if errno == Some(EEXIST) {
+        if matches!(errno, Some(EEXIST | EINVAL)) {
             // The program has locked all its memory. Pages of zeros came into both ranges, and locked ranges take no
-            // others.
+            // others. If one of the ranges was unlocked since then (`aside.rs`), nothing moves between the two.
             session.reservation.unlock_staging();
         }
         // SAFETY: staging B holds only pages that are to be freed.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::{Agent, PAGE, PAGES, Pager, Program, Server, Store, has_message, possible, seeded};
-use vswap_sys::ring::{ACK, op};
+use vswap_sys::ring::{ACK, STAGING_PAGES, op};
 use vswap_sys::sock::Wait;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -443,4 +443,18 @@ fn locking_all_memory_does_not_hang_in_staging() {
     assert_eq!(agent.command(op::STAGING_FREE, &[0, 1024], &[]), 0);
     take(&agent, &program, 0, &[(0, PAGES)], &store);
     assert_eq!(program.ask("verify 0 256"), "ok");
+}
+
+#[test]
+fn staging_is_freed_though_one_of_its_two_ranges_is_locked() {
+    let Some((_pager, mut program, agent, _store, _server)) = armed() else {
+        return;
+    };
+    let page = program.page(0);
+    assert_eq!(agent.command(op::MOVE_OUT, &[0], &[(page, 1)]), 1);
+    // The program locks all its memory while the other range has just been unlocked.
+    let staging = agent.hello.staging;
+    let locked = program.ask(&format!("lock {staging} {}", STAGING_PAGES * PAGE));
+    assert_eq!(locked, "0");
+    assert_eq!(agent.command(op::STAGING_FREE, &[0, 1], &[]), 0);
 }

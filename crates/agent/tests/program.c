@@ -259,6 +259,7 @@ static int obey(char *line, char **argv) {
     else if (!strcmp(word, "forkandclone")) fork_and_clone_at_once();
     else if (!strcmp(word, "daemon")) { if (fork()) _exit(0); printf("child %d\n", getpid()); }
     else if (!strcmp(word, "lockall")) printf("%d\n", mlockall(MCL_CURRENT) || munlockall());
+    else if (!strcmp(word, "lock")) printf("%d\n", mlock((void *)a, b));
     else if (!strcmp(word, "quit")) return 0;
     else printf("what is %s\n", word);
     return 1;

@@ -1,6 +1,7 @@
 //! Opens what the user names as a swap area: one that was made before, or a private file that is made now.
 //!
-//! Everything that `swapon` refuses is refused here, before the area is used. The message says what to do.
+//! Everything that `swapon` refuses is refused here, before the area is used. The message says what to do. A run or
+//! daemon opens all its areas in the same way, those that come later too.
 
 pub mod area_file;
 mod spill;
@@ -22,11 +23,24 @@ use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
 use crate::output::notice;
 
+/// How a run or daemon opens its areas.
+pub fn opening(no_encrypt: bool) -> Options {
+    Options {
+        encrypt: !no_encrypt,
+        ..Options::default()
+    }
+}
+
 /// Does what `vswap swapon` and `vswap swapoff` ask of a run or of the daemon.
-pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
+pub fn change(
+    store: &Store,
+    opening: Options,
+    request: &Request,
+    asker: &Asker<'_>,
+) -> Result<Value, String> {
     match request {
         Request::SwapOn(spec) => {
-            let done = swap_on(store, &spec.parse()?);
+            let done = swap_on(store, opening, &spec.parse()?);
             done.map_err(|failure| failure.to_string())?;
         }
         Request::SwapOff(name) => {
@@ -42,29 +56,32 @@ pub fn change(store: &Store, request: &Request, asker: &Asker<'_>) -> Result<Val
 /// will be none, or one smaller than `expected_bytes`, is said at once.
 pub fn begin(
     store: &Arc<Store>,
+    opening: Options,
     options: &[SwapOption],
     expected_bytes: u64,
     quiet: bool,
 ) -> Result<(), Failure> {
     match Swaps::of(options).map_err(Failure::own)? {
-        Swaps::Found => spill::stand_by(store, expected_bytes, quiet),
-        Swaps::Named(specs) => specs.into_iter().try_for_each(|spec| swap_on(store, spec)),
+        Swaps::Found => spill::stand_by(store, opening, expected_bytes, quiet),
+        Swaps::Named(specs) => specs
+            .into_iter()
+            .try_for_each(|spec| swap_on(store, opening, spec)),
     }
 }
 
 /// Opens an area and has the store use it.
-fn swap_on(store: &Store, spec: &SwapSpec) -> Result<(), Failure> {
+fn swap_on(store: &Store, opening: Options, spec: &SwapSpec) -> Result<(), Failure> {
     let refused = |why: String| Failure::own(format!("{}: {why}", spec.path.display()));
-    let area = open(spec).map_err(refused)?;
+    let area = open(spec, opening).map_err(refused)?;
     store
         .swap_on(area)
         .map_err(|error| refused(error.to_string()))
 }
 
-fn open(spec: &SwapSpec) -> Result<SwapOn, String> {
+fn open(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     let is_directory = spec.path.is_dir();
     if is_directory || (spec.size.is_some() && !spec.path.exists()) {
-        private(spec)
+        private(spec, opening)
     } else if spec.size.is_some() {
         Err(
             "it exists, and a size is for private files that do not: leave the size out to use the area in it, or \
@@ -72,12 +89,12 @@ fn open(spec: &SwapSpec) -> Result<SwapOn, String> {
                 .to_owned(),
         )
     } else {
-        made_before(spec)
+        made_before(spec, opening)
     }
 }
 
 /// A private file. It grows up to its size, or up to the size of its file system.
-fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
+fn private(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     let directory = if spec.path.is_dir() {
         Some(spec.path.as_path())
     } else {
@@ -90,7 +107,7 @@ fn private(spec: &SwapSpec) -> Result<SwapOn, String> {
         (None, None) => u64::MAX,
     };
     let slots = (bytes / PAGE_BYTES).min(PAGES_MAX);
-    let disk = Disk::private(&spec.path, slots * PAGE_BYTES, Options::default())
+    let disk = Disk::private(&spec.path, slots * PAGE_BYTES, opening)
         .map_err(|error| error.to_string())?;
     if let (Some(wanted), Some(found)) = (spec.size, found) {
         remark_on_room(spec, wanted, found.f_bavail.saturating_mul(found.f_frsize));
@@ -120,7 +137,7 @@ fn remark_on_room(spec: &SwapSpec, wanted: u64, free: u64) {
 }
 
 /// An area with a header.
-fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
+fn made_before(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     let file = AreaFile::open(&spec.path).map_err(|error| match error {
         AreaError::Missing => format!(
             "{error}: make an area with vswap mkswap, name a directory, or give a size for a private file ({}:8G)",
@@ -147,7 +164,7 @@ fn made_before(spec: &SwapSpec) -> Result<SwapOn, String> {
             header.dropped_pages
         ));
     }
-    let disk = Disk::of_area(file, Options::default()).map_err(|error| error.to_string())?;
+    let disk = Disk::of_area(file, opening).map_err(|error| error.to_string())?;
     Ok(SwapOn {
         name: name(&spec.path).map_err(|error| error.to_string())?,
         disk,

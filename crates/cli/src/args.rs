@@ -1,12 +1,15 @@
 //! The command line, as clap reads it.
 
+pub mod metrics_address;
 pub mod on_full;
 pub mod size;
 pub mod ram;
 pub mod set;
+pub mod similar;
 pub mod swap_spec;
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
+use crate::args::metrics_address::MetricsAddress;
 use crate::args::on_full::OnFull;
 use crate::args::ram::Ram;
 use crate::args::set::{SET_EXAMPLES, SetArgs};
@@ -31,6 +35,7 @@ Examples:
   vswap attach --ram 2G 4711
   vswap daemon --swap /var/tmp:32G
   vswap status
+  vswap top
   vswap mkswap swapfile --size 2G
   vswap doctor";
 
@@ -47,9 +52,12 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   --swap PATH:SIZE     the same for a PATH that does not exist
   ,prio=N              0 to 32767; without it an area comes after all that have one
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
-Without --swap a private, encrypted file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR
-(no tmpfs) and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
+Without --swap a private file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR (no tmpfs)
+and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
   --swap none          no such file: nothing goes to disk
+Pages are encrypted in all areas and files, with keys that this process alone has and forgets. The header of an area
+stays as it is.
+  --no-encrypt         pages go there as they are
 
 When everything is full, memory, areas and disk, the program waits, and vswap says how to give it room as it is.
   --on-full kill[:S]   after S seconds (60) the run gets SIGTERM, ten seconds later SIGKILL, and the status is 137, as
@@ -57,6 +65,9 @@ When everything is full, memory, areas and disk, the program waits, and vswap sa
   --on-full fail[:S]   the same with 125, the status of vswap's own errors
   --on-full wait       it waits for ever
 A program that is told to end while it waits may take a little more for that; told again, it is ended for good.
+
+Figures for Prometheus: --metrics 9100 serves them at http://127.0.0.1:9100/metrics, --metrics ./v.sock at a socket.
+Every user of this machine can read a port of 127.0.0.1; a socket is the owner's. Port 0 takes one that is free.
 
 Groups: what a group's pages may take up beside --ram. At a limit the program waits as above.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
@@ -112,7 +123,8 @@ killed, its runs are ended.
 
 Examples:
   vswap daemon --swap /var/tmp:32G
-  vswap daemon --swap /dev/vdb2,prio=5 --pool 4G --codec zstd";
+  vswap daemon --swap /dev/vdb2,prio=5 --pool 4G --codec zstd
+  vswap daemon --swap /var/tmp:32G --metrics 127.0.0.1:9100";
 
 const STATUS_EXAMPLES: &str = "\
 STATE: running; thrashing, when more than half of the last ten seconds was spent waiting for pages and nothing else;
@@ -121,10 +133,26 @@ full, when nothing more can be stored and the program waits; stopped, when all i
 --pressure shows hundredths of the last 10, 60 and 300 seconds: SOME, in which a thread waited for a page, and FULL, in
 which one waited and none worked. STALLED is the time of FULL since the start.
 
+--watch goes on until Ctrl-C, or until no run is left. OUT/s and IN/s are what went out and came back, LOST the part of
+the time in which a thread waited for a page and none worked. Into a pipe it prints one table after the other.
+
 Examples:
   vswap status
   vswap status --pressure
+  vswap status --watch 5 --run 4711
+  vswap status --watch --json | jq '.runs[].rates'
   vswap status --groups --json";
+
+const TOP_EXAMPLES: &str = "\
+Keys: arrows choose a run, Enter shows its processes and Esc goes back; / filters, s sorts, f freezes; l gives the run
+another limit, k ends it (SIGTERM), K kills it (SIGKILL), each after a question; h helps, q quits.
+
+It wants a terminal of 40 columns and 10 lines or more; 80 by 24 show everything about one run. NO_COLOR=1 does without
+colours. Where there is no terminal: `vswap status --watch`.
+
+Examples:
+  vswap top
+  vswap top --every 0.5";
 
 const SWAPON_EXAMPLES: &str = "\
 Areas are described as after --swap of `vswap run`; see `vswap run --help`.
@@ -193,6 +221,9 @@ pub enum Command {
     /// List your living runs with their current figures.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Show your living runs on a whole screen, live; change their limits and end them.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Give a living run, or a group, other limits.
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
@@ -229,6 +260,9 @@ pub struct ManageArgs {
     /// used when memory is nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
+    /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
+    #[arg(long)]
+    pub no_encrypt: bool,
     /// What to do when all of it is full and the program waits for memory: end the run after 60 seconds (kill), with
     /// status 125 (fail), or never (wait).
     #[arg(
@@ -260,6 +294,10 @@ pub struct ManageArgs {
     /// Write the figures of the run to FILE as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
+    /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
+    /// HTTP, GET /metrics, OpenMetrics.
+    #[arg(long, value_name = "ADDR|SOCKET")]
+    pub metrics: Option<MetricsAddress>,
     /// Print no summary line and no notices, only errors.
     #[arg(long, short)]
     pub quiet: bool,
@@ -315,12 +353,19 @@ pub struct DaemonArgs {
     /// used when memory is nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
+    /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
+    #[arg(long)]
+    pub no_encrypt: bool,
     /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
     /// How pages are compressed: lz4 is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum, default_value = "lz4")]
     pub codec: Codec,
+    /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
+    /// HTTP, GET /metrics, OpenMetrics.
+    #[arg(long, value_name = "ADDR|SOCKET")]
+    pub metrics: Option<MetricsAddress>,
     /// Print no notices, only errors.
     #[arg(long, short)]
     pub quiet: bool,
@@ -340,9 +385,31 @@ pub struct StatusArgs {
     /// Print the groups of each run instead of its figures.
     #[arg(long, conflicts_with = "areas")]
     pub groups: bool,
+    /// Only the run of this process id, or the daemon.
+    #[arg(long, value_name = "PID")]
+    pub run: Option<u32>,
+    /// Again and again, every 2 seconds or as often as said, with rates by the second; with --json one object a line.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = parse_watch
+    )]
+    pub watch: Option<Duration>,
     /// What each run loses to paging instead of its figures.
     #[arg(long, conflicts_with_all = ["areas", "groups"])]
     pub pressure: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TopArgs {
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_watch)]
+    pub every: Duration,
+    /// Debugging: panic after the first look.
+    #[arg(long, hide = true)]
+    pub debug_panic: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -391,6 +458,17 @@ pub struct MkswapArgs {
     pub force: bool,
 }
 
+/// The least and the most seconds between two looks. A look costs each run a few milliseconds.
+const WATCH_SECONDS: RangeInclusive<f64> = 0.1..=86_400.0;
+
+fn parse_watch(text: &str) -> Result<Duration, String> {
+    let seconds = text.trim().parse().ok();
+    let seconds = seconds.filter(|seconds| WATCH_SECONDS.contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected seconds from 0.1 to 86400; for example: 2, 0.5".to_owned())
+}
+
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
     Uuid::try_parse(text).map_err(|error| {
         format!("{error}; expected a UUID, for example: 3f0a8b62-1f0e-4d4c-9a55-0c6d6f2e7b10")
@@ -403,6 +481,17 @@ pub enum Codec {
     Lz4,
     Zstd,
     None,
+}
+
+impl Codec {
+    /// As the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+            Codec::None => "none",
+        }
+    }
 }
 
 impl From<Codec> for vswap_pager::config::Codec {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig};
+use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig, StoreStatus};
+use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
 
 use crate::areas;
@@ -24,6 +25,8 @@ pub enum Host {
     Own {
         /// Swap tables, pool and areas.
         store: Arc<Store>,
+        /// How its areas are opened.
+        opening: Options,
         /// The run.
         pager: Pager,
         /// Stops the programs if this process is killed. Declared after the pager because it holds the pager's
@@ -68,9 +71,11 @@ impl Host {
         let store = Arc::new(store.map_err(Failure::of)?);
         let limit_bytes = config.ram.most_bytes;
         let pager = Pager::start(&store, config).map_err(Failure::of)?;
-        areas::begin(&store, &args.swap, limit_bytes, args.quiet)?;
+        let opening = areas::opening(args.no_encrypt);
+        areas::begin(&store, opening, &args.swap, limit_bytes, args.quiet)?;
         Ok(Host::Own {
             store,
+            opening,
             pager,
             guardian,
         })
@@ -89,6 +94,14 @@ impl Host {
         match self {
             Host::Own { pager, .. } => Some(pager.status()),
             Host::Daemon(joined) => joined.status().ok(),
+        }
+    }
+
+    /// Pool, areas and groups, unless they are the daemon's.
+    pub fn store_status(&self) -> Option<StoreStatus> {
+        match self {
+            Host::Own { store, .. } => Some(store.status()),
+            Host::Daemon(_) => None,
         }
     }
 
@@ -120,7 +133,7 @@ impl Host {
     /// Changes the run's areas as another command asks.
     pub fn change_areas(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
         match self {
-            Host::Own { store, .. } => areas::change(store, request, asker),
+            Host::Own { store, opening, .. } => areas::change(store, *opening, request, asker),
             Host::Daemon(joined) => {
                 let pid = joined.daemon_pid();
                 Err(format!(
@@ -233,6 +246,7 @@ fn refuse_what_is_the_daemons(args: &ManageArgs, daemon: &Living) -> Result<(), 
         ("--swap", !args.swap.is_empty()),
         ("--pool", args.pool.is_some()),
         ("--codec", args.codec.is_some()),
+        ("--no-encrypt", args.no_encrypt),
         ("--debug-checksums", args.debug_checksums),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {

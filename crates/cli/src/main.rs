@@ -19,16 +19,20 @@ mod run_dir;
 mod join;
 // How a command asks a run or the daemon.
 mod control;
+// The figures for Prometheus.
+mod metrics;
 // Opens what the user names as a swap area.
 mod areas;
 // Who manages the memory of a run.
 mod host;
+// Looking at the living runs again and again.
+mod watching;
 // One module for each subcommand.
 mod verbs;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 use vswap_sys::process::spawn::{InheritedDescriptors, without_backtraces};
@@ -54,6 +58,9 @@ fn main() -> ExitCode {
             command: Command::Status(args),
         }) => verbs::status::status(&args),
         Ok(Args {
+            command: Command::Top(args),
+        }) => verbs::top::top(&args),
+        Ok(Args {
             command: Command::Set(args),
         }) => verbs::set::set(&args),
         Ok(Args {
@@ -74,7 +81,7 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Doctor,
         }) => verbs::doctor::doctor(),
-        Err(error) => return usage(&error),
+        Err(error) => return usage(error),
     };
     done.unwrap_or_else(|failure| {
         output::notice(&failure.to_string());
@@ -83,7 +90,10 @@ fn main() -> ExitCode {
 }
 
 /// Help and version go to standard output and are no failure. Anything else is one of vswap's own errors.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(mut error: clap::Error) -> ExitCode {
+    let subcommand = std::env::args_os().nth(1);
+    let subcommand = subcommand.as_deref().and_then(|name| name.to_str());
+    args::similar::suggest(&mut error, &mut Args::command(), subcommand);
     // If standard output or error is gone, there is nobody left to tell.
     let _ = error.print();
     if error.use_stderr() {

@@ -3,6 +3,7 @@
 pub mod figures;
 pub mod summary;
 pub mod tables;
+pub mod time;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -9,4 +9,5 @@ pub mod attach;
 pub mod detach;
 pub mod status;
 pub mod swap;
+pub mod top;
 pub mod set;

@@ -2,5 +2,6 @@
 
 pub(crate) mod lock_order;
 pub mod pages;
+pub(crate) mod buffer;
 pub(crate) mod storage;
 pub(crate) mod sync;

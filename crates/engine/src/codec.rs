@@ -6,8 +6,10 @@
 //! page itself, whatever the codec.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::base::pages::{PAGE_BYTES, Page};
+use crate::base::buffer::PageBuffer;
+use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 use crate::zpool::PACKED_BYTES_MAX;
 
 /// How pages are compressed.
@@ -39,21 +41,38 @@ pub struct Corrupt {
 
 /// Compression contexts and buffers for one thread. Made once, by [`Codec::scratch`] or [`Scratch::new`].
 pub struct Scratch {
-    out: Box<[u8; PACKED_BYTES_MAX]>,
+    /// One page, of which [`PACKED_BYTES_MAX`] are used.
+    out: PageBuffer,
     contexts: backend::Contexts,
     /// Pages that are moved together. None before the thread first moves pages.
-    pub(crate) unpacked: Vec<Page>,
+    unpacked: PageBuffer,
 }
 
 impl Scratch {
     /// A scratch for every codec. The contexts of a codec are made when it is first used.
     #[must_use]
     pub fn new() -> Self {
+        let heap: Arc<dyn PageSource> = Arc::new(HeapPages::new());
+        Scratch::within(&heap)
+    }
+
+    /// The same with its buffers in the memory of this source.
+    fn within(pages: &Arc<dyn PageSource>) -> Self {
         Scratch {
-            out: Box::new([0; PACKED_BYTES_MAX]),
+            out: PageBuffer::new(pages, 1),
             contexts: backend::Contexts::new(),
-            unpacked: Vec::new(),
+            unpacked: PageBuffer::empty(pages),
         }
+    }
+
+    /// Takes the pages that are moved together, to be given back by `give_pages`.
+    pub(crate) fn take_pages(&mut self) -> PageBuffer {
+        let none = PageBuffer::empty(self.unpacked.source());
+        std::mem::replace(&mut self.unpacked, none)
+    }
+
+    pub(crate) fn give_pages(&mut self, pages: PageBuffer) {
+        self.unpacked = pages;
     }
 }
 
@@ -78,6 +97,13 @@ impl Codec {
         scratch
     }
 
+    /// The same with its buffers in the memory of this source.
+    pub(crate) fn scratch_in(self, pages: &Arc<dyn PageSource>) -> Scratch {
+        let mut scratch = Scratch::within(pages);
+        scratch.contexts.prepare(self);
+        scratch
+    }
+
     /// Compresses `page` into the scratch's buffer, and returns the result there.
     ///
     /// # Errors
@@ -88,9 +114,10 @@ impl Codec {
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], Incompressible> {
         let Scratch { out, contexts, .. } = scratch;
+        let out = &mut out[0].0[..PACKED_BYTES_MAX];
         let packed = match self {
-            Codec::Lz4 => contexts.lz4_compress(page, &mut out[..]),
-            Codec::Zstd => contexts.zstd_compress(page, &mut out[..]),
+            Codec::Lz4 => contexts.lz4_compress(page, out),
+            Codec::Zstd => contexts.zstd_compress(page, out),
             Codec::None => None,
         };
         packed

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::area::{Aging, Area};
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
+use crate::base::buffer::PageBuffer;
 use crate::base::pages::{PAGE_BYTES, Page, PageSource};
 use crate::base::sync::ModelPoint;
 use crate::cluster::{Cluster, ClusterGuard, DupError};
@@ -80,6 +81,7 @@ pub struct Engine {
     /// The same for the use of storage.
     pub(crate) at_storage: ModelPoint,
     pub(crate) codec: Codec,
+    pages: Arc<dyn PageSource>,
 }
 
 impl Engine {
@@ -101,19 +103,27 @@ impl Engine {
             areas: Areas::new(config.cpus, Arc::clone(&pages)),
             frames: Frames::new(frames, Arc::clone(&pages)).ok_or(no_memory)?,
             clean: CleanFrames::new(frames),
-            pool: Pool::new(pages, config.pool_limit_bytes).with_checksums(config.checksums),
+            pool: Pool::new(Arc::clone(&pages), config.pool_limit_bytes)
+                .with_checksums(config.checksums),
             groups: Groups::new(),
             aging: Aging::new(),
             at_pool: ModelPoint::new(),
             at_storage: ModelPoint::new(),
             codec: config.codec,
+            pages,
         })
     }
 
     /// Codec contexts and buffers for one thread. Make them once and pass them to every call.
     #[must_use]
     pub fn scratch(&self) -> Scratch {
-        self.codec.scratch()
+        self.codec.scratch_in(&self.pages)
+    }
+
+    /// Pages for one thread to work with, in the engine's own memory.
+    #[must_use]
+    pub fn buffer(&self, count: usize) -> PageBuffer {
+        PageBuffer::new(&self.pages, count)
     }
 
     /// Changes the memory that the pool may take. Pages stored above a smaller limit stay.

@@ -50,6 +50,7 @@ mod testing;
 
 pub use area::AllocError;
 pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
+pub use base::buffer::PageBuffer;
 pub use base::pages::{self, HeapPages, PAGE_BYTES, Page, PageSource};
 pub use base::storage::{RamStorage, ReadRun, Storage, StorageError};
 pub use cluster::DupError;

@@ -173,7 +173,7 @@ impl<'a> FaultServer<'a> {
         if !state.layout.registered.contains(page) {
             return true;
         }
-        if !present::present_pages(self.space, page..page + 1).is_empty() {
+        if !present::present_parts(self.space, page..page + 1).is_empty() {
             let lifted = self
                 .space
                 .uffd
@@ -199,7 +199,8 @@ impl<'a> FaultServer<'a> {
         }
         let evictable = self.space.process.get().is_some() && !self.space.is_confined();
         let evictable = evictable && !fault.urgent;
-        evictable && self.space.forks_open.load(Ordering::Acquire) == 0
+        // Without its agent nothing leaves either, and the fault would wait for ever.
+        evictable && self.space.forks_open.load(Ordering::Acquire) == 0 && !self.space.is_hung_up()
     }
 
     fn defer<'g>(
@@ -241,7 +242,7 @@ impl<'a> FaultServer<'a> {
     /// unmapped since. Otherwise the page has gone without an event. Then nobody knows what it should hold, and a woken
     /// thread would fault for ever.
     fn look_again(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        if !present::present_pages(self.space, fault.page..fault.page + 1).is_empty() {
+        if !present::present_parts(self.space, fault.page..fault.page + 1).is_empty() {
             self.wake(fault);
         } else if (state.undecided.contains(fault.page) && rules::holds(Rule::LateFault))
             || self.space.uffd.events_pending()
@@ -347,12 +348,7 @@ impl<'a> FaultServer<'a> {
             }
         };
         self.buffers().served.push((fault.page, done));
-        for page in fault.page..fault.page + done {
-            // Seen missing: the discard that the REMOVE event announced has happened.
-            if state.layout.words.get(page).is_stale() {
-                state.layout.words.set(page, PageWord::PLAIN);
-            }
-        }
+        state.layout.seen_missing(fault.page..fault.page + done);
         state.first_touches.reached(fault.page, done);
         if fault.write {
             self.took(done);

@@ -33,6 +33,10 @@ pub struct Layout {
     /// Ranges that are never registered: those that the program watches with its own userfaultfd, and those whose
     /// content a fork does not hand down (MADV_WIPEONFORK).
     pub foreign: RangeSet,
+    /// Pages that a REMOVE event has named while they were present: the kernel may still discard their content, so they
+    /// may not be evicted until they were seen missing (rule P1). Their words are plain. One event can name a terabyte,
+    /// so these are ranges, not a mark in each word.
+    stale: RangeSet,
     claims: Claims,
 }
 
@@ -59,8 +63,8 @@ impl Layout {
     }
 
     /// A fresh mapping was registered. The words in its place belong to a mapping that is gone, so they are dropped.
-    /// The stale marks stay: the kernel may have watched the mapping before the layout knew it, and may still be about
-    /// to discard.
+    /// Stale pages stay stale: the kernel may have watched the mapping before the layout knew it, and may still be
+    /// about to discard.
     pub fn register(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         let mut fresh = RangeSet::new();
         fresh.insert(range.clone());
@@ -93,16 +97,30 @@ impl Layout {
     pub fn remove(
         &mut self,
         range: Range<u64>,
-        present: impl Iterator<Item = u64>,
+        present: impl Iterator<Item = Range<u64>>,
         put: &mut dyn FnMut(PageWord),
     ) {
         self.forget(range, put);
         // Rule P1.
-        if !rules::holds(Rule::Stale) {
-            return;
+        if rules::holds(Rule::Stale) {
+            present.for_each(|part| self.stale.insert(part));
         }
-        for page in present {
-            self.words.set(page, PageWord::PLAIN.with_stale());
+    }
+
+    /// May the kernel still discard a page that is in memory?
+    pub fn is_stale(&self, page: u64) -> bool {
+        self.stale.contains(page)
+    }
+
+    /// May the kernel still discard any page of a range that is in memory?
+    pub fn has_stale(&self, range: Range<u64>) -> bool {
+        self.stale.overlaps(range).next().is_some()
+    }
+
+    /// Pages were seen missing: the discard that the REMOVE event announced has happened.
+    pub fn seen_missing(&mut self, range: Range<u64>) {
+        if self.has_stale(range.clone()) {
+            self.stale.remove(range);
         }
     }
 
@@ -123,6 +141,7 @@ impl Layout {
         self.foreign.remove(target.clone());
         self.registered.insert(target);
         move_set(&mut self.foreign, &source, to);
+        move_set(&mut self.stale, &source, to);
         debug_assert!(self.claims.is_valid(&self.words));
     }
 
@@ -167,6 +186,7 @@ impl Layout {
             words: self.words.clone(),
             pinned: self.pinned.of_child(),
             foreign: self.foreign.clone(),
+            stale: self.stale.clone(),
             ..Layout::default()
         };
         for page in self.claims.pages() {
@@ -201,21 +221,14 @@ impl Layout {
             .filter(|(_, word)| word.entry().is_some())
             .for_each(|(_, word)| put(word));
         self.registered = RangeSet::new();
+        self.stale = RangeSet::new();
         self.claims.clear();
     }
 
-    /// The content of `range` is gone already, whatever the words say. Stale marks stay, because other discards may
-    /// still be under way.
+    /// The content of `range` is gone already, whatever the words say. Stale pages stay stale, because other discards
+    /// may still be under way.
     pub fn discard(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
-        let words = self.words.iter(range.clone());
-        let stale: Vec<u64> = words
-            .filter(|(_, word)| word.is_stale())
-            .map(|(page, _)| page)
-            .collect();
-        self.forget(range, put);
-        for page in stale {
-            self.words.set(page, PageWord::PLAIN.with_stale());
-        }
+        self.forget_words(range, put);
     }
 
     /// Is everything consistent? Looks at every word, so it is for tests.
@@ -225,16 +238,22 @@ impl Layout {
         self.words.is_valid()
             && self.registered.is_valid()
             && self.foreign.is_valid()
+            && self.stale.is_valid()
             && self.claims.is_valid(&self.words)
             && claimed.count() == self.claims.pages().count()
-            && self
-                .words
-                .iter_all()
-                .all(|(page, word)| word.entry().is_none() || (is_known(page) && !word.is_stale()))
+            && self.words.iter_all().all(|(page, word)| {
+                word.entry().is_none() || (is_known(page) && !self.is_stale(page))
+            })
+    }
+
+    /// Drop all that is known of the pages of `range`.
+    fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+        self.seen_missing(range.clone());
+        self.forget_words(range, put);
     }
 
     /// Drop the words of `range` with their references and claims.
-    fn forget(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
+    fn forget_words(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.claims.forget(&range);
         let words = self.words.take(range).into_iter().map(|(_, word)| word);
         words.filter(|word| word.entry().is_some()).for_each(put);
@@ -296,7 +315,7 @@ mod tests {
         let broken: [fn(&mut Layout); 4] = [
             |it| drop(it.registered.remove(12..14)),
             |it| {
-                it.words.set(12, it.words.get(12).with_stale());
+                it.stale.insert(12..13);
             },
             |it| {
                 it.words.set(12, it.words.get(12).with_claim(true));
@@ -344,14 +363,12 @@ mod tests {
         let mut it = layout(10..12);
         let ticket = it.claim(10, Direction::In);
         let mut put = Vec::new();
-        it.remove(10..11, std::iter::once(10), &mut |w| put.push(raw(w)));
+        it.remove(10..11, std::iter::once(10..11), &mut |w| put.push(raw(w)));
         assert_eq!(put, [10]);
-        assert!(it.words.get(10).is_stale());
+        assert!(it.is_stale(10));
         assert_eq!(it.finish(ticket), None);
-        assert!(
-            it.words.get(10).is_stale(),
-            "a cancelled claim must not touch the word"
-        );
+        assert!(it.is_stale(10));
+        assert_eq!(it.words.get(10), PageWord::PLAIN);
     }
 
     #[test]
@@ -398,7 +415,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_a_mapping_that_is_gone() {
         let mut it = layout(10..20);
-        it.remove(14..15, std::iter::once(14), &mut |_| ());
+        it.remove(14..15, std::iter::once(14..15), &mut |_| ());
         let ticket = it.claim(13, Direction::In);
         let mut put = Vec::new();
         it.unmap(12..16, &mut |w| put.push(raw(w)));
@@ -443,12 +460,26 @@ mod tests {
     }
 
     #[test]
+    fn a_discard_of_a_terabyte_costs_no_more_than_one_of_a_page() {
+        let pages = 1 << 28;
+        let mut it = Layout::default();
+        it.register(0..pages, &mut |_| panic!("nothing to put"));
+        it.remove(0..pages, std::iter::once(0..pages), &mut |_| {});
+        assert!(it.is_stale(pages - 1) && it.has_stale(7..8));
+        it.seen_missing(5..9);
+        assert!(it.is_stale(4) && !it.is_stale(8) && it.is_stale(9));
+        it.remap(0, pages, 16, &mut |_| {});
+        assert_eq!(ranges(&it.stale), [16..pages + 5, pages + 9..pages + 16]);
+        assert!(it.is_valid());
+    }
+
+    #[test]
     fn a_fresh_mapping_keeps_the_marks_of_a_discard() {
         let mut it = layout(10..20);
         it.registered.remove(12..14);
-        it.remove(12..14, [13].into_iter(), &mut |_| ());
+        it.remove(12..14, std::iter::once(13..14), &mut |_| ());
         it.register(8..22, &mut |_| panic!("the discard has put them"));
-        assert!(!it.words.get(12).is_stale());
-        assert!(it.words.get(13).is_stale());
+        assert!(!it.is_stale(12));
+        assert!(it.is_stale(13));
     }
 }

@@ -17,6 +17,7 @@ pub mod exits;
 pub mod wait;
 pub mod fault;
 pub mod leader;
+pub mod proofs;
 pub mod process;
 pub mod mailbox;
 pub mod kin;

@@ -9,7 +9,8 @@
 //! Where a file system does not permit that, each write is followed to the disk and its pages are dropped from the
 //! cache: that takes as long, and only then is an error that befalls it known to the right caller.
 //!
-//! Private files are encrypted on the way (`disk/cipher.rs`), in the copies that are made anyway.
+//! Pages are encrypted on the way (`disk/cipher.rs`), in the copies that are made anyway. A header is not: it is read
+//! before there is a disk, and no page is ever written over it.
 
 pub mod area_file;
 pub mod new_area;
@@ -106,7 +107,7 @@ pub struct Disk {
     place: Place,
     bytes: u64,
     rotating: bool,
-    /// Of a private file.
+    /// None if its pages are to be plain.
     cipher: Option<Cipher>,
     /// Room that its file system keeps.
     keep_free_bytes: u64,
@@ -161,6 +162,11 @@ impl Disk {
     pub fn is_direct(&self) -> bool {
         // Relaxed, here and below: the kernel orders the change of the file against requests, not this flag.
         self.direct.load(Ordering::Relaxed)
+    }
+
+    /// Are pages encrypted on their way there?
+    pub fn is_encrypted(&self) -> bool {
+        self.cipher.is_some()
     }
 
     /// Does discarding give anything back?

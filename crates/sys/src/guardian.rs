@@ -31,6 +31,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::eventfd::{PollFd, PollFlags, poll};
+use crate::kind::Kind;
 use crate::process::PidFd;
 use crate::process::procfs;
 use crate::ring::RING_NAME;
@@ -44,10 +45,6 @@ const GRACE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 500;
 const LOOK_EVERY_LATER: Duration = Duration::from_secs(1);
-/// The kernel's name for a userfaultfd.
-const USERFAULTFD_LINK: &str = "anon_inode:[userfaultfd]";
-/// The kernel's name for the listener of a seccomp filter.
-const LISTENER_LINK: &str = "anon_inode:seccomp notify";
 const SOCKET_LINK: &str = "socket:";
 
 /// The guardian of this process. Dropping it ends it.
@@ -198,11 +195,11 @@ impl Table {
             // SAFETY: the pager owned the descriptor. It is gone with everything that it had in memory, so nobody else
             // closes it.
             let owned = || unsafe { OwnedFd::from_raw_fd(fd) };
-            if link == USERFAULTFD_LINK {
+            if link == Kind::Userfaultfd.link() {
                 table.userfaultfds.push(Userfaultfd::from_fd(owned()));
                 continue;
             }
-            if link == LISTENER_LINK {
+            if link == Kind::Listener.link() {
                 table.listeners.push(Listener::from_fd(owned()));
                 continue;
             }
@@ -242,7 +239,7 @@ fn mark_of(fd: RawFd) -> Option<Vec<u8>> {
 }
 
 /// Kills every process that descends by forks from one whose agent has connected to the socket `path`, with or without
-/// an agent of its own.
+/// an agent of its own. Not the caller, although a pager has the rings of its agents in its own memory too.
 pub fn kill_callers(path: &Path) {
     kill_marked(&HashSet::from([mark(path.as_os_str().as_bytes())]));
 }
@@ -257,7 +254,9 @@ fn mark(path: &[u8]) -> Vec<u8> {
 }
 
 fn kill_marked(marks: &HashSet<Vec<u8>>) {
-    for process in procfs::processes().unwrap_or_default() {
+    let own = std::process::id();
+    let processes = procfs::processes().unwrap_or_default();
+    for process in processes.iter().filter(|process| process.pid != own) {
         // Opened before the mappings are read, so that what is killed is what was looked at.
         let Ok(target) = PidFd::open(process.pid) else {
             continue;

@@ -12,10 +12,13 @@ pub mod ring;
 // Waking, and a descriptor in reserve.
 pub mod eventfd;
 pub mod futex;
+pub mod kind;
+pub mod patience;
 pub mod random;
-pub mod spare;
+pub mod looks;
 // How the pager hears of an agent and of its calls.
 pub mod sock;
+pub mod epoll;
 pub mod seccomp;
 // Memory of this process and of others, processes, faults.
 pub mod memory;

@@ -2,7 +2,7 @@
 //!
 //! Mappings are reached only through raw pointers. Whoever takes a pointer says who else touches the memory. `RingMap`
 //! is the one exception: all of a ring is atomic, so a shared reference to it is sound whatever the other side does, as
-//! long as the file keeps its length. A seal guarantees the length where the file allows seals.
+//! long as the file keeps its length, which a seal guarantees.
 //!
 //! Unsafe is needed here because mappings are made, changed and unmapped by address. Rust cannot check that nobody uses
 //! what goes away, so rustix has these calls only as unsafe ones.
@@ -13,6 +13,7 @@ pub mod pagemap;
 pub mod procmap;
 
 mod arena;
+mod secret;
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -24,8 +25,10 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 pub use arena::{ArenaBytes, PageArena, RUN_PAGES_MAX};
+pub use secret::Secret;
 
 use crate::memory::pagemap::PAGE_BYTES;
+use crate::memory::procmap::FileId;
 use crate::ring::{RING_BYTES, RING_MAGIC, Ring};
 
 const PAGE: usize = 4096;
@@ -46,6 +49,9 @@ pub enum MemoryError {
         /// Length of the file.
         bytes: u64,
     },
+    /// The file of a ring is not one in memory, or may shrink.
+    #[error("the ring is no memory file that keeps its length")]
+    Unsealed,
     /// A ring of another version.
     #[error("ring magic {magic:#x}, {RING_MAGIC:#x} is expected: the agent is of another version")]
     Magic {
@@ -128,6 +134,18 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Keeps all of it out of core dumps of this process.
+    pub fn keep_out_of_dumps(&self) {
+        // Advice that every kernel with userfaultfd knows. Who refuses it makes no dumps.
+        let _ = self.advise(0, self.bytes, Advice::LinuxDontDump);
+    }
+
+    /// Keeps all of it out of the kernel's swap, if so much memory may be locked (`ulimit -l`).
+    pub fn keep_in_memory(&self) {
+        // SAFETY: the range is this mapping. Locking changes no content.
+        let _ = unsafe { rustix::mm::mlock(self.pointer.as_ptr().cast(), self.bytes) };
+    }
+
     /// The first `bytes` of a file, shared with everyone who maps it. Touching bytes beyond the file's end raises
     /// SIGBUS.
     ///
@@ -197,6 +215,19 @@ impl Mapping {
     }
 }
 
+/// Keeps the whole pages of a slice out of core dumps of this process. They stay out when the slice is freed.
+pub fn keep_out_of_dumps(bytes: &[u8]) {
+    let start = bytes.as_ptr().expose_provenance();
+    let first = start.next_multiple_of(PAGE);
+    let end = (start + bytes.len()) / PAGE * PAGE;
+    if first >= end {
+        return;
+    }
+    let first = core::ptr::with_exposed_provenance_mut(first);
+    // SAFETY: the range lies in the slice, so it is mapped. The advice changes neither content nor mapping.
+    let _ = unsafe { rustix::mm::madvise(first, end - first.addr(), Advice::LinuxDontDump) };
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is owned, so nobody uses it any more. If this fails it stays mapped, which does no harm.
@@ -226,11 +257,11 @@ pub fn memory_file(name: &str, bytes: usize) -> Result<OwnedFd, MemoryError> {
     make().map_err(|errno| refused(bytes, errno))
 }
 
-/// A mapped ring.
+/// A mapped ring, whose file keeps its length.
 #[derive(Debug)]
 pub struct RingMap {
     mapping: Mapping,
-    sealed: bool,
+    file: FileId,
 }
 
 impl RingMap {
@@ -240,24 +271,21 @@ impl RingMap {
     /// `Refused`.
     pub fn create() -> Result<(RingMap, OwnedFd), MemoryError> {
         let file = memory_file("vswap-ring", RING_BYTES)?;
-        let mapping = Mapping::shared(file.as_fd(), RING_BYTES)?;
         let ring = RingMap {
-            mapping,
-            sealed: true,
+            mapping: Mapping::shared(file.as_fd(), RING_BYTES)?,
+            file: FileId::of(&file).map_err(|errno| refused(RING_BYTES, errno))?,
         };
         ring.magic
             .store(RING_MAGIC, core::sync::atomic::Ordering::Release);
         Ok((ring, file))
     }
 
-    /// Maps a ring that came from the other side, after checking its length and magic.
+    /// Maps a ring that came from the other side, after checking its kind, length and magic.
     ///
     /// # Errors
-    /// `ShortRing`, `Magic`, `Refused`.
+    /// `Unsealed`, `ShortRing`, `Magic`, `Refused`.
     pub fn open(file: BorrowedFd<'_>) -> Result<RingMap, MemoryError> {
-        // Seals before it checks the length, so that the length stays. A file made without sealing refuses.
-        let sealed = rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK).is_ok()
-            || rustix::fs::fcntl_get_seals(file).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+        check_keeps_length(file)?;
         let stat = rustix::fs::fstat(file).map_err(|errno| refused(RING_BYTES, errno))?;
         let bytes = u64::try_from(stat.st_size).unwrap_or(0);
         if bytes < RING_BYTES as u64 {
@@ -265,7 +293,7 @@ impl RingMap {
         }
         let ring = RingMap {
             mapping: Mapping::shared(file, RING_BYTES)?,
-            sealed,
+            file: FileId::of(file).map_err(|errno| refused(RING_BYTES, errno))?,
         };
         match ring.magic.load(core::sync::atomic::Ordering::Acquire) {
             RING_MAGIC => Ok(ring),
@@ -273,10 +301,26 @@ impl RingMap {
         }
     }
 
-    /// Is it certain that the file cannot shrink? If it can, its other owner can make this process die of SIGBUS.
-    pub fn sealed(&self) -> bool {
-        self.sealed
+    /// The file of the ring.
+    pub fn file(&self) -> FileId {
+        self.file
     }
+}
+
+/// If the file could shrink, or its pages could be missing, its other owner could make this process die of SIGBUS. So
+/// it is on tmpfs, and it has the seal. Seals it first, and its length is checked after that.
+fn check_keeps_length(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    /// The type of tmpfs in `statfs`. Files of huge pages can be sealed too, but the kernel may have no page for them.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    let is_on_tmpfs = rustix::fs::fstatfs(file)
+        .is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == TMPFS_MAGIC));
+    // A file with the seal SEAL refuses another one, but may have this one.
+    let _ = rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK);
+    let is_sealed =
+        rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    (is_on_tmpfs && is_sealed)
+        .then_some(())
+        .ok_or(MemoryError::Unsealed)
 }
 
 impl core::ops::Deref for RingMap {
@@ -298,7 +342,6 @@ mod tests {
     fn both_ends_of_a_ring_see_the_same_words() {
         let (mine, file) = RingMap::create().unwrap();
         let theirs = RingMap::open(file.as_fd()).unwrap();
-        assert!(theirs.sealed());
         mine.command_seq.store(7, Ordering::Release);
         assert_eq!(theirs.command_seq.load(Ordering::Acquire), 7);
         assert!(rustix::fs::ftruncate(&file, 0).is_err());
@@ -317,7 +360,15 @@ mod tests {
         let plain = rustix::fs::memfd_create("plain", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&plain, RING_BYTES as u64).unwrap();
         rustix::io::write(&plain, &RING_MAGIC.to_ne_bytes()).unwrap();
-        assert!(!RingMap::open(plain.as_fd()).unwrap().sealed());
+        assert_eq!(
+            RingMap::open(plain.as_fd()).err(),
+            Some(MemoryError::Unsealed)
+        );
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        assert_eq!(
+            RingMap::open(pipe.as_fd()).err(),
+            Some(MemoryError::Unsealed)
+        );
     }
 
     #[test]

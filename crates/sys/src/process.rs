@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod cpu;
 pub mod elf;
+pub mod memory_file;
 pub mod procfs;
 pub mod task;
 pub mod image;
@@ -46,6 +47,11 @@ impl PidFd {
         Ok(PidFd {
             fd: rustix::process::pidfd_open(process(pid)?, PidfdFlags::empty())?,
         })
+    }
+
+    /// Takes a pidfd that the kernel has made.
+    pub fn from_fd(fd: OwnedFd) -> PidFd {
+        PidFd { fd }
     }
 
     /// Opens the thread `tid`. It may be a thread that leads no process, and may have ended but not been waited for.
@@ -107,16 +113,10 @@ pub fn could_have_descriptors(count: usize) -> bool {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return true;
     };
-    // The spare descriptor is not used for this look, because the answer is about descriptors to keep.
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return false;
-    };
-    let names = entries.flatten().map(|entry| entry.file_name());
-    // The limit is one on descriptor numbers.
-    let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
-    let used = numbers.filter(|number: &u64| *number < limit).count() as u64;
-    // One of the used descriptors was for the look itself.
-    used + count as u64 <= limit + 1
+    // The kernel counts (since Linux 6.2), and takes no descriptor for it. Numbers above the limit, which was higher
+    // then, count too.
+    let used = std::fs::metadata("/proc/self/fd").map_or(u64::MAX, |directory| directory.len());
+    used.saturating_add(count as u64) <= limit
 }
 
 /// The first version of `pidfd_info`.
@@ -153,6 +153,29 @@ pub fn kill(pid: u32) -> Result<(), Errno> {
     gone_is_killed(rustix::process::kill_process(process(pid)?, Signal::KILL))
 }
 
+/// SIGKILL to every process that descends from `pid`, which `of` names.
+pub fn kill_descendants(pid: u32, of: &PidFd) {
+    /// Descriptors that are held at a time.
+    const AT_A_TIME: usize = 16;
+    let listed = procfs::descendants(pid).unwrap_or_default();
+    for some in listed.chunks(AT_A_TIME) {
+        let opened: Vec<_> = some.iter().map(|pid| (*pid, PidFd::open(*pid))).collect();
+        // A number may have been given to another process before it was opened. So what is killed is listed once more.
+        let still = procfs::descendants(pid).unwrap_or_default();
+        if of.exited(Some(Duration::ZERO)) != Ok(false) {
+            // `pid` may be another process's by now.
+            return;
+        }
+        for (pid, opened) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
+            let _ = match opened {
+                Ok(process) => process.kill(),
+                // There is no descriptor. It must end all the same.
+                Err(_) => kill(*pid),
+            };
+        }
+    }
+}
+
 fn gone_is_killed(done: Result<(), Errno>) -> Result<(), Errno> {
     match done {
         Err(Errno::SRCH) => Ok(()),
@@ -171,29 +194,10 @@ pub fn read_words(pid: u32, address: u64, words: &mut [u64]) -> bool {
     unsafe { read_memory(pid, &[RemoteSpan { address, bytes }], &local) == Ok(bytes) }
 }
 
-/// Puts `words` to `address` and on in the memory of `pid`. False if not all of it can be written.
-pub fn write_words(pid: u32, address: u64, words: &[u64]) -> bool {
-    let bytes = size_of_val(words);
-    let Ok(pid) = i32::try_from(pid) else {
-        return false;
-    };
-    let local = libc::iovec {
-        iov_base: words.as_ptr().cast_mut().cast(),
-        iov_len: bytes,
-    };
-    let remote = RemoteSpan { address, bytes };
-    // SAFETY: the local span is only read. What the remote one names is the other process's matter, and the kernel
-    // checks it. rustix does not have this call.
-    let written = unsafe {
-        libc::process_vm_writev(pid, &raw const local, 1, (&raw const remote).cast(), 1, 0)
-    };
-    usize::try_from(written) == Ok(bytes)
-}
-
 /// The id of the process or thread that a pidfd of thread `tid` names. None for other descriptors, and if the named
 /// process has ended.
 pub fn named_by_descriptor(tid: u32, descriptor: u32) -> Option<u32> {
-    let info = crate::spare::read_text(&format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
+    let info = crate::looks::read_text(&format!("/proc/{tid}/fdinfo/{descriptor}")).ok()?;
     info.lines()
         .find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }

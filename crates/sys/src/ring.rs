@@ -10,9 +10,11 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0007;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_0009;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
+/// How many threads of the pager may read a process's memory at a time.
+pub const READERS_MAX: usize = 16;
 /// Most pages that one MOVE_OUT may name; the pager's windows are smaller.
 pub const MOVE_PAGES_MAX: usize = 512;
 /// Most runs that one MOVE_OUT may name: every second page of the largest window.
@@ -200,6 +202,8 @@ pub struct Hello {
     pub agent_bytes: u64,
     /// Address of the staging range: `STAGING_PAGES` pages, on the main userfaultfd.
     pub staging: u64,
+    /// Address at which the agent has mapped the ring.
+    pub ring: u64,
     /// Where a thread that is made to run the agent from outside begins, with the address of `Parameters` in rdi.
     pub entry: u64,
     /// Where the stack for that ends. It is no part of the program's memory, and no page of it ever leaves.
@@ -258,6 +262,10 @@ pub struct Ring {
     /// Program threads: id of the thread that carries out commands, if it is not the one that said Hello; else 0.
     /// Around calls that want a process of one thread, one thread leaves and another comes.
     pub agent_tid: AtomicU32,
+    /// Pager: numbers that nobody can guess, one for each thread that reads the process's memory, new each time. The
+    /// number is read from the process along with the rest, so the pager knows that it reads memory in which this ring
+    /// is mapped. A process id may name another process by then, and a process may run another program.
+    pub proofs: [AtomicU64; READERS_MAX],
     /// Pager: runs of MOVE_OUT and POPULATE_WRITE.
     pub runs: [Run; MOVE_RUNS_MAX],
     /// Agent: errno of each page of MOVE_OUT; 0 = moved.

@@ -9,12 +9,13 @@
 //! record.
 
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::time::Duration;
 
 use linux_raw_sys::ptrace::{seccomp_data, seccomp_notif, seccomp_notif_resp};
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, Updater, opcode};
+
+use crate::eventfd::{EventFd, PollFd, PollFlags, poll};
+use crate::kind::{self, Kind};
 
 const RECV: Opcode = opcode::read_write::<seccomp_notif>(b'!', 0);
 const SEND: Opcode = opcode::read_write::<seccomp_notif_resp>(b'!', 1);
@@ -86,9 +87,14 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Takes a listener that came from a filter's installation.
+    /// Takes a descriptor that is known to be a listener.
     pub fn from_fd(fd: OwnedFd) -> Listener {
         Listener { fd }
+    }
+
+    /// Takes a descriptor that came from a program. None if it is something else.
+    pub fn received(fd: OwnedFd) -> Option<Listener> {
+        kind::is(&fd, Kind::Listener).then(|| Listener { fd })
     }
 
     /// Asks the kernel to hand the CPU over directly between caller and listener (Linux 6.6). It is a hint that older
@@ -109,16 +115,19 @@ impl Listener {
         done.map_err(meaning)
     }
 
-    /// Waits until there is a notification, up to `timeout` (None = for ever). False if there is none.
+    /// Waits until there is a notification, or `stop` is signalled. False if there is no notification.
     ///
     /// # Errors
     /// `Closed` once the last process of the filter has exited.
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, NotifyError> {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        crate::eventfd::poll(&mut fds, timeout).map_err(meaning)?;
+    pub fn wait(&self, stop: &EventFd) -> Result<bool, NotifyError> {
+        let mut fds = [
+            PollFd::new(&self.fd, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        poll(&mut fds, None).map_err(meaning)?;
         match fds[0].revents() {
             events if events.contains(PollFlags::IN) => Ok(true),
-            events if events.contains(PollFlags::HUP) => Err(NotifyError::Closed),
+            events if !events.is_empty() => Err(NotifyError::Closed),
             _ => Ok(false),
         }
     }

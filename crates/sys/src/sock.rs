@@ -4,11 +4,12 @@
 //! another length, or one whose descriptors did not fit, is an error, and its descriptors are closed. Once a socket has
 //! been made, nothing here allocates.
 //!
-//! Unsafe is needed here because structures are sent as their bytes, and because of one option that rustix misreads.
+//! Unsafe is needed here because structures are sent as their bytes, and because of two options of sockets: rustix
+//! misreads one and lacks the other.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -37,9 +38,22 @@ pub unsafe trait Plain: Copy + Default {}
 unsafe impl Plain for u8 {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}
+// SAFETY: an integer.
+unsafe impl Plain for i32 {}
+// SAFETY: repr(C) integers of one size.
+unsafe impl Plain for Credentials {}
 // SAFETY: repr(C) integers, and the assertion below shows that there is no padding.
 unsafe impl Plain for Hello {}
-const _: () = assert!(size_of::<Hello>() == size_of::<([u64; 8], [u32; 6])>());
+const _: () = assert!(size_of::<Hello>() == size_of::<([u64; 9], [u32; 6])>());
+
+/// `struct ucred`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Credentials {
+    pid: i32,
+    uid: u32,
+    gid: u32,
+}
 
 /// Why a message was not sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -277,33 +291,39 @@ impl Stream {
     /// The errno of getsockopt.
     pub fn peer(&self) -> Result<Peer, SockError> {
         // rustix reads the pid as a value that cannot be 0. But it is 0 for a peer in a foreign pid namespace.
-        let mut ucred = libc::ucred {
-            pid: 0,
-            uid: 0,
-            gid: 0,
-        };
-        let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-        // SAFETY: the kernel writes at most `bytes` bytes to a ucred, which is plain integers.
+        let Credentials { pid, uid, gid } = self.option(libc::SO_PEERCRED)?;
+        let pid = u32::try_from(pid).unwrap_or(0);
+        Ok(Peer { pid, uid, gid })
+    }
+
+    /// A pidfd of the process that connected. The process may have ended, but the pidfd never names another one.
+    ///
+    /// # Errors
+    /// The errno of getsockopt: ESRCH if the process has been reaped, EMFILE.
+    pub fn peer_pidfd(&self) -> Result<OwnedFd, SockError> {
+        let fd: i32 = self.option(libc::SO_PEERPIDFD)?;
+        // SAFETY: the kernel has made this descriptor for this call, so nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn option<T: Plain>(&self, name: i32) -> Result<T, SockError> {
+        let mut value = T::default();
+        let mut bytes = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+        // SAFETY: the kernel writes at most `bytes` bytes to `value`, which takes any bytes.
         let done = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
                 libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                core::ptr::from_mut(&mut ucred).cast(),
+                name,
+                core::ptr::from_mut(&mut value).cast(),
                 &raw mut bytes,
             )
         };
         if done == 0 {
-            let pid = u32::try_from(ucred.pid).unwrap_or(0);
-            Ok(Peer {
-                pid,
-                uid: ucred.uid,
-                gid: ucred.gid,
-            })
-        } else {
-            let errno = std::io::Error::last_os_error().raw_os_error();
-            Err(SockError::Other(errno.unwrap_or(0)))
+            return Ok(value);
         }
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        Err(SockError::Other(errno.unwrap_or(0)))
     }
 }
 

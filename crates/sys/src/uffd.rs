@@ -22,6 +22,7 @@ use linux_raw_sys::general as raw;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, Updater, opcode};
 
+use crate::kind::{self, Kind};
 use crate::memory;
 use crate::memory::pagemap::PAGE_BYTES;
 
@@ -100,6 +101,8 @@ pub mod move_mode {
 }
 
 const GROUP: u8 = 0xAA;
+/// Above the lowest address at which anything may be mapped.
+const SOMEWHERE: u64 = 1 << 32;
 const REGISTER: Opcode = opcode::read_write::<raw::uffdio_register>(GROUP, 0x00);
 const UNREGISTER: Opcode = opcode::read::<raw::uffdio_range>(GROUP, 0x01);
 const WAKE: Opcode = opcode::read::<raw::uffdio_range>(GROUP, 0x02);
@@ -158,9 +161,22 @@ impl IntoRawFd for Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// Takes a descriptor that came from elsewhere. With any other kind of descriptor every call fails.
+    /// Takes a descriptor that is known to be a userfaultfd.
     pub fn from_fd(fd: OwnedFd) -> Userfaultfd {
         Userfaultfd { fd }
+    }
+
+    /// Takes a descriptor that came from a program. None if it is something else: what is read from a pipe, say, would
+    /// pass for the kernel's messages, and a forged one makes this process close any of its descriptors.
+    pub fn received(fd: OwnedFd) -> Option<Userfaultfd> {
+        kind::is(&fd, Kind::Userfaultfd).then(|| Userfaultfd { fd })
+    }
+
+    /// Has the handshake been made? Before that every call fails, so nobody could tell that the memory has gone. Takes
+    /// no descriptor.
+    pub fn is_ready(&self) -> bool {
+        // Nobody waits there, or is the worse for being woken.
+        self.wake(SOMEWHERE, PAGE_BYTES).is_ok()
     }
 
     /// Another descriptor, close-on-exec, of the same userfaultfd.
@@ -171,6 +187,15 @@ impl Userfaultfd {
         Ok(Userfaultfd {
             fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
         })
+    }
+
+    /// Closes the userfaultfd for everybody who uses this value, and keeps one more of `other` in its place. Whoever
+    /// waits for an answer to a fault waits no longer, unless another process has the userfaultfd too. Needs no
+    /// descriptor. From then on every call fails.
+    pub fn retire(&self, other: BorrowedFd<'_>) {
+        // SAFETY: both numbers are descriptors that live as long as the borrows, and `self` stays the owner of its
+        // number. rustix wants an exclusive borrow for this, but the kernel exchanges the file in one step.
+        let _ = unsafe { libc::dup3(other.as_raw_fd(), self.as_raw_fd(), libc::O_CLOEXEC) };
     }
 
     /// Turns nonblocking reads on or off, for all descriptors of this userfaultfd. A blocking userfaultfd cannot be
@@ -249,8 +274,6 @@ impl Userfaultfd {
     /// Has the memory ceased to exist? Changes nothing, even if the program has mapped something at the address: the
     /// kernel cannot read the page that it is asked to copy.
     pub fn is_gone(&self) -> bool {
-        /// Above the lowest address at which anything may be mapped.
-        const SOMEWHERE: u64 = 1 << 32;
         let Some(unreadable) = memory::unreadable_page() else {
             return false;
         };

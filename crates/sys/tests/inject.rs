@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_sys::inject::{InjectError, Stopped, Tracee};
-use vswap_sys::process;
+use vswap_sys::process::{self, procfs, task};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -62,4 +62,62 @@ fn parents_see_the_end_of_a_child_that_is_killed_while_it_is_traced() {
             tracee = running;
         }
     });
+}
+
+/// A process that waits in the kernel until its child has ended, and ends with `STATUS` then. It does not stop
+/// meanwhile.
+fn waits_in_vfork() -> u32 {
+    extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: the calls touch no memory. The child is not to outlive its parent.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::pause();
+            }
+        }
+    }
+    const FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let mut stack = vec![0_u128; 4096];
+    let end = stack.as_mut_ptr_range().end;
+    // SAFETY: the child makes system calls alone, which is all that may be done in the copy of a process with threads.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: the stack is this copy's own, and its child uses no more than a little of it.
+            unsafe { libc::clone(child, end.cast(), FLAGS, std::ptr::null_mut()) };
+            // SAFETY: it ends the copy.
+            unsafe { libc::_exit(STATUS) }
+        }
+        pid => u32::try_from(pid).unwrap(),
+    }
+}
+
+const STATUS: i32 = 7;
+
+#[test]
+fn what_does_not_stop_outlives_its_tracer() {
+    let pid = waits_in_vfork();
+    let since = Instant::now();
+    let child = loop {
+        if let [child] = procfs::children_listed(pid).unwrap()[..] {
+            break child;
+        }
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let tracer = std::thread::spawn(move || {
+        let running = Tracee::seize(pid).unwrap().stop().unwrap();
+        running.expect_err("it waits, and cannot stop");
+    });
+    tracer.join().unwrap();
+    // The kernel lets go of it a moment after the thread can be joined.
+    while task::tracer_of(pid).is_some() {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    process::kill(child).unwrap();
+    let mut status = 0;
+    // SAFETY: the status outlives the call.
+    unsafe { libc::waitpid(pid.cast_signed(), &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), STATUS);
 }

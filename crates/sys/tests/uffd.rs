@@ -7,14 +7,12 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{
-    FEATURES, PAGE, PAGE_U64, address, fill, fork, in_child, memory, page, pointer, read,
-};
+use support::{FEATURES, PAGE, PAGE_U64, address, fill, in_child, memory, page, pointer, read};
 use vswap_sys::eventfd::EventFd;
 use vswap_sys::memory::Mapping;
 use vswap_sys::uffd::{
-    Faults, Message, Messages, Ready, Registered, UffdError, Userfaultfd, Waiter, copy_mode,
-    feature, mode, move_mode,
+    Message, Messages, Ready, Registered, UffdError, Userfaultfd, Waiter, copy_mode, mode,
+    move_mode,
 };
 
 const SEED: u64 = 0x5EED;
@@ -575,49 +573,6 @@ fn a_waiter_hears_of_all_that_it_watches_and_of_nothing_that_it_has_forgotten() 
             uffd.zeropage(mapping.address(), PAGE_U64, false).unwrap();
         }
     });
-}
-
-#[test]
-fn a_failed_handshake_may_be_repeated() {
-    let _alone = support::alone();
-    let Ok((uffd, _)) = Userfaultfd::open(Faults::UserOnly) else {
-        return support::skip("no userfaultfd");
-    };
-    assert!(matches!(
-        uffd.handshake(1 << 62),
-        Err(UffdError::Invalid { .. })
-    ));
-    let offered = uffd.handshake(feature::EVENT_REMAP).unwrap();
-    assert_ne!(offered & feature::EVENT_REMAP, 0);
-    assert!(matches!(uffd.handshake(0), Err(UffdError::Invalid { .. })));
-}
-
-#[test]
-fn features_that_cannot_be_had_are_dropped() {
-    let _alone = support::alone();
-    let granted =
-        |wanted| Userfaultfd::open_with(Faults::UserOnly, wanted).map(|(_, granted)| granted);
-    let Ok(offered) = Userfaultfd::offered(Faults::UserOnly) else {
-        return support::skip("no userfaultfd");
-    };
-    let unknown = 1 << 62;
-    let wanted = feature::EVENT_REMAP | feature::EVENT_FORK;
-    let got = granted(wanted | unknown).unwrap();
-    assert_eq!(got & !feature::EVENT_FORK, feature::EVENT_REMAP & offered);
-    if rustix::process::geteuid().as_raw() != 0 {
-        return support::skip("only root can show what another user is refused");
-    }
-    let code = support::wait(fork(|| {
-        // SAFETY: the child gives up its user id. By the bare call, because the C library's would wait for threads that
-        // were not forked.
-        if unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) } != 0 {
-            return 2;
-        }
-        let known = granted(wanted) == Ok(feature::EVENT_REMAP);
-        let unknown = granted(wanted | unknown) == Ok(feature::EVENT_REMAP);
-        i32::from(!(known && unknown))
-    }));
-    assert_eq!(code, 0);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod groups;
 mod live;
 mod moving;
 mod refused;
+mod secrets;
 mod used;
 
 const TESTS: &[Test] = &[
@@ -52,6 +53,12 @@ const TESTS: &[Test] = &[
     Test::new("group_full", 120, groups::group_full),
     Test::new("full_file_system", 120, breaks::full_file_system),
     Test::new("unreadable_page", 120, breaks::unreadable_page),
+    Test::new("areas_are_encrypted", 180, secrets::areas_are_encrypted),
+    Test::new(
+        "pool_is_in_no_core_dump",
+        180,
+        secrets::pool_is_in_no_core_dump,
+    ),
     Test::new("refused", 60, refused::refused),
     Test::new("held_by_another_run", 60, refused::held_by_another_run),
 ];

@@ -8,6 +8,7 @@ use vswap_e2e::suite::Test;
 mod examples;
 mod exits;
 mod full;
+mod metrics;
 mod never_full;
 mod passes_through;
 mod refuses;
@@ -50,6 +51,8 @@ const TESTS: &[Test] = &[
     Test::new("example_entry_point", 120, examples::entry_point),
     Test::new("example_units", 60, examples::units),
     Test::new("example_yaml", 60, examples::yaml),
+    Test::new("metrics", 120, metrics::of_a_run),
+    Test::new("example_metrics", 60, metrics::examples_are_right),
     Test::new("full_then_terminated", 180, full::terminated),
     Test::new("full_then_killed", 180, full::killed),
     Test::new("full_then_freed", 180, full::freed),

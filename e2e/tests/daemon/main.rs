@@ -9,7 +9,9 @@ use vswap_e2e::suite::Test;
 
 mod daemon;
 mod deaths;
+mod metrics;
 mod refusals;
+mod secrets;
 mod settings;
 mod shares;
 mod users;
@@ -23,7 +25,13 @@ const TESTS: &[Test] = &[
         120,
         shares::swapoff_under_two_runs,
     ),
+    Test::new(
+        "nothing_of_another_run",
+        180,
+        secrets::nothing_of_another_run,
+    ),
     Test::new("limits_of_one_run", 240, settings::limits_of_one_run),
+    Test::new("metrics_of_daemon_and_run", 120, metrics::daemon_and_run),
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),

@@ -51,7 +51,7 @@ pub fn one_daemon(context: &Context) -> Outcome {
 /// Areas, pool and codec belong to the daemon. A run that wants its own is told what to do.
 pub fn options_of_the_daemon(context: &Context) -> Outcome {
     let daemon = Daemon::start(context, &[])?;
-    for option in ["--swap=/tmp", "--pool=8M", "--codec=zstd"] {
+    for option in ["--swap=/tmp", "--pool=8M", "--codec=zstd", "--no-encrypt"] {
         let run = |more: &[&str]| {
             let options = [&["run", "--ram", "64M", option][..], more, &["--", "true"]];
             daemon.vswap(&options.concat())

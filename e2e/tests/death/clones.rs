@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::ended::nothing_left;
+use vswap_e2e::launch::signal_pid;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs};
 
 const LIMIT_BYTES: u64 = 64 * MIB;
@@ -68,6 +69,36 @@ pub fn vswap_killed(context: &Context) -> Outcome {
         must_be_right(way, &log)?;
     }
     Ok(())
+}
+
+/// A run ends as its program does, also if the last process of it was a child of a bare clone. Nobody told the pager
+/// which process that was, and its memory may not have been given up yet when the run ends.
+pub fn program_ends(context: &Context) -> Outcome {
+    let program = clones(context)?;
+    let log = context.place().join("ends.log");
+    let words = [PROGRAM_MIB.to_string(), "bare".to_owned()];
+    let job = Job::new(&program).arg(&log).args(words).vswap_options([
+        "--debug-evict-every",
+        "5ms",
+        "--swap",
+        "none",
+    ]);
+    // The less of the limit is used, the less often the pager looks whether memory has gone.
+    let running = context.limited(16 * LIMIT_BYTES)?.start(&job)?;
+    running.until("the child to begin", || {
+        Ok(read(&log).contains("begins child").then_some(()))
+    })?;
+    let parent = running.program_pid()?;
+    let all = procfs::living_descendants(parent);
+    ensure!(all.len() == 1, "the program has {} children", all.len());
+    for pid in [parent, all[0]] {
+        signal_pid(pid, Signal::TERM)?;
+    }
+    let ended = running.wait()?;
+    ended.must_be_ended_by(Signal::TERM)?;
+    ensure!(ended.summary.is_some(), "the run has left no summary");
+    ended.must_leave_nothing()?;
+    must_be_right("bare", &log)
 }
 
 fn must_be_right(way: &str, log: &Path) -> Outcome {

@@ -62,6 +62,11 @@ const TESTS: &[Test] = &[
         300,
         clones::vswap_killed,
     ),
+    Test::new(
+        "run_ends_beside_children_of_clones",
+        120,
+        clones::program_ends,
+    ),
     Test::new("page_taken_away", 60, page_taken_away),
 ];
 

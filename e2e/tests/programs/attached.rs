@@ -177,6 +177,16 @@ pub fn empty_environment(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// The loader is slow to bring the agent: it starts another library before, which takes longer than vswap waits. So one
+/// is attached from outside, and then the other one comes. The first stays, and the second must leave all as it is.
+pub fn slow_loader(context: &Context) -> Outcome {
+    let text =
+        "#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(4); }\n";
+    let library = compile(context, GCC, text, "slow.so", &["-shared", "-fPIC"])?;
+    let program = dynamic_program(context)?;
+    keeps_within(context, &fill(program, "1").env("LD_PRELOAD", library))
+}
+
 /// They may then not make a userfaultfd, and have no fork events of their own.
 pub fn given_up_root(context: &Context) -> Outcome {
     require_root("to give it up")?;

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Failure, Job, MIB, Outcome, ensure, need, require_program};
 
@@ -131,6 +132,53 @@ pub fn given_pages(context: &Context) -> Outcome {
     ensure!(
         matches!(limited[..], [(1..), _]),
         "no page went out of a pipe: {limited:?}"
+    );
+    Ok(())
+}
+
+/// A program that moves pages out of its memory with a userfaultfd of its own (UFFDIO_MOVE) finds those that are out
+/// missing. With areas it is stopped when it touches a page again of which vswap still has a copy. It never reads
+/// anything wrong.
+pub fn own_moves(context: &Context) -> Outcome {
+    const NOT_POSSIBLE: i32 = 3;
+    let source = include_str!("../../inputs/own_moves.c");
+    let program = compile(context, GCC, source, "own_moves", &["-O2"])?;
+    let job = Job::new(program).arg("4");
+    let native = context.native()?.start(&job)?.wait()?;
+    if native.status.code() == Some(NOT_POSSIBLE) {
+        return Err(Failure::Skip(
+            "the kernel has no UFFDIO_MOVE (Linux 6.8)".to_owned(),
+        ));
+    }
+    native.must_succeed()?;
+    let natively = numbers(&native.stdout)?;
+    ensure!(
+        matches!(natively[..], [(1..), 0, 0]),
+        "natively no page is missing: {natively:?}"
+    );
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let ended = launcher.run(&job.clone().vswap_options(EVICT))?;
+    let limited = numbers(&ended.stdout)?;
+    context.say(format!("natively {natively:?}, under vswap {limited:?}"));
+    ensure!(
+        matches!(limited[..], [(1..), (1..), 0]),
+        "no page was out, or all of them: {limited:?}"
+    );
+    let area = context.place().join("area");
+    fs::create_dir(&area).during(|| format!("make {}", area.display()))?;
+    let options = ["--debug-evict-every", "5ms", "--pool", "4M", "--swap"];
+    let kept = job.vswap_options(options).vswap_options([area]);
+    let ended = launcher.start(&kept)?.wait()?;
+    let printed = fs::read_to_string(&ended.stdout).unwrap_or_default();
+    let said = fs::read_to_string(&ended.stderr).unwrap_or_default();
+    ensure!(!printed.contains("WRONG"), "{printed}");
+    if ended.status.success() {
+        return Ok(());
+    }
+    ended.must_be_ended_by(rustix::process::Signal::KILL)?;
+    ensure!(
+        said.contains("it has gone from memory without an event"),
+        "it was stopped for another reason: {said}"
     );
     Ok(())
 }

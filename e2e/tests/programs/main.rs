@@ -12,10 +12,13 @@ mod cpython;
 mod differs;
 mod filtered;
 mod gcc;
+mod guest;
+mod host_swap;
 mod java;
 mod make;
 mod memtester;
 mod node;
+mod of_32_bits;
 mod pipeline;
 mod plain_user;
 mod postgres;
@@ -53,6 +56,7 @@ const TESTS: &[Test] = &[
     Test::new("gcc_thread_sanitizer", 240, sanitizers::thread),
     Test::new("bubblewrap", 300, bubblewrap::test),
     Test::new("program_with_a_filter", 120, filtered::test),
+    Test::new("program_of_32_bits", 120, of_32_bits::test),
     Test::new("program_that_gives_up_root", 120, privileges::test),
     Test::new("exec_beside_the_filter", 120, replaces::test),
     Test::new("forks_beside_rings", 120, rings::test),
@@ -61,12 +65,17 @@ const TESTS: &[Test] = &[
     Test::new("plain_user_make", 240, plain_user::make),
     Test::new("plain_user_static_forks", 180, plain_user::static_forks),
     Test::new("plain_user_not_followed", 120, plain_user::not_followed),
+    Test::new("plain_user_not_dumpable", 120, plain_user::not_dumpable),
     Test::new("plain_user_rings", 120, plain_user::rings),
     Test::new("seen_from_outside", 120, differs::seen_from_outside),
     Test::new("futexes_in_swap", 120, differs::futexes_in_swap),
     Test::new("moved_names", 120, differs::moved_names),
     Test::new("given_pages", 120, differs::given_pages),
+    Test::new("own_moves", 120, differs::own_moves),
     Test::new("core_dump", 120, differs::core_dump),
+    Test::new("guest_memory", 120, guest::test),
+    Test::new("host_swap", 120, host_swap::asked_for),
+    Test::new("host_swap_of_a_full_group", 180, host_swap::short_of_memory),
     Test::new("attach_python", 180, attach::python),
     Test::new("attach_redis", 480, redis::attached_while_it_runs),
     Test::new("attach_static_c", 120, attach::while_it_runs),
@@ -82,6 +91,7 @@ const TESTS: &[Test] = &[
         120,
         attached::static_c_with_children,
     ),
+    Test::new("attached_slow_loader", 120, attached::slow_loader),
     Test::new("attached_early_children", 120, attached::early_children),
     Test::new("attached_forks", 180, attached::forks),
     Test::new("attached_static_c_spawns", 120, attached::static_c_spawns),

@@ -83,6 +83,40 @@ pub fn not_followed(context: &Context) -> Outcome {
     )
 }
 
+/// Forbids to look into it when half of its memory is filled. Then it forks.
+const UNDUMPABLE: &str = "
+import ctypes, os
+size = 96 << 20
+word = lambda at: (at * 0x9e3779b97f4a7c15 % 2**64).to_bytes(8, 'little')
+memory = bytearray(size)
+def fill(pages):
+    for at in pages:
+        memory[at : at + 8] = word(at)
+right = lambda: all(memory[at : at + 4096] == word(at) + bytes(4088) for at in range(0, size, 4096))
+fill(range(0, size // 2, 4096))
+assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0
+fill(range(size // 2, size, 4096))
+print('right', right(), right(), flush=True)
+child = os.fork()
+if not child:
+    os._exit(0 if right() else 1)
+print('child', os.waitpid(child, 0)[1])
+print('right', right())
+";
+
+/// Pages of a process that may not be traced any more leave and come back. Its child could get no agent, so it is let
+/// go of when it forks.
+pub fn not_dumpable(context: &Context) -> Outcome {
+    context.be_a_plain_user()?;
+    let python = require_program("python3", "apt package python3")?;
+    forks_say(
+        context,
+        &Job::new(python).args(["-c", UNDUMPABLE]),
+        "right True True\nchild 0\nright True\n",
+        "PR_SET_DUMPABLE",
+    )
+}
+
 /// The program prints this, and vswap says why.
 fn forks_say(context: &Context, job: &Job, prints: &str, why: &str) -> Outcome {
     let area = format!("{}:1G", context.place().display());

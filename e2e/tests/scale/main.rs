@@ -8,12 +8,14 @@ use vswap_e2e::{Test, run_suite};
 mod children;
 mod group;
 mod shortage;
+mod sleepers;
 mod stopped;
 
 const TESTS: &[Test] = &[
     Test::new("sixty_children", 240, children::sixty_children),
     Test::new("few_descriptors", 120, shortage::few_descriptors),
     Test::new("few_threads", 120, shortage::few_threads),
+    Test::new("many_sleepers", 120, sleepers::many),
     Test::new("stopped_while_others_fork", 120, stopped::others_fork),
 ];
 

@@ -10,6 +10,7 @@
 
 mod content;
 mod heap;
+mod int80;
 mod pages;
 mod run;
 mod scratch;
@@ -107,10 +108,16 @@ enum Victim {
     Nodes,
     /// Calls of 32-bit programs by a 64-bit one.
     Legacy,
+    /// Such calls of which no event tells, from several threads.
+    Compat,
     /// Futexes in any page.
     Futexes,
     /// Pages given away with vmsplice.
     Gifts,
+    /// Pages that pass through pipes with splice and tee.
+    Splices,
+    /// Pages that the program sends to the swap of the host.
+    Paged,
     /// Memory read and written from outside, by /proc and ptrace.
     Peeks,
     /// Equal pages that the kernel merges.
@@ -137,7 +144,7 @@ enum Victim {
 
 /// The victims that `all` runs, the quickest to fail first. Not `ksm`, which changes settings of the machine and needs
 /// time in which pages stay where they are.
-const NAMES: [&str; 42] = [
+const NAMES: [&str; 45] = [
     "threads",
     "aging",
     "fork",
@@ -152,8 +159,11 @@ const NAMES: [&str; 42] = [
     "names",
     "nodes",
     "legacy",
+    "compat",
     "futexes",
     "gifts",
+    "splices",
+    "paged",
     "peeks",
     "merge",
     "mremap",
@@ -222,8 +232,11 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Names => victim::names::run(options),
         Victim::Nodes => victim::nodes::run(options),
         Victim::Legacy => victim::legacy::run(options),
+        Victim::Compat => victim::compat::run(options),
         Victim::Futexes => victim::futexes::run(options),
         Victim::Gifts => victim::gifts::run(options),
+        Victim::Splices => victim::splices::run(options),
+        Victim::Paged => victim::paged::run(options),
         Victim::Peeks => victim::peeks::run(options),
         Victim::Ksm => victim::ksm::run(options),
         Victim::Merge => victim::merge::run(options),

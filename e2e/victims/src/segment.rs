@@ -19,7 +19,12 @@ pub(crate) struct Segment {
 impl Segment {
     /// Maps fresh pages, checks that they are zero, and writes most of them.
     pub(crate) fn new(pages: usize, random: &mut Random) -> Checked<Self> {
-        let start = map_raw(pages, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;
+        Self::with(pages, libc::MAP_PRIVATE, random)
+    }
+
+    /// With flags that the caller chooses.
+    pub(crate) fn with(pages: usize, flags: i32, random: &mut Random) -> Checked<Self> {
+        let start = map_raw(pages, libc::PROT_READ | libc::PROT_WRITE, flags)?;
         let mut segment = Self {
             start,
             pages: vec![(0, 0); pages],

@@ -159,7 +159,7 @@ impl Run {
         let is_present = |page: &usize| present >> (page - range.start) & 1 == 1;
         let present: Vec<usize> = range.clone().filter(is_present).collect();
         let mut put = Vec::new();
-        let named = present.iter().map(|&page| page as u64);
+        let named = present.iter().map(|&page| page as u64..page as u64 + 1);
         self.layout
             .remove(numbers(range), named, &mut |word| put.extend(raw(word)));
         let expected = self.forget(range.clone());
@@ -297,7 +297,7 @@ impl Run {
             };
             assert_eq!(state, page.state, "page {number}");
             assert_eq!(word.is_claimed(), page.claim.is_some(), "page {number}");
-            assert_eq!(word.is_stale(), page.is_stale, "page {number}");
+            assert_eq!(self.layout.is_stale(number), page.is_stale, "page {number}");
             let is_registered = self.layout.registered.contains(number);
             assert_eq!(is_registered, page.is_registered, "page {number}");
         }

@@ -13,8 +13,9 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use vswap_pager::hello::{Greeting, own_pages};
+use vswap_pager::page_run::PAGES_END;
 use vswap_sys::memory::{MemoryError, RingMap};
-use vswap_sys::ring::{Hello, RING_BYTES, RING_MAGIC, STAGING_PAGES, hello};
+use vswap_sys::ring::{ASIDE_PAGES, Hello, RING_BYTES, RING_MAGIC, STAGING_PAGES, hello};
 use vswap_sys::sock::{SockError, Stream, Wait};
 use vswap_sys::uffd::{MESSAGES_MAX, Message, Messages, Userfaultfd};
 
@@ -88,6 +89,7 @@ fn good_hello(mut bytes: Bytes<'_>) {
         agent_bytes: bytes.u64(),
         staging: bytes.u64(),
         fork: bytes.u64(),
+        ring: bytes.u64(),
         ..Hello::default()
     };
     let (agent, pager) = Stream::pair().expect("a socket");
@@ -107,9 +109,12 @@ fn judge(hello: &Hello) {
     }
     if let Some(own) = own_pages(hello) {
         let own = own.range();
-        let staging = hello.staging / 4096;
-        assert!(own.contains(&staging));
-        assert!(own.contains(&(staging + STAGING_PAGES as u64 - 1)));
+        assert!(own.end <= PAGES_END);
+        let has = |address: u64, bytes: usize| {
+            own.contains(&(address / 4096)) && own.contains(&((address + bytes as u64 - 1) / 4096))
+        };
+        let staged = 2 * STAGING_PAGES + ASIDE_PAGES;
+        assert!(has(hello.staging, staged * 4096) && has(hello.ring, RING_BYTES));
     }
 }
 
@@ -117,18 +122,20 @@ fn judge(hello: &Hello) {
 fn ring(mut bytes: Bytes<'_>) {
     let file = memfd_create("fuzz-ring", MemfdFlags::ALLOW_SEALING).expect("a memory file");
     let length = u64::from(bytes.u16());
-    if bytes.bool() {
-        fcntl_add_seals(&file, SealFlags::SEAL).expect("a fresh file takes seals");
-    }
+    let takes_no_seal = bytes.bool();
     let content = match bytes.bool() {
         true => RING_MAGIC,
         false => bytes.u64(),
     };
     rustix::io::pwrite(&file, &content.to_ne_bytes(), 0).expect("written");
     ftruncate(&file, length).expect("its length");
+    if takes_no_seal {
+        fcntl_add_seals(&file, SealFlags::SEAL).expect("a fresh file takes seals");
+    }
     match RingMap::open(file.as_fd()) {
         Ok(ring) => {
-            assert!(length >= RING_BYTES as u64 && content == RING_MAGIC);
+            assert!(length >= RING_BYTES as u64 && content == RING_MAGIC && !takes_no_seal);
+            assert!(ftruncate(&file, length - 1).is_err());
             assert!(ring.page_errno.iter().all(|errno| {
                 // The end of the ring can be read, so the file is long enough.
                 errno.load(std::sync::atomic::Ordering::Relaxed) == 0
@@ -142,6 +149,7 @@ fn ring(mut bytes: Bytes<'_>) {
             assert_eq!(magic, content);
             assert_ne!(magic, RING_MAGIC);
         }
+        Err(MemoryError::Unsealed) => assert!(takes_no_seal),
         Err(error) => panic!("{error}"),
     }
 }

@@ -65,6 +65,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-hostile",
+        // It speaks as an agent does.
+        may_use: &["vswap-sys"],
+        may_call_kernel: true,
+    },
+    Rule {
         name: "vswap-e2e",
         // For the redis client in it.
         may_use: &["vswap-bench"],

@@ -72,6 +72,7 @@ pub fn introduce(
         agent_base: reservation.base().wrapping_sub(image_bytes) as u64,
         agent_bytes: reservation::BYTES.wrapping_add(image_bytes) as u64,
         staging: reservation.staging() as u64,
+        ring: reservation.ring() as u64,
         entry: STATE.entry.load(Ordering::Relaxed) as u64,
         entry_stack: STATE.entry_stack.load(Ordering::Relaxed) as u64,
         ..Hello::default()

@@ -52,24 +52,29 @@ struct Candidate {
 
 /// Has the store use a private file as soon as it wishes for room. Says at once if there will be none, or less than
 /// `expected_bytes`.
-pub fn stand_by(store: &Arc<Store>, expected_bytes: u64, quiet: bool) -> Result<(), Failure> {
+pub fn stand_by(
+    store: &Arc<Store>,
+    opening: Options,
+    expected_bytes: u64,
+    quiet: bool,
+) -> Result<(), Failure> {
     if !quiet {
         remark(&choose(candidates()), expected_bytes);
     }
     let store = Arc::clone(store);
     std::thread::Builder::new()
         .name("spill".to_owned())
-        .spawn(move || serve(&store, quiet))
+        .spawn(move || serve(&store, opening, quiet))
         .map(drop)
         .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))
 }
 
 /// Until the process ends.
-fn serve(store: &Store, quiet: bool) {
+fn serve(store: &Store, opening: Options, quiet: bool) {
     let mut last_refusal = None;
     loop {
         store.wait_until_room_is_wanted();
-        match spill(store) {
+        match spill(store, opening) {
             Ok(said) => {
                 last_refusal = None;
                 if !quiet {
@@ -90,25 +95,30 @@ fn serve(store: &Store, quiet: bool) {
 }
 
 /// Makes the file and has it used.
-fn spill(store: &Store) -> Result<String, String> {
+fn spill(store: &Store, opening: Options) -> Result<String, String> {
     let place = choose(candidates())?;
     let directory = place.directory.display();
     let refused = |why: String| format!("{directory}: {why}");
-    let area = area(&place).map_err(refused)?;
+    let area = area(&place, opening).map_err(refused)?;
+    let private = if area.disk.is_encrypted() {
+        "private, encrypted"
+    } else {
+        "private"
+    };
     let done = store.swap_on(area);
     done.map_err(|error| refused(error.to_string()))?;
     Ok(format!(
-        "memory is nearly full: further pages go to a private, encrypted file in {directory}, where {} are free for \
+        "memory is nearly full: further pages go to a {private} file in {directory}, where {} are free for \
          it; {VARIABLE} or --swap names another place, --swap none does without",
         bytes(place.room_bytes)
     ))
 }
 
-fn area(place: &Place) -> Result<SwapOn, String> {
+fn area(place: &Place, opening: Options) -> Result<SwapOn, String> {
     let slots = (place.most_bytes / PAGE_BYTES).min(PAGES_MAX);
     let options = Options {
         keep_free_bytes: place.reserve_bytes,
-        ..Options::default()
+        ..opening
     };
     let disk = Disk::private(&place.directory, slots * PAGE_BYTES, options);
     Ok(SwapOn {
@@ -182,7 +192,7 @@ fn look(candidate: Candidate) -> Result<Place, String> {
     let limit = getrlimit(Resource::Fsize).current;
     let place = place(directory, &found, limit.unwrap_or(u64::MAX))?;
     // The only way to know that a file can be made there.
-    area(&place)?;
+    area(&place, Options::default())?;
     Ok(place)
 }
 

@@ -8,15 +8,15 @@ const HEADINGS: [&str; 11] = [
     "PID", "COMMAND", "STATE", "LIMIT", "TOTAL", "RESIDENT", "POOL", "SWAPPED", "OUT", "IN", "P99",
 ];
 /// Columns with text are left-aligned. The others hold figures and are right-aligned.
-const TEXT_COLUMNS: [usize; 2] = [1, 2];
+pub const TEXT_COLUMNS: [usize; 2] = [1, 2];
 
 const PRESSURE_HEADINGS: [&str; 10] = [
     "PID", "COMMAND", "STATE", "SOME10", "SOME60", "SOME300", "FULL10", "FULL60", "FULL300",
     "STALLED",
 ];
 
-const AREA_HEADINGS: [&str; 6] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "RUN"];
-const AREA_TEXT_COLUMNS: [usize; 2] = [0, 1];
+pub const AREA_HEADINGS: [&str; 7] = ["NAME", "TYPE", "SIZE", "USED", "PRIO", "ENCRYPTED", "RUN"];
+pub const AREA_TEXT_COLUMNS: [usize; 3] = [0, 1, 5];
 
 const GROUP_HEADINGS: [&str; 8] = [
     "NAME",
@@ -62,11 +62,13 @@ pub fn pressure_table(reports: &[Value]) -> String {
     table(&PRESSURE_HEADINGS, &TEXT_COLUMNS, rows)
 }
 
+/// STATE, or a dash.
 fn state_cell(report: &Value) -> String {
     printable(report["state"].as_str().unwrap_or("-"))
 }
 
-/// The table of `vswap status --areas`: the columns of `swapon --show`, and the run.
+/// The table of `vswap status --areas`: the columns of `swapon --show`, whether pages are
+/// encrypted, and the run.
 pub fn areas_table(reports: &[Value]) -> String {
     let rows = reports.iter().flat_map(|report| {
         let areas = report["areas"].as_array().into_iter().flatten();
@@ -75,7 +77,8 @@ pub fn areas_table(reports: &[Value]) -> String {
     table(&AREA_HEADINGS, &AREA_TEXT_COLUMNS, rows)
 }
 
-fn area_row(area: &Value, pid: &Value) -> [String; 6] {
+/// A row of `areas_table`.
+pub fn area_row(area: &Value, pid: &Value) -> [String; 7] {
     let text = |name: &str| area[name].as_str().unwrap_or("-").to_owned();
     let size = |name: &str| area[name].as_u64().map_or_else(|| "-".to_owned(), bytes);
     let failing = area["failing"].as_bool().unwrap_or_default();
@@ -87,6 +90,7 @@ fn area_row(area: &Value, pid: &Value) -> [String; 6] {
         area["priority"]
             .as_i64()
             .map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+        yes_or_no(&area["encrypted"]),
         pid.to_string(),
     ]
 }
@@ -114,11 +118,7 @@ fn group_row(group: &Value, pid: &Value) -> [String; 8] {
         size("swap_max_bytes"),
         size("pool_bytes"),
         size("pool_max_bytes"),
-        match group["writeback"].as_bool() {
-            Some(true) => "yes".to_owned(),
-            Some(false) => "no".to_owned(),
-            None => "-".to_owned(),
-        },
+        yes_or_no(&group["writeback"]),
         if met.is_empty() {
             "-".to_owned()
         } else {
@@ -128,8 +128,17 @@ fn group_row(group: &Value, pid: &Value) -> [String; 8] {
     ]
 }
 
+fn yes_or_no(flag: &Value) -> String {
+    let text = match flag.as_bool() {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "-",
+    };
+    text.to_owned()
+}
+
 /// Aligns rows under their headings: columns named in `text` to the left, figures to the right.
-fn table<const COLUMNS: usize>(
+pub fn table<const COLUMNS: usize>(
     headings: &[&str; COLUMNS],
     text: &[usize],
     content: impl Iterator<Item = [String; COLUMNS]>,
@@ -157,30 +166,44 @@ fn table<const COLUMNS: usize>(
 }
 
 /// The text without anything that a terminal would act on.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
 }
 
 fn status_row(report: &Value) -> [String; 11] {
-    let figure = |name: &str, show: fn(u64) -> String| {
-        report[name].as_u64().map_or_else(|| "-".to_owned(), show)
-    };
-    let p99 = report["fault_us_p99"].as_f64().filter(|p99| *p99 > 0.0);
+    let moved = |name: &str| figure(report, name, |pages| bytes(pages * PAGE_BYTES));
+    let [pid, command, state, limit, total, resident, pool, swapped] = run_cells(report);
+    let (out, back) = (moved("pages_out"), moved("pages_in"));
+    let p99 = p99_cell(report);
     [
-        figure("pid", |pid| pid.to_string()),
+        pid, command, state, limit, total, resident, pool, swapped, out, back, p99,
+    ]
+}
+
+/// What each table of runs begins with.
+pub fn run_cells(report: &Value) -> [String; 8] {
+    [
+        figure(report, "pid", |pid| pid.to_string()),
         command_cell(&report["command"]),
         state_cell(report),
-        figure("limit_bytes", bytes),
-        figure("total_bytes", bytes),
-        figure("resident_bytes", bytes),
-        figure("pool_bytes", bytes),
-        figure("swapped_pages", |pages| bytes(pages * PAGE_BYTES)),
-        figure("pages_out", |pages| bytes(pages * PAGE_BYTES)),
-        figure("pages_in", |pages| bytes(pages * PAGE_BYTES)),
-        p99.map_or_else(|| "-".to_owned(), microseconds),
+        figure(report, "limit_bytes", bytes),
+        figure(report, "total_bytes", bytes),
+        figure(report, "resident_bytes", bytes),
+        figure(report, "pool_bytes", bytes),
+        figure(report, "swapped_pages", |pages| bytes(pages * PAGE_BYTES)),
     ]
+}
+
+/// What a fault takes at the 99th percentile.
+pub fn p99_cell(report: &Value) -> String {
+    let p99 = report["fault_us_p99"].as_f64().filter(|p99| *p99 > 0.0);
+    p99.map_or_else(|| "-".to_owned(), microseconds)
+}
+
+fn figure(report: &Value, name: &str, show: fn(u64) -> String) -> String {
+    report[name].as_u64().map_or_else(|| "-".to_owned(), show)
 }
 
 /// The command in one line, cut to fit, with nothing in it that a terminal would act on.
@@ -266,14 +289,14 @@ mod tests {
     #[test]
     fn areas_are_shown_as_swapon_shows_them() {
         let area = json!({"name": "/dev/vdb2", "type": "partition", "size_bytes": 8_u64 << 30, "used_bytes": 4096,
-                          "priority": -1, "failing": false});
+                          "priority": -1, "failing": false, "encrypted": true});
         let table = areas_table(&[json!({"pid": 7, "areas": [area]}), json!({"pid": 8})]);
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(
             lines,
             [
-                "NAME       TYPE        SIZE   USED  PRIO  RUN",
-                "/dev/vdb2  partition  8 GiB  4 KiB    -1    7"
+                "NAME       TYPE        SIZE   USED  PRIO  ENCRYPTED  RUN",
+                "/dev/vdb2  partition  8 GiB  4 KiB    -1  yes          7"
             ]
         );
     }

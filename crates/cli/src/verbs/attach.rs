@@ -20,6 +20,7 @@ use crate::args::{AttachArgs, ManageArgs};
 use crate::control::{Asker, Detach, Request};
 use crate::failure::{Failure, OWN_ERROR};
 use crate::host::Host;
+use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
 use crate::run_dir::RunDir;
@@ -61,6 +62,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     let run_dir = RunDir::create()?;
     let host = Host::own(manage, run::config(manage, ram, args.pid, &run_dir))?;
     let server = run::serve_at(&run_dir)?;
+    let metrics = Metrics::open(manage.metrics.as_ref(), manage.quiet)?;
     let unmanaged = UnmanagedList::default();
     let family = Family::attached(args.pid).ok_or_else(|| target.has_ended())?;
     let strangers = run::strangers(&run_dir, &host, &family, &unmanaged)?;
@@ -73,7 +75,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         }
     };
     run::raise_descriptor_limit();
-    let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged);
+    let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged).attached();
     if !manage.quiet {
         notice(&format!(
             "process {} ({}) is managed now, within {}; Ctrl-C or `vswap detach {}` lets go of it",
@@ -90,6 +92,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
             answer(&host, &family, &identity, &leave, &request, asker)
         });
         run::say_unserved(served);
+        metrics.serve_in(scope, || identity.figures(&host, manage.codec));
         let end = Attendant {
             signals: &signals,
             host: &host,
@@ -100,8 +103,11 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         }
         .attend(&mut watch);
         server.stop();
+        metrics.stop();
         end
     });
+    // The guardian shares the descriptors and may stay for as long as the program lives.
+    drop(metrics);
     let was_full = watch.has_ended_run();
     let status = match end {
         End::Ended => host.finish(),
@@ -147,9 +153,10 @@ fn begin<'a>(
             target.pid, target.name
         ))
     };
-    strangers
-        .attach_running(target.pid, host)
-        .map_err(|why| refused(&why))?;
+    if let Err(why) = strangers.attach_running(target.pid, host) {
+        strangers.let_go();
+        return Err(refused(&why));
+    }
     let since = Instant::now();
     while host
         .status()
@@ -185,6 +192,12 @@ struct Attendant<'a> {
 
 impl Attendant<'_> {
     fn attend(mut self, watch: &mut Watch<'_>) -> End {
+        let end = self.await_end(watch);
+        self.strangers.let_go();
+        end
+    }
+
+    fn await_end(&mut self, watch: &mut Watch<'_>) -> End {
         let mut next_tick = Instant::now() + TICK;
         let mut was_told = false;
         loop {

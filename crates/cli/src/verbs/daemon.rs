@@ -14,16 +14,19 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
+use vswap_sys::disk::Options;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{self, Blocked};
 
 use crate::areas;
-use crate::args::DaemonArgs;
 use crate::args::size::Available;
+use crate::args::{Codec, DaemonArgs};
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
 use crate::host::{guarded, set_group};
 use crate::join::Join;
+use crate::metrics::Metrics;
+use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
 use crate::output::notice;
 use crate::run_dir::{self, DaemonDir};
 use crate::verbs::doctor;
@@ -38,6 +41,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Daemon {
     store: Arc<Store>,
+    /// How its areas are opened.
+    opening: Options,
+    codec: Codec,
     runs: Mutex<Runs>,
     started: Instant,
 }
@@ -83,13 +89,17 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         shared: true,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    areas::begin(&store, &args.swap, 0, args.quiet)?;
+    let opening = areas::opening(args.no_encrypt);
+    areas::begin(&store, opening, &args.swap, 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())
         .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
+    let metrics = Metrics::open(args.metrics.as_ref(), args.quiet)?;
     let daemon = Daemon {
         store,
+        opening,
+        codec: args.codec,
         runs: Mutex::default(),
         started: Instant::now(),
     };
@@ -106,8 +116,10 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
             let pid = std::process::id();
             notice(&format!("the daemon is ready (process {pid})"));
         }
+        metrics.serve_in(scope, || Some(daemon.figures()));
         daemon.wait_for_the_end(&signals, args.quiet);
         server.stop();
+        metrics.stop();
         Ok::<_, Failure>(())
     })?;
     drop(guardian);
@@ -120,7 +132,9 @@ impl Daemon {
     fn answer(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
         match request {
             Request::Status => Ok(self.report()),
-            Request::SwapOn(_) | Request::SwapOff(_) => areas::change(&self.store, request, asker),
+            Request::SwapOn(_) | Request::SwapOff(_) => {
+                areas::change(&self.store, self.opening, request, asker)
+            }
             Request::Join(join) => self.host(join, asker),
             Request::RunStatus(pid) => {
                 let pager = self.runs().find(*pid);
@@ -169,6 +183,25 @@ impl Daemon {
         };
         // Only strings, numbers and flags: JSON has a form for everything in a report.
         serde_json::to_value(&report).unwrap_or_default()
+    }
+
+    /// What the endpoint for Prometheus tells.
+    fn figures(&self) -> Figures {
+        // Not under the lock: runs come and go meanwhile.
+        let runs = self.runs().list.clone();
+        let runs = runs.into_iter().map(|(pid, pager)| RunFigures {
+            pid,
+            program: None,
+            started: None,
+            status: pager.status(),
+        });
+        Figures {
+            runs: runs.collect(),
+            store: Some(StoreFigures {
+                codec: self.codec.name(),
+                status: self.store.status(),
+            }),
+        }
     }
 
     /// Manages a run from beginning to end. Returns its last figures.

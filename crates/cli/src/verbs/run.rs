@@ -29,6 +29,7 @@ use vswap_pager::config::RamRange;
 use vswap_pager::page_run::PAGE_BYTES;
 use vswap_pager::{Config, RunGroup};
 use vswap_sys::inject::Image;
+use vswap_sys::patience;
 use vswap_sys::process::pressure::Surroundings;
 use vswap_sys::process::signals;
 use vswap_sys::process::spawn::{InheritedDescriptors, Program, SpawnError};
@@ -41,6 +42,7 @@ use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Detach, Request, Server};
 use crate::failure::{Failure, OWN_ERROR};
 use crate::host::Host;
+use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
 use crate::run_dir::{self, RunDir};
@@ -78,6 +80,7 @@ pub fn run(
     let run_dir = RunDir::create()?;
     let host = Host::of(args, config(manage, ram, std::process::id(), &run_dir))?;
     let server = serve_at(&run_dir)?;
+    let metrics = Metrics::open(manage.metrics.as_ref(), manage.quiet)?;
 
     let own = vswap_pager::environment(&run_dir.agent_path(), host.socket());
     let environment = with_own(environment, own);
@@ -104,10 +107,13 @@ pub fn run(
             request => answer(&host, &identity, &request, asker),
         });
         say_unserved(served);
+        metrics.serve_in(scope, || identity.figures(&host, manage.codec));
         let end = supervisor.supervise();
         server.stop();
+        metrics.stop();
         end
     });
+    drop(metrics);
     let status = host.finish();
     drop(run_dir);
 
@@ -164,6 +170,7 @@ pub fn strangers<'a>(
 ) -> Result<Strangers<'a>, Failure> {
     let socket = host.socket().display().to_string();
     let image = agent_image()?;
+    patience::prepare().map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
     Ok(Strangers::new(
         image,
         run_dir.agent_path(),

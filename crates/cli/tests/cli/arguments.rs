@@ -42,7 +42,14 @@ fn missing_parts_are_named() {
         ),
         (&["swim"][..], "swim"),
         (&["run", "--quite", "--", "true"][..], "'--quiet'"),
-        (&["run", "--rma", "64M", "--", "true"][..], "'--rma'"),
+        (
+            &["run", "--rma", "64M", "--", "true"][..],
+            "exists: '--ram'",
+        ),
+        (&["run", "--rma=64M", "--", "true"][..], "exists: '--ram'"),
+        (&["attach", "--rma", "64M", "1"][..], "exists: '--ram'"),
+        (&["swapoff", "--lal"][..], "exists: '--all'"),
+        (&["run", "--zzz", "--", "true"][..], "'--zzz'"),
         (
             &["run", "--ram", "64M", "--siwap", "--", "true"][..],
             "'--swap'",
@@ -53,6 +60,17 @@ fn missing_parts_are_named() {
         assert_eq!(status, Some(125), "{arguments:?}");
         assert!(message.contains(expected), "{arguments:?}: {message}");
     }
+}
+
+/// The tip how to pass it on to nobody is left out where the option was meant for vswap.
+#[test]
+fn an_option_that_is_nearly_one_gets_one_tip() {
+    for wrong in ["--rma", "--swp"] {
+        let (_, message) = refused(&["run", wrong, "64M", "--", "true"]);
+        assert_eq!(message.matches("tip:").count(), 1, "{message}");
+    }
+    let (_, message) = refused(&["run", "--zzz", "--", "true"]);
+    assert!(!message.contains("exists"), "{message}");
 }
 
 #[test]

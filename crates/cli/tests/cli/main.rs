@@ -2,14 +2,18 @@
 
 mod arguments;
 mod bench;
+mod metrics;
 mod mkswap;
 mod passes_through;
+mod pty;
 mod refusals;
 mod run_dir;
 mod signals;
 mod status;
 mod swap;
 mod terminal;
+mod top;
+mod watch;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,6 +80,15 @@ impl Scratch {
         let mut command = self.vswap();
         command.args(["run", "--ram", "256M", "--"]);
         command
+    }
+
+    /// A run that sleeps and says nothing.
+    fn sleeper(&self) -> Child {
+        let mut run = self.run();
+        run.args(["sleep", "1000"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        run.spawn().expect("vswap starts")
     }
 
     /// Names in this directory, sorted.

@@ -9,13 +9,7 @@ use crate::{Scratch, eventually, names, output, text, wait};
 
 /// A run that sleeps, and its directory.
 fn sleeper(scratch: &Scratch) -> (Child, PathBuf) {
-    let child = scratch
-        .run()
-        .args(["sleep", "1000"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("vswap starts");
+    let child = scratch.sleeper();
     let prefix = format!("run-{}-", child.id());
     let dir = eventually("the run's directory", || {
         let outer = scratch.path().join(scratch.names().first()?);

@@ -1,20 +1,8 @@
 //! `vswap status` of a living run.
 
-use std::process::{Child, Stdio};
-
 use serde_json::Value;
 
 use crate::{Scratch, eventually, kill, output, text, wait};
-
-fn sleeper(scratch: &Scratch) -> Child {
-    scratch
-        .run()
-        .args(["sleep", "1000"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("vswap starts")
-}
 
 /// The report of one run. Other runs of the same user may be alive beside it.
 fn report(scratch: &Scratch, pid: u32) -> Option<Value> {
@@ -26,7 +14,7 @@ fn report(scratch: &Scratch, pid: u32) -> Option<Value> {
 #[test]
 fn a_living_run_is_listed_and_a_dead_one_is_not() {
     let scratch = Scratch::new();
-    let mut run = sleeper(&scratch);
+    let mut run = scratch.sleeper();
     let pid = run.id();
     let found = eventually("an answer", || {
         report(&scratch, pid).filter(|report| report["command"].is_array())
@@ -66,7 +54,7 @@ fn a_living_run_is_listed_and_a_dead_one_is_not() {
 #[test]
 fn a_stopped_run_is_listed_without_figures() {
     let scratch = Scratch::new();
-    let mut run = sleeper(&scratch);
+    let mut run = scratch.sleeper();
     let pid = run.id();
     eventually("an answer", || {
         report(&scratch, pid)?.get("command").cloned()

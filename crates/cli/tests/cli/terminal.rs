@@ -1,116 +1,6 @@
 //! Job control: an interactive shell on its own terminal, and vswap under it.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::process::Child;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-
-use crate::{PATIENCE, Scratch, undisturbed};
-
-/// An interactive shell on a pseudo-terminal.
-struct Terminal {
-    shell: Child,
-    keyboard: File,
-    screen: Arc<Mutex<String>>,
-    read: usize,
-    scratch: Scratch,
-}
-
-impl Terminal {
-    fn new() -> Terminal {
-        let scratch = Scratch::new();
-        let master =
-            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("pty");
-        grantpt(&master).expect("grant");
-        unlockpt(&master).expect("unlock");
-        let name = ptsname(&master, Vec::new()).expect("name");
-        let open = || {
-            File::options()
-                .read(true)
-                .write(true)
-                .open(name.to_str().expect("path"))
-                .expect("pty")
-        };
-        let shell = undisturbed("setsid")
-            .args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"])
-            .env("XDG_RUNTIME_DIR", scratch.path())
-            .env("PS1", "$ ")
-            .env("TERM", "dumb")
-            .env(
-                "V",
-                format!("{} run --ram 256M --", env!("CARGO_BIN_EXE_vswap")),
-            )
-            .stdin(open())
-            .stdout(open())
-            .stderr(open())
-            .spawn()
-            .expect("shell");
-        let keyboard = File::from(master);
-        let mut reader = keyboard.try_clone().expect("clone");
-        let screen = Arc::new(Mutex::new(String::new()));
-        let shown = Arc::clone(&screen);
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(bytes) = reader.read(&mut buffer) {
-                let text = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
-                shown.lock().expect("lock").push_str(&text);
-            }
-        });
-        let mut terminal = Terminal {
-            shell,
-            keyboard,
-            screen,
-            read: 0,
-            scratch,
-        };
-        // The terminal echoes what is typed, so the typed words must differ from the awaited ones.
-        terminal.type_line("echo rea''dy");
-        terminal.expect("ready");
-        terminal
-    }
-
-    fn type_keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("typed");
-    }
-
-    fn type_line(&mut self, line: &str) {
-        self.type_keys(&format!("{line}\n"));
-    }
-
-    /// Waits until `text` appears after everything that was expected before.
-    fn expect(&mut self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let screen = self.screen.lock().expect("lock").clone();
-            if let Some(at) = screen[self.read..].find(text) {
-                self.read += at + text.len();
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "\"{text}\" is not shown after:\n{screen}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self
-            .keyboard
-            .write_all(b"\x03\nkill -9 $(jobs -p) 2>/dev/null; exit\nexit\n");
-        std::thread::sleep(Duration::from_millis(100));
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
-    }
-}
-
-const INTERRUPT: &str = "\x03";
-const SUSPEND: &str = "\x1a";
+use crate::pty::{INTERRUPT, SUSPEND, Terminal};
 
 #[test]
 fn the_program_is_on_the_terminal() {
@@ -226,7 +116,7 @@ fn hangup_ends_the_run() {
     let mut terminal = Terminal::new();
     terminal.type_line("$V bash -c 'echo pid $$ star''ted; exec sleep 1000'");
     terminal.expect("started");
-    let screen = terminal.screen.lock().expect("lock").clone();
+    let screen = terminal.shown();
     let words: Vec<&str> = screen.split_whitespace().collect();
     let at = words
         .iter()
@@ -246,7 +136,7 @@ fn hangup_ends_the_run() {
 }
 
 /// The session of `pid`, which has the pid of its leader.
-fn session_leader(pid: u32) -> u32 {
+pub fn session_leader(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let (_, fields) = stat.rsplit_once(") ").expect("fields");
     fields

@@ -86,6 +86,12 @@ pub unsafe trait PageSource: Send + Sync {
     }
 }
 
+impl fmt::Debug for dyn PageSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PageSource")
+    }
+}
+
 /// Pages from the global allocator. It counts them, so that a test sees which were not given back.
 #[derive(Debug, Default)]
 pub struct HeapPages {

@@ -11,6 +11,7 @@
 //! read each of them. The borrow checker cannot see that.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ impl Frames {
         }
     }
 
-    /// Gives one reference back. The last one frees the frame.
+    /// Gives one reference back. The last one wipes the frame and frees it.
     #[inline]
     pub(crate) fn release(&self, index: u32) {
         let Some(frame) = self.states.get(index as usize) else {
@@ -181,6 +182,12 @@ impl Frames {
                 before & CLAIM == 0,
                 "a claimed frame lost its last reference"
             );
+            // Nobody can get the frame now: it has no reference, and is not among the free ones yet.
+            let mut wiped = ManuallyDrop::new(FrameMut {
+                frames: self,
+                index,
+            });
+            wiped.0.fill(0);
             self.push(index, frame);
         }
     }
@@ -304,7 +311,7 @@ impl<'a> FrameMut<'a> {
 
     /// Hands the reference over to the swap cache, so that dropping no longer gives the frame back.
     pub(crate) fn into_cache(self) {
-        let _handed_over = std::mem::ManuallyDrop::new(self);
+        let _handed_over = ManuallyDrop::new(self);
     }
 }
 
@@ -422,6 +429,21 @@ mod tests {
         assert_eq!(reader.0[PAGE_BYTES - 1], 7);
         drop(reader);
         assert!(frames.pop().is_some());
+    }
+
+    #[test]
+    fn what_a_frame_held_is_gone_when_it_is_free() {
+        let frames = Frames::new(1, Arc::new(HeapPages::new())).expect("memory");
+        let mut frame = frames.pop().expect("free");
+        frame.0.fill(7);
+        frame.into_cache();
+        let reader = frames.try_get(0).expect("published");
+        frames.release(0);
+        assert_eq!(reader.0, [7; PAGE_BYTES]);
+        drop(reader);
+        assert!(frames.pop().expect("free").is_zero());
+        frames.pop().expect("free").0.fill(7);
+        assert!(frames.pop().expect("free").is_zero(), "never published");
     }
 
     #[test]

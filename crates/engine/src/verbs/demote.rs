@@ -77,7 +77,7 @@ impl Engine {
         scratch: &mut Scratch,
     ) -> Demotion {
         let mut done = Demotion::default();
-        let mut buffer = std::mem::take(&mut scratch.unpacked);
+        let mut buffer = scratch.take_pages();
         for from in self.areas.crowded(part) {
             while done.tried() < budget_pages
                 && done.homeless + done.refused == 0
@@ -88,13 +88,13 @@ impl Engine {
                 if cold.is_empty() {
                     break;
                 }
-                buffer.resize_with(most.max(buffer.len()), Page::zeroed);
+                buffer.grow(most);
                 self.move_down(cpu, from, &cold, &mut buffer, &mut done);
             }
             // A cluster that waits to be discarded is otherwise given out only when no area has room.
             from.discard_emptied();
         }
-        scratch.unpacked = buffer;
+        scratch.give_pages(buffer);
         done
     }
 

@@ -25,7 +25,7 @@ use super::exchange::Settled;
 use super::fetch::Fetched;
 use super::leaving::Coming;
 use crate::areas::{Areas, CloseError, Physical};
-use crate::base::pages::Page;
+use crate::base::buffer::PageBuffer;
 use crate::base::sync::yield_now;
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -140,7 +140,7 @@ impl Engine {
             scratch,
             cancel,
             bring_back,
-            pages: vec![Page::zeroed(); BATCH_PAGES],
+            pages: self.buffer(BATCH_PAGES),
             refusals: 0,
         };
         let emptied = emptying.run();
@@ -171,7 +171,7 @@ struct Emptying<'a> {
     scratch: &'a mut Scratch,
     cancel: &'a dyn Fn() -> bool,
     bring_back: &'a mut dyn FnMut() -> BringBack,
-    pages: Vec<Page>,
+    pages: PageBuffer,
     refusals: usize,
 }
 

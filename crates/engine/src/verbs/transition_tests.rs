@@ -193,6 +193,34 @@ fn for_both(test: impl Fn(Mapping)) {
     MAPPINGS.into_iter().for_each(test);
 }
 
+/// Whoever fetches a page gives it to a program. So nothing of what lay there before may be left.
+#[test]
+fn a_page_that_comes_back_is_written_whole() {
+    for mapping in MAPPINGS {
+        for (state, seed) in [
+            State::Cached,
+            State::Zero,
+            State::Pool,
+            State::Area,
+            State::Ahead,
+        ]
+        .into_iter()
+        .zip(1..)
+        {
+            let [first, second] = [0x00, 0xff].map(|before| {
+                let bench = Bench::new(mapping, POOL_BYTES);
+                let entry = bench.in_state(state, seed);
+                let mut page = Page([before; PAGE_BYTES]);
+                let mut scratch = bench.engine.scratch();
+                let read = bench.engine.swap_in(entry, &mut page, &mut scratch);
+                read.expect("readable");
+                page
+            });
+            assert!(first == second, "{mapping:?} {state:?}");
+        }
+    }
+}
+
 #[test]
 fn free_becomes_cached() {
     for_both(|mapping| {

@@ -74,19 +74,19 @@ impl Engine {
         scratch: &mut Scratch,
     ) -> WriteBack {
         let mut done = WriteBack::default();
-        let mut buffer = std::mem::take(&mut scratch.unpacked);
+        let mut buffer = scratch.take_pages();
         while done.tried() < budget_pages && done.homeless + done.refused == 0 {
             let most = BATCH_PAGES.min(budget_pages - done.tried());
             let cold = self.aging.pick(|| self.areas_to_age(), group.index(), most);
             if cold.is_empty() {
                 break;
             }
-            buffer.resize_with(most.max(buffer.len()), Page::zeroed);
+            buffer.grow(most);
             for cold in cold.chunk_by(|a, b| are_alike(a.entry, b.entry)) {
                 self.write_batch_back(cpu, cold, &mut buffer, scratch, &mut done);
             }
         }
-        scratch.unpacked = buffer;
+        scratch.give_pages(buffer);
         done
     }
 

@@ -118,6 +118,28 @@ pub(super) fn payload_start(span: &Span, object: u8, class: SizeClass) -> *mut u
         .wrapping_add(HEADER_BYTES)
 }
 
+/// Writes a payload to an object, and zeros behind it up to the object's end: what lay there may be of another group.
+///
+/// # Safety
+/// The caller has the object for itself. `payload` has `bytes` bytes, no more than the class has room for, and lies
+/// elsewhere.
+#[inline]
+pub(super) unsafe fn fill(
+    span: &Span,
+    object: u8,
+    class: SizeClass,
+    payload: *const u8,
+    bytes: usize,
+) {
+    let start = payload_start(span, object, class);
+    let room = usize::from(class.stride_bytes) - HEADER_BYTES;
+    // SAFETY: The object's stride has room for header and payload, so all of this lies within it.
+    unsafe {
+        start.copy_from_nonoverlapping(payload, bytes);
+        start.add(bytes).write_bytes(0, room - bytes);
+    }
+}
+
 /// The row to which a taken object belongs.
 pub(super) fn row_of(span: &Span, object: u8, class: SizeClass) -> u32 {
     // SAFETY: A span's pages hold `class.objects` strides of memory, strides are multiples of 16, and the base is page

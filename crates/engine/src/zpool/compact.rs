@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::class::{ClassState, Object, checksum_of, payload_start, row_of, set_checksum};
+use super::class::{ClassState, Object, checksum_of, fill, payload_start, row_of, set_checksum};
 use super::pool::{Pool, lock};
 use super::row::Location;
 use super::sizes::{CLASSES, SizeClass};
@@ -94,10 +94,9 @@ impl Pool {
         // Locking the row and taking the object gave both to this thread alone. Raw pointers, because others read in
         // the same spans.
         unsafe {
-            payload_start(target, taken.object, class).copy_from_nonoverlapping(
-                payload_start(span, object, class),
-                usize::from(old.payload_bytes),
-            );
+            let payload = payload_start(span, object, class);
+            let bytes = usize::from(old.payload_bytes);
+            fill(target, taken.object, class, payload, bytes);
         }
         set_checksum(
             target,

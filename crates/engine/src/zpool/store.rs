@@ -1,7 +1,8 @@
 //! Storing payloads and giving their memory back.
 //!
 //! Bookkeeping is done under the lock of the class (or of the whole pages). Payloads are copied without that lock. Page
-//! sources, which may be slow, are also called without it.
+//! sources, which may be slow, are also called without it. What an earlier payload has left is wiped, because the new
+//! one may be of another group.
 //!
 //! Unsafe is needed here because payloads are copied to raw pages that others read elsewhere, and because pages go back
 //! to a `PageSource`, whose `free` is unsafe.
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use super::checksum::checksum;
-use super::class::{ClassState, Object, payload_start, set_checksum};
+use super::class::{ClassState, Object, fill, set_checksum};
 use super::handle::Handle;
 use super::pool::{Pool, lock};
 use super::row::{Location, Row};
@@ -52,10 +53,7 @@ impl Pool {
         // SAFETY: The object was taken for this call alone, and its stride has room for header and payload. Its row is
         // not live yet, so compaction leaves it alone. `payload` cannot overlap it, because nobody else knows the
         // object.
-        unsafe {
-            payload_start(span, taken.object, class)
-                .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
-        }
+        unsafe { fill(span, taken.object, class, payload.as_ptr(), payload.len()) };
         set_checksum(span, taken.object, class, checksum);
         Some((index, row, taken.span, taken.object))
     }
@@ -71,6 +69,8 @@ impl Pool {
         unsafe {
             run.as_ptr()
                 .copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            let rest = PAGE_BYTES - payload.len();
+            run.as_ptr().add(payload.len()).write_bytes(0, rest);
         }
         let mut state = self.whole.lock();
         let row = self.rows.take(&mut state.rows);

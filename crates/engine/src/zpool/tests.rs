@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::class::payload_start;
-use super::sizes::{CLASSES, class_of};
+use super::sizes::{CLASSES, HEADER_BYTES, class_of};
 use super::testing::{Content, page_bytes, seeded};
 use super::*;
 use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
@@ -471,4 +471,94 @@ proptest! {
         ops.iter().for_each(|op| model.apply(op));
         model.finish();
     }
+}
+
+/// Pages of the allocator that hold what somebody else had.
+#[derive(Default)]
+struct Used(HeapPages);
+
+const SOMEBODY_ELSES: u8 = 0xc3;
+
+// SAFETY: All memory comes from the allocator's source, which keeps the promises.
+unsafe impl PageSource for Used {
+    fn alloc(&self, pages: usize) -> Option<std::ptr::NonNull<u8>> {
+        let run = self.0.alloc(pages)?;
+        // SAFETY: The run has so many pages and is ours until it is returned.
+        unsafe { run.write_bytes(SOMEBODY_ELSES, pages * PAGE_BYTES) };
+        Some(run)
+    }
+
+    unsafe fn free(&self, run: std::ptr::NonNull<u8>, pages: usize) {
+        // SAFETY: The caller's promise is passed on.
+        unsafe { self.0.free(run, pages) };
+    }
+}
+
+/// What lies in the place of a payload, from its first byte to the end of its object or page.
+fn place_of(pool: &Pool, handle: Handle) -> Vec<u8> {
+    let (_, row) = pool.row(handle).expect("stored");
+    let location = row.pin().expect("live");
+    let (start, bytes) = match class_of(usize::from(location.payload_bytes)) {
+        Some(class) => {
+            let span = pool.spans.get(location.span).expect("live");
+            let class = CLASSES[class];
+            let room = usize::from(class.stride_bytes) - HEADER_BYTES;
+            (payload_start(span, location.object, class), room)
+        }
+        None => (
+            pool.whole.get(location.span).expect("live").base(),
+            PAGE_BYTES,
+        ),
+    };
+    // SAFETY: The object is live and no other thread has the pool.
+    let place = unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec();
+    assert_eq!(row.unpin(), None);
+    place
+}
+
+#[test]
+fn nothing_of_somebody_else_is_left_where_a_payload_lies() {
+    let pool = Pool::new(Arc::new(Used::default()), 1 << 30);
+    let own = |handle, bytes: usize, fill: u8| {
+        let place = place_of(&pool, handle);
+        let (payload, rest) = place.split_at(bytes);
+        assert!(payload.iter().all(|byte| *byte == fill), "{bytes} bytes");
+        assert!(rest.iter().all(|byte| *byte == 0), "behind {bytes} bytes");
+    };
+    let lengths = [
+        0,
+        1,
+        25,
+        100,
+        1001,
+        2048,
+        PACKED_BYTES_MAX,
+        PACKED_BYTES_MAX + 1,
+        4095,
+        4096,
+    ];
+    for bytes in lengths {
+        let handle = pool.store(&vec![7; bytes]).expect("room");
+        own(handle, bytes, 7);
+    }
+    // The longest of a class, and then a shorter one in the same place. What stays keeps the spans.
+    let longest = 1000;
+    let stored: Vec<Handle> = (0..200)
+        .map(|_| pool.store(&vec![SOMEBODY_ELSES; longest]).expect("room"))
+        .collect();
+    for handle in stored.iter().skip(1).step_by(2) {
+        pool.free(*handle);
+    }
+    let shorter = longest - 8;
+    assert_eq!(class_of(shorter), class_of(longest));
+    let fresh: Vec<Handle> = (0..100)
+        .map(|_| pool.store(&vec![7; shorter]).expect("room"))
+        .collect();
+    fresh.iter().for_each(|&handle| own(handle, shorter, 7));
+    // What stays is freed too, so that the others are moved together.
+    for handle in stored.iter().step_by(2) {
+        pool.free(*handle);
+    }
+    assert!(pool.compact(usize::MAX) > 0);
+    fresh.iter().for_each(|&handle| own(handle, shorter, 7));
 }

@@ -5,9 +5,14 @@ use std::ops::Range;
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// The pages that `bytes` bytes from address `start` on touch.
+/// Above the last page of any program: the half of the addresses that is the kernel's begins there, if page tables have
+/// five levels. The address of this page, and of any below it, is a number that can be reckoned with.
+pub const PAGES_END: u64 = (1 << 56) / PAGE_BYTES;
+
+/// The pages that `bytes` bytes from address `start` on touch, as far as a program can have them.
 pub fn pages_of(start: u64, bytes: u64) -> Range<u64> {
-    start / PAGE_BYTES..start.saturating_add(bytes).div_ceil(PAGE_BYTES)
+    let end = start.saturating_add(bytes).div_ceil(PAGE_BYTES);
+    (start / PAGE_BYTES).min(PAGES_END)..end.min(PAGES_END)
 }
 
 /// Some pages in a row.
@@ -49,6 +54,14 @@ pub fn runs_of(pages: impl Iterator<Item = u64>) -> Vec<PageRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_range_leaves_the_addresses_of_a_program() {
+        assert_eq!(pages_of(4095, 2), 0..2);
+        assert_eq!(pages_of(u64::MAX, u64::MAX), PAGES_END..PAGES_END);
+        assert_eq!(pages_of(0, u64::MAX), 0..PAGES_END);
+        assert!((PAGES_END * 2).checked_mul(PAGE_BYTES).is_some());
+    }
 
     #[test]
     fn neighbours_share_a_run() {

@@ -56,6 +56,11 @@ pub fn hurry_most() {
     }
 }
 
+/// The CPU that the calling thread runs on, as a hint. It may be another the next moment.
+pub fn current_cpu() -> usize {
+    if is_simulated() { 0 } else { cpu::current() }
+}
+
 /// Start a named thread that nobody joins, and wait until the kernel has a thread for it. Its work can be late, but
 /// must not be left out. Others may wait for the caller meanwhile.
 pub fn spawn_late(name: &str, body: impl FnOnce() + Send + 'static) {

@@ -14,9 +14,11 @@ pub const CONFINED: &str = "its agent is confined";
 /// What confines the agent.
 pub const FILTER_OF_ALL: &str =
     "the program has put a seccomp filter of its own on all its threads";
-
 /// What confines the agents of its children.
 pub const FILTER_OF_A_FORK: &str = "the program forks under a seccomp filter of its own";
+/// What keeps agents out of its children.
+pub const UNTRACEABLE_FORK: &str =
+    "the program forks after it has forbidden to look into it (PR_SET_DUMPABLE)";
 
 /// The program is about to install a seccomp filter on all its threads, the agent's included. The agent may then be
 /// killed for what it does. So let go of the process. The program waits meanwhile. `what` says to the user what

@@ -24,7 +24,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::Page;
 use vswap_sys::inject::Stopped;
 use vswap_sys::ring::origin;
 use vswap_sys::{abi, random};
@@ -121,9 +120,9 @@ pub fn carry_out(
     space: &Arc<Space>,
     process: &Process,
     waiting: &Waiting<'_>,
-    may_have_agent: bool,
+    obstacle: Option<&str>,
 ) {
-    let outcome = follow(listening, space, process, waiting, may_have_agent);
+    let outcome = follow(listening, space, process, waiting, obstacle);
     if let Err(why) = outcome {
         waiting.refuse();
         say(listening, process, why);
@@ -135,7 +134,7 @@ fn follow(
     space: &Arc<Space>,
     process: &Process,
     waiting: &Waiting<'_>,
-    may_have_agent: bool,
+    obstacle: Option<&str>,
 ) -> Result<(), &'static str> {
     let Some(call) = waiting.call() else {
         return Ok(());
@@ -146,10 +145,9 @@ fn follow(
         waiting.go();
         return Ok(());
     };
-    if !may_have_agent {
+    if let Some(obstacle) = obstacle {
         // The child would get no agent, and so nothing may be out when it is made.
-        let serving = &listening.serving;
-        confine::confine(serving, space, process, confine::FILTER_OF_A_FORK);
+        confine::confine(&listening.serving, space, process, obstacle);
         waiting.go();
         return Ok(());
     }
@@ -318,10 +316,10 @@ fn put_in_place(listening: &Listening, child: &mut Stopped, token: u64) -> Resul
             continue;
         }
         let engine = &listening.serving.engine;
-        let mut content = Page([0; 4096]);
-        let read = engine.swap_in(entry, &mut content, &mut engine.scratch());
+        let mut content = engine.buffer(1);
+        let read = engine.swap_in(entry, &mut content[0], &mut engine.scratch());
         read.map_err(|error| error.to_string())?;
-        let written = child.write(page * PAGE_BYTES, &content.0);
+        let written = child.write(page * PAGE_BYTES, &content[0].0);
         written.map_err(|error| error.to_string())?;
     }
     Ok(())

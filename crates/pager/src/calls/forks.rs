@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use vswap_sys::process::memory_file::MemoryFile;
 use vswap_sys::process::{procfs, task};
 use vswap_sys::random;
 use vswap_sys::ring::{AGENT_NAME, origin};
 
-use crate::calls::copied_fork;
 use crate::calls::followed_fork::{Waiting, begin_child, kin};
+use crate::calls::{confine, copied_fork};
 use crate::events::fork::{self, Caller as _};
 use crate::events::listening::Listening;
 use crate::space::Space;
@@ -54,10 +55,9 @@ fn follow(
     process: &Process,
     waiting: &Waiting<'_>,
 ) {
-    // The agent of a child with more filters might be killed for its first call.
-    let may_have_agent = !has_filter_of_its_own(process, waiting.tid);
+    let obstacle = obstacle(process, waiting.tid);
     if let Some(quiet) = process.agent.begin_quiet_fork() {
-        let is_traced = may_have_agent && waiting.trace();
+        let is_traced = obstacle.is_none() && waiting.trace();
         let children = procfs::children_listed(process.pid).unwrap_or_default();
         waiting.go();
         if is_traced {
@@ -68,8 +68,8 @@ fn follow(
         drop(quiet);
         let _ = begin_child(waiting, &kin(process, origin::FORKED, 0), |_| Ok(()));
     } else if process.is_followed() {
-        copied_fork::carry_out(listening, space, process, waiting, may_have_agent);
-    } else if may_have_agent {
+        copied_fork::carry_out(listening, space, process, waiting, obstacle);
+    } else if obstacle.is_none() {
         announce(listening, space, process, waiting);
     }
 }
@@ -100,6 +100,18 @@ fn await_child(pid: u32, before: &[u32]) {
     while !is_over() && since.elapsed() < UNSEEN_PATIENCE {
         std::thread::sleep(PACE);
     }
+}
+
+/// What keeps the child of a thread from having an agent.
+fn obstacle(process: &Process, tid: u32) -> Option<&'static str> {
+    // The agent of a child with more filters might be killed for its first call.
+    if has_filter_of_its_own(process, tid) {
+        return Some(confine::FILTER_OF_A_FORK);
+    }
+    // The same right as to trace it.
+    let is_forbidden = MemoryFile::open(tid)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+    is_forbidden.then_some(confine::UNTRACEABLE_FORK)
 }
 
 /// Has the thread a seccomp filter that the agent has not?

@@ -47,8 +47,8 @@ pub fn mremap(
         return Ok(result);
     };
     let pages = |start: u64, from: u64, to: u64| {
-        let at = start / PAGE_BYTES;
-        at + from.div_ceil(PAGE_BYTES)..at + to.div_ceil(PAGE_BYTES)
+        let end_of = |bytes| pages_of(start, bytes).end;
+        end_of(from)..end_of(to)
     };
     // Foreign memory stays foreign where it has moved to, and so does what it gains. No event tells of it.
     let (from, to) = (pages(old, 0, old_bytes), pages(place, 0, new_bytes));

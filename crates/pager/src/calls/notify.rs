@@ -19,10 +19,9 @@
 //! such threads. Calls that move or discard memory wait for the end of a fork. The forking thread may wait for a lock
 //! of malloc, whose holder may be about to map memory. So calls that map must not wait behind calls that move.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use vswap_sys::abi;
@@ -30,7 +29,7 @@ use vswap_sys::process::{image, task};
 use vswap_sys::ring::op;
 use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 
-use crate::base::page_run::PAGE_BYTES;
+use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
 use crate::calls::{advice, confine, forks, handlers, moves, thread_exit};
@@ -68,8 +67,8 @@ const MAP_POPULATE: u64 = 0x8000;
 const CLONE_VM: u64 = 0x100;
 /// A stack that grows downwards is not one range.
 const MAP_GROWSDOWN: u64 = 0x100;
-/// How often an idle thread checks whether its space has ended, or whether the run is left.
-const IDLE: Duration = Duration::from_secs(1);
+/// How often a thread that is to end checks whether the calls that it took in are answered.
+const END_PACE: Duration = Duration::from_millis(1);
 
 /// Smaller mappings do not wait until their process is watched.
 const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
@@ -89,25 +88,33 @@ pub type Hasten = Arc<dyn Fn(&Arc<Space>) + Send + Sync>;
 ///
 /// # Errors
 /// There is no thread.
-pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Sender<OwnedFd>> {
+pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Sender<Listener>> {
     let listening = Arc::clone(listening);
-    let (sender, sent) = mpsc::channel();
+    let (sender, sent) = mpsc::channel::<Listener>();
     threads::try_spawn("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
         // Until it is received, a signal cuts a call short (`state/handlers.rs` of the agent).
         threads::hurry_most();
-        let listener = Arc::new(Listener::from_fd(listener));
+        let listener = Arc::new(listener);
         // A hint that older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
         let _takes_calls = listening.leaving.takes_calls();
-        while take_one(&listening, &listener, &hasten) != Err(NotifyError::Closed) {
+        // After any other error than that a call is over, nothing good comes from this listener any more.
+        while matches!(
+            take_one(&listening, &listener, &hasten),
+            Ok(()) | Err(NotifyError::Over)
+        ) {
+            if !listening.leaving.is_over() {
+                continue;
+            }
             // Only this thread makes more of them: no call is under way.
-            if listening.leaving.is_over() && Arc::strong_count(&listener) == 1 {
+            if Arc::strong_count(&listener) == 1 {
                 if let Some(listener) = Arc::into_inner(listener) {
                     listener.leave_open();
                 }
                 return;
             }
+            std::thread::sleep(END_PACE);
         }
     })?;
     Ok(sender)
@@ -118,7 +125,7 @@ fn take_one(
     listener: &Arc<Listener>,
     hasten: &Hasten,
 ) -> Result<(), NotifyError> {
-    if !listener.wait(Some(IDLE))? {
+    if !listener.wait(listening.leaving.over())? {
         return Ok(());
     }
     let notification = listener.receive()?;
@@ -129,6 +136,10 @@ fn take_one(
     }
     let space = space_of_thread(&listening.spaces, notification.tid)
         .or_else(|| space_shared_by(&listening.spaces, &notification));
+    // The thread may have died, and its id be another one's, before its process was looked up.
+    if !listener.id_valid(notification.id) {
+        return Err(NotifyError::Over);
+    }
     let call = Call::new(Arc::clone(listener), notification);
     match space {
         // The hooks have seen to it, or nobody will.
@@ -253,29 +264,27 @@ fn is_fork(call: &Notification) -> bool {
 
 fn start_answering(listening: &Arc<Listening>, space: &Arc<Space>, name: &str) -> Sender<Call> {
     let (calls, taken) = mpsc::channel();
-    let (listening, space) = (Arc::clone(listening), Arc::clone(space));
+    let listening = Arc::clone(listening);
+    // The space has the other end, which closes with it.
+    let weak = Arc::downgrade(space);
     threads::spawn_late(&format!("{name}-{}", space.id), move || {
         threads::hurry();
-        answer_all(&listening, &space, &taken);
+        for call in taken {
+            let Some(space) = weak.upgrade() else { return };
+            answer_all(&listening, &space, call);
+        }
     });
     calls
 }
 
-fn answer_all(listening: &Arc<Listening>, space: &Arc<Space>, taken: &Receiver<Call>) {
+/// Answer a call, and others of the thread that nobody has looked at.
+fn answer_all(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
     let Some(process) = space.process.get() else {
         return;
     };
-    while !space.has_ended() {
-        match taken.recv_timeout(IDLE) {
-            Ok(call) => {
-                let mut next = Some(call);
-                while let Some(call) = next.take() {
-                    next = answer_one(listening, space, process, call);
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
+    let mut next = Some(call);
+    while let Some(call) = next.take() {
+        next = answer_one(listening, space, process, call);
     }
 }
 
@@ -366,9 +375,9 @@ pub fn answer(
 fn note_thread(serving: &Serving, space: &Arc<Space>, process: &Process, call: &Notification) {
     let args = &call.args;
     match call.nr {
-        EXIT => thread_exit::prepare(serving, space, process.pid, call.tid),
+        EXIT => thread_exit::prepare(serving, space, process, call.tid),
         CLONE => thread_exit::note_clone(serving, space, args),
-        CLONE3 => thread_exit::note_clone3(serving, space, process.pid, args),
+        CLONE3 => thread_exit::note_clone3(serving, space, process, args),
         _ => thread_exit::note_word(serving, space, args[0]),
     }
 }
@@ -395,8 +404,7 @@ fn map(
     if let Ok(start) = u64::try_from(result)
         && is_active
     {
-        let end = start.saturating_add(bytes).div_ceil(PAGE_BYTES);
-        regions::adopt(references, space, start / PAGE_BYTES..end, &slot);
+        regions::adopt(references, space, pages_of(start, bytes), &slot);
     }
     Ok(result)
 }
@@ -413,8 +421,8 @@ fn set_break(
     let result = gain::during(space, &mut slot, gain, |slot| {
         slot.call(op::BRK, &[to], &[])
     })?;
-    let after = u64::try_from(result).unwrap_or(0).div_ceil(PAGE_BYTES);
-    let before = slot.break_before().div_ceil(PAGE_BYTES);
+    let after = pages_of(u64::try_from(result).unwrap_or(0), 0).end;
+    let before = pages_of(slot.break_before(), 0).end;
     if before < after && space.is_active() {
         regions::adopt(references, space, before..after, &slot);
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vswap_sys::{process, process::procfs, process::task};
+use vswap_sys::process::{procfs, task};
 
 use crate::base::kernel::clock;
 use crate::base::page_run::PAGE_BYTES;
@@ -48,12 +48,12 @@ const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
 struct Ending<'a> {
     space: &'a Arc<Space>,
     server: FaultServer<'a>,
-    pid: u32,
+    process: &'a Process,
     tid: u32,
 }
 
-/// Thread `tid` of process `pid` is about to end. Returns when all memory that the kernel will touch is present.
-pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
+/// Thread `tid` of a process is about to end. Returns when all memory that the kernel will touch is present.
+pub fn prepare(serving: &Serving, space: &Arc<Space>, process: &Process, tid: u32) {
     let mut server = FaultServer::new(serving, space);
     let owed = space.lock().layout.pinned.take_owed();
     for page in owed {
@@ -65,7 +65,7 @@ pub fn prepare(serving: &Serving, space: &Arc<Space>, pid: u32, tid: u32) {
     let mut ending = Ending {
         space,
         server,
-        pid,
+        process,
         tid,
     };
     ending.hold_robust_list(head);
@@ -84,7 +84,7 @@ impl Ending<'_> {
         // In a thread of libc the word that is cleared lies beside the head.
         self.hold_pages(head.saturating_sub(AROUND_BYTES), 2 * AROUND_BYTES);
         self.space.lock().layout.pinned.remove_block(head);
-        let [mut entry, offset, pending] = read_words(self.pid, head)?;
+        let [mut entry, offset, pending] = read_words(self.process, head)?;
         self.hold_futex(pending, offset);
         for _ in 0..ROBUST_LIST_MAX {
             let address = entry & !ENTRY_FLAG;
@@ -93,7 +93,7 @@ impl Ending<'_> {
             }
             self.hold_pages(address, size_of::<u64>() as u64);
             self.hold_futex(entry, offset);
-            [entry] = read_words(self.pid, address)?;
+            [entry] = read_words(self.process, address)?;
         }
         Some(())
     }
@@ -122,11 +122,11 @@ pub fn note_clone(serving: &Serving, space: &Arc<Space>, arguments: &[u64; 6]) {
 }
 
 /// The same for clone3, whose arguments are in memory.
-pub fn note_clone3(serving: &Serving, space: &Arc<Space>, pid: u32, arguments: &[u64; 6]) {
+pub fn note_clone3(serving: &Serving, space: &Arc<Space>, process: &Process, arguments: &[u64; 6]) {
     let [address, bytes, ..] = *arguments;
     // Flags, pidfd, child_tid. These three words are the same in all versions of the structure.
     if bytes >= 3 * size_of::<u64>() as u64
-        && let Some([flags, _, word]) = read_words(pid, address)
+        && let Some([flags, _, word]) = read_words(process, address)
     {
         note_thread(serving, space, flags, word);
     }
@@ -234,7 +234,7 @@ pub fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
 }
 
 /// Words of the program's memory. None if they cannot be read.
-fn read_words<const WORDS: usize>(pid: u32, address: u64) -> Option<[u64; WORDS]> {
+fn read_words<const WORDS: usize>(process: &Process, address: u64) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
-    process::read_words(pid, address, &mut words).then_some(words)
+    process.read_words(address, &mut words).then_some(words)
 }

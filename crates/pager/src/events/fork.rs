@@ -22,7 +22,7 @@ use crate::space::{Space, State, marks};
 
 /// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
 /// moment.
-pub const DESCRIPTORS: usize = 10;
+pub const DESCRIPTORS: usize = 11;
 /// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
 /// A fork waits until one part in `ROOM_PART` of the limit is free, or until `ROOM_PATIENCE` is over.

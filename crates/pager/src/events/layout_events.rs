@@ -40,11 +40,8 @@ pub fn apply(references: &References, space: &Space, state: &mut State, event: &
         }
         Message::Remove { start, end } => {
             let range = pages(start, end);
-            let mut present = present::present_pages(space, range.clone());
-            // A page that is out may have a marker there, which looks present.
-            let words = &state.layout.words;
-            present.retain(|page| !matches!(words.get(*page).state(), PageState::Swapped(_)));
-            state.layout.remove(range, present.into_iter(), put);
+            let present = present_of(space, state, &range);
+            state.layout.remove(range, present.iter(), put);
         }
         Message::Remap { from, to, bytes } => {
             let moved = bytes.div_ceil(PAGE_BYTES);
@@ -54,6 +51,20 @@ pub fn apply(references: &References, space: &Space, state: &mut State, event: &
         }
         Message::Fault { .. } | Message::Fork { .. } | Message::Unknown { .. } => {}
     }
+}
+
+/// The parts of a range that are in memory at this moment.
+fn present_of(space: &Space, state: &State, range: &Range<u64>) -> RangeSet {
+    let mut present = RangeSet::new();
+    for part in present::present_parts(space, range.clone()) {
+        present.insert(part.clone());
+        // A page that is out may have a marker there, which looks present.
+        let words = state.layout.words.iter(part);
+        for (page, _) in words.filter(|(_, word)| matches!(word.state(), PageState::Swapped(_))) {
+            present.remove(page..page + 1);
+        }
+    }
+    present
 }
 
 /// Decide what is undecided, if nobody else has the slot. A space whose agent has not said hello has no slot. It can

@@ -108,7 +108,7 @@ impl Reader<'_> {
                 }
                 Ok(Ready::Broken(id)) => {
                     if let Some(space) = self.listening.watch.space(id) {
-                        self.line.forget(&space.uffd);
+                        self.repair(&space);
                     }
                 }
                 Ok(Ready::Nothing) => {}
@@ -117,6 +117,15 @@ impl Reader<'_> {
             self.visit_due();
             self.step_aside();
         }
+    }
+
+    /// The program has made its userfaultfd a blocking one, which cannot be polled. Make it what it was, and come back.
+    /// Its faults must go on being served: threads of the pager that read its memory wait for them as well.
+    fn repair(&mut self, space: &Arc<Space>) {
+        if space.uffd.set_nonblocking(true).is_err() {
+            return self.line.forget(&space.uffd);
+        }
+        self.turn_away(space, None);
     }
 
     /// Visit the spaces that are due.

@@ -196,7 +196,7 @@ pub fn watch_copied(references: &References, space: &Space) -> bool {
     }
     let watched: Vec<Range<u64>> = state.layout.registered.iter().collect();
     for range in watched {
-        for page in present::present_pages(space, range) {
+        for page in present::present_parts(space, range).into_iter().flatten() {
             if state.layout.words.get(page).entry().is_some() {
                 put(state.layout.words.set(page, PageWord::PLAIN));
             }

@@ -52,7 +52,7 @@ use crate::base::ranges::RangeSet;
 use crate::events::{fork, layout_events};
 use crate::fault::{Outcome, lost};
 use crate::layout::Direction;
-use crate::layout::words::{PageState, PageWord};
+use crate::layout::words::PageState;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::fault::Fault;
 use crate::space::wait::Wait;
@@ -262,13 +262,12 @@ impl<'a> Evictor<'a> {
     fn may_go(&mut self, state: &mut State, range: &Range<u64>, frames: usize) -> bool {
         let pages: Vec<u64> = range.clone().collect();
         let is_watched = state.layout.registered.covered(range.clone()) == pages.len() as u64;
-        let is_stale = |(_, word): (u64, PageWord)| word.is_stale();
-        if !is_watched || state.layout.words.iter(range.clone()).any(is_stale) {
+        if !is_watched || state.layout.has_stale(range.clone()) {
             return false;
         }
         let present = self.evictable(range);
         let going = self.hand.choose(state, &pages);
-        let is_place_empty = present::present_pages(self.space, self.aside(range)).is_empty();
+        let is_place_empty = present::present_parts(self.space, self.aside(range)).is_empty();
         let fits = !present.is_empty() && going == present && present.len() <= frames;
         // Any other page table entry would move along and be lost. Our own markers are made again.
         fits && is_place_empty && marks::are_all(self.space, state, range.clone())
@@ -298,7 +297,7 @@ impl<'a> Evictor<'a> {
             if crossing.has_left {
                 state = self.read_one(state, range, &mut messages, &mut crossing);
             } else {
-                let aside = present::present_pages(self.space, self.aside(range));
+                let aside = present::present_parts(self.space, self.aside(range));
                 crossing.has_left = !aside.is_empty() || looks > LOOKS_MAX;
             }
             looks += 1;

@@ -32,16 +32,17 @@ impl Carrier<'_> {
         }
     }
 
-    /// Give the page its entry.
+    /// Give the page its entry, in a cluster of this CPU if there is a choice.
     pub fn swap_out(
         self,
         engine: &Engine,
+        cpu: usize,
         group: GroupId,
         shadow: Shadow,
     ) -> Result<Entry, AllocError> {
         match self {
             Carrier::Frame(frame) => {
-                let swapped = engine.swap_out(0, frame, shadow, group);
+                let swapped = engine.swap_out(cpu, frame, shadow, group);
                 swapped.map_err(|(_, error)| error)
             }
             Carrier::Placed(placed) => Ok(placed.publish(shadow)),

@@ -4,6 +4,7 @@ use vswap_engine::{AllocError, FrameMut, Mapping};
 
 use super::carried::Carrier;
 use super::{Evictor, WINDOW_PAGES};
+use crate::base::threads;
 use crate::evict::write_out;
 
 impl<'a> Evictor<'a> {
@@ -46,7 +47,8 @@ impl<'a> Evictor<'a> {
             Mapping::Virtual => Ok(Carrier::Frame(frame)),
             Mapping::Direct => {
                 let (engine, group) = (&self.serving.engine, self.evicting.part.group);
-                let placed = engine.place(0, frame, group, Mapping::Direct);
+                let cpu = threads::current_cpu();
+                let placed = engine.place(cpu, frame, group, Mapping::Direct);
                 placed.map(Carrier::Placed).map_err(|(_, error)| error)
             }
         }

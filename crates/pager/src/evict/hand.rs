@@ -166,7 +166,7 @@ impl<'a> Hand<'a> {
                     let word = state.layout.words.get(*page);
                     let layout = &state.layout;
                     !word.is_claimed()
-                        && !word.is_stale()
+                        && !layout.is_stale(*page)
                         && !layout.pinned.contains(*page)
                         && !own.contains(page)
                 }),

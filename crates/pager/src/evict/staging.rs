@@ -9,10 +9,11 @@ use vswap_sys::ring::{MOVED_UNMARKED, op};
 use super::carried::{Carrier, Copied, Moving, Proposed, Staged};
 use super::{BLOCKED_PACE, Evictor, WINDOW_PAGES};
 use crate::base::kernel::clock;
-use crate::base::kernel::process::{self, LocalSpan, RemoteSpan};
+use crate::base::kernel::process::{LocalSpan, RemoteSpan};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::{PAGE_BYTES, PageRun, runs_of};
 use crate::base::rules::{self, Rule};
+use crate::base::threads;
 use crate::fault::lost;
 use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
@@ -139,13 +140,13 @@ impl<'a> Evictor<'a> {
             return errnos;
         }
         let staging = self.process.agent.staging / PAGE_BYTES;
-        let staged = present::present_pages(self.space, staging..staging + pages.len() as u64);
-        for place in staged {
+        let staged = present::present_parts(self.space, staging..staging + pages.len() as u64);
+        for place in staged.into_iter().flatten() {
             let at = usize::try_from(place - staging).unwrap_or(usize::MAX);
             let (Some(errno), Some(&page)) = (errnos.get_mut(at), pages.get(at)) else {
                 continue;
             };
-            if *errno != 0 && present::present_pages(self.space, page..page + 1).is_empty() {
+            if *errno != 0 && present::present_parts(self.space, page..page + 1).is_empty() {
                 self.serving.stats.moved_unsaid.add(1);
                 *errno = 0;
             }
@@ -162,13 +163,15 @@ impl<'a> Evictor<'a> {
             let arguments = [staging, bytes, advice::DONTNEED.into(), 0];
             return slot.call(op::ADVISE, &arguments, &[]).map(drop);
         }
+        let mut refused = 0;
         for _ in 0..EMPTY_TRIES {
-            if slot.call(op::STAGING_FREE, &[0, WINDOW_PAGES as u64], &[])? >= 0 {
+            refused = slot.call(op::STAGING_FREE, &[0, WINDOW_PAGES as u64], &[])?;
+            if refused >= 0 {
                 return Ok(());
             }
             clock::sleep(BLOCKED_PACE);
         }
-        let why = "what was moved out cannot be freed";
+        let why = format!("what was moved out cannot be freed (errno {})", -refused);
         lost::fail_closed(self.space, staging / PAGE_BYTES, &why);
         Err(AgentGone)
     }
@@ -210,12 +213,10 @@ impl<'a> Evictor<'a> {
                 bytes: PAGE_BYTES_USIZE,
             })
             .collect();
-        let read = self.process.by_a_thread(|tid| {
-            // SAFETY: each local span is a frame that this thread holds exclusively. The call is unsafe because the
-            // kernel writes through raw pointers.
-            unsafe { process::read_memory(tid, &remote, &local) }
-        });
-        if read != Ok(local.len() * PAGE_BYTES_USIZE) {
+        // SAFETY: each local span is a frame that this thread holds exclusively. The call is unsafe because the kernel
+        // writes through raw pointers.
+        let read = unsafe { self.process.read(remote, local) };
+        if read != Ok(frames.len() * PAGE_BYTES_USIZE) {
             // Staging cannot be read. The process has ended, or the pages are lost to it.
             if let Some(first) = moving.first() {
                 let why = format!("staging unreadable: {read:?}");
@@ -224,6 +225,7 @@ impl<'a> Evictor<'a> {
             return Vec::new();
         }
         let (engine, group) = (&self.serving.engine, self.evicting.part.group);
+        let cpu = threads::current_cpu();
         let mut stored = Vec::with_capacity(frames.len());
         for (frame, moved) in frames.into_iter().zip(moving) {
             if let Some(entry) = self.same_as_kin(frame.page(), moved.page, proposals) {
@@ -234,7 +236,7 @@ impl<'a> Evictor<'a> {
                 continue;
             }
             let shadow = self.serving.working_set.leave(moved.heat);
-            match frame.swap_out(engine, group, shadow) {
+            match frame.swap_out(engine, cpu, group, shadow) {
                 Ok(entry) => stored.push(Copied { entry, fresh: true }),
                 Err(error) => {
                     lost::fail_closed(self.space, moved.page, &error);

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use crate::base::kernel::{self, clock, maps, process};
+use crate::base::kernel::{self, clock, maps};
 use crate::base::page_run::PAGE_BYTES;
 use crate::run::stats::Stats;
 use crate::space::Space;
@@ -26,8 +26,8 @@ pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
         page * PAGE_BYTES,
         pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
     );
-    match pid {
-        Some(pid) => drop(process::kill(pid)),
+    match space.process.get() {
+        Some(process) => drop(process.pidfd.kill()),
         // A child that has not told its pid cannot be stopped alone.
         None => kernel::abort(),
     }

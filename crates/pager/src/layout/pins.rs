@@ -19,6 +19,9 @@ use crate::base::page_run::PAGE_BYTES;
 /// How far around a word or a head everything is kept. In libc's control block the word lies 16 bytes before the head,
 /// and the head has 24 bytes.
 pub const AROUND_BYTES: u64 = 64;
+/// Addresses that are kept at most: two for each of 256 thousand threads, more than a process can have by default. A
+/// program that names more has made them up, and must not fill the pager's memory with them.
+const ADDRESSES_MAX: usize = 2 << 18;
 /// How many ending threads are checked for one window of pages.
 const ASKED_MAX: usize = 64;
 
@@ -47,7 +50,9 @@ impl Pins {
 
     /// Keep what is around `address`: a word that is cleared when a thread ends, or the head of a robust list.
     pub fn add(&mut self, address: u64) {
-        self.addresses.insert(address);
+        if self.addresses.len() < ADDRESSES_MAX {
+            self.addresses.insert(address);
+        }
     }
 
     /// The thread whose robust list is at `head` ends. What it still needs is held for it separately. Its word, if it

@@ -5,14 +5,12 @@
 //! ```text
 //!   63        62       61     60 59   58..56  55 ..................... 0
 //!  +---------+--------+------+-------+-------+--------------------------+
-//!  | CLAIMED | STALE? | KEPT | heat  | laps  | entry, 0 = none          |
+//!  | CLAIMED | unused | KEPT | heat  | laps  | entry, 0 = none          |
 //!  +---------+--------+------+-------+-------+--------------------------+
 //!   word 0           plain: present or never touched; the kernel's page table knows which
 //!   entry            swapped: a hole in the page table, the content is behind the entry
 //!   entry + KEPT     resident and write-protected, and the entry still holds the same content
 //!   CLAIMED          somebody carries the page in or out at this moment (see layout::claims)
-//!   STALE?           named by a REMOVE event while present: the kernel may still discard its content, so the page
-//!                    may not be evicted until it was seen missing (rule P1)
 //!   heat             resident, and came back early so often in a row (see working_set)
 //!   laps             so many more sweeps pass the page over; in a swapped page the lowest bit is MARKED: the kernel
 //!                    has a marker in its place (see marks)
@@ -27,7 +25,6 @@ use vswap_engine::Entry;
 use crate::policy::working_set::Heat;
 
 const CLAIMED: u64 = 1 << 63;
-const STALE: u64 = 1 << 62;
 const KEPT: u64 = 1 << 61;
 const HEAT_SHIFT: u32 = 59;
 const LAPS_SHIFT: u32 = 56;
@@ -40,7 +37,7 @@ const MARKED: u64 = LAP;
 const ENTRY_BITS: u32 = 56;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
-const _: () = assert!((CLAIMED | STALE | KEPT | AGE_MASK) & ENTRY_MASK == 0);
+const _: () = assert!((CLAIMED | KEPT | AGE_MASK) & ENTRY_MASK == 0);
 const _: () = assert!(HEAT_SHIFT + Heat::BITS == KEPT.trailing_zeros());
 const _: () = assert!((Heat::LAPS_MAX as u64) << LAPS_SHIFT & !LAPS_MASK == 0);
 
@@ -104,14 +101,14 @@ impl PageWord {
         self.0 & MARKED != 0 && matches!(self.state(), PageState::Swapped(_))
     }
 
+    /// Is the page out?
+    pub fn is_swapped(self) -> bool {
+        matches!(self.state(), PageState::Swapped(_))
+    }
+
     /// Is somebody carrying the page?
     pub fn is_claimed(self) -> bool {
         self.0 & CLAIMED != 0
-    }
-
-    /// May the kernel still discard the present page?
-    pub fn is_stale(self) -> bool {
-        self.0 & STALE != 0
     }
 
     /// How often in a row the page came back early.
@@ -148,11 +145,6 @@ impl PageWord {
             self.0 & !CLAIMED
         })
     }
-
-    /// The same word, marked as possibly discarded.
-    pub fn with_stale(self) -> PageWord {
-        PageWord(self.0 | STALE)
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -167,9 +159,16 @@ struct Chunk {
 #[derive(Debug, Clone, Default)]
 pub struct PageWords {
     chunks: BTreeMap<u64, Arc<Chunk>>,
+    /// Words of pages that are out.
+    swapped: u64,
 }
 
 impl PageWords {
+    /// How many pages are out.
+    pub fn swapped(&self) -> u64 {
+        self.swapped
+    }
+
     /// The word of `page`.
     pub fn get(&self, page: u64) -> PageWord {
         self.chunks
@@ -197,6 +196,8 @@ impl PageWords {
         chunk.words[slot(page)] = word;
         chunk.used += u32::from(word != PageWord::PLAIN);
         chunk.used -= u32::from(old != PageWord::PLAIN);
+        self.swapped += u64::from(word.is_swapped());
+        self.swapped -= u64::from(old.is_swapped());
         if chunk.used == 0 {
             self.chunks.remove(&index);
         }
@@ -231,15 +232,21 @@ impl PageWords {
         taken
     }
 
-    /// Does each chunk count its words that are not PLAIN correctly, and has each some?
+    /// Does each chunk count its words that are not PLAIN correctly, and has each some? Are those of pages that are out
+    /// counted correctly?
     pub fn is_valid(&self) -> bool {
         let used = |chunk: &Chunk| {
             let words = chunk.words.iter();
             words.filter(|word| **word != PageWord::PLAIN).count()
         };
-        self.chunks
-            .values()
-            .all(|chunk| chunk.used > 0 && used(chunk) == chunk.used as usize)
+        let words = self.chunks.values().flat_map(|chunk| chunk.words.iter());
+        let swapped = words.filter(|word| word.is_swapped()).count() as u64;
+        let is_counted = swapped == self.swapped;
+        is_counted
+            && self
+                .chunks
+                .values()
+                .all(|chunk| chunk.used > 0 && used(chunk) == chunk.used as usize)
     }
 
     /// Every word that is not PLAIN.
@@ -296,10 +303,10 @@ mod tests {
                 PageWord::kept(entry(raw)).state(),
                 PageState::Kept(entry(raw))
             );
-            let flagged = swapped.with_claim(true).with_stale();
+            let flagged = swapped.with_claim(true);
             assert_eq!(flagged.state(), PageState::Swapped(entry(raw)));
-            assert!(flagged.is_claimed() && flagged.is_stale());
-            assert_eq!(flagged.with_claim(false), swapped.with_stale());
+            assert!(flagged.is_claimed());
+            assert_eq!(flagged.with_claim(false), swapped);
         }
         assert_eq!(PageWord::PLAIN.state(), PageState::Plain);
     }
@@ -344,7 +351,9 @@ mod tests {
             }
             model.retain(|_, word| *word != PageWord::PLAIN);
             let expected: Vec<(u64, PageWord)> = model.clone().into_iter().collect();
+            prop_assert_eq!(words.swapped(), expected.len() as u64);
             prop_assert_eq!(words.iter_all().collect::<Vec<_>>(), expected);
+            prop_assert!(words.is_valid());
             let cut: Vec<(u64, PageWord)> = model.into_iter().filter(|(p, _)| (500..1600).contains(p)).collect();
             prop_assert_eq!(words.take(500..1600), cut);
             prop_assert_eq!(words.iter(500..1600).count(), 0);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::{AreaId, BringBack, Entry, Page};
+use vswap_engine::{AreaId, BringBack, Entry};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::events::listening::Listening;
@@ -144,11 +144,8 @@ impl<'a> BringingBack<'a> {
         let Some(buffers) = &mut self.buffers else {
             return false;
         };
-        let mut page = Box::new(Page([0; 4096]));
-        engine.count(entry) > 0
-            && engine
-                .swap_in(entry, &mut page, &mut buffers.scratch)
-                .is_err()
+        let (scratch, pages) = buffers.parts(1);
+        engine.count(entry) > 0 && engine.swap_in(entry, &mut pages[0], scratch).is_err()
     }
 
     fn wait_for_room(&self) -> Result<(), Stop> {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vswap_engine::{Engine, Stats};
+use vswap_sys::process::cpu;
 use vswap_sys::process::procfs::Statm;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::life::lifecycle;
+use crate::life::residents::Residents;
 use crate::life::run::Run;
 use crate::run::limit::{Limit, Sample};
 use crate::space::Space;
@@ -32,6 +34,9 @@ const STORE_EVERY: Duration = Duration::from_millis(500);
 /// A smaller space is not worth threads and a seccomp filter while larger ones can give memory.
 const SMALL_SPACE_PART: u64 = 64;
 
+/// The pause after a sample is at least so many times as long as the sample took, which matters with many processes.
+const PAUSE_PARTS: u32 = 2;
+
 /// The sampling thread.
 pub fn run(run: &Arc<Run>) {
     let limit = &run.serving.limit;
@@ -45,14 +50,13 @@ pub fn run(run: &Arc<Run>) {
     threads::hurry_most();
     let mut store_seen = Instant::now();
     let mut still = Still::default();
+    let mut seen = Residents::default();
     while !limit.has_stopped() {
+        let began = cpu::thread_time();
         let spaces = run.listening.spaces.all();
         lifecycle::reap(&run.listening, &spaces);
         run.listening.watch.retry();
-        let residents: Vec<(u64, &Arc<Space>)> = spaces
-            .iter()
-            .map(|space| (space.resident_bytes(), space))
-            .collect();
+        let residents = seen.look(&spaces, Space::resident_bytes);
         let strangers = run.listening.shares.strangers(&spaces);
         let own_bytes = |(resident, space): &(u64, &Arc<Space>)| {
             run.listening.shares.own_bytes(space, *resident)
@@ -83,6 +87,7 @@ pub fn run(run: &Arc<Run>) {
             limit.stall.note_wait();
         }
         steer(run, &residents, total, growing);
+        let cost = cpu::thread_time().saturating_sub(began);
         compact(&run.serving.engine, &engine);
         if store_seen.elapsed() > STORE_EVERY {
             run.serving.areas.report(&run.serving.engine);
@@ -93,6 +98,7 @@ pub fn run(run: &Arc<Run>) {
             run.serving.shrinker.wake();
         }
         let pause = limit.bounds.pause(total, growing);
+        let pause = pause.max(cost * PAUSE_PARTS);
         limit.sleep(match still.is_so(limit.is_stalled(), total) {
             true => pause.max(Limit::stall_pause()),
             false => pause,

@@ -33,10 +33,9 @@ pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
     is_alone.then_some(status)
 }
 
-/// Check whether the main thread of a process has ended. The server calls this when it has nothing else to do, because
-/// the governor may sleep for seconds.
+/// Check whether the main thread of a process has ended.
 pub fn look(space: &Arc<Space>) {
-    if let Some(process) = space.process.get() {
+    if let Some(process) = space.process.get().filter(|_| !space.is_hung_up()) {
         process.anonymous_bytes();
         if process.leader.has_ended() {
             follow_now(space);

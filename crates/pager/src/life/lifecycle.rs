@@ -1,15 +1,18 @@
 //! Beginnings and ends of spaces: hello, activation, death.
 
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use vswap_sys::process::could_have_descriptors;
 use vswap_sys::ring::op;
+use vswap_sys::seccomp::Listener;
 
-use crate::base::kernel::process;
 use crate::base::kernel::uffd::Userfaultfd;
+use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::calls::confine::{CONFINED, FILTER_OF_ALL, never_ask, refuse};
 use crate::calls::notify::{self, Hasten};
@@ -29,6 +32,8 @@ use crate::space::{Space, marks};
 /// After this long a process is killed whose agent hung up although its memory lives on. Somebody has tampered with the
 /// agent, and nobody could ever stop the process cleanly any more.
 const HANGUP_PATIENCE: Duration = Duration::from_secs(2);
+/// All addresses that every program can have: the kernel refuses to be asked about the lowest and the last.
+const ADDRESSES: Range<u64> = 1 << 20..(1 << 47) - PAGE_BYTES;
 /// How often an armed space checks whether memory is short. It is also woken for that.
 const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 /// How often it checks whether a fork is over that saw the space inactive.
@@ -41,11 +46,10 @@ const FILTER_DESCRIPTORS: usize = 4;
 /// registered.
 pub fn begin(
     listening: &Listening,
-    uffd: OwnedFd,
+    uffd: Userfaultfd,
     process: Process,
     kin: Arc<Kin>,
 ) -> std::io::Result<Arc<Space>> {
-    let uffd = Userfaultfd::from_fd(uffd);
     let space = Space::new(listening.spaces.next_id(), uffd, Layout::default(), kin);
     // A new space has no process yet, so this cannot fail.
     let _ = space.process.set(process);
@@ -188,25 +192,37 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
         return refuse(run.config.quiet, space, NO_FILTER, &error);
     }
     match slot.call(op::INSTALL_FILTER, &[], &[]) {
-        // The listening thread waits for the descriptor.
-        Ok(0) => match slot.receive_descriptor() {
-            Ok(listener) => {
-                run.filters.add_listener();
-                drop(to_listener.send(listener));
-            }
+        Ok(0) => match slot.receive_listener() {
+            Ok(listener) => take_over(run, listener, &to_listener),
             Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
         },
         // A filter with a listener is there. It is ours, from the process that started or forked this one.
         Ok(EBUSY) if run.filters.has_listener() => {}
         Ok(errno) => {
-            let error = std::io::Error::from_raw_os_error(i32::try_from(-errno).unwrap_or(0));
+            let errno = i32::try_from(errno.saturating_neg()).unwrap_or(0);
+            let error = std::io::Error::from_raw_os_error(errno);
             return refuse(run.config.quiet, space, NO_FILTER, &error);
         }
-        Err(_) => return false,
+        Err(_) => {
+            // It has ended, or runs another program, perhaps under the filter. The agent may have sent the listener
+            // before.
+            if let Ok(listener) = slot.receive_listener() {
+                take_over(run, listener, &to_listener);
+                run.filters.note(process.pid);
+            }
+            return false;
+        }
     }
     space.filtered.store(true, Ordering::Release);
     run.filters.note(process.pid);
     true
+}
+
+/// The thread that was started for the listener waits for it.
+fn take_over(run: &Run, listener: Listener, thread: &Sender<Listener>) {
+    run.filters.add_listener();
+    // Without a thread nobody would have asked for the filter.
+    let _ = thread.send(listener);
 }
 
 /// The agent's connection has closed. The process has exited or replaced its image, or is about to.
@@ -231,11 +247,40 @@ pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
         if space.uffd.is_gone() || space.dismissed.load(Ordering::Acquire) {
             end(listening, space);
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
-            && let Some(pid) = space.pid()
+            && let Some(process) = space.process.get()
         {
             // The process may have exited already. Then the next check finds that out.
-            let _ = process::kill(pid);
+            let _ = process.pidfd.kill();
+            let_go_of_readers(listening, space, process);
         }
+    }
+}
+
+/// A process whose agent has hung up has been killed, and its memory lives on. A thread of the pager that reads there
+/// may be what keeps it. It waits for a page that the program has put under one of the userfaultfds that the pager has
+/// too, for a fault whose message the program has read itself, or for a page that was on its way out when the agent
+/// was gone.
+fn let_go_of_readers(listening: &Listening, space: &Arc<Space>, process: &Process) {
+    let other = process.agent.socket().as_fd();
+    // Nobody serves faults there.
+    process.staging.retire(other);
+    if space.is_active() {
+        // Woken, they fault once more, and the fault is served.
+        let bytes = ADDRESSES.end - ADDRESSES.start;
+        let _ = space.uffd.wake(ADDRESSES.start, bytes);
+        // What does not come is lost. Should another process still have this memory, it gets SIGBUS there.
+        if !process.is_alive() {
+            for page in process.proofs.reading().flatten() {
+                let address = page * PAGE_BYTES;
+                // A marker in its place is in the way.
+                let _ = space.uffd.write_unprotect(address, PAGE_BYTES, true);
+                let _ = space.uffd.poison(address, PAGE_BYTES, false);
+            }
+        }
+    } else {
+        // Vswap has registered nothing with it, so nothing is out.
+        space.uffd.retire(other);
+        end(listening, space);
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vswap_sys::eventfd::EventFd;
+use vswap_sys::guardian;
+use vswap_sys::patience;
 use vswap_sys::ring::SOCKET_ENV;
-use vswap_sys::{guardian, process, process::procfs};
 
+use crate::base::kernel::process;
 use crate::base::threads;
 use crate::evict::write_out;
 use crate::life::leave::{self, NotManaged};
@@ -48,7 +50,6 @@ impl Pager {
         let listener = server::Listeners::bind(&config.run_dir).map_err(socket_error)?;
         let socket = listener.path().to_owned();
         let stop = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
-        let joined = Arc::new(EventFd::new().map_err(std::io::Error::from)?);
         let run = store.join(config)?;
         let pager = Pager {
             store: Arc::clone(store),
@@ -56,7 +57,7 @@ impl Pager {
             stop,
             socket,
         };
-        match pager.start_threads(listener, joined) {
+        match pager.start_threads(listener) {
             Ok(()) => Ok(pager),
             Err(error) => {
                 // The threads that were started end.
@@ -66,17 +67,14 @@ impl Pager {
         }
     }
 
-    fn start_threads(
-        &self,
-        listener: server::Listeners,
-        joined: Arc<EventFd>,
-    ) -> std::io::Result<()> {
+    fn start_threads(&self, listener: server::Listeners) -> std::io::Result<()> {
+        patience::prepare()?;
         write_out::start(&self.run.evicting, &self.run.cpus)?;
         let governed = Arc::clone(&self.run);
         threads::try_spawn("governor", move || governor::run(&governed))?;
         share_watch::start(&self.run.listening, self.run.config.root_pid)?;
         pressure_watch::start(&self.run)?;
-        server::start(&self.run, listener, joined, Arc::clone(&self.stop))
+        server::start(&self.run, listener, &self.stop)
     }
 
     /// The socket on which agents say hello.
@@ -141,12 +139,10 @@ impl Pager {
         if spaces.iter().any(|space| space.pid().is_none()) {
             guardian::kill_callers(&self.socket);
         }
-        for pid in spaces.iter().filter_map(|space| space.pid()) {
-            for descendant in procfs::descendants(pid).unwrap_or_default() {
-                // The process may be gone already.
-                let _ = process::kill(descendant);
-            }
-            let _ = process::kill(pid);
+        for process in spaces.iter().filter_map(|space| space.process.get()) {
+            process::kill_descendants(process.pid, &process.pidfd);
+            // The process may be gone already.
+            let _ = process.pidfd.kill();
         }
     }
 

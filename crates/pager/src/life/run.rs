@@ -8,6 +8,7 @@ use vswap_sys::process::cpu;
 use crate::events::listening::Listening;
 use crate::evict::evicting::Evicting;
 use crate::fault::serving::Serving;
+use crate::life::callers::Callers;
 use crate::policy::working_set::WorkingSet;
 use crate::run::area_queue::AreaQueue;
 use crate::run::buffers::SpareBuffers;
@@ -44,6 +45,8 @@ pub struct Run {
     pub evicting: Arc<Evicting>,
     /// Whether any process of the run has the filter.
     pub filters: Filters,
+    /// How much each process asks of the pager just now.
+    pub callers: Arc<Callers>,
 }
 
 impl Run {
@@ -54,6 +57,7 @@ impl Run {
         areas: &Arc<Areas>,
         group: GroupId,
         own_group: Option<GroupName>,
+        leaving: Leaving,
     ) -> Run {
         let part = Arc::new(Part::new(Arc::clone(engine), &config, group, own_group));
         let serving = Arc::new(Serving {
@@ -75,7 +79,7 @@ impl Run {
             forks: Forks::default(),
             shares: Shares::default(),
             watch: Watch::default(),
-            leaving: Leaving::default(),
+            leaving,
         });
         let evicting = Arc::new(Evicting {
             serving: Arc::clone(&serving),
@@ -92,6 +96,7 @@ impl Run {
             listening,
             evicting,
             filters: Filters::default(),
+            callers: Arc::default(),
             config,
         }
     }

@@ -8,6 +8,7 @@ use vswap_sys::process::cpu;
 
 use crate::base::threads;
 use crate::events::listening::Listening;
+use crate::life::last_thread;
 use crate::run::shares::is_sharing;
 
 /// Looking takes at most about one part in this many of the thread's time.
@@ -19,6 +20,9 @@ const WALK_EVERY: Duration = Duration::from_millis(10);
 const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 /// The same while the run waits because everything is full.
 const STRANGERS_STALLED_EVERY: Duration = Duration::from_secs(1);
+
+/// How often to look for main threads that have ended.
+const LEADERS_EVERY: Duration = Duration::from_secs(1);
 
 /// Start the thread that looks.
 ///
@@ -34,6 +38,7 @@ pub fn start(listening: &Arc<Listening>, root_pid: u32) -> std::io::Result<()> {
 
 fn look(listening: &Listening, root_pid: u32) {
     let (mut walk_next, mut strangers_next) = (Instant::now(), Instant::now() + STRANGERS_EVERY);
+    let mut leaders_next = Instant::now() + LEADERS_EVERY;
     while !listening.serving.limit.has_stopped() {
         let start = cpu::thread_time();
         let spaces = listening.spaces.all();
@@ -44,10 +49,18 @@ fn look(listening: &Listening, root_pid: u32) {
             } else {
                 STRANGERS_EVERY
             };
-            strangers_next = Instant::now() + pause;
+            let cost = cpu::thread_time().saturating_sub(start);
+            strangers_next = Instant::now() + pause.max(cost * COST_PART);
+        }
+        if Instant::now() >= leaders_next {
+            // Here, because the governor may sleep for seconds.
+            spaces.iter().for_each(last_thread::look);
+            leaders_next = Instant::now() + LEADERS_EVERY;
         }
         // Waking five hundred times a second for nothing would cost a program that fits into memory some of its time.
         if !spaces.iter().any(|space| is_sharing(space)) {
+            // Whoever ends one of them meanwhile waits for the last reference.
+            drop(spaces);
             let pause = strangers_next.saturating_duration_since(Instant::now());
             listening.shares.wait_for_fork(pause);
             continue;

@@ -1,12 +1,13 @@
 //! What a run tells of itself: plain data for `status`, the summary line and the JSON summary.
 
 use serde::{Deserialize, Serialize};
-use vswap_sys::process::procfs::{self, Stat};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::life::pressure_watch;
+use crate::life::process_status::{Living, ProcessStatus};
 use crate::life::run::Run;
 use crate::run::pressure::Lost;
+use crate::run::stats::{LatencyBucket, LatencySummary};
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
 
@@ -64,6 +65,10 @@ pub struct Status {
     pub processes_managed: u64,
     /// Living processes without an agent. vswap only counts them.
     pub processes_unmanaged: u64,
+    /// The largest of these processes.
+    pub processes: Vec<ProcessStatus>,
+    /// Other runs have the same store. Figures that nobody divides by run are 0 then.
+    pub shared: bool,
     /// Living processes that are known to have vswap's seccomp filter, those included that have started another program
     /// since.
     pub filtered: Vec<u32>,
@@ -145,6 +150,10 @@ pub struct Status {
     pub fault_us_p99: f64,
     /// See `fault_us_p50`.
     pub fault_us_max: f64,
+    /// The same times in all, in seconds.
+    pub fault_seconds: f64,
+    /// How many of them were so long, from one bound to the next.
+    pub fault_buckets: Vec<LatencyBucket>,
     /// True since the first memory was registered.
     pub active: bool,
     /// Nothing more can be stored, and faults that need memory have waited for a while.
@@ -175,12 +184,8 @@ pub enum State {
 }
 
 impl State {
-    fn of(run: &Run, is_full: bool, lost: &Lost) -> State {
-        let spaces = run.listening.spaces.all();
-        let managed = spaces.iter().filter_map(|space| space.pid());
-        let all = managed.chain(run.listening.shares.stranger_pids());
-        let mut living = all.flat_map(procfs::stat).filter(Stat::alive).peekable();
-        if living.peek().is_some() && living.all(|stat| stat.stopped()) {
+    fn of(living: &Living, is_full: bool, lost: &Lost) -> State {
+        if living.are_stopped() {
             State::Stopped
         } else if is_full {
             State::Full
@@ -199,7 +204,6 @@ impl Status {
         let engine = run.serving.engine.stats();
         run.part.count_slots();
         let usage = run.part.usage(&engine);
-        let latency = stats.latency();
         let spaces = run.listening.spaces.all();
         let mut status = Status {
             pool_bytes: usage.pool_bytes,
@@ -233,12 +237,10 @@ impl Status {
             pages_written_back: stats.pages_written_back.get(),
             pages_demoted: stats.pages_demoted.get(),
             write_back_failures: stats.write_back_failures.get(),
-            fault_us_p50: latency.p50_us,
-            fault_us_p99: latency.p99_us,
-            fault_us_max: latency.max_us,
             active: stats.was_active(),
             ..Status::default()
         };
+        status.shared = !run.part.is_all();
         if run.part.is_all() {
             status.zero_pages = engine.zero;
             status.compressed_pages = engine.compressed;
@@ -247,6 +249,7 @@ impl Status {
             status.direct_pages = engine.direct;
             status.pool_limit_hits = engine.pool_reject;
         }
+        status.set_latency(stats.latency());
         let figures = run.serving.limit.figures();
         status.limit_bytes = figures.limit_bytes;
         status.wanted_limit_bytes = figures.wanted_limit_bytes;
@@ -263,7 +266,17 @@ impl Status {
         status.stalled_seconds = figures.waited.as_secs_f64();
         pressure_watch::look(run);
         status.pressure = run.serving.pressure.lost();
-        status.state = State::of(run, figures.is_full, &status.pressure);
+        let living = Living::of(run);
+        status.state = State::of(&living, figures.is_full, &status.pressure);
+        status.processes = living.largest();
         status
+    }
+
+    fn set_latency(&mut self, latency: LatencySummary) {
+        self.fault_us_p50 = latency.p50_us;
+        self.fault_us_p99 = latency.p99_us;
+        self.fault_us_max = latency.max_us;
+        self.fault_seconds = latency.sum_seconds;
+        self.fault_buckets = latency.buckets;
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
-use vswap_sys::{process::cpu, spare};
+use vswap_sys::{looks, process::cpu};
 
 use crate::base::lock::{Mutex, Row};
 use crate::evict::{shrink, write_out};
@@ -17,6 +17,7 @@ use crate::life::run::Run;
 use crate::life::settings::{self, GroupChange, SetError};
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
+use crate::run::leaving::Leaving;
 use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
@@ -48,7 +49,7 @@ impl Store {
             pool_limit_bytes: config.pool_limit_bytes,
             checksums: config.checksums,
         };
-        spare::keep()?;
+        looks::keep()?;
         let engine = Engine::new(&engine_config, Arc::new(MappedPages::new()?))?;
         Ok(Store {
             engine: Arc::new(engine),
@@ -144,6 +145,7 @@ impl Store {
 
     /// Add a run and make its group.
     pub(crate) fn join(&self, config: Config) -> Result<Arc<Run>, StartError> {
+        let leaving = Leaving::new()?;
         let mut runs = self.runs.lock();
         let own = self.shared.then_some(config.root_pid);
         let made = groups::make(&self.engine, config.group.as_ref(), own);
@@ -157,6 +159,7 @@ impl Store {
             &self.areas,
             group,
             name.filter(|_| self.shared),
+            leaving,
         ));
         runs.push(Arc::downgrade(&run));
         drop(runs);

@@ -3,9 +3,14 @@
 //! Pure. Whoever can reach the socket can say anything. So every number is bounded here, and a hello that makes no
 //! sense is turned away. The socket tells who the sender is, never the hello.
 
-use vswap_sys::ring::{COPIED, Hello, INHERITED, RING_MAGIC, STAGING_PAGES, hello};
+use vswap_sys::ring::{
+    ASIDE_PAGES, COPIED, Hello, INHERITED, RING_BYTES, RING_MAGIC, STAGING_PAGES, hello,
+};
 
-use crate::base::page_run::{PAGE_BYTES, PageRun};
+use crate::base::page_run::{PAGE_BYTES, PAGES_END, PageRun};
+
+const RING_PAGES: u64 = (RING_BYTES as u64).div_ceil(PAGE_BYTES);
+const STAGED_PAGES: u64 = (2 * STAGING_PAGES + ASIDE_PAGES) as u64;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +52,23 @@ impl Greeting {
     }
 }
 
-/// The pages that the agent keeps for itself. `None` if staging is not inside them.
+/// The pages that the agent keeps for itself. `None` if staging, aside or the ring is not inside them, or if no program
+/// can have such pages.
 #[must_use]
 pub fn own_pages(hello: &Hello) -> Option<PageRun> {
     let own_pages = PageRun {
         first: hello.agent_base / PAGE_BYTES,
         pages: hello.agent_bytes.div_ceil(PAGE_BYTES),
     };
-    let staging = hello.staging / PAGE_BYTES;
-    let inside = own_pages.range();
-    let fits = inside.contains(&staging) && inside.end - staging >= STAGING_PAGES as u64;
+    let has = |address: u64, pages: u64| {
+        let first = address / PAGE_BYTES;
+        address.is_multiple_of(PAGE_BYTES)
+            && own_pages.first <= first
+            && first + pages <= own_pages.range().end
+    };
+    let fits = own_pages.range().end <= PAGES_END
+        && has(hello.staging, STAGED_PAGES)
+        && has(hello.ring, RING_PAGES);
     fits.then_some(own_pages)
 }
 
@@ -94,25 +106,32 @@ mod tests {
     }
 
     #[test]
-    fn staging_must_lie_in_the_agents_own_memory() {
-        let staging_bytes = STAGING_PAGES as u64 * PAGE_BYTES;
-        let of = |agent_base, agent_bytes, staging| {
+    fn staging_and_ring_must_lie_in_the_agents_own_memory() {
+        let pages = RING_PAGES + STAGED_PAGES;
+        let (bytes, base) = (pages * PAGE_BYTES, 0x7000_0000);
+        let of = |agent_base, agent_bytes, ring, staging| {
             own_pages(&Hello {
                 agent_base,
                 agent_bytes,
+                ring,
                 staging,
                 ..Hello::default()
             })
         };
-        let base = 0x7000_0000;
+        let behind_ring = base + RING_BYTES as u64;
         let whole = Some(PageRun {
             first: base / PAGE_BYTES,
-            pages: STAGING_PAGES as u64,
+            pages,
         });
-        assert_eq!(of(base, staging_bytes, base), whole);
-        assert_eq!(of(base, staging_bytes, base + PAGE_BYTES), None);
-        assert_eq!(of(base, staging_bytes, base - PAGE_BYTES), None);
-        assert_eq!(of(base, staging_bytes - PAGE_BYTES, base), None);
-        assert_eq!(of(u64::MAX, u64::MAX, 0), None);
+        assert_eq!(of(base, bytes, base, behind_ring), whole);
+        for step in [1, PAGE_BYTES] {
+            assert_eq!(of(base, bytes, base, behind_ring + step), None);
+            assert_eq!(of(base, bytes, base - step, behind_ring), None);
+            assert_eq!(of(base, bytes, base, base - step), None);
+        }
+        assert_eq!(of(base, bytes - PAGE_BYTES, base, behind_ring), None);
+        assert_eq!(of(u64::MAX, u64::MAX, 0, 0), None);
+        assert_eq!(of(0, u64::MAX, u64::MAX - 4095, 0), None);
+        assert_eq!(of(0, u64::MAX, 0, 1 << 56), None);
     }
 }

@@ -4,7 +4,7 @@
 //! that do so now and then, above all the evictors, borrow some for one call. So an idle process costs no buffers. The
 //! lock of the spare buffers is innermost.
 
-use vswap_engine::{Engine, Page, Scratch};
+use vswap_engine::{Engine, Page, PageBuffer, Scratch};
 
 use crate::base::lock::{Mutex, Row};
 use crate::run::stats::{LatencyRecorder, Stats};
@@ -23,7 +23,7 @@ pub struct Buffers {
     /// First page and number of pages of what was served, while the threads that wait for it have not been woken.
     pub served: Vec<(u64, u64)>,
     /// The pages being brought in. Grows to the longest window so far.
-    pages: Vec<Page>,
+    pages: PageBuffer,
 }
 
 impl Buffers {
@@ -37,15 +37,13 @@ impl Buffers {
             scratch: engine.scratch(),
             recorder,
             served: Vec::new(),
-            pages: Vec::new(),
+            pages: engine.buffer(0),
         }
     }
 
     /// The contexts and room for `count` pages.
     pub fn parts(&mut self, count: usize) -> (&mut Scratch, &mut [Page]) {
-        if self.pages.len() < count {
-            self.pages.resize_with(count, || Page([0; 4096]));
-        }
+        self.pages.grow(count);
         (&mut self.scratch, &mut self.pages[..count])
     }
 

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use vswap_sys::eventfd::EventFd;
+
 use crate::base::lock::{Mutex, Row};
 
 /// Whether the run is left, and who still has to be waited for. The lock is innermost.
@@ -13,19 +15,10 @@ use crate::base::lock::{Mutex, Row};
 pub struct Leaving {
     begun: AtomicBool,
     is_over: AtomicBool,
+    /// Wakes those that take trapped calls in.
+    over: EventFd,
     listening: AtomicU64,
     let_go: Mutex<Vec<u32>>,
-}
-
-impl Default for Leaving {
-    fn default() -> Leaving {
-        Leaving {
-            begun: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            listening: AtomicU64::new(0),
-            let_go: Mutex::new(Row::Innermost, "processes let go of", Vec::new()),
-        }
-    }
 }
 
 /// A thread that takes trapped calls in. It ends when this is dropped.
@@ -39,6 +32,20 @@ impl Drop for TakesCalls<'_> {
 }
 
 impl Leaving {
+    /// Nobody leaves yet.
+    ///
+    /// # Errors
+    /// There is no descriptor (EMFILE, ENFILE).
+    pub fn new() -> std::io::Result<Leaving> {
+        Ok(Leaving {
+            begun: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            over: EventFd::new()?,
+            listening: AtomicU64::new(0),
+            let_go: Mutex::new(Row::Innermost, "processes let go of", Vec::new()),
+        })
+    }
+
     /// From now on no process is taken in.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Release);
@@ -62,6 +69,13 @@ impl Leaving {
     /// All processes are let go of: the threads that take trapped calls in are to end.
     pub fn end_calls(&self) {
         self.is_over.store(true, Ordering::Release);
+        // The counter is not full.
+        let _ = self.over.signal();
+    }
+
+    /// Readable when the threads are to end that take trapped calls in.
+    pub fn over(&self) -> &EventFd {
+        &self.over
     }
 
     /// Are the threads to end that take trapped calls in?

@@ -15,7 +15,7 @@
 //!
 //! The estimate errs upwards. The lock is innermost and is held for arithmetic only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
@@ -139,7 +139,10 @@ impl Shares {
     /// seen as one of them too, and must not count twice.
     pub fn strangers(&self, spaces: &[Arc<Space>]) -> Strangers {
         let mut known = self.lock();
-        known.strangers.retain(|(pid, _)| !is_known(spaces, *pid));
+        if !known.strangers.is_empty() {
+            let pids = pids(spaces);
+            known.strangers.retain(|(pid, _)| !pids.contains(pid));
+        }
         let seen: u64 = known.strangers.iter().map(|(_, bytes)| bytes).sum();
         let silent = spaces.iter().filter(|space| space.pid().is_none());
         let newborn: u64 = silent.map(|space| known.own_bytes(space, 0)).sum();
@@ -194,10 +197,10 @@ impl Shares {
 
     /// Look for processes without an agent among those that descend from `root_pid`, or from a process with one.
     pub fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
-        let roots = spaces.iter().filter_map(|space| space.pid());
-        let roots: Vec<u32> = roots.chain([root_pid]).collect();
+        let known = pids(spaces);
+        let roots: Vec<u32> = known.iter().copied().chain([root_pid]).collect();
         let running = procfs::descendants_of(&roots).unwrap_or_default();
-        let unknown = running.into_iter().filter(|pid| !is_known(spaces, *pid));
+        let unknown = running.into_iter().filter(|pid| !known.contains(pid));
         let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
         let strangers = measured
             .map(|(pid, sums)| (pid, sums.pss_anonymous_bytes))
@@ -274,8 +277,9 @@ pub fn is_sharing(space: &Space) -> bool {
     space.shares.load(Ordering::Relaxed)
 }
 
-fn is_known(spaces: &[Arc<Space>], pid: u32) -> bool {
-    spaces.iter().any(|space| space.pid() == Some(pid))
+/// The processes that have an agent.
+fn pids(spaces: &[Arc<Space>]) -> HashSet<u32> {
+    spaces.iter().filter_map(|space| space.pid()).collect()
 }
 
 #[cfg(test)]

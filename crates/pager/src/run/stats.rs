@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::base::lock::{Mutex, Row};
 
@@ -15,6 +16,13 @@ use crate::base::lock::{Mutex, Row};
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// Two digits: within 1 % of the true latency, at 30 KiB a histogram.
 const LATENCY_DIGITS: u8 = 2;
+
+/// Where the buckets of latencies end, in microseconds: three to a decade from a fault that the pool serves to one that
+/// waits for a slow disk.
+const BUCKET_ENDS_US: [u32; 20] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
+    200_000, 500_000, 1_000_000, 10_000_000,
+];
 
 /// One counter.
 #[derive(Debug, Default)]
@@ -112,8 +120,17 @@ impl LatencyRecorder {
     }
 }
 
+/// How many swap-ins took so long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyBucket {
+    /// The longest that is counted here, in microseconds. None in the last bucket, which has all that are longer.
+    pub until_us: Option<u32>,
+    /// Those that are longer than the bucket before has them.
+    pub count: u64,
+}
+
 /// Latency of swap-ins in microseconds.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LatencySummary {
     /// Median.
     pub p50_us: f64,
@@ -121,6 +138,10 @@ pub struct LatencySummary {
     pub p99_us: f64,
     /// Longest.
     pub max_us: f64,
+    /// All of them together, in seconds.
+    pub sum_seconds: f64,
+    /// How many took how long.
+    pub buckets: Vec<LatencyBucket>,
 }
 
 impl Stats {
@@ -165,8 +186,38 @@ impl Stats {
             p50_us: us(all.value_at_quantile(0.5)),
             p99_us: us(all.value_at_quantile(0.99)),
             max_us: us(all.max()),
+            sum_seconds: sum_seconds(&all),
+            buckets: buckets(&all),
         }
     }
+}
+
+/// As exact as the histogram is.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and latencies fit 52 bits"
+)]
+fn sum_seconds(all: &Histogram<u64>) -> f64 {
+    let times = all.iter_recorded().map(|step| {
+        let ns = all.median_equivalent(step.value_iterated_to());
+        ns as f64 * step.count_since_last_iteration() as f64
+    });
+    times.sum::<f64>() / 1e9
+}
+
+fn buckets(all: &Histogram<u64>) -> Vec<LatencyBucket> {
+    let ends = BUCKET_ENDS_US.iter().copied().map(Some).chain([None]);
+    let mut buckets: Vec<LatencyBucket> = ends
+        .map(|until_us| LatencyBucket { until_us, count: 0 })
+        .collect();
+    for step in all.iter_recorded() {
+        let us = step.value_iterated_to() / 1000;
+        let place = BUCKET_ENDS_US.partition_point(|end| u64::from(*end) <= us);
+        if let Some(bucket) = buckets.get_mut(place) {
+            bucket.count += step.count_since_last_iteration();
+        }
+    }
+    buckets
 }
 
 fn one_histogram(histogram: Histogram<u64>) -> Mutex<Histogram<u64>> {
@@ -208,5 +259,24 @@ mod tests {
             assert!((summary.max_us - 1000.0).abs() < 20.0, "{summary:?}");
         }
         assert_eq!(stats.latencies.0.lock().len(), 2);
+    }
+
+    #[test]
+    fn every_latency_is_in_the_bucket_of_its_length() {
+        let stats = Stats::default();
+        let recorder = stats.recorder();
+        for us in [3, 4, 300, 59_000_000] {
+            recorder.record(Duration::from_micros(us));
+        }
+        let summary = stats.latency();
+        let counted: Vec<(Option<u32>, u64)> = summary
+            .buckets
+            .iter()
+            .filter(|bucket| bucket.count > 0)
+            .map(|bucket| (bucket.until_us, bucket.count))
+            .collect();
+        assert_eq!(counted, [(Some(5), 2), (Some(500), 1), (None, 1)]);
+        assert!((summary.sum_seconds - 59.0).abs() < 0.6, "{summary:?}");
+        assert!(BUCKET_ENDS_US.is_sorted());
     }
 }

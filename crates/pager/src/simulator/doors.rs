@@ -100,7 +100,7 @@ pub mod pagemap {
 pub mod procmap {
     use std::ops::Range;
 
-    pub use vswap_sys::memory::procmap::Vma;
+    pub use vswap_sys::memory::procmap::{FileId, Vma};
 
     use crate::base::kernel::maps::MapsError;
     use crate::base::page_run::PAGE_BYTES;
@@ -133,6 +133,11 @@ pub mod procmap {
                 found.push(part.start * PAGE_BYTES..part.end * PAGE_BYTES);
             }
             Ok(found)
+        }
+
+        /// No mapping has a file.
+        pub fn file_at(&self, _: u64) -> Option<FileId> {
+            None
         }
 
         /// No mapping has a file.
@@ -197,6 +202,10 @@ pub mod maps {
 
 /// Like `vswap_sys::process`.
 pub mod process {
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
     use vswap_engine::Page;
     pub use vswap_sys::process::{LocalSpan, ReadError, RemoteSpan};
 
@@ -205,19 +214,55 @@ pub mod process {
     use crate::simulator::memory::Pte;
     use crate::simulator::uffd::write_tag;
 
-    /// The pager gives up. A simulation that gets here has failed.
-    pub fn kill(_: u32) -> Result<(), ReadError> {
-        actors::fail("the pager has stopped the process")
+    /// A process, which never ends before its space.
+    #[derive(Debug)]
+    pub struct PidFd;
+
+    /// For the server, which the simulator does not have.
+    impl AsFd for PidFd {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            actors::fail("the server watches a process")
+        }
+    }
+
+    impl PidFd {
+        pub fn from_fd(_: OwnedFd) -> PidFd {
+            PidFd
+        }
+
+        /// The pager gives up. A simulation that gets here has failed.
+        pub fn kill(&self) -> Result<(), ReadError> {
+            actors::fail("the pager has stopped the process")
+        }
+
+        pub fn exited(&self, _: Option<Duration>) -> Result<bool, ReadError> {
+            Ok(false)
+        }
+    }
+
+    pub fn kill_descendants(_: u32, process: &PidFd) {
+        let _ = process.kill();
     }
 
     /// # Safety
-    /// As for `vswap_sys::process::read_memory`. In addition each local span is a page.
+    /// As for `vswap_sys::process::read_memory`. In addition the first span on both sides is a word of this process,
+    /// and each other local span is a page.
     pub unsafe fn read_memory(
         pid: u32,
         remote: &[RemoteSpan],
         local: &[LocalSpan],
     ) -> Result<usize, ReadError> {
         actors::step("read memory", 0, 0);
+        let (proof, remote) = remote.split_first().expect("a proof");
+        let (into, local) = local.split_first().expect("room for the proof");
+        let address = usize::try_from(proof.address).expect("an address");
+        // SAFETY: both are words of this process: one is in a ring, the other one is the caller's alone.
+        unsafe {
+            let word = std::ptr::with_exposed_provenance::<AtomicU64>(address);
+            into.pointer
+                .cast::<u64>()
+                .write((*word).load(Ordering::SeqCst));
+        }
         let pages = remote.iter().flat_map(|span| {
             let first = span.address / PAGE_BYTES;
             first..first + span.bytes as u64 / PAGE_BYTES
@@ -227,7 +272,7 @@ pub mod process {
             if memory.gone {
                 return Err(ReadError::Gone);
             }
-            let mut done = 0;
+            let mut done = into.bytes;
             for (page, span) in pages.zip(local) {
                 let tag = match memory.pages.get(&page) {
                     Some(Pte::Page { tag, .. }) => *tag,

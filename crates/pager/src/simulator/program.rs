@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use vswap_sys::abi;
 use vswap_sys::memory::RingMap;
+use vswap_sys::process::memory_file::MemoryFile;
 use vswap_sys::process::procfs::Statm;
+use vswap_sys::ring::{Hello, Ring};
 use vswap_sys::seccomp::{Answer, Notification};
 use vswap_sys::sock::Stream;
 
 use super::actors::{self, world, world_is};
 use super::calls::{self, Target};
+use super::doors::process::PidFd;
 use super::doors::{FIRST_AGENT, FIRST_PID};
 use super::memory::{Memory, OWN, PROGRAM, STAGING};
 use super::plan::Call;
@@ -29,6 +32,7 @@ use crate::space::Space;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
 use crate::space::process::{EntryPoint, Process};
+use crate::space::proofs::Proofs;
 
 const MMAP: i32 = abi::call::MMAP.cast_signed();
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
@@ -60,16 +64,26 @@ pub fn process_of(memory: usize) -> Process {
     let (ring, _) = RingMap::create().expect("memory for a ring");
     let (socket, _) = Stream::pair().expect("descriptors for a socket");
     let tid = FIRST_AGENT + i32::try_from(memory).expect("few processes");
+    // The simulated kernel reads this word where it is.
+    let ring_address = std::ptr::from_ref::<Ring>(&ring).expose_provenance() as u64;
+    let hello = Hello {
+        agent_tid: tid,
+        staging: STAGING * PAGE_BYTES,
+        ring: ring_address,
+        ..Hello::default()
+    };
     world(|world| {
         world.memories[memory].add_agent();
     });
     Process {
         pid,
-        agent: Agent::new(ring, socket, tid, own_pages, STAGING * PAGE_BYTES),
+        pidfd: PidFd,
+        agent: Agent::new(ring, socket, &hello, own_pages),
         pagemap: Pagemap::of(memory),
         // The figures are read, but nothing depends on them.
         statm: Statm::open(std::process::id()).expect("/proc"),
         map: ProcMap::of(memory),
+        memory: MemoryFile::open(std::process::id()).expect("/proc"),
         staging: Userfaultfd::silent(memory),
         leader: Leader::default(),
         late_statm: OnceLock::new(),
@@ -80,6 +94,7 @@ pub fn process_of(memory: usize) -> Process {
         is_attached: false,
         has_fork_events: true,
         is_found_by_agent: false,
+        proofs: Proofs::default(),
     }
 }
 
@@ -289,7 +304,7 @@ impl Thread {
         let process = process_of(self.memory);
         run.listening.forks.found(token);
         process.agent.announce_active();
-        let _ = space.process.set(process);
+        run.listening.spaces.introduce(&space, process);
         start_agent(&space);
         regions::keep_inherited(&run.serving.references, &space);
         lifecycle::start_evictor(run, &space);

@@ -19,6 +19,7 @@ use crate::layout::Layout;
 use crate::life::lifecycle;
 use crate::life::run::Run;
 use crate::life::store::Store;
+use crate::run::leaving::Leaving;
 use crate::space::Space;
 use crate::space::kin::Kin;
 use crate::store::config::{Codec, Config, Mapping, RamRange, StoreConfig};
@@ -58,6 +59,7 @@ impl Lab {
             &self.store.areas,
             GroupId::ROOT,
             None,
+            Leaving::new().expect("a descriptor"),
         );
         run.cpus = (0..READERS).collect();
         let run = Arc::new(run);

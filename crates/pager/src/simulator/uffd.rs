@@ -134,8 +134,12 @@ impl Userfaultfd {
         self.memory
     }
 
-    pub fn from_fd(_: OwnedFd) -> Userfaultfd {
+    pub fn received(_: OwnedFd) -> Option<Userfaultfd> {
         unreachable!("the simulator has no descriptors")
+    }
+
+    pub fn is_ready(&self) -> bool {
+        true
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -292,6 +296,12 @@ impl Userfaultfd {
         let range = pages_of(start, bytes);
         actors::step("wake", range.start, range.end);
         world(|world| world.memories[self.memory].wake(range));
+        Ok(())
+    }
+
+    pub fn retire(&self, _: BorrowedFd<'_>) {}
+
+    pub fn set_nonblocking(&self, _: bool) -> Result<(), UffdError> {
         Ok(())
     }
 

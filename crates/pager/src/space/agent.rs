@@ -3,27 +3,35 @@
 //! One command is under way at a time. Whoever gives several commands and wants no others in between (an eviction
 //! batch, a fork) holds the `Slot`. Lock order: slot before space lock. The agent never touches a lock of the pager.
 
-use std::os::fd::OwnedFd;
+use std::mem::offset_of;
 use std::sync::Condvar;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use vswap_sys::memory::RingMap;
 use vswap_sys::process::task;
 use vswap_sys::ring::{
-    CONFINED, DOORBELL, LEFT_ALONE, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY,
+    ACK, CONFINED, DOORBELL, Hello, LEFT_ALONE, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY,
 };
+use vswap_sys::seccomp::Listener;
 use vswap_sys::sock::{SockError, Stream, Wait};
 
 use crate::base::kernel::futex;
+use crate::base::kernel::procmap::ProcMap;
 use crate::base::lock::{Mutex, MutexGuard, Row};
-use crate::base::page_run::{PAGE_BYTES, PageRun};
+use crate::base::page_run::{PAGE_BYTES, PAGES_END, PageRun};
 
 /// How often the pager looks at `complete_seq` before it sleeps on it. It takes about as long as a 64-page move when
 /// the agent runs on another CPU.
 const SPIN_TURNS: u32 = if cfg!(test) { 1 } else { 200 };
 /// How long one sleep on `complete_seq` lasts before the pager checks that the process still lives.
 const WAIT_STEP: Duration = Duration::from_millis(20);
+
+/// The largest errno.
+const ERRNO_MAX: i64 = 4095;
+/// No program has memory above this address, whatever its page tables.
+const ADDRESS_MAX: i64 = 1 << 56;
+const _: () = assert!(ADDRESS_MAX.cast_unsigned() == PAGES_END * PAGE_BYTES);
 
 /// The process is gone, so its space ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +55,8 @@ pub struct Agent {
     pub own_pages: PageRun,
     /// Address of staging.
     pub staging: u64,
+    /// Address of the ring.
+    ring_address: u64,
 }
 
 /// What the slot waits for besides other commands.
@@ -87,7 +97,7 @@ impl Drop for QuietFork<'_> {
 
 impl Agent {
     /// An agent that has said hello.
-    pub fn new(ring: RingMap, socket: Stream, tid: i32, own_pages: PageRun, staging: u64) -> Agent {
+    pub fn new(ring: RingMap, socket: Stream, hello: &Hello, own_pages: PageRun) -> Agent {
         let slot = Mutex::new(Row::AgentSlot, "an agent's slot", Forks::default());
         Agent {
             ring,
@@ -95,10 +105,11 @@ impl Agent {
             slot,
             fork_over: Condvar::new(),
             gone: AtomicBool::new(false),
-            first_tid: tid,
-            filters: task::filters_of(tid),
+            first_tid: hello.agent_tid,
+            filters: task::filters_of(hello.agent_tid),
             own_pages,
-            staging,
+            staging: hello.staging,
+            ring_address: hello.ring,
         }
     }
 
@@ -171,6 +182,24 @@ impl Agent {
     /// The agent's socket. Its closing tells that the agent has ended.
     pub fn socket(&self) -> &Stream {
         &self.socket
+    }
+
+    /// Is the ring mapped, where it was said to be, in memory with these mappings? Asks the kernel alone: whoever
+    /// touched that memory might wait for the program.
+    pub fn has_ring_in(&self, map: &ProcMap) -> bool {
+        map.file_at(self.ring_address) == Some(self.ring.file())
+    }
+
+    /// Where number `slot` of the ring's `proofs` lies in the process.
+    pub fn proof_address(&self, slot: usize) -> u64 {
+        let offset = offset_of!(Ring, proofs) + slot * size_of::<AtomicU64>();
+        self.ring_address + offset as u64
+    }
+
+    /// Send the one-byte answer.
+    pub fn acknowledge(&self) {
+        // A process that died in its fork does not hear it.
+        let _ = self.socket.send(&ACK, &[], Wait::No);
     }
 
     /// Address of the second staging range, just behind the first.
@@ -274,7 +303,7 @@ impl Slot<'_> {
         let ring = self.agent.ring();
         for _ in 0..SPIN_TURNS {
             if ring.complete_seq.load(Ordering::Acquire) == self.posted {
-                return Ok(ring.result.load(Ordering::Relaxed));
+                return self.result();
             }
             std::hint::spin_loop();
         }
@@ -283,7 +312,7 @@ impl Slot<'_> {
             let seen = ring.complete_seq.load(Ordering::SeqCst);
             if seen == self.posted {
                 ring.pager_sleeps.store(0, Ordering::Relaxed);
-                return Ok(ring.result.load(Ordering::Relaxed));
+                return self.result();
             }
             if self.agent.gone.load(Ordering::Acquire) {
                 return self.last_result();
@@ -299,7 +328,7 @@ impl Slot<'_> {
     pub fn poll(&self) -> Result<Option<i64>, AgentGone> {
         let ring = self.agent.ring();
         if ring.complete_seq.load(Ordering::Acquire) == self.posted {
-            return Ok(Some(ring.result.load(Ordering::Relaxed)));
+            return self.result().map(Some);
         }
         if self.agent.gone.load(Ordering::Acquire) {
             return self.last_result().map(Some);
@@ -311,8 +340,22 @@ impl Slot<'_> {
     fn last_result(&self) -> Result<i64, AgentGone> {
         let ring = self.agent.ring();
         if ring.complete_seq.load(Ordering::Acquire) == self.posted {
-            return Ok(ring.result.load(Ordering::Relaxed));
+            return self.result();
         }
+        Err(AgentGone)
+    }
+
+    /// What the agent has answered. No call of the kernel returns anything else than an errno or an address of a
+    /// program, and counts are smaller than that. Whoever says such a thing is no agent any more: with its connection
+    /// ended the process is stopped, unless it has ended as well.
+    fn result(&self) -> Result<i64, AgentGone> {
+        let result = self.agent.ring().result.load(Ordering::Relaxed);
+        if (-ERRNO_MAX..=ADDRESS_MAX).contains(&result) {
+            return Ok(result);
+        }
+        self.agent.set_gone();
+        // An end that is closed already is as good.
+        let _ = self.agent.socket.shutdown();
         Err(AgentGone)
     }
 
@@ -336,13 +379,14 @@ impl Slot<'_> {
             .map_or(-1, |errno| errno.load(Ordering::Relaxed))
     }
 
-    /// A descriptor that the agent has sent along with its result.
+    /// The listener of a filter that the agent has sent along with its result.
     ///
     /// # Errors
-    /// What the socket said, or that nothing came.
-    pub fn receive_descriptor(&self) -> Result<OwnedFd, SockError> {
+    /// What the socket said, or that no listener came.
+    pub fn receive_listener(&self) -> Result<Listener, SockError> {
         let (_, mut descriptors) = self.agent.socket.recv::<u8>(Wait::No)?;
-        descriptors.take(0).ok_or(SockError::DescriptorsLost)
+        let descriptor = descriptors.take(0).ok_or(SockError::DescriptorsLost)?;
+        Listener::received(descriptor).ok_or(SockError::DescriptorsLost)
     }
 }
 

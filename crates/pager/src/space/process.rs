@@ -1,15 +1,19 @@
 //! The process behind a space, once its agent has said hello, and the ways to ask about it.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use vswap_sys::process;
+use vswap_sys::process::memory_file::MemoryFile;
 use vswap_sys::process::procfs::Statm;
+use vswap_sys::process::task;
 
 use crate::base::kernel::pagemap::Pagemap;
+use crate::base::kernel::process::{self, LocalSpan, PidFd, RemoteSpan};
 use crate::base::kernel::procmap::ProcMap;
 use crate::base::kernel::uffd::Userfaultfd;
 use crate::space::agent::Agent;
 use crate::space::leader::Leader;
+use crate::space::proofs::Proofs;
 
 /// Where a thread that is made to run the agent from outside begins.
 #[derive(Debug, Clone, Copy)]
@@ -20,11 +24,24 @@ pub struct EntryPoint {
     pub stack_end: u64,
 }
 
+/// Why memory of a process could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// What the kernel said.
+    #[error(transparent)]
+    Refused(#[from] process::ReadError),
+    /// The process id names another process, or the process runs another program by now.
+    #[error("the process has other memory than it had: forget it")]
+    Stranger,
+}
+
 /// The process behind a space, known once its agent has said hello.
 #[derive(Debug)]
 pub struct Process {
-    /// Process id.
+    /// Process id, for what has to be asked by a number.
     pub pid: u32,
+    /// The process itself. It never names another one.
+    pub pidfd: PidFd,
     /// Its agent.
     pub agent: Agent,
     /// Its page table, for scans.
@@ -33,6 +50,8 @@ pub struct Process {
     pub statm: Statm,
     /// Its mappings.
     pub map: ProcMap,
+    /// Its memory, for all that `process::read_memory` does not do.
+    pub memory: MemoryFile,
     /// The userfaultfd of staging. It has no events, so it always answers.
     pub staging: Userfaultfd,
     /// Its main thread.
@@ -47,6 +66,8 @@ pub struct Process {
     pub has_fork_events: bool,
     /// The pager sees the agent's threads under the ids that the process itself sees.
     pub is_found_by_agent: bool,
+    /// Show whose memory is read.
+    pub proofs: Proofs,
 }
 
 impl Process {
@@ -58,32 +79,114 @@ impl Process {
     /// Do something through a thread of the process. Try the agent's thread if its id is known here, then the main
     /// thread, because either may have ended before the other.
     pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {
-        let agent = self.agent.tid().cast_unsigned();
-        if self.is_found_by_agent && agent != self.pid {
-            work(agent).or_else(|_| work(self.pid))
-        } else {
-            work(self.pid)
+        // The program can write any number there.
+        let is_own = |tid: &u32| task::process_of(*tid) == Some(self.pid);
+        match self.agent_thread().filter(is_own) {
+            Some(agent) => work(agent).or_else(|_| work(self.pid)),
+            None => work(self.pid),
         }
+    }
+
+    /// The id of the agent's thread, if the process says the truth. None if it is not known here by that number, or is
+    /// the main thread.
+    fn agent_thread(&self) -> Option<u32> {
+        let agent = self.agent.tid().cast_unsigned();
+        (self.is_found_by_agent && agent != self.pid).then_some(agent)
+    }
+
+    /// Has it not ended?
+    pub fn is_alive(&self) -> bool {
+        self.pidfd.exited(Some(Duration::ZERO)) == Ok(false)
+    }
+
+    /// Read the `remote` spans, one after the other, into the `local` ones. Returns how many bytes were read, up to the
+    /// first remote span that could not be read whole.
+    ///
+    /// # Errors
+    /// [`ReadError`]; what is in the local spans then means nothing.
+    ///
+    /// # Safety
+    /// Each local span is memory that may be written for the length of the call and that no reference covers.
+    pub unsafe fn read(
+        &self,
+        mut remote: Vec<RemoteSpan>,
+        mut local: Vec<LocalSpan>,
+    ) -> Result<usize, ReadError> {
+        const PROOF_BYTES: usize = size_of::<u64>();
+        let mut found = 0_u64;
+        let proof = self.proofs.begin(&self.agent);
+        proof.note(&remote);
+        remote.insert(
+            0,
+            RemoteSpan {
+                address: proof.address,
+                bytes: PROOF_BYTES,
+            },
+        );
+        local.insert(
+            0,
+            LocalSpan {
+                pointer: (&raw mut found).cast(),
+                bytes: PROOF_BYTES,
+            },
+        );
+        let mut result = Err(ReadError::Stranger);
+        // The main thread may have ended.
+        for tid in self.agent_thread().into_iter().chain([self.pid]) {
+            // SAFETY: the caller answers for its spans. The first is `found`, which nothing refers to during the call.
+            let read = unsafe {
+                process::read_memory(tid, &remote, &local)
+                    .or_else(|error| self.read_untraced(error, &remote, &local))
+            };
+            result = read.map_err(ReadError::from).and_then(|read| {
+                let rest = read.checked_sub(PROOF_BYTES);
+                rest.filter(|_| found == proof.number)
+                    .ok_or(ReadError::Stranger)
+            });
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Read a process that could be traced when it said hello, and has forbidden it since (PR_SET_DUMPABLE).
+    ///
+    /// # Safety
+    /// As for `read`.
+    unsafe fn read_untraced(
+        &self,
+        error: process::ReadError,
+        remote: &[RemoteSpan],
+        local: &[LocalSpan],
+    ) -> Result<usize, process::ReadError> {
+        if error != process::ReadError::NotPermitted {
+            return Err(error);
+        }
+        // SAFETY: the caller answers for the local spans.
+        unsafe { self.memory.read(remote, local) }.map_err(|_| error)
     }
 
     /// Fill `words` from `address` on in the process's memory. False if not all of it can be read.
     pub fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
-        let read = |tid| {
-            process::read_words(tid, address, words)
-                .then_some(())
-                .ok_or(())
+        let bytes = size_of_val(words);
+        let local = LocalSpan {
+            pointer: words.as_mut_ptr().cast(),
+            bytes,
         };
-        self.by_a_thread(read).is_ok()
+        // SAFETY: the local span is `words`, which is borrowed for writing during the call and takes any bytes.
+        unsafe { self.read(vec![RemoteSpan { address, bytes }], vec![local]) == Ok(bytes) }
     }
 
-    /// Put `words` to `address` and on in the process's memory. False if not all of it can be written.
+    /// Put `words` to `address` and on in the process's memory. False if the process may not write all of it.
     pub fn write_words(&self, address: u64, words: &[u64]) -> bool {
-        let write = |tid| {
-            process::write_words(tid, address, words)
-                .then_some(())
-                .ok_or(())
-        };
-        self.by_a_thread(write).is_ok()
+        let last = address.saturating_add((size_of_val(words) as u64).saturating_sub(1));
+        // Where nothing is mapped the writing fails by itself. Before Linux 6.11 nobody tells.
+        let may_write = |address| self.map.at(address).is_none_or(|vma| vma.writable);
+        let proof = self.proofs.begin(&self.agent);
+        let is_own = self.memory.word(proof.address) == Some(proof.number);
+        drop(proof);
+        is_own && may_write(address) && may_write(last) && self.memory.put(address, words)
     }
 
     /// Resident anonymous memory, 0 when the process is gone.

@@ -170,6 +170,8 @@ mod tests {
         assert!(waits.word.load(Ordering::Relaxed) < ONE, "somebody waits");
         let now = Instant::now();
         let waited = Waits::between(0, waits.clock(now));
-        assert!(waited <= now - waits.epoch, "{waited:?}");
+        // A thread may say late since when it waits. Then that time is counted twice, but never more often than there
+        // are threads.
+        assert!(waited <= (now - waits.epoch) * 4, "{waited:?}");
     }
 }

@@ -58,6 +58,8 @@ pub struct AreaStatus {
     pub failing: bool,
     /// How the area is read and written.
     pub io: &'static str,
+    /// Its pages are encrypted.
+    pub encrypted: bool,
 }
 
 /// Why an area cannot be given up.
@@ -78,6 +80,7 @@ struct NamedArea {
     name: String,
     kind: &'static str,
     io: &'static str,
+    encrypted: bool,
     /// The user was told that the area fails.
     failing: bool,
 }
@@ -119,6 +122,7 @@ impl Areas {
     /// Begin to use an area.
     pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), SwapOnError> {
         let io = new.disk.engine();
+        let encrypted = new.disk.is_encrypted();
         let kind = match new.disk.kind() {
             Kind::RegularFile => "file",
             Kind::BlockDevice => "partition",
@@ -141,6 +145,7 @@ impl Areas {
             name: new.name,
             kind,
             io,
+            encrypted,
             failing: false,
         });
         Ok(())
@@ -236,5 +241,6 @@ fn status(known: &NamedArea, area: &AreaFigures) -> AreaStatus {
         errors: area.errors,
         failing: area.failing,
         io: known.io,
+        encrypted: known.encrypted,
     }
 }

@@ -1,15 +1,18 @@
-//! Encryption of private files: what was in memory must not be read from a disk that is sold, stolen or copied.
+//! Encryption of swap areas: what was in memory must not be read from a disk that is sold, stolen or copied.
 //!
 //! AES-256 in XTS mode, as disks are encrypted by dm-crypt: a page's place is its tweak, so it needs no room of its own
-//! and can be written again and again. The key is random, made with the disk, and nowhere but in this process. For any
-//! number of threads at once.
+//! and can be written again and again. The keys are random, made with the disk, different for each, and nowhere but in
+//! memory that is in no core dump. They are wiped with the disk. For any number of threads at once.
 
 use std::io;
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit, typenum::U16};
 
+use zeroize::Zeroizing;
+
 use super::PageBytes;
+use crate::memory::Secret;
 use crate::random;
 
 /// Bytes of one of the two keys.
@@ -22,7 +25,10 @@ const POLYNOMIAL: u128 = 0x87;
 type Block = Array<u8, U16>;
 
 /// The keys of one disk.
-pub(super) struct Cipher {
+pub(super) struct Cipher(Secret<Keys>);
+
+/// Both wipe themselves when they are dropped.
+struct Keys {
     pages: Aes256,
     tweaks: Aes256,
 }
@@ -30,35 +36,33 @@ pub(super) struct Cipher {
 impl Cipher {
     /// With a key that nobody has seen.
     pub(super) fn random() -> io::Result<Cipher> {
-        let mut keys = [0; 2 * KEY_BYTES];
-        random::fill(&mut keys)?;
-        Ok(Cipher::new(&keys))
+        let mut keys = Zeroizing::new([[0; KEY_BYTES]; 2]);
+        random::fill(keys.as_flattened_mut())?;
+        Cipher::new(&keys)
     }
 
-    fn new(keys: &[u8; 2 * KEY_BYTES]) -> Cipher {
-        let key = |from: usize| {
-            let bytes: [u8; KEY_BYTES] = std::array::from_fn(|at| keys[from + at]);
-            Aes256::new(&Array::from(bytes))
-        };
-        Cipher {
-            pages: key(0),
-            tweaks: key(KEY_BYTES),
-        }
+    fn new([pages, tweaks]: &[[u8; KEY_BYTES]; 2]) -> io::Result<Cipher> {
+        let key = |bytes: &[u8; KEY_BYTES]| Aes256::new(bytes.into());
+        let keys = Secret::new(Keys {
+            pages: key(pages),
+            tweaks: key(tweaks),
+        });
+        keys.map(Cipher).map_err(io::Error::other)
     }
 
     /// Encrypts a page that is about to lie in place `number`.
     pub(super) fn encrypt(&self, number: u64, page: &mut PageBytes) {
-        self.apply(number, page, |blocks| self.pages.encrypt_blocks(blocks));
+        self.apply(number, page, |blocks| self.0.pages.encrypt_blocks(blocks));
     }
 
     /// Decrypts a page that lay in place `number`. One that was never written there becomes noise.
     pub(super) fn decrypt(&self, number: u64, page: &mut PageBytes) {
-        self.apply(number, page, |blocks| self.pages.decrypt_blocks(blocks));
+        self.apply(number, page, |blocks| self.0.pages.decrypt_blocks(blocks));
     }
 
     fn apply(&self, number: u64, page: &mut PageBytes, crypt: impl Fn(&mut [Block])) {
         let mut first = Array::from(u128::from(number).to_le_bytes());
-        self.tweaks.encrypt_block(&mut first);
+        self.0.tweaks.encrypt_block(&mut first);
         let mut tweak = u128::from_le_bytes(first.into());
         let (blocks, _) = Block::slice_as_chunks_mut(page);
         for blocks in blocks.chunks_mut(AT_ONCE) {
@@ -90,10 +94,11 @@ mod tests {
 
     #[test]
     fn it_is_the_mode_that_others_call_xts() {
-        let keys: [u8; 2 * KEY_BYTES] = std::array::from_fn(|at| at.to_le_bytes()[0] * 3);
-        let key = |part: usize| Aes256::new_from_slice(&keys[part * KEY_BYTES..][..KEY_BYTES]);
-        let other = xts_mode::Xts128::new(key(0).unwrap(), key(1).unwrap());
-        let own = Cipher::new(&keys);
+        let key = |first: u8| std::array::from_fn(|at| at.to_le_bytes()[0] * 3 + first);
+        let keys: [[u8; KEY_BYTES]; 2] = [key(0), key(100)];
+        let [pages, tweaks] = keys.map(|key| Aes256::new_from_slice(&key).unwrap());
+        let other = xts_mode::Xts128::new(pages, tweaks);
+        let own = Cipher::new(&keys).unwrap();
         for number in [0, 1, 77, u64::MAX] {
             let (mut ours, mut theirs) = (page(5), page(5));
             own.encrypt(number, &mut ours);

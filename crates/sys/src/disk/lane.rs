@@ -18,6 +18,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::{PAGE_BYTES, PageBytes, TRIES_MAX};
+use crate::memory::keep_out_of_dumps;
 
 /// Most pages of one request: as many as are swapped out together. More would hardly be faster, because disks are at
 /// their best from 128 KiB on, and each lane keeps that much memory.
@@ -85,6 +86,7 @@ impl Buffer {
         let bytes = vec![0; LANE_BYTES + PAGE_BYTES];
         let address = bytes.as_ptr().addr();
         let start = address.next_multiple_of(PAGE_BYTES) - address;
+        keep_out_of_dumps(&bytes[start..][..LANE_BYTES]);
         Buffer { bytes, start }
     }
 

@@ -23,7 +23,7 @@ pub struct Options {
     pub io_uring: bool,
     /// Direct I/O, if the file system can do it.
     pub direct: bool,
-    /// Encryption, for private files.
+    /// Encryption of the pages.
     pub encrypt: bool,
     /// Free room of its file system that a private file does not take: it is full before. 0 is to take all.
     pub keep_free_bytes: u64,
@@ -66,8 +66,7 @@ impl Disk {
         Disk::new(area.file, place, bytes, options).map_err(cannot("looked at"))
     }
 
-    /// A file without a name that grows with what is written, up to `bytes`, and is gone with this. What lies in it can
-    /// be read by this alone. `path` is the
+    /// A file without a name that grows with what is written, up to `bytes`, and is gone with this. `path` is the
     /// directory to make it in, or names a file that does not exist and lends its directory.
     ///
     /// # Errors
@@ -82,7 +81,7 @@ impl Disk {
     fn new(file: Held, place: Place, bytes: u64, options: Options) -> io::Result<Disk> {
         let rotating = calls::is_rotating(&file.metadata()?);
         let is_private = place == Place::Private;
-        let cipher = (is_private && options.encrypt).then(Cipher::random);
+        let cipher = options.encrypt.then(Cipher::random);
         // Set now and not when the file was opened: one that cannot is then open all the same.
         let direct = options.direct
             && fcntl_getfl(&*file)

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
+use crate::disk::area_file::AreaFile;
 use crate::disk::area_file::tests::Scratch;
 
 const PLAIN: Options = Options {
@@ -90,14 +91,24 @@ fn run(at: u64, pages: &mut [PageBytes]) -> ReadRun<'_> {
     }
 }
 
+fn area(scratch: &Scratch, options: Options) -> Disk {
+    let path = scratch.file("area", &vec![0; 1 << 20]);
+    Disk::of_area(AreaFile::open(&path).unwrap(), options).unwrap()
+}
+
 #[test]
-fn what_lies_in_a_private_file_cannot_be_read_from_it() {
+fn what_lies_on_a_disk_cannot_be_read_from_outside() {
     use std::os::unix::fs::FileExt;
     let scratch = Scratch::new();
     let page = [7; PAGE_BYTES];
-    for encrypt in [true, false] {
+    for (is_private, encrypt) in [(true, true), (true, false), (false, true), (false, false)] {
         let options = Options { encrypt, ..PLAIN };
-        let disk = Disk::private(&scratch.0, 1 << 20, options).unwrap();
+        let disk = if is_private {
+            Disk::private(&scratch.0, 1 << 20, options).unwrap()
+        } else {
+            area(&scratch, options)
+        };
+        assert_eq!(disk.is_encrypted(), encrypt);
         // More than a request takes, so that places go on from one to the next.
         disk.write(8192, &[&page; 100]).unwrap();
         let mut found = [0; PAGE_BYTES];
@@ -115,6 +126,46 @@ fn what_lies_in_a_private_file_cannot_be_read_from_it() {
         assert!(runs.iter().all(|run| run.outcome == Ok(())));
         assert!(read == vec![page; 5]);
     }
+}
+
+#[test]
+fn what_an_earlier_disk_wrote_is_noise_to_the_next() {
+    let scratch = Scratch::new();
+    let page = [7; PAGE_BYTES];
+    let earlier = area(&scratch, PLAIN);
+    earlier.write(8192, &[&page]).unwrap();
+    assert!(pages(&earlier, 8192, 1).unwrap() == [page]);
+    drop(earlier);
+    let file = AreaFile::open(&scratch.0.join("area")).unwrap();
+    let next = Disk::of_area(file, PLAIN).unwrap();
+    assert!(pages(&next, 8192, 1).unwrap() != [page]);
+}
+
+#[test]
+fn equal_pages_lie_differently_in_every_place_and_area() {
+    use std::os::unix::fs::FileExt;
+    let (one, other) = (Scratch::new(), Scratch::new());
+    let disks = [area(&one, PLAIN), area(&other, PLAIN)];
+    let mut found = Vec::new();
+    for disk in &disks {
+        disk.write(4096, &[&[7; PAGE_BYTES]; 80]).unwrap();
+        for number in 1..81 {
+            let mut bytes = [0; PAGE_BYTES];
+            let at = number * PAGE_BYTES_64;
+            disk.file.read_exact_at(&mut bytes, at).unwrap();
+            found.push(bytes);
+        }
+        // Nothing was written over the header.
+        let mut header = [1; PAGE_BYTES];
+        disk.file.read_exact_at(&mut header, 0).unwrap();
+        assert_eq!(header, [0; PAGE_BYTES]);
+    }
+    // Not even two of their blocks are equal.
+    let mut blocks: Vec<&[u8]> = found.iter().flat_map(|page| page.chunks(16)).collect();
+    let all = blocks.len();
+    blocks.sort_unstable();
+    blocks.dedup();
+    assert_eq!(blocks.len(), all);
 }
 
 #[test]

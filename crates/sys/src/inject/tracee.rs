@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::InjectError;
 use crate::memory::maps;
+use crate::patience;
 use crate::process::{procfs, task};
 
 /// How long a thread may take to stop. One that waits for a disk or in a vfork stops when that is over.
@@ -19,6 +20,9 @@ const STOP_PATIENCE: Duration = Duration::from_millis(20);
 const EXEC_PATIENCE: Duration = Duration::from_secs(2);
 /// How long its calls may take: making a few mappings, starting a thread. A machine may stand still for a while.
 const CALL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a write to the memory of a process may take: its other threads run on, and may have put the place under a
+/// userfaultfd that nobody serves.
+const WRITE_PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_micros(30);
 /// Most system calls that the agent's entry may make.
 const CALLS_MAX: u32 = 1000;
@@ -86,13 +90,14 @@ pub struct Stopped {
 }
 
 impl Tracee {
-    /// Begins to trace thread `tid` of another process and has it stop.
+    /// Begins to trace thread `tid` of another process and has it stop. Until it has stopped it is only watched, and
+    /// goes on unharmed when the tracing thread ends.
     ///
     /// # Errors
     /// `Busy` if a debugger has it, `NotPermitted`, `Gone`.
     pub fn seize(tid: u32) -> Result<Tracee, InjectError> {
         let tid = i32::try_from(tid).map_err(|_| InjectError::Gone)?;
-        seize(tid, OPTIONS)?;
+        seize(tid, 0)?;
         let tracee = Tracee::new(tid);
         request(libc::PTRACE_INTERRUPT, tid, 0, 0).map_err(failed)?;
         Ok(tracee)
@@ -146,7 +151,7 @@ impl Tracee {
         self.tid.unsigned_abs()
     }
 
-    /// It does not stop. It is killed if it may not go on, and stays traced otherwise.
+    /// It does not stop. It is killed if it may not go on, and stays traced for as long as this thread lives otherwise.
     pub fn give_up(self) {
         if !self.may_go_on {
             // It may have gone.
@@ -266,23 +271,9 @@ impl Stopped {
     /// # Errors
     /// `Gone`, `Ptrace`.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
-        let local = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
-            iov_len: bytes.len(),
-        };
-        // SAFETY: the local span is only read. What the remote one names is another process's matter.
-        let written = unsafe {
-            libc::process_vm_writev(self.tid, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        if written == isize::try_from(bytes.len()).unwrap_or(-1) {
-            Ok(())
-        } else {
-            Err(failed(io::Error::last_os_error()))
-        }
+        let (tid, bytes) = (self.tid, bytes.to_vec());
+        let written = patience::within(WRITE_PATIENCE, move || write(tid, address, &bytes));
+        written.unwrap_or(Err(InjectError::Busy))
     }
 
     /// Where the kernel writes whenever the thread goes on in the program (rseq(2)): address and bytes. None if the
@@ -404,6 +395,25 @@ fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
     }
     registers.orig_rax = NO_CALL;
     registers
+}
+
+fn write(tid: i32, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
+    let local = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: ptr::without_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the local span is only read. What the remote one names is another process's matter.
+    let written =
+        unsafe { libc::process_vm_writev(tid, &raw const local, 1, &raw const remote, 1, 0) };
+    if written == isize::try_from(bytes.len()).unwrap_or(-1) {
+        Ok(())
+    } else {
+        Err(failed(io::Error::last_os_error()))
+    }
 }
 
 /// Begins to trace a thread, which runs on.

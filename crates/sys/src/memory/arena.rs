@@ -6,6 +6,8 @@
 //! kernel are made outside of it, on runs that no list holds meanwhile. Runs are never split or joined: a reservation
 //! of `RUN_PAGES_MAX` times the limit is enough for the worst order of lengths, and address space costs nothing.
 //!
+//! None of it is ever in a core dump: what lies here is the memory of programs.
+//!
 //! Unsafe is needed here because runs are memory outside of Rust's allocator, handed out and discarded by address.
 
 use core::ptr::NonNull;
@@ -78,6 +80,7 @@ impl PageArena {
             return Err(MemoryError::Length { bytes });
         }
         let mapping = Mapping::anonymous(pages * PAGE, huge)?;
+        mapping.keep_out_of_dumps();
         let lists = Mutex::new(Lists::default());
         Ok(PageArena {
             mapping,

@@ -4,9 +4,7 @@
 //! is read while its process runs is a mix of moments. Each line was true once, and lines are in address order without
 //! overlap; `read` checks this and reads again.
 
-use std::io::Read;
-
-use crate::spare;
+use crate::looks;
 
 /// What a mapping is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +40,8 @@ pub struct Mapping<'a> {
     pub shared: bool,
     /// Offset in the file, bytes; for anonymous memory a number without meaning.
     pub offset: u64,
+    /// Device of the file, major and minor number.
+    pub device: (u32, u32),
     /// Inode, 0 where there is no file.
     pub inode: u64,
     /// Name.
@@ -162,10 +162,9 @@ fn mapping(mut line: &[u8]) -> Option<Mapping<'_>> {
         _ => None,
     };
     let offset = number(field(&mut line), 16)?;
-    let device = field(&mut line);
-    if !device.contains(&b':') {
-        return None;
-    }
+    let mut device = field(&mut line).splitn(2, |byte| *byte == b':');
+    let mut half = || u32::try_from(number(device.next()?, 16)?).ok();
+    let device = (half()?, half()?);
     let inode = number(field(&mut line), 10)?;
     Some(Mapping {
         start,
@@ -175,6 +174,7 @@ fn mapping(mut line: &[u8]) -> Option<Mapping<'_>> {
         execute: flag(execute, b'x', b'-')?,
         shared: flag(shared, b's', b'p')?,
         offset,
+        device,
         inode,
         name: name(line),
     })
@@ -235,12 +235,9 @@ pub fn read_smaps(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
 }
 
 fn read_file(pid: u32, file: &str, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
-    buffer.clear();
-    let path = format!("/proc/{pid}/{file}");
-    let read = spare::with_descriptor(|| std::fs::File::open(&path)?.read_to_end(buffer));
-    match read {
-        Ok(0) => Err(MapsError::Gone),
-        Ok(_) => Ok(()),
+    match looks::read_into(&format!("/proc/{pid}/{file}"), buffer) {
+        Ok(()) if buffer.is_empty() => Err(MapsError::Gone),
+        Ok(()) => Ok(()),
         Err(error) => Err(match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => MapsError::Gone,
             _ => MapsError::Io(error),

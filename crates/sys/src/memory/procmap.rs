@@ -4,15 +4,15 @@
 //! query. On older kernels each call reads the whole file.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use linux_raw_sys::general as raw;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
+use crate::looks;
 use crate::memory::maps::{self, Mapping, MapsError};
-use crate::spare;
 
 const QUERY: Opcode = opcode::read_write::<raw::procmap_query>(b'f', 17);
 const _: () = assert!(QUERY == 0xc068_6611);
@@ -35,6 +35,31 @@ pub struct Vma {
     pub executable: bool,
     /// Private, and without a file.
     pub anonymous: bool,
+}
+
+/// Names a file, as long as anybody has it open or mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl FileId {
+    /// The file behind a descriptor.
+    ///
+    /// # Errors
+    /// The errno of fstat.
+    pub fn of(descriptor: impl AsFd) -> Result<FileId, Errno> {
+        let stat = rustix::fs::fstat(descriptor)?;
+        let device = (
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev),
+        );
+        Ok(FileId {
+            device,
+            inode: stat.st_ino,
+        })
+    }
 }
 
 /// The mappings of one process image. After an exec it still names the old image, which is gone.
@@ -99,7 +124,31 @@ impl ProcMap {
         self.query(address, 0).ok()
     }
 
+    /// The file that is mapped at `address`. None if there is no mapping, or one without a file. Touches no memory of
+    /// the process.
+    pub fn file_at(&self, address: u64) -> Option<FileId> {
+        match self.ask(address, 0) {
+            Ok(query) => (query.inode != 0).then_some(FileId {
+                device: (query.dev_major, query.dev_minor),
+                inode: query.inode,
+            }),
+            Err(Errno::NOTTY) => self.file_at_by_text(address),
+            Err(_) => None,
+        }
+    }
+
     fn query(&self, address: u64, flags: u64) -> Result<Vma, Errno> {
+        let query = self.ask(address, flags)?;
+        Ok(Vma {
+            start: query.vma_start,
+            end: query.vma_end,
+            writable: query.vma_flags & WRITABLE != 0,
+            executable: query.vma_flags & EXECUTABLE != 0,
+            anonymous: query.vma_flags & SHARED == 0 && query.inode == 0,
+        })
+    }
+
+    fn ask(&self, address: u64, flags: u64) -> Result<raw::procmap_query, Errno> {
         let mut query = raw::procmap_query {
             size: size_of::<raw::procmap_query>() as u64,
             query_flags: flags,
@@ -120,12 +169,17 @@ impl ProcMap {
         // SAFETY: the ioctl reads and writes one procmap_query, which asks for neither name nor build id, so the kernel
         // writes nothing else. rustix has no wrapper for it.
         unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<QUERY, _>::new(&mut query)) }?;
-        Ok(Vma {
-            start: query.vma_start,
-            end: query.vma_end,
-            writable: query.vma_flags & WRITABLE != 0,
-            executable: query.vma_flags & EXECUTABLE != 0,
-            anonymous: query.vma_flags & SHARED == 0 && query.inode == 0,
+        Ok(query)
+    }
+
+    fn file_at_by_text(&self, address: u64) -> Option<FileId> {
+        let mut text = Vec::new();
+        maps::read(self.pid, &mut text).ok()?;
+        let mut mappings = maps::parse(&text).filter_map(Result::ok);
+        let mapping = mappings.find(|mapping| (mapping.start..mapping.end).contains(&address))?;
+        (mapping.inode != 0).then_some(FileId {
+            device: mapping.device,
+            inode: mapping.inode,
         })
     }
 
@@ -153,7 +207,7 @@ fn meaning(errno: Errno) -> MapsError {
 
 /// Does `pid` have memory that is locked, or pinned for I/O for an unbounded time? Also true if that is not known.
 pub fn holds_memory(pid: u32) -> bool {
-    let status = spare::read_text(&format!("/proc/{pid}/status"));
+    let status = looks::read_text(&format!("/proc/{pid}/status"));
     status.map_or(true, |text| parse_holds_memory(&text))
 }
 
@@ -206,6 +260,21 @@ mod tests {
         );
         let parts = map.parts_by_text(page, page + PAGE).unwrap();
         assert_eq!(parts, [(page..page + PAGE, false)]);
+    }
+
+    #[test]
+    fn the_file_of_a_mapping_is_named_as_its_descriptor_names_it() {
+        let file = crate::memory::memory_file("named", 4096).unwrap();
+        let mapping = Mapping::shared(file.as_fd(), 4096).unwrap();
+        let map = ProcMap::open(std::process::id()).unwrap();
+        let named = FileId::of(&file).unwrap();
+        assert_eq!(map.file_at(mapping.address()), Some(named));
+        assert_eq!(map.file_at_by_text(mapping.address()), Some(named));
+        let other = crate::memory::memory_file("named", 4096).unwrap();
+        assert_ne!(FileId::of(&other).unwrap(), named);
+        let anonymous = Mapping::anonymous(4096, HugePages::Never).unwrap();
+        assert_eq!(map.file_at(anonymous.address()), None);
+        assert_eq!(map.file_at_by_text(anonymous.address()), None);
     }
 
     #[test]

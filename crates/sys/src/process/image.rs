@@ -3,12 +3,18 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use crate::looks;
 use crate::memory::maps::{self, Name};
+use crate::patience;
 use crate::process::elf::{self, Kind};
 use crate::process::task;
 use crate::ring::{AGENT_NAME, RING_NAME, SOCKET_ENV};
-use crate::spare;
+
+/// How long a reading of a program's memory may take. The one thread that supervises a run waits meanwhile. What is in
+/// swap comes back within this time as a rule, and is looked for again.
+const READ_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Names the image of a process: another one after each exec, because the kernel puts the stack elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +26,7 @@ pub struct Mark {
 /// The image's mark. None of a process that has ended, or is in the middle of an exec: its new environment cannot be
 /// read yet, and would be taken for an empty one.
 pub fn mark(pid: u32) -> Option<Mark> {
-    let stat = spare::read_text(&format!("/proc/{pid}/stat")).ok()?;
+    let stat = looks::read_text(&format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything, the state is the first field.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     if matches!(*fields.first()?, "Z" | "X" | "x") {
@@ -58,7 +64,7 @@ pub fn has_ring_of_agent(pid: u32) -> bool {
 pub fn is_watched(pid: u32) -> bool {
     // Registered for missing pages, write protection, minor faults.
     const FLAGS: [&str; 3] = ["um", "uw", "ui"];
-    let Ok(text) = spare::read_text(&format!("/proc/{pid}/smaps")) else {
+    let Ok(text) = looks::read_text(&format!("/proc/{pid}/smaps")) else {
         return true;
     };
     let flags = text
@@ -69,19 +75,25 @@ pub fn is_watched(pid: u32) -> bool {
         .any(|flag| FLAGS.contains(&flag))
 }
 
-/// Will the loader of the process put `agent` into it? False also where nobody can tell.
-pub fn loads_agent(pid: u32, agent: &Path) -> bool {
+/// Will the loader of the process put `agent` into it? False also where `/proc` does not tell. None if the memory of
+/// the process cannot be read in time.
+pub fn loads_agent(pid: u32, agent: &Path) -> Option<bool> {
     let program = elf::inspect(Path::new(&format!("/proc/{pid}/exe")).as_os_str(), None);
     let takes_preload = program.is_ok_and(
         |program| matches!(&program.kind, Kind::Dynamic { loader } if !elf::is_musl(loader)),
     );
-    takes_preload && !is_secure(pid) && asks_for_agent(pid, agent)
+    if !takes_preload || is_secure(pid) {
+        return Some(false);
+    }
+    asks_for_agent(pid, agent)
 }
 
-/// Does the environment that the image was started with ask for the agent?
-fn asks_for_agent(pid: u32, agent: &Path) -> bool {
-    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
-        return false;
+/// Does the environment that the image was started with ask for the agent? It lies in the memory of the process. None
+/// if that cannot be read in time.
+fn asks_for_agent(pid: u32, agent: &Path) -> Option<bool> {
+    let read = move || fs::read(format!("/proc/{pid}/environ"));
+    let Ok(environment) = patience::within(READ_PATIENCE, read)? else {
+        return Some(false);
     };
     let agent = agent.as_os_str().as_encoded_bytes();
     let variables = || environment.split(|byte| *byte == 0);
@@ -93,7 +105,7 @@ fn asks_for_agent(pid: u32, agent: &Path) -> bool {
     let mut libraries = preload
         .unwrap_or_default()
         .split(|byte| matches!(byte, b':' | b' '));
-    has_socket && libraries.any(|library| library == agent)
+    Some(has_socket && libraries.any(|library| library == agent))
 }
 
 /// Has the image gained rights when it started, so that its loader ignores preloads (AT_SECURE)?
@@ -227,7 +239,7 @@ mod tests {
             }
             let child = Running::start(&mut command);
             until("its image is whole", || mark(child.pid()).is_some());
-            loads_agent(child.pid(), Path::new(AGENT))
+            loads_agent(child.pid(), Path::new(AGENT)) == Some(true)
         };
         let others = format!("/no/such/first.so:{AGENT}");
         assert!(loads(Some("/socket"), Some(AGENT)));
@@ -235,6 +247,6 @@ mod tests {
         assert!(!loads(None, Some(AGENT)));
         assert!(!loads(Some("/socket"), None));
         assert!(!loads(Some("/socket"), Some("/no/such/agent.so.1")));
-        assert!(!loads_agent(u32::MAX, Path::new(AGENT)));
+        assert_eq!(loads_agent(u32::MAX, Path::new(AGENT)), Some(false));
     }
 }

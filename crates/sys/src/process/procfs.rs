@@ -3,6 +3,7 @@
 //! The parsers are pure and never panic. What is read about a process may be out of date when it is returned. A pid
 //! together with its start time names a process for good.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::looks;
 use crate::memory::pagemap::PAGE_BYTES;
-use crate::spare;
 
 /// The pid that `descendants` leaves out; 0 for none.
 static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
@@ -135,7 +136,7 @@ impl Statm {
 /// # Errors
 /// As `ProcError` says.
 pub fn own_resident_bytes() -> Result<u64, ProcError> {
-    Ok(parse_statm(&spare::read("/proc/self/statm")?)?.resident_bytes)
+    Ok(parse_statm(&looks::read("/proc/self/statm")?)?.resident_bytes)
 }
 
 /// What stat says about a process.
@@ -215,7 +216,7 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
 /// `Gone`, `Io`.
 pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
     let mut found = Vec::new();
-    for name in spare::names(&format!("/proc/{pid}/task"))? {
+    for name in looks::names(&format!("/proc/{pid}/task"))? {
         let tid = decimal(name.as_encoded_bytes());
         found.extend(tid.and_then(|tid| u32::try_from(tid).ok()));
     }
@@ -227,7 +228,7 @@ pub fn threads(pid: u32) -> Result<Vec<u32>, ProcError> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn innermost_tid(pid: u32, tid: u32) -> Result<u32, ProcError> {
-    let text = spare::read(&format!("/proc/{pid}/task/{tid}/status"))?;
+    let text = looks::read(&format!("/proc/{pid}/task/{tid}/status"))?;
     let id = text
         .split(|&byte| byte == b'\n')
         .find_map(|line| line.strip_prefix(b"NSpid:"))
@@ -247,7 +248,7 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
     /// Index behind the name. proc(5) counts from 1, and the state, which is the first behind the name, is field 3.
     const EXIT_CODE: usize = 52 - 3;
     let malformed = || ProcError::Malformed { file: "task/stat" };
-    let text = spare::read(&format!("/proc/{pid}/task/{pid}/stat"))?;
+    let text = looks::read(&format!("/proc/{pid}/task/{pid}/stat"))?;
     let close = text.iter().rposition(|&byte| byte == b')');
     let behind = &text[close.ok_or_else(malformed)? + 1..];
     let fields: Vec<&[u8]> = behind
@@ -266,7 +267,7 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn stat(pid: u32) -> Result<Stat, ProcError> {
-    parse_stat(&spare::read(&format!("/proc/{pid}/stat"))?)
+    parse_stat(&looks::read(&format!("/proc/{pid}/stat"))?)
 }
 
 /// stat of one thread of a process.
@@ -274,7 +275,7 @@ pub fn stat(pid: u32) -> Result<Stat, ProcError> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn thread_stat(pid: u32, tid: u32) -> Result<Stat, ProcError> {
-    parse_stat(&spare::read(&format!("/proc/{pid}/task/{tid}/stat"))?)
+    parse_stat(&looks::read(&format!("/proc/{pid}/task/{tid}/stat"))?)
 }
 
 /// How long so many clock ticks are, as `Stat` has them.
@@ -296,7 +297,7 @@ pub fn is_alive(pid: u32, start_ticks: Option<u64>) -> bool {
 /// `Io` when /proc cannot be listed.
 pub fn processes() -> Result<Vec<Stat>, ProcError> {
     let mut found = Vec::new();
-    for name in spare::names("/proc")? {
+    for name in looks::names("/proc")? {
         let Some(pid) = decimal(name.as_encoded_bytes()).and_then(|pid| u32::try_from(pid).ok())
         else {
             continue;
@@ -370,7 +371,7 @@ pub fn descendants_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
 pub fn children_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
     let mut children = Vec::new();
     for tid in threads(pid)? {
-        let list = spare::read_text(&format!("/proc/{pid}/task/{tid}/children"))?;
+        let list = looks::read_text(&format!("/proc/{pid}/task/{tid}/children"))?;
         children.extend(
             list.split_ascii_whitespace()
                 .filter_map(|child| child.parse::<u32>().ok()),
@@ -386,14 +387,16 @@ pub(crate) fn leave_out(pid: Option<u32>) {
 }
 
 fn descendants_among(all: &[Stat], pids: &[u32]) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for stat in all {
+        children.entry(stat.parent).or_default().push(stat.pid);
+    }
+    let mut known: HashSet<u32> = pids.iter().copied().collect();
     let mut found = pids.to_vec();
     let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        for stat in all {
-            if stat.parent == parent && !found.contains(&stat.pid) {
-                found.push(stat.pid);
-            }
-        }
+    while let Some(parent) = found.get(next) {
+        let born = children.remove(parent).unwrap_or_default();
+        found.extend(born.into_iter().filter(|pid| known.insert(*pid)));
         next += 1;
     }
     found.drain(..pids.len());
@@ -405,7 +408,7 @@ fn descendants_among(all: &[Stat], pids: &[u32]) -> Vec<u32> {
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
 pub fn uids(pid: u32) -> Result<[u32; 4], ProcError> {
-    let text = spare::read(&format!("/proc/{pid}/status"))?;
+    let text = looks::read(&format!("/proc/{pid}/status"))?;
     parse_ids(&text, b"Uid:").ok_or(ProcError::Malformed { file: "PID/status" })
 }
 
@@ -455,7 +458,7 @@ pub fn parse_meminfo(text: &[u8]) -> Result<MemInfo, ProcError> {
 /// # Errors
 /// `Malformed`, `Io`.
 pub fn meminfo() -> Result<MemInfo, ProcError> {
-    parse_meminfo(&spare::read("/proc/meminfo")?)
+    parse_meminfo(&looks::read("/proc/meminfo")?)
 }
 
 /// Paths of the kernel's active swap areas, from the text of swaps. The path of a deleted file ends in ` (deleted)`.
@@ -492,7 +495,7 @@ pub fn parse_swaps(text: &[u8]) -> Result<Vec<PathBuf>, ProcError> {
 /// # Errors
 /// `Malformed`, `Io`.
 pub fn swaps() -> Result<Vec<PathBuf>, ProcError> {
-    match spare::read("/proc/swaps") {
+    match looks::read("/proc/swaps") {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         text => parse_swaps(&text?),
     }

@@ -5,14 +5,15 @@ use std::fs;
 use std::mem::size_of;
 use std::path::Path;
 
-use crate::spare;
+use crate::kind::Kind;
+use crate::looks;
 
 /// An option of wait that rustix does not name: only for children and tracees of the calling thread (`__WNOTHREAD`).
 pub const OWN_CHILDREN: u32 = libc::__WNOTHREAD.unsigned_abs();
 
 /// The process that thread `tid` belongs to. None if the thread has gone.
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
+    let status = looks::read_text(&format!("/proc/{tid}/status")).ok()?;
     status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
@@ -20,7 +21,7 @@ pub fn process_of(tid: u32) -> Option<u32> {
 
 /// Does thread `tid` belong to process `pid` or to a child of it?
 pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
-    let Ok(status) = spare::read_text(&format!("/proc/{tid}/status")) else {
+    let Ok(status) = looks::read_text(&format!("/proc/{tid}/status")) else {
         return false;
     };
     let names = |name: &str| {
@@ -32,7 +33,7 @@ pub fn is_same_or_child(tid: u32, pid: u32) -> bool {
 
 /// Number of seccomp filters of thread `tid`. None if the thread has gone or the kernel does not tell.
 pub fn filters_of(tid: i32) -> Option<u32> {
-    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
+    let status = looks::read_text(&format!("/proc/{tid}/status")).ok()?;
     let line = |line: &str| line.strip_prefix("Seccomp_filters:")?.trim().parse().ok();
     status.lines().find_map(line)
 }
@@ -44,21 +45,21 @@ pub fn named(pid: u32, name: &CStr) -> Option<u32> {
         let path = Path::new(&directory).join(tid).join("comm");
         fs::read(path).is_ok_and(|comm| comm.strip_suffix(b"\n") == Some(name.to_bytes()))
     };
-    let threads = spare::names(&directory).ok()?;
+    let threads = looks::names(&directory).ok()?;
     let tid = threads.into_iter().find(|tid| is_named(tid))?;
     tid.to_str()?.parse().ok()
 }
 
 /// The thread that traces thread `tid`, as a debugger does. None if nobody does, or the thread has gone.
 pub fn tracer_of(tid: u32) -> Option<u32> {
-    let status = spare::read_text(&format!("/proc/{tid}/status")).ok()?;
+    let status = looks::read_text(&format!("/proc/{tid}/status")).ok()?;
     let line = |line: &str| line.strip_prefix("TracerPid:")?.trim().parse().ok();
     status.lines().find_map(line).filter(|tracer| *tracer != 0)
 }
 
 /// The processor that thread `tid` runs on or ran on last. None if the thread has gone.
 pub fn processor_of(tid: u32) -> Option<usize> {
-    let stat = spare::read_text(&format!("/proc/{tid}/stat")).ok()?;
+    let stat = looks::read_text(&format!("/proc/{tid}/stat")).ok()?;
     // Field 39. The second field, the name, may hold anything, so count behind its closing bracket.
     let behind_name = stat.rsplit_once(')')?.1;
     behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
@@ -67,18 +68,18 @@ pub fn processor_of(tid: u32) -> Option<usize> {
 /// Does a process have an io_uring? Also false if its descriptors cannot be seen.
 pub fn has_ring(pid: u32) -> bool {
     let directory = format!("/proc/{pid}/fd");
-    let Ok(descriptors) = spare::names(&directory) else {
+    let Ok(descriptors) = looks::names(&directory) else {
         return false;
     };
     descriptors.into_iter().any(|descriptor| {
         let link = fs::read_link(Path::new(&directory).join(descriptor));
-        link.is_ok_and(|link| link == Path::new("anon_inode:[io_uring]"))
+        link.is_ok_and(|link| Kind::IoUring.is_link(&link))
     })
 }
 
 /// Will thread `tid` never touch memory again? True if it has gone, and for a zombie.
 pub fn has_ended(tid: u32) -> bool {
-    let Ok(stat) = spare::read_text(&format!("/proc/{tid}/stat")) else {
+    let Ok(stat) = looks::read_text(&format!("/proc/{tid}/stat")) else {
         return true;
     };
     // Field 3. The second field, the name, may hold anything.

@@ -4,10 +4,11 @@
 //! closes the descriptors that were left in it. No allocation.
 
 use core::mem::MaybeUninit;
+use std::io::IoSliceMut;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use linux_raw_sys::general as raw;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Userfaultfd;
 
@@ -94,7 +95,7 @@ impl Messages {
     /// An empty buffer.
     pub const fn new() -> Messages {
         Messages {
-            buffer: [const { MaybeUninit::uninit() }; MESSAGES_MAX],
+            buffer: [const { MaybeUninit::zeroed() }; MESSAGES_MAX],
             next: 0,
             filled: 0,
         }
@@ -110,21 +111,20 @@ impl Messages {
         self.len() == 0
     }
 
-    /// Reads up to `limit` (1..=`MESSAGES_MAX`) messages from `uffd`. Drops first what was left from before.
+    /// Reads up to `limit` (1..=`MESSAGES_MAX`) messages from `uffd`. Drops first what was left from before. Never
+    /// waits: the program can make its userfaultfd a blocking one at any moment, and a reader serves other programs
+    /// too.
     pub(super) fn fill(&mut self, uffd: &Userfaultfd, limit: usize) -> Result<usize, Errno> {
         self.drain();
         let limit = limit.clamp(1, MESSAGES_MAX);
         let room = &mut self.buffer[..limit];
-        // SAFETY: MaybeUninit<uffd_msg> may hold any bytes, and the slice covers exactly `room`. Unsafe because a slice
-        // of records has to be read into as bytes.
+        // SAFETY: the records are initialised from `new` on and are plain bytes, and the slice covers exactly `room`.
+        // Unsafe because a slice of records has to be read into as bytes.
         let bytes = unsafe {
-            core::slice::from_raw_parts_mut(
-                room.as_mut_ptr().cast::<MaybeUninit<u8>>(),
-                limit * MESSAGE_BYTES,
-            )
+            core::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<u8>(), limit * MESSAGE_BYTES)
         };
-        let (read, _) = rustix::io::read(uffd, bytes)?;
-        self.filled = read.len() / MESSAGE_BYTES;
+        let read = read_now(uffd, bytes)?;
+        self.filled = read / MESSAGE_BYTES;
         Ok(self.filled)
     }
 
@@ -153,6 +153,18 @@ impl Iterator for Messages {
         self.next += 1;
         // SAFETY: the kernel wrote this message. It is decoded only here and only once, because `next` has moved on.
         Some(unsafe { decode(&message) })
+    }
+}
+
+/// Reads what there is, and never waits for more. A kernel before Linux 6.10 cannot do that with a userfaultfd. There a
+/// plain read waits if the program has made its userfaultfd a blocking one.
+fn read_now(uffd: &Userfaultfd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    /// Read at the file's own position.
+    const NO_OFFSET: u64 = u64::MAX;
+    let mut into = [IoSliceMut::new(bytes)];
+    match rustix::io::preadv2(uffd, &mut into, NO_OFFSET, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP) => rustix::io::readv(uffd, &mut into),
+        read => read,
     }
 }
 

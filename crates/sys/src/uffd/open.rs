@@ -210,6 +210,6 @@ fn flags(faults: Faults) -> UserfaultfdFlags {
 ///
 /// # Errors
 /// As [`Userfaultfd::handshake`].
-pub fn shake_hands(userfaultfd: OwnedFd, features: u64) -> Result<u64, UffdError> {
-    Userfaultfd::from_fd(userfaultfd).handshake(features)
+pub fn shake_hands(userfaultfd: &Userfaultfd, features: u64) -> Result<u64, UffdError> {
+    userfaultfd.handshake(features)
 }

@@ -3,63 +3,15 @@
 //!
 //! Only one thread does so at a time.
 
-use std::io::Error;
-
 use crate::content::{self, PAGE_BYTES, PAGE_WORDS, Random};
+use crate::int80::{self, MADVISE, MMAP2, MPROTECT, MREMAP, MUNMAP, call32, may_call32};
 use crate::pages::Pages;
-use crate::run::{Child, Options};
-use crate::wrong::{Checked, Wrong};
+use crate::run::Options;
+use crate::wrong::Checked;
 
-/// Numbers of 32-bit calls.
-const GETPID: u32 = 20;
-const MUNMAP: u32 = 91;
-const MPROTECT: u32 = 125;
-const MREMAP: u32 = 163;
-const MMAP2: u32 = 192;
-const MADVISE: u32 = 219;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Regions that come and go.
 const REGIONS: usize = 4;
-
-/// Makes a 32-bit call. The kernel sees the low half of each argument.
-///
-/// # Safety
-/// As for the call itself.
-unsafe fn call32(number: u32, arguments: [usize; 6]) -> Checked<usize> {
-    let mut result = u64::from(number);
-    // SAFETY: the caller vouches for the call. Both registers that the compiler keeps for itself are as before at the
-    // end, and what the kernel may clear is named. The red zone is not used: the stack is part of the block.
-    unsafe {
-        std::arch::asm!(
-            "push rbp",
-            "push rbx",
-            "mov rbp, [r12 + 40]",
-            "mov rbx, [r12]",
-            "int 0x80",
-            "pop rbx",
-            "pop rbp",
-            inout("rax") result,
-            in("r12") arguments.as_ptr(),
-            in("rcx") arguments[1],
-            in("rdx") arguments[2],
-            in("rsi") arguments[3],
-            in("rdi") arguments[4],
-            out("r8") _,
-            out("r9") _,
-            out("r10") _,
-            out("r11") _,
-        );
-    }
-    // An error is the negative of its number, in 32 or 64 bits.
-    let low = u32::try_from(result & u64::from(u32::MAX)).unwrap_or(0);
-    match low.cast_signed() {
-        error @ -4095..0 => Err(Wrong::Call {
-            what: "int 0x80",
-            error: Error::from_raw_os_error(-error),
-        }),
-        _ => Ok(low as usize),
-    }
-}
 
 struct Region {
     start: usize,
@@ -70,7 +22,7 @@ struct Region {
 
 pub(crate) fn run(options: &Options) -> Checked {
     let clock = options.clock();
-    permitted()?;
+    int80::permitted()?;
     let mut random = options.random(0, 79);
     let mut beside = Pages::filled(options.pages() / 4, options.tag(0))?;
     let pages_max = (options.pages() / 2 / REGIONS).max(32);
@@ -101,27 +53,6 @@ pub(crate) fn run(options: &Options) -> Checked {
             regions.into_iter().try_for_each(Region::unmap)?;
             return beside.check_all("page beside calls by int 0x80");
         }
-    }
-}
-
-/// Without these calls in the kernel a child dies of a signal, or gets an error.
-fn permitted() -> Checked {
-    let child = Child::fork(|| {
-        // SAFETY: asks for a number.
-        let pid = unsafe { call32(GETPID, [0; 6]) };
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe {
-            libc::_exit(i32::from(
-                pid.ok() != usize::try_from(std::process::id()).ok(),
-            ))
-        }
-    })?;
-    match child.wait_status()? {
-        0 => Ok(()),
-        _ => Err(Wrong::Unavailable {
-            what: "int 0x80",
-            error: Error::from_raw_os_error(libc::ENOSYS),
-        }),
     }
 }
 
@@ -185,12 +116,16 @@ impl Region {
         Ok(())
     }
 
-    /// Grows or shrinks, and moves where there is no room to grow.
+    /// Grows or shrinks, and moves where there is no room to grow. Nothing changes where such a call is refused.
     fn resize(&mut self, pages: usize) -> Checked {
         let (old, new) = (self.versions.len() * PAGE_BYTES, pages * PAGE_BYTES);
         let flags = libc::MREMAP_MAYMOVE.cast_unsigned() as usize;
         // SAFETY: the region is nobody else's, and its model follows.
-        self.start = unsafe { call32(MREMAP, [self.start, old, new, flags, 0, 0])? };
+        let moved = unsafe { may_call32(MREMAP, [self.start, old, new, flags, 0, 0])? };
+        let Some(start) = moved else {
+            return self.check_all();
+        };
+        self.start = start;
         let kept = self.versions.len().min(pages);
         self.versions.resize(pages, 0);
         self.check_all()?;

@@ -1,11 +1,15 @@
 //! The JSON report of a run: for `vswap status` while the run lives, and for `--summary` at its end.
 
 use std::ffi::OsString;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::Status;
+
+use crate::args::Codec;
+use crate::host::Host;
+use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
 
 use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
@@ -33,6 +37,7 @@ impl Ending {
 pub struct Identity<'a> {
     command: Vec<String>,
     program_pid: u32,
+    attached: bool,
     started: Instant,
     unmanaged: &'a UnmanagedList,
 }
@@ -42,6 +47,8 @@ struct Report<'a> {
     version: &'static str,
     pid: u32,
     program_pid: u32,
+    /// By `vswap attach`.
+    attached: bool,
     command: &'a [String],
     wall_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,9 +78,40 @@ impl<'a> Identity<'a> {
         Identity {
             command,
             program_pid,
+            attached: false,
             started,
             unmanaged,
         }
+    }
+
+    /// The program was there before.
+    pub fn attached(self) -> Identity<'a> {
+        Identity {
+            attached: true,
+            ..self
+        }
+    }
+
+    /// What the endpoint for Prometheus tells. None if the daemon does not answer.
+    pub fn figures(&self, host: &Host, codec: Option<Codec>) -> Option<Figures> {
+        let program = self.command.first().map(|name| {
+            let name = name.rsplit('/').next().unwrap_or_default();
+            name.to_owned()
+        });
+        let run = RunFigures {
+            pid: std::process::id(),
+            program,
+            started: SystemTime::now().checked_sub(self.started.elapsed()),
+            status: host.status()?,
+        };
+        let store = host.store_status().map(|status| StoreFigures {
+            codec: codec.unwrap_or_default().name(),
+            status,
+        });
+        Some(Figures {
+            runs: vec![run],
+            store,
+        })
     }
 
     /// The report as one JSON object.
@@ -82,6 +120,7 @@ impl<'a> Identity<'a> {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             program_pid: self.program_pid,
+            attached: self.attached,
             command: &self.command,
             wall_seconds: self.started.elapsed().as_secs_f64(),
             exit_status: ending.map(Ending::exit_status),

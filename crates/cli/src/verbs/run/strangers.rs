@@ -8,7 +8,7 @@
 //! On the thread that supervises the run: ptrace knows its tracer by thread, and no other thread may wait for children
 //! meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,17 @@ const ATTACH_PACE: Duration = Duration::from_millis(1);
 /// Longest chain of parents followed upwards.
 const ANCESTORS_MAX: usize = 64;
 
+/// So many processes that are not managed are named as they are met.
+const TOLD_MAX: u32 = 32;
+const FIRST_NOT_TOLD: u32 = TOLD_MAX + 1;
+
 const FILTERED: &str = "it has a seccomp filter of its own, under which the agent may be killed";
-const COPY: &str = "it was forked past the C library, or while a debugger had its parent; it is not swapped until it \
-     starts another program";
+const COPY: &str = "it was forked past the C library, or while a debugger had its parent, or its agent was turned \
+     away; it is not swapped until it starts another program";
+const UNREADABLE: &str =
+    "its memory cannot be read, because it serves faults there itself and does not";
 const LEFT: &str = "it has no agent any more";
+const ENDED: &str = "it has ended";
 
 /// What is known of a process.
 #[derive(Debug)]
@@ -89,6 +96,8 @@ pub struct Strangers<'a> {
     agent: PathBuf,
     socket: String,
     quiet: bool,
+    /// How many processes were met that are not managed.
+    told: u32,
     family: &'a Family,
     seen: HashMap<u32, Seen>,
     next_look: Instant,
@@ -113,6 +122,7 @@ impl<'a> Strangers<'a> {
             agent,
             socket,
             quiet: false,
+            told: 0,
             family,
             seen: HashMap::new(),
             next_look: Instant::now(),
@@ -165,17 +175,46 @@ impl<'a> Strangers<'a> {
     /// # Errors
     /// Why it has none; it runs on as before.
     pub fn attach_running(&mut self, pid: u32, host: &Host) -> Result<(), String> {
+        let since = Instant::now();
         loop {
             self.look_at(pid, host);
             match self.seen.get(&pid).map(|seen| seen.stage) {
                 Some(Stage::HadAgent(_)) => return Ok(()),
-                None => return Err("it has ended".to_owned()),
                 Some(Stage::Settled) => {
                     let known = self.unmanaged.all().pop();
-                    return Err(known.map_or_else(|| "it has ended".to_owned(), |it| it.why));
+                    return Err(known.map_or_else(|| ENDED.to_owned(), |it| it.why));
                 }
-                Some(Stage::New) => std::thread::sleep(ATTACH_PACE),
+                // Nothing is seen of one that has ended, nor of one in the middle of an exec.
+                Some(Stage::New) | None if task::has_ended(pid) => return Err(ENDED.to_owned()),
+                Some(Stage::New) | None if since.elapsed() > ATTACH_PATIENCE => {
+                    return Err(self.hindrance(pid).to_owned());
+                }
+                Some(Stage::New) | None => std::thread::sleep(ATTACH_PACE),
             }
+        }
+    }
+
+    /// Why nothing has come of a process within `ATTACH_PATIENCE`.
+    fn hindrance(&self, pid: u32) -> &'static str {
+        match self.seen.get(&pid) {
+            Some(seen) if seen.stopping.is_some() => {
+                "it does not stop, because it waits for a disk or for a child of vfork; try again"
+            }
+            Some(_) => "it starts one program after the other; try again",
+            None => "nothing can be read of it in /proc",
+        }
+    }
+
+    /// Lets go of what has been told to stop, before the run is left. What has not stopped by now goes on when this
+    /// process ends.
+    pub fn let_go(&mut self) {
+        let pending = self
+            .seen
+            .values_mut()
+            .filter_map(|seen| seen.stopping.take());
+        for tracee in pending {
+            // Dropping a thread that has stopped lets it go on.
+            drop(tracee.stop());
         }
     }
 
@@ -185,7 +224,7 @@ impl<'a> Strangers<'a> {
             return;
         }
         let began = cpu::thread_time();
-        let running = self.family.listed();
+        let running: HashSet<u32> = self.family.listed().into_iter().collect();
         // One that is not listed may live all the same, and is not to be forgotten while it is traced.
         self.seen
             .retain(|pid, _| running.contains(pid) || image::mark(*pid).is_some());
@@ -346,7 +385,12 @@ impl<'a> Strangers<'a> {
                 .any(|one| known.contains(&one))
         };
         let may_be_killed = own > 1 || (own == 1 && !is_vswaps());
-        may_be_killed.then_some(FILTERED)
+        if may_be_killed {
+            return Some(FILTERED);
+        }
+        image::loads_agent(pid, &self.agent)
+            .is_none()
+            .then_some(UNREADABLE)
     }
 
     fn shares_memory(&self, pid: u32) -> bool {
@@ -379,9 +423,16 @@ impl<'a> Strangers<'a> {
                 let _ = process::kill(pid);
             }
         } else if !self.quiet {
-            notice(&format!(
-                "process {pid} ({name}) is not managed, and its memory is not limited: {why}"
-            ));
+            self.told += 1;
+            match self.told {
+                ..=TOLD_MAX => notice(&format!(
+                    "process {pid} ({name}) is not managed, and its memory is not limited: {why}"
+                )),
+                FIRST_NOT_TOLD => notice(
+                    "further processes that are not managed are not named here; `vswap status --json` has them",
+                ),
+                _ => {}
+            }
         }
         self.unmanaged.add(Unmanaged {
             pid,
@@ -394,10 +445,10 @@ impl<'a> Strangers<'a> {
 /// May an agent be attached to the child of a fork from a process with an agent? If nothing was registered there, its
 /// memory is its own. A child of a program with hooks starts its agent itself.
 fn may_adopt(pid: u32, agent: &Path) -> bool {
-    !image::loads_agent(pid, agent) && !image::is_watched(pid)
+    image::loads_agent(pid, agent) == Some(false) && !image::is_watched(pid)
 }
 
 /// Will its loader bring the agent, and has had no time to yet?
 fn waits_for_loader(pid: u32, seen: &Seen, agent: &Path) -> bool {
-    seen.since.elapsed() <= LOAD_PATIENCE && image::loads_agent(pid, agent)
+    seen.since.elapsed() <= LOAD_PATIENCE && image::loads_agent(pid, agent) != Some(false)
 }

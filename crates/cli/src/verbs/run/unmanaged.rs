@@ -1,5 +1,6 @@
 //! Which processes of a run are not managed, and why.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -12,21 +13,28 @@ pub struct Unmanaged {
     pub why: String,
 }
 
-/// All of them. One thread adds to it, others report.
+/// So many are remembered, the last ones.
+const REMEMBERED: usize = 1024;
+
+/// Those that were met last. One thread adds to it, others report.
 #[derive(Debug, Default)]
-pub struct UnmanagedList(Mutex<Vec<Unmanaged>>);
+pub struct UnmanagedList(Mutex<VecDeque<Unmanaged>>);
 
 impl UnmanagedList {
     pub fn add(&self, process: Unmanaged) {
-        self.lock().push(process);
+        let mut known = self.lock();
+        if known.len() == REMEMBERED {
+            known.pop_front();
+        }
+        known.push_back(process);
     }
 
     /// Those of this moment, and those that have ended.
     pub fn all(&self) -> Vec<Unmanaged> {
-        self.lock().clone()
+        self.lock().iter().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Unmanaged>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Unmanaged>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use super::*;
 use crate::area::AllocError;
 use crate::areas::{NewArea, PRIORITY_DEFAULT};
+use crate::base::pages::Page;
 use crate::base::storage::Storage;
 use crate::testing::{self, Probe, area_on, assert_holds, engine_with_areas, out, read};
 use crate::verbs::leaving::Written;

@@ -1,0 +1,121 @@
+//! Work that may never end, waited for with patience.
+//!
+//! Whoever reads or writes memory of a program may wait for a page that the program's own userfaultfd watches and that
+//! nobody gives it. No signal ends that wait, short of SIGKILL. So a thread that others depend on has such work done by
+//! another thread, which it can give up. A thread that was given up ends when the program and all that share its
+//! userfaultfd have ended. The others are kept, because new ones are not always to be had.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Threads that may be given up at a time. With so many, programs do this on purpose, and more work is refused.
+const GIVEN_UP_MAX: usize = 64;
+/// How often whoever needs a thread looks for one.
+const WORKER_PACE: Duration = Duration::from_millis(1);
+
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait for work. Each ends when its sender is dropped.
+static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One more thread is at work, until this is dropped.
+struct AtWork;
+
+impl AtWork {
+    fn begin() -> Option<AtWork> {
+        // Only a bound, which threads at the same moment may pass a little.
+        let may_begin = AT_WORK.load(Ordering::Relaxed) < GIVEN_UP_MAX;
+        may_begin.then(|| {
+            AT_WORK.fetch_add(1, Ordering::Relaxed);
+            AtWork
+        })
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Have a thread at hand for times at which the system has no more.
+///
+/// # Errors
+/// There is no thread (EAGAIN).
+pub fn prepare() -> std::io::Result<()> {
+    let mut idle = idle();
+    if idle.is_empty() {
+        idle.push(new_worker()?);
+    }
+    Ok(())
+}
+
+/// Do `work`. None if it takes longer than `patience`, if no thread is to be had for as long, or if too much other work
+/// never ended.
+pub fn within<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let at_work = AtWork::begin()?;
+    let worker = worker_within(patience)?;
+    let (sender, done) = mpsc::channel();
+    let job = Box::new(move || {
+        let result = work();
+        drop(at_work);
+        // Nobody may wait for it any more.
+        let _ = sender.send(result);
+    });
+    worker.send(job).ok()?;
+    let result = done.recv_timeout(patience).ok()?;
+    idle().push(worker);
+    Some(result)
+}
+
+fn idle() -> MutexGuard<'static, Vec<Sender<Job>>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn worker_within(patience: Duration) -> Option<Sender<Job>> {
+    let since = Instant::now();
+    loop {
+        let idle_one = idle().pop();
+        if let Some(worker) = idle_one.or_else(|| new_worker().ok()) {
+            return Some(worker);
+        }
+        if since.elapsed() >= patience {
+            return None;
+        }
+        std::thread::sleep(WORKER_PACE);
+    }
+}
+
+fn new_worker() -> std::io::Result<Sender<Job>> {
+    let (sender, jobs) = mpsc::channel::<Job>();
+    let work = move || jobs.into_iter().for_each(|job| job());
+    Builder::new().name("patience".to_owned()).spawn(work)?;
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_does_not_end_is_given_up() {
+        let patience = Duration::from_secs(60);
+        prepare().unwrap();
+        let id = || std::thread::current().id();
+        let first = within(patience, id);
+        assert_eq!(within(patience, id), first, "it is kept");
+        let (release, held) = mpsc::channel::<()>();
+        let stuck = within(Duration::from_millis(5), move || held.recv().is_ok());
+        assert_eq!(stuck, None);
+        let next = within(patience, id);
+        assert!(next.is_some() && next != first, "another thread does it");
+        drop(release);
+    }
+}
