@@ -321,20 +321,17 @@ fn advise_own_process(address: usize, bytes: usize, advice: usize) -> Result<usi
     }
 }
 
-/// Installs the filter and hands its listener to the pager. If the listener were lost, every mremap would fail.
+/// Installs the filter, hands its listener to the pager, and only then has all threads stop at it.
 fn install_filter(session: &Session) -> Result<usize, Errno> {
-    STATE.replacing.install(|| install_and_send(session))
-}
-
-fn install_and_send(session: &Session) -> Result<usize, Errno> {
     let listener = filter::install()?;
-    if STATE.is_attached() {
-        // From now on each handler that is set stops; these were set before.
-        handlers::cover_all();
-    }
     if socket::send_descriptor(session.socket, ACK, listener).is_err() {
         die(b"vswap-agent: vswap is gone, process killed\n");
     }
     kernel::close(listener);
+    filter::spread()?;
+    if STATE.is_attached() {
+        // From now on each handler that is set stops; these were set before.
+        handlers::cover_all();
+    }
     Ok(0)
 }

@@ -6,14 +6,12 @@
 
 pub mod reservation;
 pub mod handlers;
-pub mod replacing;
 
 use core::ptr;
 use core::sync::atomic::{
     AtomicI32, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use self::replacing::Replacing;
 use self::reservation::Reservation;
 use crate::base::kernel;
 use crate::ring::{Ring, SOCKET_PATH_BYTES_MAX};
@@ -79,9 +77,6 @@ pub struct State {
     /// Not 0 if forks stop in the filter and the pager follows them, because the kernel tells of none.
     pub follows: AtomicU32,
 
-    /// Whether another program is started, or the filter installed.
-    pub replacing: Replacing,
-
     /// Path of the agent's own file as the loader was given it, with a zero at the end; empty if it is not known.
     pub agent_path: [AtomicU8; AGENT_PATH_BYTES],
 
@@ -130,7 +125,6 @@ pub static STATE: State = State {
     entry: AtomicUsize::new(0),
     entry_stack: AtomicUsize::new(0),
     follows: AtomicU32::new(0),
-    replacing: Replacing::new(),
     agent_path: [const { AtomicU8::new(0) }; AGENT_PATH_BYTES],
     fork_lock: AtomicU32::new(0),
     fork_mode: AtomicU32::new(0),

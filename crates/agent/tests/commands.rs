@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const EAGAIN: i32 = 11;
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 
 /// Takes runs of pages out, checks them and puts them into a store.
@@ -326,7 +327,7 @@ fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
     // There can be only one listener.
     assert_eq!(
         agent.command(op::INSTALL_FILTER, &[], &[]),
-        -i64::from(EBUSY)
+        -i64::from(EEXIST)
     );
 
     take(&agent, &program, 0, &[(64, 64)], &store);
@@ -384,7 +385,7 @@ fn the_filter_brings_what_it_should_to_the_pager_and_nothing_else() {
     let agent = pager.accept();
     assert_eq!(
         agent.command(op::INSTALL_FILTER, &[], &[]),
-        -i64::from(EBUSY)
+        -i64::from(EEXIST)
     );
     let size = 16 * PAGE as u64;
     let address = agent.command(op::MREMAP, &[program.memory, size, 2 * size, 0, 0], &[]);

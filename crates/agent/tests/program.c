@@ -4,8 +4,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -13,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -227,6 +231,41 @@ static void unshare_beside_a_thread(int flags) {
     pthread_join(thread, NULL);
 }
 
+// Installs a filter that lets every call run, on the calling thread alone. Neither libc nor a preloaded library sees
+// it. Returns what the kernel returned.
+static long bare_filter(long flags) {
+    struct sock_filter allow = {.code = BPF_RET | BPF_K, .k = SECCOMP_RET_ALLOW};
+    struct sock_fprog program = {.len = 1, .filter = &allow};
+    long returned;
+    __asm__ volatile("syscall"
+                     : "=a"(returned)
+                     : "a"(SYS_seccomp), "D"((long)SECCOMP_SET_MODE_FILTER), "S"(flags), "d"(&program)
+                     : "rcx", "r11", "memory");
+    return returned;
+}
+
+static void *filter_itself(void *ready) {
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    printf(bare_filter(0) ? "failed\n" : "ok\n");
+    sem_post(ready);
+    pause();
+    return NULL;
+}
+
+// From then on there is a thread with a filter of its own.
+static void thread_with_a_filter(void) {
+    pthread_t thread;
+    static sem_t ready;
+    if (pthread_create(&thread, NULL, filter_itself, &ready)) printf("failed\n");
+    else sem_wait(&ready);
+}
+
+// From then on there is a listener of the program's own, which stays with the next program.
+static void listen_to_itself(void) {
+    long listener = bare_filter(SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    printf(listener < 0 || fcntl((int)listener, F_SETFD, 0) ? "failed %ld\n" : "ok %ld\n", listener);
+}
+
 static int obey(char *line, char **argv) {
     size_t a = 0, b = 0, c = 0;
     char word[32] = "";
@@ -260,6 +299,8 @@ static int obey(char *line, char **argv) {
     else if (!strcmp(word, "daemon")) { if (fork()) _exit(0); printf("child %d\n", getpid()); }
     else if (!strcmp(word, "lockall")) printf("%d\n", mlockall(MCL_CURRENT) || munlockall());
     else if (!strcmp(word, "lock")) printf("%d\n", mlock((void *)a, b));
+    else if (!strcmp(word, "threadfilter")) thread_with_a_filter();
+    else if (!strcmp(word, "listen")) listen_to_itself();
     else if (!strcmp(word, "quit")) return 0;
     else printf("what is %s\n", word);
     return 1;

@@ -74,6 +74,9 @@ pub const SOCKET_ENV: &str = "VSWAP_SOCKET";
 /// Name of the file of a ring, before the path of the pager's socket.
 pub const RING_NAME: &str = "vswap-ring:";
 
+/// How many seccomp filters vswap installs on a process (`commands/filter.rs` of the agent).
+pub const FILTERS: u32 = 2;
+
 /// Commands from the pager to the agent (`Ring::op`).
 pub mod op {
     /// Do nothing and answer at once. Shows that the agent lives.
@@ -93,7 +96,9 @@ pub mod op {
     /// `madvise(args[0], args[1], args[2])` for a thread whose own call was trapped. If `args[3]` is not 0, by
     /// `process_madvise` on the own process, to which the kernel may answer differently. `result` = 0 or -errno.
     pub const ADVISE: u32 = 6;
-    /// Install the seccomp filter on all threads. The listener arrives on the agent's socket. `result` = 0 or -errno.
+    /// Install the seccomp filter on all threads. The listener arrives on the agent's socket, before any thread but the
+    /// agent's has the filter: also if the command then fails. `result` = 0 or -errno. EEXIST: the process has
+    /// inherited vswap's filter. EBUSY: it has somebody else's listener.
     pub const INSTALL_FILTER: u32 = 7;
     /// `mmap(args[0..4])` of private anonymous memory for a thread whose own call was trapped. `result` = address or
     /// -errno.

@@ -1,5 +1,5 @@
-//! A program that becomes another one just when the filter is installed. The filter stays with the new program; if its
-//! listener is lost, every call that it traps fails with ENOSYS, and the loader ends the program by SIGSEGV.
+//! A program that becomes another one just when the filter is installed. If the filter stays with the new program and
+//! its listener is lost, every call that it traps fails with ENOSYS, and the loader ends the program by SIGSEGV.
 
 use vswap_e2e::compile::{GCC, compile};
 use vswap_e2e::{Context, Job, MIB, Outcome};

@@ -22,6 +22,9 @@
 //! before it looks at anything else. So the kernel keeps its table of calls that are always allowed, and those cost
 //! nothing. The filter survives fork and exec.
 //!
+//! It takes two filters: the agent's thread installs the one above for itself, and once the pager has its listener the
+//! second one spreads both over all threads.
+//!
 //! A 64-bit program can also make the calls of 32-bit programs (`int 0x80`). Of these, the ones in the table that would
 //! lead to wrong bytes fail with ENOSYS, as all of them do on a kernel without 32-bit calls. Programs of 32 bits have
 //! the filter too, by exec, and their calls run, since nothing of them is swapped. Their code lies below 4 GiB, which
@@ -32,7 +35,9 @@ use crate::abi::call::{
     BRK, CLONE, CLONE3, EXIT, FORK, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
     PTRACE, RT_SIGACTION, SECCOMP, SET_TID_ADDRESS,
 };
-use crate::base::kernel::{Descriptor, EACCES, Errno, MARK, MARK_HIGH, MARK_LOW, call};
+use crate::base::kernel::{
+    Descriptor, EACCES, EBUSY, EEXIST, Errno, MARK, MARK_HIGH, MARK_LOW, call,
+};
 
 /// BPF_LD | BPF_W | BPF_ABS.
 const LOAD: u16 = 0x20;
@@ -138,7 +143,7 @@ const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: u16 = 82;
+const FILTER_LENGTH: usize = 82;
 
 /// Numbers of the calls of 32-bit programs.
 mod of_32_bits {
@@ -154,9 +159,9 @@ mod of_32_bits {
 // The second and third argument of `equal` and `any_of` say how many instructions are skipped. The comments behind the
 // instructions name the target.
 #[rustfmt::skip]
-static FILTER: [Instruction; FILTER_LENGTH as usize] = INSTRUCTIONS;
+static FILTER: [Instruction; FILTER_LENGTH] = INSTRUCTIONS;
 #[rustfmt::skip]
-const INSTRUCTIONS: [Instruction; FILTER_LENGTH as usize] = [
+const INSTRUCTIONS: [Instruction; FILTER_LENGTH] = [
     /*  0 */ load(ARCHITECTURE),
     /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 54),         // else 56
     /*  2 */ load(NUMBER),
@@ -426,38 +431,75 @@ const _: () = {
     assert!(decide(0x4000_0028, MREMAP as usize, 1 << 40, [0; 6]) == ALLOW);
 };
 
-/// Installs the filter on all threads of the process and returns its listener. EBUSY: the process has inherited the
-/// filter of another process of the run, whose listener serves this process too.
+/// The second filter. It lets every call run, and gives itself away to who asks by [`is_installed`].
+static SPREADING: [Instruction; 8] = [
+    load(ARCHITECTURE),
+    equal(AUDIT_ARCH_X86_64, 0, 5), // else the last
+    load(NUMBER),
+    equal(SECCOMP, 0, 3), // else the last
+    load(FIRST_ARGUMENT),
+    equal(ARE_YOU_THERE, 0, 1), // else the last
+    answer(YES),
+    answer(ALLOW),
+];
+/// No operation of seccomp. The kernel itself answers with EINVAL.
+const ARE_YOU_THERE: u32 = 0x7673_7761;
+/// The call fails with EEXIST.
+const YES: u32 = 0x0005_0000 | 17;
+
+/// Installs the filter on the calling thread and returns its listener. EEXIST: the process has inherited the filter of
+/// another process of the run, whose listener serves this process too. EBUSY: somebody else's filter has a listener,
+/// and there can be only one.
+///
+/// The calling thread has the filter alone until [`spread`]. If another thread starts another program before the pager
+/// has the listener, the new program has no filter. One whose listener is lost would have its trapped calls fail.
 ///
 /// Signals do not interrupt a call that the pager has received. Otherwise mremap could be done for the program and then
 /// once more after the signal's handler, and move somebody else's memory. If the process has no right to install a
 /// filter, it gives up the right to gain privileges, which is what the kernel demands then.
 pub fn install() -> Result<Descriptor, Errno> {
-    const SECCOMP_SET_MODE_FILTER: usize = 1;
-    /// TSYNC, SPEC_ALLOW, NEW_LISTENER, TSYNC_ESRCH, WAIT_KILLABLE_RECV.
-    const FLAGS: usize = 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
+    /// SPEC_ALLOW, NEW_LISTENER, WAIT_KILLABLE_RECV.
+    const FLAGS: usize = 1 << 2 | 1 << 3 | 1 << 5;
     const PR_SET_NO_NEW_PRIVS: usize = 38;
-    let program = Program {
-        length: FILTER_LENGTH,
-        instructions: FILTER.as_ptr(),
-    };
-    let arguments = [
-        SECCOMP_SET_MODE_FILTER,
-        FLAGS,
-        (&raw const program).addr(),
-        0,
-        0,
-        MARK,
-    ];
-    // SAFETY: the program is complete, every jump ends inside it, and both records outlive the call. Unsafe: bare
-    // calls.
-    unsafe {
-        match call(call::SECCOMP, arguments) {
-            Err(EACCES) => {
-                call(call::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])?;
-                call(call::SECCOMP, arguments)
-            }
-            other => other,
+    match set(&FILTER, FLAGS) {
+        Err(EACCES) => {
+            // SAFETY: the call takes a right away and touches no memory.
+            unsafe { call(call::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) }?;
+            set(&FILTER, FLAGS)
         }
+        Err(EBUSY) if is_installed() => Err(EEXIST),
+        other => other,
     }
+}
+
+/// Gives all threads the filter that the calling thread has installed. ESRCH: a thread has a filter of its own.
+///
+/// The kernel gives a thread's filters to all others only while it installs one more, which is what the second filter
+/// is for.
+pub fn spread() -> Result<(), Errno> {
+    /// TSYNC, SPEC_ALLOW, TSYNC_ESRCH.
+    const FLAGS: usize = 1 | 1 << 2 | 1 << 4;
+    set(&SPREADING, FLAGS).map(|_| ())
+}
+
+/// Has the calling thread both filters of vswap?
+fn is_installed() -> bool {
+    // SAFETY: the kernel knows no such operation and touches nothing.
+    unsafe { call(call::SECCOMP, [ARE_YOU_THERE as usize, 0, 0, 0, 0, MARK]) == Err(EEXIST) }
+}
+
+fn set<const LENGTH: usize>(
+    instructions: &'static [Instruction; LENGTH],
+    flags: usize,
+) -> Result<usize, Errno> {
+    const { assert!(LENGTH <= u16::MAX as usize) };
+    #[allow(clippy::cast_possible_truncation, reason = "checked above")]
+    let program = Program {
+        length: LENGTH as u16,
+        instructions: instructions.as_ptr(),
+    };
+    let operation = SECCOMP_SET_MODE_FILTER as usize;
+    let program = (&raw const program).addr();
+    // SAFETY: the program is complete, every jump ends inside it, and both records outlive the call.
+    unsafe { call(call::SECCOMP, [operation, flags, program, 0, 0, MARK]) }
 }

@@ -7,8 +7,6 @@
 //! for the new program, which runs without an agent either way. Otherwise everything is passed on unchanged. Not
 //! covered: programs started from within libc (`system`, `popen`) or by the bare system call.
 //!
-//! Those that replace the calling program do so while the filter is not being installed (`state/replacing.rs`).
-//!
 //! For program threads only; also in signal handlers, and in children of vfork, whose memory is their parent's. So
 //! nothing is allocated, and the new environment lies on the stack.
 //!
@@ -19,7 +17,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::kernel::{ENOSYS, PAGE_BYTES, call, is_readable, process_id};
+use crate::base::kernel::{ENOSYS, PAGE_BYTES, call, is_readable};
 use crate::base::libc;
 use crate::state::STATE;
 
@@ -93,7 +91,7 @@ pub unsafe extern "C" fn execve(path: usize, arguments: usize, environment: usiz
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
     // SAFETY: path and arguments are the program's. The environment is too, or it is a copy that outlives the call.
-    replace_program(environment, |environment| unsafe {
+    with_agent_or_without(environment, |environment| unsafe {
         next(path, arguments, environment)
     })
 }
@@ -121,7 +119,7 @@ pub unsafe extern "C" fn execvpe(file: usize, arguments: usize, environment: usi
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
     // SAFETY: as in `execve`.
-    replace_program(environment, |environment| unsafe {
+    with_agent_or_without(environment, |environment| unsafe {
         next(file, arguments, environment)
     })
 }
@@ -149,7 +147,7 @@ pub unsafe extern "C" fn fexecve(descriptor: c_int, arguments: usize, environmen
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
     // SAFETY: as in `execve`.
-    replace_program(environment, |environment| unsafe {
+    with_agent_or_without(environment, |environment| unsafe {
         next(descriptor, arguments, environment)
     })
 }
@@ -173,7 +171,7 @@ pub unsafe extern "C" fn execveat(
     // SAFETY: the address is that of libc's function, which has this type.
     let next = unsafe { core::mem::transmute::<usize, Function>(next) };
     // SAFETY: as in `execve`.
-    replace_program(environment, |environment| unsafe {
+    with_agent_or_without(environment, |environment| unsafe {
         next(directory, path, arguments, environment, flags)
     })
 }
@@ -293,18 +291,6 @@ unsafe extern "C" fn execute_with_environment(path: usize, arguments: usize) -> 
     };
     // SAFETY: the caller of execle keeps the promises of execve.
     unsafe { execve(path, arguments, environment) }
-}
-
-/// Calls `start`, which puts another program in place of this one, with the environment, see below. A child of
-/// vfork replaces only itself.
-fn replace_program(environment: usize, start: impl Fn(usize) -> c_int) -> c_int {
-    let is_own = !STATE.is_copy() && STATE.owner.load(Ordering::Relaxed) == process_id();
-    if !is_own {
-        return with_agent_or_without(environment, start);
-    }
-    STATE
-        .replacing
-        .exec(|| with_agent_or_without(environment, start))
 }
 
 /// Calls `start` with the environment. If the agent's file is not there, it is an environment without the agent.

@@ -158,7 +158,6 @@ unsafe fn forget_parent() -> usize {
         .parent
         .store(STATE.owner.load(Ordering::Relaxed), Ordering::Relaxed);
     herald::forget();
-    STATE.replacing.forget();
     STATE.phase.store(phase::OFF, Ordering::Relaxed);
     STATE.base.store(0, Ordering::Relaxed);
     // SAFETY: this is the child's only thread, and it has forgotten where the ring and the birthmark are.

@@ -165,7 +165,7 @@ pub fn follow(run: &Arc<Run>, space: &Arc<Space>) {
 
 /// The seccomp filter makes mremap run one at a time (rule P2). Without it the space may not be registered.
 fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool {
-    const EBUSY: i64 = -16;
+    const EEXIST: i64 = -17;
     const EMFILE: i32 = 24;
     if space.filtered.load(Ordering::Acquire) {
         return true;
@@ -181,6 +181,9 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
     if space.filtered.load(Ordering::Acquire) {
         return true;
     }
+    if space.is_confined() {
+        return false;
+    }
     if process.agent.is_confined() {
         // The agent might be killed for the next thing it does.
         never_ask(space, process);
@@ -191,23 +194,29 @@ fn install_filter(run: &Arc<Run>, space: &Arc<Space>, process: &Process) -> bool
         let error = std::io::Error::from_raw_os_error(EMFILE);
         return refuse(run.config.quiet, space, NO_FILTER, &error);
     }
-    match slot.call(op::INSTALL_FILTER, &[], &[]) {
-        Ok(0) => match slot.receive_listener() {
-            Ok(listener) => take_over(run, listener, &to_listener),
-            Err(error) => return refuse(run.config.quiet, space, NO_FILTER, &error),
-        },
-        // A filter with a listener is there. It is ours, from the process that started or forked this one.
-        Ok(EBUSY) if run.filters.has_listener() => {}
+    let outcome = slot.call(op::INSTALL_FILTER, &[], &[]);
+    // It is sent before any thread but the agent's has the filter, whatever becomes of the rest.
+    let received = slot.receive_listener().map(|listener| {
+        take_over(run, listener, &to_listener);
+    });
+    match outcome {
+        Ok(0) => {
+            if let Err(error) = received {
+                return refuse(run.config.quiet, space, NO_FILTER, &error);
+            }
+        }
+        // The filter is there, from the process that started or forked this one.
+        Ok(EEXIST) if run.filters.has_listener() => {}
         Ok(errno) => {
+            // The agent's thread may have the filter alone, and cannot install it again.
+            never_ask(space, process);
             let errno = i32::try_from(errno.saturating_neg()).unwrap_or(0);
             let error = std::io::Error::from_raw_os_error(errno);
             return refuse(run.config.quiet, space, NO_FILTER, &error);
         }
         Err(_) => {
-            // It has ended, or runs another program, perhaps under the filter. The agent may have sent the listener
-            // before.
-            if let Ok(listener) = slot.receive_listener() {
-                take_over(run, listener, &to_listener);
+            // It has ended, or runs another program, perhaps under the filter.
+            if received.is_ok() {
                 run.filters.note(process.pid);
             }
             return false;

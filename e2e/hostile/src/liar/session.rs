@@ -23,7 +23,7 @@ const SLEEP: Duration = Duration::from_millis(4);
 const TURN: Duration = Duration::from_millis(2);
 /// Pause between touches of the arena.
 const TOUCH_PACE: Duration = Duration::from_micros(200);
-const EBUSY: i64 = -16;
+const EEXIST: i64 = -17;
 
 /// What the threads of a session share.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl Server {
     fn install_filter(&mut self) -> i64 {
         let session = Arc::clone(&self.session);
         let Some(connection) = session.connection() else {
-            return EBUSY;
+            return EEXIST;
         };
         let random = &mut self.random;
         let lies = random.chance(self.manner.listeners);
@@ -191,7 +191,7 @@ impl Server {
         }
         // There may be one already, of the process that started this one.
         let Some(listener) = filters::install(random, true) else {
-            return EBUSY;
+            return EEXIST;
         };
         if random.chance(self.manner.listeners / 4) {
             connection.send(&[0; 9], &[listener.as_fd(); 3]);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vswap_sys::inject::{Image, InjectError, Order, Tracee, inject};
 use vswap_sys::process::image::{self, Mark};
 use vswap_sys::process::{self, cpu, procfs, task};
-use vswap_sys::ring::origin;
+use vswap_sys::ring::{FILTERS, origin};
 
 use crate::host::Host;
 use crate::output::notice;
@@ -384,7 +384,7 @@ impl<'a> Strangers<'a> {
                 .take_while(|one| filters(*one) == filters(pid))
                 .any(|one| known.contains(&one))
         };
-        let may_be_killed = own > 1 || (own == 1 && !is_vswaps());
+        let may_be_killed = own > FILTERS || (own != 0 && !is_vswaps());
         if may_be_killed {
             return Some(FILTERED);
         }
