@@ -93,6 +93,11 @@ impl Watch {
                 Err(error) => refused = Some(error),
             }
         }
+        // As in `listen`: whoever comes last leaves nothing behind. A process may end, or be let go of, while its
+        // evictor is about to have it listened to.
+        if space.has_ended() {
+            self.spaces.lock().remove(&space.id);
+        }
         match refused {
             Some(error) if !heard => Err(error),
             _ => Ok(()),
@@ -179,4 +184,29 @@ fn start_one(
     let line = Arc::new(Waiter::new(stop)?);
     start(Arc::clone(&line), cpu)?;
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::simulator::uffd::Userfaultfd;
+
+    #[test]
+    fn nobody_keeps_a_space_that_ends_while_it_is_about_to_be_listened_to() {
+        let watch = Watch::default();
+        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        let begin = || {
+            watch.begin(&space, &[0], |_, _| Ok(())).expect("a reader");
+            watch.begin_forked(&space);
+        };
+        begin();
+        assert!(watch.space(7).is_some());
+        space.mailbox.ended.store(true, Ordering::Release);
+        watch.end(&space);
+        assert_eq!(Arc::strong_count(&space), 1);
+        begin();
+        assert!(watch.space(7).is_none());
+        assert_eq!(Arc::strong_count(&space), 1);
+    }
 }

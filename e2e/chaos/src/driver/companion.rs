@@ -72,7 +72,8 @@ impl Companion {
         })
     }
 
-    /// Called often, with the process of the program.
+    /// Called often, with the process of the program. It is told to let go once it hears that: before, SIGTERM ends it
+    /// as it ends any program that has just begun.
     pub(crate) fn act(&mut self, program: u32) {
         match &self.child {
             None if Instant::now() >= self.come => {
@@ -84,7 +85,9 @@ impl Companion {
                 }
             }
             Some((child, since))
-                if !self.is_told && self.stay.is_some_and(|stay| since.elapsed() >= stay) =>
+                if !self.is_told
+                    && self.stay.is_some_and(|stay| since.elapsed() >= stay)
+                    && processes::blocks(child.id(), libc::SIGTERM) =>
             {
                 self.is_told = true;
                 processes::signal(child.id(), libc::SIGTERM);

@@ -65,6 +65,16 @@ pub(crate) fn signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as i32, signal) };
 }
 
+/// Does the process block this signal? Its own way of ending does not begin before.
+pub(crate) fn blocks(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let blocked = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigBlk:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    blocked.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
 /// Ends everything below `pid`.
 pub(crate) fn kill_below(pid: u32) {
     for _ in 0..KILL_ROUNDS {
