@@ -13,9 +13,9 @@ pub mod ring;
 pub mod eventfd;
 pub mod futex;
 pub mod kind;
-pub mod patience;
 pub mod random;
 pub mod looks;
+pub mod patience;
 // How the pager hears of an agent and of its calls.
 pub mod sock;
 pub mod epoll;

@@ -5,14 +5,20 @@
 //! another thread, which it can give up. A thread that was given up ends when the program and all that share its
 //! userfaultfd have ended. The others are kept, because new ones are not always to be had.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use rustix::thread::gettid;
+
+use crate::looks;
+
 /// Threads that may be given up at a time. With so many, programs do this on purpose, and more work is refused.
 const GIVEN_UP_MAX: usize = 64;
+/// How long work may take that goes on, or would if it got a processor. That it does not is no fault of the program's.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 /// How often whoever needs a thread looks for one.
 const WORKER_PACE: Duration = Duration::from_millis(1);
 
@@ -54,8 +60,8 @@ pub fn prepare() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Do `work`. None if it takes longer than `patience`, if no thread is to be had for as long, or if too much other work
-/// never ended.
+/// Do `work`. None if its thread waits for something for longer than `patience`, if no thread is to be had for as long,
+/// or if too much other work never ended.
 pub fn within<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -63,16 +69,42 @@ pub fn within<T: Send + 'static>(
     let at_work = AtWork::begin()?;
     let worker = worker_within(patience)?;
     let (sender, done) = mpsc::channel();
+    let tid = Arc::new(AtomicU32::new(NOT_BEGUN));
+    let began = Arc::clone(&tid);
     let job = Box::new(move || {
+        began.store(
+            gettid().as_raw_nonzero().get().unsigned_abs(),
+            Ordering::Relaxed,
+        );
         let result = work();
         drop(at_work);
         // Nobody may wait for it any more.
         let _ = sender.send(result);
     });
     worker.send(job).ok()?;
-    let result = done.recv_timeout(patience).ok()?;
+    let since = Instant::now();
+    let result = loop {
+        match done.recv_timeout(patience) {
+            Ok(result) => break result,
+            Err(RecvTimeoutError::Timeout)
+                if since.elapsed() < BUSY_PATIENCE && !is_waiting(tid.load(Ordering::Relaxed)) => {}
+            Err(_) => return None,
+        }
+    };
     idle().push(worker);
     Some(result)
+}
+
+const NOT_BEGUN: u32 = 0;
+
+/// Does this thread wait for something other than a processor?
+fn is_waiting(tid: u32) -> bool {
+    let path = format!("/proc/self/task/{tid}/stat");
+    let runs = |stat: String| {
+        stat.rsplit_once(')')
+            .is_some_and(|(_, rest)| rest.starts_with(" R"))
+    };
+    tid != NOT_BEGUN && !looks::read_text(&path).is_ok_and(runs)
 }
 
 fn idle() -> MutexGuard<'static, Vec<Sender<Job>>> {
@@ -117,5 +149,15 @@ mod tests {
         let next = within(patience, id);
         assert!(next.is_some() && next != first, "another thread does it");
         drop(release);
+    }
+
+    #[test]
+    fn work_that_goes_on_is_not_given_up() {
+        let busy = within(Duration::from_millis(5), || {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(100) {}
+            7
+        });
+        assert_eq!(busy, Some(7));
     }
 }
