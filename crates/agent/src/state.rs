@@ -26,6 +26,8 @@ pub mod phase {
     pub const STARTING: u32 = 2;
     /// The ring is there and the pager knows the process.
     pub const ARMED: u32 = 3;
+    /// The pager has let go of the process, which was ARMED. Nothing of its memory is registered.
+    pub const LEFT: u32 = 4;
 }
 
 /// Room for the path of the agent's file. The file lies beside the socket, or is a descriptor of vswap's.
@@ -229,5 +231,10 @@ impl State {
             }
             kernel::futex_wait(&self.phase, phase::STARTING);
         }
+    }
+
+    /// Waits like `settled`. Has the pager taken this process in? It may have let go of it since.
+    pub fn was_taken_in(&self) -> bool {
+        matches!(self.settled(), phase::ARMED | phase::LEFT)
     }
 }

@@ -183,7 +183,7 @@ fn sleep(session: &Session, ring: &Ring, completed: u32) {
         match socket::receive_byte(session.socket) {
             Ok(TURNED_AWAY) if has_nothing_to_lose(ring) => {
                 // The ring stays mapped: program threads may be about to use it.
-                STATE.enter(phase::OFF);
+                STATE.enter(phase::LEFT);
                 exit_thread();
             }
             Ok(LEFT_ALONE) if has_nothing_to_lose(ring) => {

@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{Agent, PAGE, PAGES, Pager, Program, Server, Store, possible};
-use vswap_sys::ring::{ACK, INHERITED, NOT_MINE, NOTHING_INHERITED, hello, op};
+use vswap_sys::ring::{
+    ACK, CONFINED, INHERITED, NOT_MINE, NOTHING_INHERITED, TURNED_AWAY, hello, op,
+};
 use vswap_sys::sock::{Stream, Wait};
 
 /// A registered program with half of its pages taken out.
@@ -146,6 +148,32 @@ fn fork_needs_no_descriptor_of_the_program() {
     assert_eq!(program.ask("verify 0 256"), "ok");
     program.say("quit");
     assert_eq!(program.line(), "child ended 0");
+}
+
+/// The child may see that it has an agent only when the agent has left again.
+#[test]
+fn a_child_lives_that_is_let_go_of_at_once() {
+    let Some((pager, mut program, _parent, store, server)) = active() else {
+        return;
+    };
+    for _ in 0..30 {
+        program.say("fork");
+        let announcement = pager.accept();
+        announcement.stream.send(&ACK, &[], Wait::Yes).unwrap();
+        let child = pager.accept();
+        let uffd = server.next_fork();
+        let _child_server = Server::new(Arc::clone(&uffd), Arc::clone(&store));
+        assert_eq!(child.offer(&uffd), ACK);
+        child.ring().active.store(CONFINED, Ordering::SeqCst);
+        for word in [ACK, TURNED_AWAY] {
+            child.stream.send(&word, &[], Wait::Yes).unwrap();
+        }
+        assert!(child.stream.recv::<u8>(Wait::Yes).is_err(), "it stays");
+        assert!(program.line().starts_with("child"));
+        assert_eq!(program.ask("verify 0 256"), "ok");
+        program.say("quit");
+        assert_eq!(program.line(), "child ended 0");
+    }
 }
 
 #[test]

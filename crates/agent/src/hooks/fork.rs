@@ -138,7 +138,7 @@ pub extern "C" fn child() {
         unsafe { forget_parent() };
         let started = thread::start(origin).is_ok();
         // Without an agent the pager cannot manage the memory. If nothing is registered it need not.
-        if origin == Origin::Inherited && (!started || STATE.settled() != phase::ARMED) {
+        if origin == Origin::Inherited && !(started && STATE.was_taken_in()) {
             die(b"vswap-agent: no thread for a forked process with swapped memory, process killed\n");
         }
     }
@@ -175,10 +175,7 @@ pub fn begin_followed_child(origin: Origin) -> Result<(), Errno> {
     // In the same place, because the pager expects it behind the image. Nothing can have been mapped there since.
     let started = Reservation::map_at(base)
         .and_then(|reservation| thread::start_in(origin, reservation))
-        .and_then(|()| match STATE.settled() {
-            phase::ARMED => Ok(()),
-            _ => Err(ENODATA),
-        });
+        .and_then(|()| STATE.was_taken_in().then_some(()).ok_or(ENODATA));
     if started.is_err() && origin != Origin::Forked {
         // Without an agent the pager cannot manage the memory.
         die(b"vswap-agent: no thread for a forked process with swapped memory, process killed\n");
