@@ -155,6 +155,10 @@ pub fn filter_first(run: &Arc<Run>, space: &Arc<Space>) {
 pub fn follow(run: &Arc<Run>, space: &Arc<Space>) {
     if let Some(process) = space.process.get() {
         let is_filtered = install_filter(run, space, process);
+        if !is_filtered {
+            // Its hooks will see to its forks. Were it managed later all the same, the two would wait for one another.
+            never_ask(space, process);
+        }
         // A process that has ended does not wait any more.
         let _ = process
             .agent
