@@ -23,8 +23,11 @@ for request in ["status", "finish", {"swapoff": "/"}, {"swapon": "/tmp"}, {"runs
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(sys.argv[1])
-            connection.sendall(json.dumps(request).encode() + b"\n")
             connection.settimeout(5)
+            try:
+                connection.sendall(json.dumps(request).encode() + b"\n")
+            except BrokenPipeError:
+                pass  # Refused before it has asked. It can still read why.
             print(connection.recv(1 << 16).decode().strip() or "nothing")
     except OSError as error:
         print(type(error).__name__)

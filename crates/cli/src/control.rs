@@ -4,7 +4,7 @@
 //! One connection carries one request (a JSON line) and one answer (a JSON line), and is then closed. Only a run that
 //! has joined the daemon keeps its connection and goes on (`joined.rs`). Each connection has a thread, because giving
 //! up an area may take long. If the asker goes away, the area is given up no further. Only root and the user of the run
-//! get answers.
+//! get answers. Of others not a byte is read: they hear at once that they are refused.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -212,13 +212,12 @@ pub fn answer(
     let peer = socket_peercred(stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let request = read_request(stream)?;
-    // The check comes after reading: a client that is still writing would not get to read the reason.
     if !may_ask(peer.uid, geteuid()) {
         let owner = geteuid().as_raw();
         let refusal = format!("it belongs to user {owner}, and answers nobody else but root");
         return send_line(stream, &Answer::Err(refusal));
     }
+    let request = read_request(stream)?;
     let asker = Asker {
         stopping,
         stream,
@@ -259,10 +258,14 @@ impl Connection {
     /// Asks and waits for the answer. Without `patience` the wait has no time limit. A refusal is an error too.
     pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> io::Result<Value> {
         self.0.set_read_timeout(patience)?;
-        send_line(&self.0, request)?;
+        // Whoever is refused may hear so before it has asked, and finds nobody who reads any more.
+        let sent = send_line(&self.0, request);
         let mut text = String::new();
-        BufReader::new((&self.0).take(ANSWER_BYTES_MAX)).read_line(&mut text)?;
+        let read = BufReader::new((&self.0).take(ANSWER_BYTES_MAX)).read_line(&mut text);
         if text.is_empty() {
+            sent?;
+        }
+        if read? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let answer: Answer = serde_json::from_str(&text)?;
@@ -373,6 +376,20 @@ mod tests {
             let mut own = Connection::open(dir).expect("connect");
             own.ask(&Request::Status, None).expect("answer");
         });
+    }
+
+    #[test]
+    fn who_is_refused_before_asking_hears_why() {
+        let dir = std::env::temp_dir().join(format!("vswap-refused-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("directory");
+        let listener = UnixListener::bind(dir.join(SOCKET_NAME)).expect("socket");
+        let mut asker = Connection::open(&dir).expect("connect");
+        let (refused, _) = listener.accept().expect("accept");
+        send_line(&refused, &Answer::Err("not you".to_owned())).expect("write");
+        drop(refused);
+        let error = asker.ask(&Request::Status, None).expect_err("refused");
+        assert_eq!(error.to_string(), "not you");
+        std::fs::remove_dir_all(&dir).expect("removed");
     }
 
     #[test]

@@ -40,6 +40,7 @@ const TESTS: &[Test] = &[
     Test::new("options_of_the_daemon", 60, refusals::options_of_the_daemon),
     Test::new("embedded", 60, refusals::embedded),
     Test::new("other_users", 90, users::other_users),
+    Test::new("other_users_try_all", 90, users::other_users_try_all),
 ];
 
 fn main() -> ExitCode {

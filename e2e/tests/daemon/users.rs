@@ -112,6 +112,66 @@ pub fn other_users(context: &Context) -> Outcome {
     running.wait()?.must_be_ended_by(Signal::TERM)
 }
 
+/// Another user reaches every socket of a daemon and of its run, says nothing, and hears all the same that it is
+/// refused: nobody reads what such a user sends.
+pub fn other_users_try_all(context: &Context) -> Outcome {
+    /// What the agents' socket answers to those whom it turns away: `TURNED_AWAY`.
+    const TURNED_AWAY: u8 = 0x18;
+    require_root("it becomes another user")?;
+    let daemon = Daemon::start(context, &[])?;
+    let sleeper = Job::new("/bin/sleep").arg("60");
+    let running = context.limited(LIMIT_BYTES)?.start(&daemon.job(sleeper))?;
+    running.until("the run to join", || {
+        Ok(daemon.report_of(running.pid())?.map(drop))
+    })?;
+    let script = context.place().join("neighbour.py");
+    let text = include_str!("../../inputs/neighbour.py");
+    fs::write(&script, text).during(|| format!("write {}", script.display()))?;
+    let outer = daemon.runtime().join("vswap-0");
+    open_to_all(&outer)?;
+    let mut controls = Vec::new();
+    let mut agents = Vec::new();
+    for dir in daemon.dirs_with("") {
+        open_to_all(&dir)?;
+        let control = dir.join("control.sock");
+        open_to_all(&control)?;
+        controls.push(control.display().to_string());
+        let agent = dir.join("agents.sock");
+        if agent.exists() {
+            open_to_all(&agent)?;
+            agents.extend([agent.display().to_string(), format!("@{}", agent.display())]);
+        }
+    }
+    ensure!(
+        (controls.len(), agents.len()) == (2, 2),
+        "there are {controls:?} and {agents:?}"
+    );
+    let script = script.display().to_string();
+    let try_all = |sockets: &[String]| {
+        let mut words = vec!["/usr/bin/python3", &script];
+        words.extend(sockets.iter().map(String::as_str));
+        as_nobody(&daemon, &words)
+    };
+    let heard = try_all(&controls)?;
+    ensure!(
+        heard.lines().count() == controls.len()
+            && heard
+                .lines()
+                .all(|line| line.contains("belongs to user 0") && line.ends_with(" closed")),
+        "the control sockets: {heard}"
+    );
+    let heard = try_all(&agents)?;
+    let refusal = format!("{TURNED_AWAY} closed\n");
+    ensure!(
+        heard == refusal.repeat(agents.len()),
+        "the agents' sockets: {heard}"
+    );
+    fs::set_permissions(&outer, fs::Permissions::from_mode(0o711))
+        .during(|| format!("close {}", outer.display()))?;
+    running.signal(Signal::TERM)?;
+    running.wait()?.must_be_ended_by(Signal::TERM)
+}
+
 /// Programs of its runs are not its descendants, so it may not look into them without the capability.
 pub fn without_the_capability(context: &Context) -> Outcome {
     require_root("it gives up a capability")?;
