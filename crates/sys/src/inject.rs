@@ -9,6 +9,7 @@
 //! ancestor of the program or have CAP_SYS_PTRACE (Yama), and of the same user. Rust's usual crates for ptrace (nix)
 //! lack the calls for extended registers and signal masks, so the few that are needed are made through libc.
 
+mod budget;
 mod forking;
 mod image;
 mod tracee;

@@ -10,6 +10,7 @@ use std::ptr::{self, null_mut};
 use std::time::{Duration, Instant};
 
 use super::InjectError;
+use super::budget::Budget;
 use crate::memory::maps;
 use crate::patience;
 use crate::process::{procfs, task};
@@ -18,8 +19,12 @@ use crate::process::{procfs, task};
 const STOP_PATIENCE: Duration = Duration::from_millis(20);
 /// How long after an exec it is seen that a thread does not stop because it is not traced.
 const EXEC_PATIENCE: Duration = Duration::from_secs(2);
-/// How long its calls may take: making a few mappings, starting a thread. A machine may stand still for a while.
-const CALL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a program that is being started may take until it stands before its first instruction: it is read from a
+/// disk.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the end of a thread that was killed is waited for. One that waits for a device may take longer. Its parent
+/// hears of it when this thread waits for children, or ends.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a write to the memory of a process may take: its other threads run on, and may have put the place under a
 /// userfaultfd that nobody serves.
 const WRITE_PATIENCE: Duration = Duration::from_secs(1);
@@ -87,6 +92,7 @@ pub struct Stopped {
     /// Address of a `syscall` instruction in the process.
     door: u64,
     is_released: bool,
+    budget: Budget,
 }
 
 impl Tracee {
@@ -140,7 +146,7 @@ impl Tracee {
         // Its descriptors close a moment before it stops, which is all that its parent sees of the exec.
         let mut stopped = tracee.await_stop(EXEC_PATIENCE)?;
         if stopped.is_none() && task::tracer_of(pid).is_some() {
-            stopped = tracee.await_stop(CALL_PATIENCE)?;
+            stopped = tracee.await_stop(START_PATIENCE)?;
         }
         stopped.ok_or_else(|| InjectError::NotPermitted(io::ErrorKind::PermissionDenied.into()))?;
         Ok(tracee)
@@ -218,6 +224,7 @@ impl Tracee {
             signals,
             door,
             is_released: false,
+            budget: Budget::new(self.tid),
         })
     }
 }
@@ -228,10 +235,12 @@ impl Stopped {
         self.tid.unsigned_abs()
     }
 
-    /// Has the thread make a system call.
+    /// Has the thread make a system call. For all that it is told it may take 5 s asleep and 2 s of CPU time
+    /// (`budget.rs`).
     ///
     /// # Errors
-    /// `Refused` with the call's errno; `Gone`, `Ptrace`.
+    /// `Refused` with the call's errno; `Ptrace`; `Gone` also if the call does not end: the process cannot be saved
+    /// then, and is killed.
     pub fn call(
         &mut self,
         name: &'static str,
@@ -346,16 +355,17 @@ impl Stopped {
     }
 
     /// Runs on to the next entry to or exit from a system call.
-    fn next_stop(&self) -> Result<(), InjectError> {
+    fn next_stop(&mut self) -> Result<(), InjectError> {
         let mut signal = 0;
-        let since = Instant::now();
         loop {
             request(libc::PTRACE_SYSCALL, self.tid, 0, signal).map_err(failed)?;
-            match wait_for_stop(self.tid, since)? {
+            match wait_for_stop(self.tid, &mut self.budget)? {
                 Some(Stop::Call) => return Ok(()),
                 // Stopped by SIGSTOP, which cannot be blocked: it stops when it is let go, by the same signal.
-                Some(Stop::Signal(stop)) => signal = usize::try_from(stop).unwrap_or(0),
-                None => return Err(self.kill()),
+                Some(Stop::Signal(stop)) if self.budget.may_be_stopped() => {
+                    signal = usize::try_from(stop).unwrap_or(0);
+                }
+                Some(Stop::Signal(_)) | None => return Err(self.kill()),
             }
             if signal == libc::SIGTRAP.unsigned_abs() as usize {
                 signal = 0;
@@ -541,7 +551,7 @@ pub(super) fn detach(tid: i32, signal: usize) -> io::Result<()> {
 
 fn await_end(tid: i32) {
     let since = Instant::now();
-    while !has_ended(tid) && since.elapsed() < CALL_PATIENCE {
+    while !has_ended(tid) && since.elapsed() < END_PATIENCE {
         std::thread::sleep(PACE);
     }
 }
@@ -557,7 +567,7 @@ fn pass_end_on(tid: i32) {
     let options = libc::WEXITED | libc::WNOHANG | libc::__WALL | libc::__WNOTHREAD;
     let since = Instant::now();
     // The end of a main thread can be taken note of when the other threads of its process have ended too.
-    while since.elapsed() < CALL_PATIENCE {
+    while since.elapsed() < END_PATIENCE {
         // SAFETY: a record of integers and pointers that are not used.
         let mut news: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the record outlives the call.
@@ -585,11 +595,11 @@ enum Stop {
     Signal(i32),
 }
 
-/// Waits for the next stop. None if patience has ended. The end of the process is left to whoever waits for it.
+/// Waits for the next stop. None if it takes too much. The end of the process is left to whoever waits for it.
 ///
 /// The kernel's own news of the stop is not waited for. Another thread of vswap may take it: that which reaps orphans,
 /// if the tracee has become one.
-fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<Stop>, InjectError> {
+fn wait_for_stop(tid: i32, budget: &mut Budget) -> Result<Option<Stop>, InjectError> {
     loop {
         if let Some(stop) = stop_of(tid) {
             forget_stop(tid);
@@ -598,7 +608,7 @@ fn wait_for_stop(tid: i32, since: Instant) -> Result<Option<Stop>, InjectError> 
         if has_ended(tid) {
             return Err(InjectError::Gone);
         }
-        if since.elapsed() > CALL_PATIENCE {
+        if !budget.has_time() {
             return Ok(None);
         }
         std::thread::sleep(PACE);
