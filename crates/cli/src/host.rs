@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig, StoreStatus};
+use vswap_sys::confinement;
 use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
 
@@ -56,9 +57,19 @@ impl Host {
         }
     }
 
-    /// A store, and a run on it, in this process.
+    /// A store, and a run on it, in this process. The caller keeps its capabilities. The threads of the run have only
+    /// those that they need.
     pub fn own(args: &ManageArgs, config: Config) -> Result<Host, Failure> {
         let guardian = guarded()?;
+        confinement::start_threads(|| Host::begin(args, config, guardian))
+            .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?
+    }
+
+    fn begin(
+        args: &ManageArgs,
+        config: Config,
+        guardian: Option<Guardian>,
+    ) -> Result<Host, Failure> {
         let store = Store::new(&StoreConfig {
             frames: config.frames(),
             codec: args.codec.unwrap_or_default().into(),
@@ -238,6 +249,17 @@ pub fn guarded() -> Result<Option<Guardian>, Failure> {
              descriptor (ulimit -u, ulimit -n)"
         ))
     })
+}
+
+/// Gives up what this process does not need any more. Call it when it makes no process any more, on the thread that
+/// lives longest: the others have no more capabilities than they need.
+pub fn confine(quiet: bool) {
+    match confinement::confine() {
+        Err(error) if !quiet => notice(&format!(
+            "this process runs without a filter for its own system calls: {error}"
+        )),
+        Ok(()) | Err(_) => {}
+    }
 }
 
 /// Refuses options for areas, pool and codec: all runs of a daemon share these.

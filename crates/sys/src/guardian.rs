@@ -17,7 +17,8 @@
 //!
 //! While the pager lives the guardian does nothing: opening or closing a descriptor would do so for both. It has no
 //! thread, and no memory of its own beyond a few copied pages. It has a session of its own, so that no signal to the
-//! job reaches it. Its exit signal is 0, so `wait` does not see it and it is not one of the run's processes.
+//! job reaches it. Its exit signal is 0, so `wait` does not see it and it is not one of the run's processes. From its
+//! beginning it is confined as the pager is later (`confinement.rs`).
 //!
 //! Unsafe is needed here because no safe call makes such a child, and because descriptors are owned that no object of
 //! this process has opened.
@@ -30,6 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::confinement;
 use crate::eventfd::{PollFd, PollFlags, poll};
 use crate::kind::Kind;
 use crate::process::PidFd;
@@ -106,6 +108,8 @@ fn guard(pager: PidFd) -> ! {
         libc::chdir(c"/".as_ptr());
         libc::prctl(libc::PR_SET_NAME, c"vswap-guard".as_ptr());
     }
+    // It guards without, too, and the pager has said already that there is no filter.
+    let _ = confinement::confine();
     while !matches!(pager.exited(None), Ok(true)) {}
     // From here on the table is the guardian's alone. It may be full, so this makes room for the look at it.
     drop(pager);

@@ -30,6 +30,9 @@ pub mod disk;
 // Putting the agent into a program from outside.
 #[cfg(feature = "supervisor")]
 pub mod inject;
+// What vswap takes away from itself.
+#[cfg(feature = "supervisor")]
+pub mod confinement;
 // What outlives the pager, and what this machine permits.
 #[cfg(feature = "supervisor")]
 pub mod guardian;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod confined;
 mod examples;
 mod exits;
 mod full;
@@ -35,6 +36,7 @@ const TESTS: &[Test] = &[
         signals::interrupt_no_call_of_memory,
     ),
     Test::new("stop_and_continue", 120, signals::stop_and_continue),
+    Test::new("confined", 60, confined::all_threads),
     Test::new("summary", 120, says::summary),
     Test::new("summary_line", 120, says::summary_line),
     Test::new("status", 120, says::status),

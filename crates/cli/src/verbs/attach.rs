@@ -19,7 +19,7 @@ use crate::args::on_full::OnFull;
 use crate::args::{AttachArgs, ManageArgs};
 use crate::control::{Asker, Detach, Request};
 use crate::failure::{Failure, OWN_ERROR};
-use crate::host::Host;
+use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
@@ -75,6 +75,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         }
     };
     run::raise_descriptor_limit();
+    confine(manage.quiet);
     let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged).attached();
     if !manage.quiet {
         notice(&format!(

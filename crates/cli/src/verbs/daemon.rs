@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
+use vswap_sys::confinement;
 use vswap_sys::disk::Options;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{self, Blocked};
@@ -23,7 +24,7 @@ use crate::args::size::Available;
 use crate::args::{Codec, DaemonArgs};
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
-use crate::host::{guarded, set_group};
+use crate::host::{confine, guarded, set_group};
 use crate::join::Join;
 use crate::metrics::Metrics;
 use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
@@ -80,6 +81,8 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     doctor::require_for_daemon()?;
+    // The probes were the last to make a process, but for the guardian.
+    confinement::reduce();
     let guardian = guarded()?;
     let store = Store::new(&StoreConfig {
         frames: SHARED_FRAMES,
@@ -96,6 +99,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let server = Server::bind(dir.path())
         .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
     let metrics = Metrics::open(args.metrics.as_ref(), args.quiet)?;
+    confine(args.quiet);
     let daemon = Daemon {
         store,
         opening,

@@ -1,7 +1,8 @@
 //! `vswap run`: everything around one run, from the checks before it to the summary after it.
 //!
 //! Order matters. Whatever can be refused is refused before the program starts. Signals are blocked before the first
-//! thread is made. The run's directory is removed last, when no process can need it.
+//! thread is made. What this process gives up for good, it gives up when the program has been started, which must not
+//! inherit that. The run's directory is removed last, when no process can need it.
 
 pub mod family;
 mod full;
@@ -28,6 +29,7 @@ use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::config::RamRange;
 use vswap_pager::page_run::PAGE_BYTES;
 use vswap_pager::{Config, RunGroup};
+use vswap_sys::confinement;
 use vswap_sys::inject::Image;
 use vswap_sys::patience;
 use vswap_sys::process::pressure::Surroundings;
@@ -41,7 +43,7 @@ use crate::args::swap_spec::Swaps;
 use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Detach, Request, Server};
 use crate::failure::{Failure, OWN_ERROR};
-use crate::host::Host;
+use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
@@ -99,6 +101,7 @@ pub fn run(
     }
     descriptors.release();
     raise_descriptor_limit();
+    confine(manage.quiet);
     let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
     let supervisor = Supervisor::new(&signals, &host, &family, program_pid, manage, strangers);
     let end = std::thread::scope(|scope| {
@@ -170,7 +173,9 @@ pub fn strangers<'a>(
 ) -> Result<Strangers<'a>, Failure> {
     let socket = host.socket().display().to_string();
     let image = agent_image()?;
-    patience::prepare().map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
+    confinement::start_threads(patience::prepare)
+        .flatten()
+        .map_err(|error| Failure::own(format!("cannot start a thread: {error}")))?;
     Ok(Strangers::new(
         image,
         run_dir.agent_path(),
