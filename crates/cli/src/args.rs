@@ -83,6 +83,7 @@ Examples:
   vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
   vswap run --ram auto --quiet --summary run.json -- python3 job.py
   vswap run --ram 256M..50% -- ./simulation
+  vswap run --ram 512M --report run.html -- ./simulation
   vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
 
@@ -294,6 +295,10 @@ pub struct ManageArgs {
     /// Write the figures of the run to FILE as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
+    /// Write a page about the run to FILE when it is over: HTML with plots over time, for a browser; - is standard
+    /// output. A file that is there is replaced.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
     /// HTTP, GET /metrics, OpenMetrics.
     #[arg(long, value_name = "ADDR|SOCKET")]

@@ -20,7 +20,7 @@ use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vswap_pager::{GroupChange, Settings};
+use vswap_pager::{GroupChange, MapQuery, Settings};
 
 use crate::join::Join;
 
@@ -58,6 +58,8 @@ pub enum Request {
     Join(Join),
     /// Daemon only: give the figures of the run that this process has joined.
     RunStatus(u32),
+    /// Daemon only: give a map of the memory of a process of the run that this process has joined.
+    RunMap(u32, MapQuery),
     /// The daemon: to let the run that this process has joined take some more, since it is told to end.
     AllowLast(u32),
     /// The daemon: to give the run that this process has joined other limits.

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use vswap_pager::{Config, GroupChange, Pager, Status, Store, StoreConfig, StoreStatus};
+use vswap_pager::{
+    Config, GroupChange, MapQuery, MemoryMap, Pager, Status, Store, StoreConfig, StoreStatus,
+};
 use vswap_sys::confinement;
 use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
@@ -105,6 +107,14 @@ impl Host {
         match self {
             Host::Own { pager, .. } => Some(pager.status()),
             Host::Daemon(joined) => joined.status().ok(),
+        }
+    }
+
+    /// What of a process's memory is where. `None` if it is not managed, or the daemon does not answer.
+    pub fn memory_map(&self, query: MapQuery) -> Option<MemoryMap> {
+        match self {
+            Host::Own { pager, .. } => pager.memory_map(query),
+            Host::Daemon(joined) => joined.memory_map(query).ok().flatten(),
         }
     }
 

@@ -27,6 +27,10 @@ mod areas;
 mod host;
 // Looking at the living runs again and again.
 mod watching;
+// What a run was like from its start to its end.
+mod record;
+// The page that is made of a record.
+mod page;
 // One module for each subcommand.
 mod verbs;
 

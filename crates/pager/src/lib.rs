@@ -47,6 +47,7 @@ mod simulator;
 pub use base::{page_run, ranges};
 pub use layout::{pins, words};
 pub use life::leave::NotManaged;
+pub use life::memory_map::{self, MapQuery, MemoryMap};
 pub use life::pager::{Pager, environment};
 pub use life::process_status::ProcessStatus;
 pub use life::settings::{self, GroupChange, SetError, Settings};

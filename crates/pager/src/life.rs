@@ -7,6 +7,7 @@ pub mod start_error;
 pub mod pressure_watch;
 pub mod process_status;
 pub mod status;
+pub mod memory_map;
 pub mod last_thread;
 pub mod lifecycle;
 pub mod residents;

@@ -59,6 +59,8 @@ pub const AREA_WINDOW_PAGES_MAX: u64 = 64;
 
 /// Pause between two looks whether vswap has let go of a space.
 const LET_GO_PACE: Duration = Duration::from_micros(200);
+/// Pause between two tries to get the lock by chance.
+const CHANCE_PACE: Duration = Duration::from_micros(50);
 
 /// What the space lock protects.
 #[derive(Debug)]
@@ -356,6 +358,18 @@ impl Space {
     /// The space lock, if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
         self.state.try_lock()
+    }
+
+    /// The space lock, if it is free at some moment before `until`. For those who only look: nobody stands in line for
+    /// it here, so whoever needs it finds it as if nobody looked.
+    pub fn lock_by_chance(&self, until: Instant) -> Option<MutexGuard<'_, State>> {
+        loop {
+            let state = self.try_lock();
+            if state.is_some() || Instant::now() >= until {
+                return state;
+            }
+            std::thread::sleep(CHANCE_PACE);
+        }
     }
 
     /// The process id, when it is known.

@@ -13,6 +13,7 @@ mod metrics;
 mod never_full;
 mod passes_through;
 mod refuses;
+mod report;
 mod says;
 mod signals;
 
@@ -55,6 +56,10 @@ const TESTS: &[Test] = &[
     Test::new("example_yaml", 60, examples::yaml),
     Test::new("metrics", 120, metrics::of_a_run),
     Test::new("example_metrics", 60, metrics::examples_are_right),
+    Test::new("report", 120, report::of_a_run),
+    Test::new("report_in_a_browser", 180, report::in_a_browser),
+    Test::new("report_of_ends", 60, report::of_ends),
+    Test::new("report_not_written", 60, report::not_written),
     Test::new("full_then_terminated", 180, full::terminated),
     Test::new("full_then_killed", 180, full::killed),
     Test::new("full_then_freed", 180, full::freed),

@@ -11,6 +11,7 @@ mod daemon;
 mod deaths;
 mod metrics;
 mod refusals;
+mod report;
 mod secrets;
 mod settings;
 mod shares;
@@ -32,6 +33,11 @@ const TESTS: &[Test] = &[
     ),
     Test::new("limits_of_one_run", 240, settings::limits_of_one_run),
     Test::new("metrics_of_daemon_and_run", 120, metrics::daemon_and_run),
+    Test::new(
+        "report_of_run_in_daemon",
+        120,
+        report::of_a_run_in_the_daemon,
+    ),
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use vswap_pager::{Config, Settings, Status};
+use vswap_pager::{Config, MapQuery, MemoryMap, Settings, Status};
 
 use crate::control::{self, Connection, Request};
 use crate::failure::Failure;
@@ -64,6 +64,13 @@ impl Joined {
     /// Current figures.
     pub fn status(&self) -> io::Result<Status> {
         let answer = control::ask(&self.daemon_dir, &Request::RunStatus(std::process::id()))?;
+        Ok(serde_json::from_value(answer)?)
+    }
+
+    /// What of a process's memory is where. None if it is not managed.
+    pub fn memory_map(&self, query: MapQuery) -> io::Result<Option<MemoryMap>> {
+        let request = Request::RunMap(std::process::id(), query);
+        let answer = control::ask(&self.daemon_dir, &request)?;
         Ok(serde_json::from_value(answer)?)
     }
 

@@ -23,14 +23,15 @@ use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
+use crate::record::Recording;
 use crate::run_dir::RunDir;
 use crate::verbs::attach::target::Target;
 use crate::verbs::doctor;
 use crate::verbs::run;
 use crate::verbs::run::family::Family;
 use crate::verbs::run::report::{Ending, Identity};
+use crate::verbs::run::reports::{Ended, Reports};
 use crate::verbs::run::strangers::Strangers;
-use crate::verbs::run::summary::Summary;
 use crate::verbs::run::unmanaged::UnmanagedList;
 use crate::verbs::run::watch::{TICK, Watch};
 
@@ -47,6 +48,15 @@ enum End {
     Left,
 }
 
+impl End {
+    fn words(self) -> &'static str {
+        match self {
+            End::Ended => "has ended",
+            End::Left => "goes on without vswap",
+        }
+    }
+}
+
 /// Manages the memory of a program until it ends, or until it is to go on alone.
 pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     run::refuse_nested()?;
@@ -58,7 +68,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     // After blocking signals: the probes have children of their own to wait for.
     doctor::require()?;
-    let summary = Summary::create(manage)?;
+    let reports = Reports::create(manage, &target.command)?;
     let run_dir = RunDir::create()?;
     let host = Host::own(manage, run::config(manage, ram, args.pid, &run_dir))?;
     let server = run::serve_at(&run_dir)?;
@@ -88,7 +98,8 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     }
     let leave = Leave::default();
     let mut watch = Watch::new(&host, &family, manage);
-    let end = std::thread::scope(|scope| {
+    let (end, record) = std::thread::scope(|scope| {
+        let recording = reports.record(scope, identity.started(), &host);
         let served = server.serve_in(scope, |request, asker| {
             answer(&host, &family, &identity, &leave, &request, asker)
         });
@@ -105,23 +116,21 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         .attend(&mut watch);
         server.stop();
         metrics.stop();
-        end
+        (end, recording.map(Recording::end))
     });
     // The guardian shares the descriptors and may stay for as long as the program lives.
     drop(metrics);
-    let was_full = watch.has_ended_run();
+    let ended = Ended::new(end.words().to_owned(), None, watch.has_ended_run());
     let status = match end {
         End::Ended => host.finish(),
         End::Left => leave_alive(host),
     };
     drop(run_dir);
-    summary.report(manage, &status?, was_full, |status| {
-        identity.report(status, None, was_full)
-    });
+    reports.write(manage, &identity, record, status, &ended)?;
     if end == End::Left && !manage.quiet {
         notice(&format!("process {} goes on without vswap", args.pid));
     }
-    Ok(ExitCode::from(exit_status(manage, was_full)))
+    Ok(ExitCode::from(exit_status(manage, ended.was_full)))
 }
 
 /// Returns the figures from before: while everything comes back there is no limit.

@@ -145,6 +145,11 @@ impl Daemon {
                 let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
                 value(&pager.status())
             }
+            Request::RunMap(pid, query) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                value(&pager.memory_map(*query))
+            }
             Request::AllowLast(pid) => {
                 let pager = self.runs().find(*pid);
                 let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;

@@ -13,6 +13,7 @@ pub mod unmanaged;
 pub mod strangers;
 pub mod summary;
 pub mod watch;
+pub mod reports;
 mod supervise;
 
 use std::ffi::{CString, OsString};
@@ -47,12 +48,13 @@ use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
 use crate::output::notice;
+use crate::record::Recording;
 use crate::run_dir::{self, RunDir};
 use crate::verbs::doctor;
 use crate::verbs::run::family::Family;
 use crate::verbs::run::report::{Ending, Identity};
+use crate::verbs::run::reports::{Ended, Reports};
 use crate::verbs::run::strangers::Strangers;
-use crate::verbs::run::summary::Summary;
 use crate::verbs::run::supervise::{End, Supervisor};
 use crate::verbs::run::unmanaged::UnmanagedList;
 
@@ -76,7 +78,7 @@ pub fn run(
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     // After blocking signals: the probes have children of their own to wait for.
     doctor::require()?;
-    let summary = Summary::create(manage)?;
+    let reports = Reports::create(manage, &args.command)?;
     set_child_subreaper(Some(getpid()))
         .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
     let run_dir = RunDir::create()?;
@@ -104,7 +106,8 @@ pub fn run(
     confine(manage.quiet);
     let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
     let supervisor = Supervisor::new(&signals, &host, &family, program_pid, manage, strangers);
-    let end = std::thread::scope(|scope| {
+    let (end, record) = std::thread::scope(|scope| {
+        let recording = reports.record(scope, started, &host);
         let served = server.serve_in(scope, |request, asker| match request {
             Request::Detach(asked) => let_go(&host, &family, asked),
             request => answer(&host, &identity, &request, asker),
@@ -114,16 +117,15 @@ pub fn run(
         let end = supervisor.supervise();
         server.stop();
         metrics.stop();
-        end
+        (end, recording.map(Recording::end))
     });
     drop(metrics);
     let status = host.finish();
     drop(run_dir);
 
     let ending = shown(end, manage.on_full);
-    summary.report(manage, &status?, end.was_full, |status| {
-        identity.report(status, Some(ending), end.was_full)
-    });
+    let ended = Ended::new(ending.to_string(), Some(ending), end.was_full);
+    reports.write(manage, &identity, record, status, &ended)?;
     if let Ending::Signaled(signal) = ending {
         signals::die_by(signal);
     }
@@ -258,6 +260,7 @@ pub fn answer(
         | Request::RunStatus(_)
         | Request::RunSet(..)
         | Request::RunDetach(..)
+        | Request::RunMap(..)
         | Request::AllowLast(_)
         | Request::Finish
         | Request::Detach(_) => Err("this is a run, and no daemon".to_owned()),

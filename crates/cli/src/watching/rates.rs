@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use vswap_pager::Status;
 
 use crate::output::figures::PAGE_BYTES;
 
@@ -49,8 +50,8 @@ enum Of {
 }
 
 /// Figures that only grow, and when they were so.
-#[derive(Debug, Clone, Copy)]
-struct Counts {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counts {
     seconds: f64,
     counts: [f64; 5],
 }
@@ -60,15 +61,8 @@ impl LastLook {
     /// there then, or does not answer.
     pub fn runs(&mut self, reports: &[Value]) -> Vec<Option<Rates>> {
         let rates = |report| {
-            let [pages_out, pages_in, faults, waiting, stalled] = self.since(of_run(report)?)?;
-            let page = PAGE_BYTES as f64;
-            Some(Rates {
-                out_bytes: pages_out * page,
-                in_bytes: pages_in * page,
-                faults,
-                waiting: waiting.min(1.0),
-                stalled: stalled.min(1.0),
-            })
+            let (of, now) = of_run(report)?;
+            Rates::between(self.0.get(&of)?, &now)
         };
         let rates = reports.iter().map(rates).collect();
         self.renew(reports, |report| of_run(report).into_iter().collect());
@@ -78,7 +72,8 @@ impl LastLook {
     /// The same of the areas, in the order of the reports.
     pub fn areas(&mut self, reports: &[Value]) -> Vec<Option<AreaRates>> {
         let rates = reports.iter().flat_map(of_areas).map(|area| {
-            let [read_bytes, written_bytes, ..] = self.since(area)?;
+            let (of, now) = area;
+            let [read_bytes, written_bytes, ..] = now.since(self.0.get(&of)?)?;
             Some(AreaRates {
                 read_bytes,
                 written_bytes,
@@ -89,20 +84,48 @@ impl LastLook {
         rates
     }
 
-    /// What has been added by second.
-    fn since(&self, (of, now): (Of, Counts)) -> Option<[f64; 5]> {
-        let before = self.0.get(&of)?;
-        let seconds = now.seconds - before.seconds;
-        let mut added = now.counts;
+    fn renew(&mut self, reports: &[Value], figures: impl Fn(&Value) -> Vec<(Of, Counts)>) {
+        self.0 = reports.iter().flat_map(figures).collect();
+    }
+}
+
+impl Counts {
+    /// Those of a run that is `seconds` old.
+    pub fn of_status(status: &Status, seconds: f64) -> Counts {
+        let counts = [
+            status.pages_out as f64,
+            status.pages_in as f64,
+            status.faults as f64,
+            status.pressure.some.total_seconds,
+            status.pressure.full.total_seconds,
+        ];
+        Counts { seconds, counts }
+    }
+
+    /// What has been added by second. None if the two are too close together.
+    fn since(&self, before: &Counts) -> Option<[f64; 5]> {
+        let seconds = self.seconds - before.seconds;
+        let mut added = self.counts;
         for (count, before) in added.iter_mut().zip(before.counts) {
             // Nothing of it goes back: if it has, this is somebody else.
             *count = (*count - before).max(0.0) / seconds;
         }
         (seconds >= APART_LEAST_S).then_some(added)
     }
+}
 
-    fn renew(&mut self, reports: &[Value], figures: impl Fn(&Value) -> Vec<(Of, Counts)>) {
-        self.0 = reports.iter().flat_map(figures).collect();
+impl Rates {
+    /// What a run has done between two looks. None if these are too close together.
+    pub fn between(before: &Counts, now: &Counts) -> Option<Rates> {
+        let [pages_out, pages_in, faults, waiting, stalled] = now.since(before)?;
+        let page = PAGE_BYTES as f64;
+        Some(Rates {
+            out_bytes: pages_out * page,
+            in_bytes: pages_in * page,
+            faults,
+            waiting: waiting.min(1.0),
+            stalled: stalled.min(1.0),
+        })
     }
 }
 

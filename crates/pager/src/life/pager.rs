@@ -14,6 +14,7 @@ use crate::base::kernel::process;
 use crate::base::threads;
 use crate::evict::write_out;
 use crate::life::leave::{self, NotManaged};
+use crate::life::memory_map::{self, MapQuery, MemoryMap};
 use crate::life::run::Run;
 use crate::life::settings::{self, SetError, Settings};
 use crate::life::start_error::StartError;
@@ -90,6 +91,12 @@ impl Pager {
             Some(name) => status.groups = groups::status_of(&self.run.serving.engine, name),
         }
         status
+    }
+
+    /// What of a process's memory is where, and how old what is out is. None if the process is not managed. Takes the
+    /// lock of its space for moments, and 200 ms at most in all.
+    pub fn memory_map(&self, query: MapQuery) -> Option<MemoryMap> {
+        memory_map::look(&self.run, query)
     }
 
     /// The program is told to end, perhaps while it waits because everything is full: let it take some more once, so

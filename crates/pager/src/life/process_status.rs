@@ -17,8 +17,6 @@ const PROCESSES_MAX: usize = 256;
 
 /// How long the spaces of a run may be waited for in all: their locks are held for microseconds.
 const LOCK_PATIENCE: Duration = Duration::from_millis(5);
-/// Pause between two tries. Nobody stands in line for a lock here, so whoever needs it finds it as if nobody looked.
-const LOCK_PACE: Duration = Duration::from_micros(50);
 
 /// Figures of one process at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,15 +103,8 @@ fn living(pid: u32) -> Option<Stat> {
 
 /// Pages that are out, if the space's lock is free before `until`.
 fn swapped(space: &Space, until: Instant) -> Option<u64> {
-    loop {
-        if let Some(state) = space.try_lock() {
-            return Some(state.layout.words.swapped());
-        }
-        if Instant::now() >= until {
-            return None;
-        }
-        std::thread::sleep(LOCK_PACE);
-    }
+    let state = space.lock_by_chance(until)?;
+    Some(state.layout.words.swapped())
 }
 
 fn managed(space: &Space, stat: Stat, until: Instant) -> ProcessStatus {

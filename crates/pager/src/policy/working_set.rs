@@ -102,6 +102,11 @@ impl WorkingSet {
     }
 }
 
+/// How many pages had gone out before the page with this shadow, as [`WorkingSet::pages_gone`] counts them.
+pub fn gone_before(shadow: Shadow) -> u64 {
+    shadow.value() >> CLOCK_SHIFT
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! The JSON report of a run: for `vswap status` while the run lives, and for `--summary` at its end.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
@@ -28,6 +29,15 @@ impl Ending {
             Ending::Signaled(signal) => {
                 128_u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX))
             }
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Exited(status) => write!(f, "exited with status {status}"),
+            Ending::Signaled(signal) => write!(f, "was ended by signal {signal}"),
         }
     }
 }
@@ -92,6 +102,16 @@ impl<'a> Identity<'a> {
         }
     }
 
+    /// When the program was started, or attached to.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Seconds since then.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
     /// What the endpoint for Prometheus tells. None if the daemon does not answer.
     pub fn figures(&self, host: &Host, codec: Option<Codec>) -> Option<Figures> {
         let program = self.command.first().map(|name| {
@@ -122,7 +142,7 @@ impl<'a> Identity<'a> {
             program_pid: self.program_pid,
             attached: self.attached,
             command: &self.command,
-            wall_seconds: self.started.elapsed().as_secs_f64(),
+            wall_seconds: self.seconds(),
             exit_status: ending.map(Ending::exit_status),
             exit_signal: match ending {
                 Some(Ending::Signaled(signal)) => Some(signal),

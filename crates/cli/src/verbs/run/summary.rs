@@ -26,20 +26,14 @@ impl Summary {
 
     /// Writes both. The program has ended and its own status counts. So a file that can no longer be written is
     /// reported and changes nothing.
-    pub fn report(
-        self,
-        args: &ManageArgs,
-        status: &Status,
-        was_full: bool,
-        report: impl FnOnce(&Status) -> Value,
-    ) {
+    pub fn report(self, args: &ManageArgs, status: &Status, was_full: bool, report: &Value) {
         if !args.quiet {
             notice(&summary_line(status, was_full));
         }
         let Some((path, mut file)) = self.0 else {
             return;
         };
-        if let Err(error) = writeln!(file, "{:#}", report(status)) {
+        if let Err(error) = writeln!(file, "{report:#}") {
             notice(&format!(
                 "cannot write the summary to {}: {error}",
                 path.display()
