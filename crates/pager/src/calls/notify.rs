@@ -215,7 +215,8 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
 /// refused.
 fn is_of_attached_copy(listening: &Listening, tid: u32) -> bool {
     let is_copy = |space: &Arc<Space>| {
-        space.process.get().is_none() && space.has_no_hooks() && !space.is_confined()
+        let is_unknown = space.process.get().is_none() && space.has_no_hooks();
+        is_unknown && !space.is_confined() && !space.uffd.is_gone()
     };
     let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
     listening.spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(has_ring)
