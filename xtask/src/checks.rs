@@ -38,7 +38,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("rules", rules::check, 15),
     ("chaos", chaos::check, 25),
     ("hostile", hostile::check, 15),
-    ("e2e", e2e, 30),
+    ("e2e", e2e, 50),
     ("deps", tidy::check_deps, 2),
 ];
 
