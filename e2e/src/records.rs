@@ -2,13 +2,7 @@
 //!
 //! In these runs there is no disk behind the pool, so a test's content must compress to a third of its size.
 
-/// A step of splitmix64. Different inputs give different outputs.
-pub fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+pub use vswap_drive::random::mix;
 
 /// Fixed text around the seeded fields of a record: 100 bytes.
 const FIELD_TEXT: &str = "\"state\":\"delivered\",\"carrier\":\"northern freight lines\",\"currency\":\"EUR\",\

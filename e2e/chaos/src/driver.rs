@@ -4,8 +4,8 @@
 mod attempt;
 mod companion;
 mod daemon;
+mod ended;
 mod faults;
-mod processes;
 mod shortage;
 mod shrink;
 mod sick_disk;
@@ -22,10 +22,11 @@ use daemon::Daemon;
 use faults::{Fault, Kind};
 use sick_disk::SickDisk;
 use verdict::Failure;
+use vswap_drive::processes;
+use vswap_drive::random::Random;
 
 use crate::generate;
 use crate::plan::Plan;
-use crate::random::Random;
 
 /// A plan that failed once is run this many times before the failure counts as one that does not come again.
 const TRIES: u32 = 3;

@@ -3,8 +3,9 @@
 //! Each plan uses only some kinds of steps, chosen by its seed. Some calls mask others: a discard may empty what a move
 //! should have kept. With few kinds of steps, each kind appears often enough without the calls that mask it.
 
+use vswap_drive::random::Random;
+
 use crate::plan::{Head, Line, Plan};
-use crate::random::Random;
 use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Step};
 
 /// Pages of an arena, as the program has them.

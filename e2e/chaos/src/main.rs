@@ -14,7 +14,6 @@ mod driver;
 mod generate;
 mod plan;
 mod program;
-mod random;
 mod step;
 
 use std::path::PathBuf;

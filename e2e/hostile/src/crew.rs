@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use vswap_drive::random::Random;
+
 use crate::process;
-use crate::random::Random;
 use crate::secret;
 
 /// Said before liars begin: everything honest runs.

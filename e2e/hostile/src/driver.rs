@@ -2,8 +2,6 @@
 //! passes if the honest ones notice nothing and vswap is afterwards what it was before.
 
 mod figures;
-mod family;
-mod watch;
 mod run;
 mod round;
 
@@ -11,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::process;
 use round::Round;
+use vswap_drive::processes;
 
 /// What the user asked for.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +58,7 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
     fs::create_dir_all(&place)
         .map_err(|error| format!("cannot make {}: {error}", place.display()))?;
     let place = fs::canonicalize(&place).map_err(|error| error.to_string())?;
-    process::become_reaper();
+    processes::become_reaper();
     let until = Instant::now() + Duration::from_secs(wishes.minutes * 60);
     let (mut rounds, mut failed) = (0, 0);
     while Instant::now() < until && wishes.rounds.is_none_or(|most| rounds < most) {

@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use vswap_drive::random::{Random, mix};
+
 use crate::process::{self, Fork};
-use crate::random::{Random, mix};
 
 const PAGE_WORDS: usize = 512;
 const PAGE_BYTES: usize = 4096;

@@ -20,10 +20,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use vswap_drive::random::Random;
 use vswap_sys::ring::{AGENT_NAME, SOCKET_ENV};
 
 use crate::process;
-use crate::random::Random;
 use crate::secret;
 use lies::{LIES, Lie};
 use truth::Arena;

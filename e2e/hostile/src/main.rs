@@ -10,7 +10,7 @@
     reason = "numbers of lies are cut and bent on purpose, and answers of system calls are passed on as they are"
 )]
 
-mod random;
+mod numbers;
 mod process;
 mod secret;
 mod honest;

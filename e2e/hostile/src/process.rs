@@ -5,6 +5,8 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use vswap_drive::processes::die_with_parent;
+
 /// The other side of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fork {
@@ -44,19 +46,6 @@ pub(crate) fn wait_for(pid: i32) -> i32 {
     if waited == pid { status } else { -1 }
 }
 
-/// Reaps what has ended.
-pub(crate) fn reap() {
-    let mut status = 0;
-    // SAFETY: `status` is a valid place. Children of `Command` were waited for before.
-    while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
-}
-
-/// Makes orphans come to this process.
-pub(crate) fn become_reaper() {
-    // SAFETY: only changes who reaps, and touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-}
-
 /// No core files: lies end in SIGSEGV and SIGBUS all the time.
 pub(crate) fn leave_no_core() {
     set_limit(libc::RLIMIT_CORE, 0);
@@ -88,15 +77,13 @@ fn set_limit(which: libc::__rlimit_resource_t, most: u64) {
 
 /// The command dies with its parent, and may have so many descriptors, if a number is given.
 pub(crate) fn bind(command: &mut Command, descriptors: Option<u64>) {
-    let ask = move || {
-        // SAFETY: one system call that touches no memory.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if let Some(most) = descriptors {
-            set_limit(libc::RLIMIT_NOFILE, most);
-        }
+    die_with_parent(command);
+    let Some(most) = descriptors else { return };
+    let limit = move || {
+        set_limit(libc::RLIMIT_NOFILE, most);
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes system calls and neither allocates nor takes a lock. Only
+    // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
     // `pre_exec`, which is unsafe, runs code in the child.
-    unsafe { command.pre_exec(ask) };
+    unsafe { command.pre_exec(limit) };
 }

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use vswap_drive::random::{Random, mix};
+
 use crate::wrong::{Checked, Wrong};
 
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -23,36 +25,6 @@ pub(crate) fn strike(page: *mut u64) {
     if SABOTAGE.swap(false, Ordering::Relaxed) {
         // SAFETY: victims pass their own pages, which are mapped and writable.
         unsafe { *page.add(PAGE_WORDS / 2 + 3) ^= 1 << 21 };
-    }
-}
-
-/// One step of the splitmix64 mixing function.
-pub(crate) const fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A seeded generator.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(mix(seed))
-    }
-
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number in `0..bound`, `bound` > 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        let wide = u128::from(self.next()) * (bound as u128);
-        // The high half of the product is below `bound`, so it fits.
-        usize::try_from(wide >> 64).unwrap_or(0)
     }
 }
 

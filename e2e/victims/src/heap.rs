@@ -80,7 +80,7 @@ impl Heap {
         pages: usize,
     ) -> Checked {
         for _ in 0..self.pages.min(pages) {
-            let index = random.below(self.pages);
+            let index = random.index(self.pages);
             self.check(what, index)?;
             self.rewrite(index);
         }

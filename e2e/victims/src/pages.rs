@@ -163,7 +163,7 @@ impl Pages {
         count: usize,
     ) -> Checked {
         for turn in 0..count {
-            let index = random.below(self.len());
+            let index = random.index(self.len());
             self.check(what, index)?;
             if turn & 1 == 0 {
                 self.rewrite(index);

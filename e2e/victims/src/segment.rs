@@ -51,7 +51,7 @@ impl Segment {
     }
 
     pub(crate) fn check_some(&self, what: &'static str, random: &mut Random) -> Checked {
-        (0..CHECK_PAGES).try_for_each(|_| self.check(what, random.below(self.pages.len())))
+        (0..CHECK_PAGES).try_for_each(|_| self.check(what, random.index(self.pages.len())))
     }
 
     pub(crate) fn rewrite(&mut self, index: usize, random: &mut Random) {
@@ -68,7 +68,7 @@ impl Segment {
     /// Checks pages and writes their next version.
     pub(crate) fn rewrite_some(&mut self, random: &mut Random) -> Checked {
         for _ in 0..CHECK_PAGES {
-            let index = random.below(self.pages.len());
+            let index = random.index(self.pages.len());
             self.check("page to be written again", index)?;
             self.rewrite(index, random);
         }
@@ -79,7 +79,7 @@ impl Segment {
     pub(crate) fn fill_from(&mut self, first: usize, random: &mut Random) -> Checked {
         for index in first..self.pages.len() {
             self.check("fresh page", index)?;
-            if random.below(8) != 0 {
+            if random.index(8) != 0 {
                 self.rewrite(index, random);
             }
         }

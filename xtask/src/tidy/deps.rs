@@ -55,25 +55,30 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
-        name: "vswap-victims",
+        name: "vswap-drive",
         may_use: &[],
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-victims",
+        may_use: &["vswap-drive"],
+        may_call_kernel: true,
+    },
+    Rule {
         name: "vswap-chaos",
-        may_use: &[],
+        may_use: &["vswap-drive"],
         may_call_kernel: true,
     },
     Rule {
         name: "vswap-hostile",
         // It speaks as an agent does.
-        may_use: &["vswap-sys"],
+        may_use: &["vswap-sys", "vswap-drive"],
         may_call_kernel: true,
     },
     Rule {
         name: "vswap-e2e",
-        // For the redis client in it.
-        may_use: &["vswap-bench"],
+        // For the redis client in the former.
+        may_use: &["vswap-bench", "vswap-drive"],
         may_call_kernel: true,
     },
     Rule {

@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vswap_drive::{processes, threads};
+
 use crate::driver::companion::Companion;
 use crate::driver::faults::{Fault, Injector};
-use crate::driver::{processes, watch};
+use crate::driver::watch;
 use crate::plan::Plan;
 use crate::program::log::{DONE, Log, Wrong};
 
@@ -312,7 +314,7 @@ fn left_over(run_dir: &Path, has_daemon: bool) -> Option<String> {
             return None;
         }
         if Instant::now() > until {
-            let names: Vec<String> = living.iter().map(|pid| watch::name(*pid)).collect();
+            let names: Vec<String> = living.iter().map(|pid| threads::name(*pid)).collect();
             processes::kill_below(std::process::id());
             return Some(format!("left behind: processes {names:?}, files {files:?}"));
         }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::driver::processes::{self, die_with_parent, words};
-use crate::random::Random;
+use vswap_drive::processes::{self, die_with_parent};
+use vswap_drive::random::Random;
+
+use crate::driver::ended::words;
 
 /// When it comes: at once, or after the program has done something.
 const COME_AFTER_MS: (u32, u32) = (0, 150);

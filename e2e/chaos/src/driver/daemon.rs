@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-use crate::driver::processes;
+use vswap_drive::processes;
 
 const POLL: Duration = Duration::from_millis(20);
 /// The daemon must give back within this time what a run has held.

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::driver::processes;
+use vswap_drive::processes;
+use vswap_drive::random::Random;
+
 use crate::driver::shortage::{Of, Shortage};
 use crate::plan::Plan;
 use crate::program::log::Wrong;
-use crate::random::Random;
 use crate::step::Step;
 
 /// What goes wrong.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::driver::{processes, watch};
-use crate::random::Random;
+use vswap_drive::random::Random;
+use vswap_drive::{processes, threads};
 
 /// Where the kernel counts processes and threads of a group.
 const PIDS: &str = "/sys/fs/cgroup/pids";
@@ -60,7 +60,7 @@ impl Shortage {
             self.end(run);
         } else if processes::below(run)
             .iter()
-            .any(|pid| watch::name(*pid).starts_with("vswap-chaos"))
+            .any(|pid| threads::name(*pid).starts_with("vswap-chaos"))
         {
             self.begin(run, random);
         }

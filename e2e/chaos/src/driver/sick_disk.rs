@@ -18,9 +18,9 @@ use fuser::{
     Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
+use vswap_drive::random::Random;
 
 use crate::driver::faults::{Fault, Kind};
-use crate::random::Random;
 
 const NAME: &str = "area";
 const FILE: INodeNo = INodeNo(2);

@@ -1,8 +1,8 @@
 //! Compares what a plan did natively with what it did under vswap.
 
 use crate::driver::attempt::Outcome;
+use crate::driver::ended::words;
 use crate::driver::faults::Fault;
-use crate::driver::processes::words;
 use crate::plan::Plan;
 use crate::step::Step;
 

@@ -2,8 +2,9 @@
 //!
 //! Nothing here allocates.
 
+use vswap_drive::random::mix;
+
 use crate::program::calls::PAGE_BYTES;
-use crate::random::mix;
 
 pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / 8;
 

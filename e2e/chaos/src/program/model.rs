@@ -323,7 +323,7 @@ impl Model {
                 | u64::from(page.flags & !(FREED | READ_EMPTY)) << 32
                 | u64::from(page.object) << 16
                 | u64::from(page.index);
-            crate::random::mix(sum ^ word)
+            vswap_drive::random::mix(sum ^ word)
         })
     }
 }

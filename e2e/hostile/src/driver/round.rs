@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use vswap_drive::random::Random;
+use vswap_drive::{processes, threads};
+
 use crate::crew::PRELOAD;
+use crate::driver::Wishes;
 use crate::driver::figures::{self, Figures};
 use crate::driver::run::{Phase, Running};
-use crate::driver::{Wishes, family, watch};
-use crate::random::Random;
 use crate::secret;
 
 /// Between two looks.
@@ -70,7 +72,7 @@ impl Round<'_> {
         };
         let done = done.and_then(|()| self.nothing_is_stolen());
         let done = done.and_then(|()| self.nothing_is_left());
-        family::kill_below();
+        processes::kill_below(std::process::id());
         done
     }
 
@@ -124,7 +126,7 @@ impl Round<'_> {
                 daemon.said()
             ));
         }
-        crate::process::signal(daemon.child.id() as i32, libc::SIGTERM);
+        processes::signal(daemon.child.id(), libc::SIGTERM);
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if daemon.ended().is_some() {
@@ -139,7 +141,7 @@ impl Round<'_> {
         }
         Err(format!(
             "HANG: the daemon does not end\n{}",
-            watch::report()
+            threads::report_below()
         ))
     }
 
@@ -232,7 +234,7 @@ impl Round<'_> {
                     return Err(format!(
                         "HANG: {} does not end\n{}",
                         run.name,
-                        watch::report()
+                        threads::report_below()
                     ));
                 }
                 std::thread::sleep(POLL);
@@ -256,8 +258,11 @@ impl Round<'_> {
     fn nothing_is_left(&self) -> Result<(), String> {
         let until = Instant::now() + SETTLES_WITHIN;
         loop {
-            crate::process::reap();
-            let living: Vec<String> = family::below().into_iter().map(watch::name).collect();
+            processes::reap();
+            let living: Vec<String> = processes::below(std::process::id())
+                .into_iter()
+                .map(threads::name)
+                .collect();
             let files = fs::read_dir(self.place.join("run"));
             let files: Vec<String> = files
                 .into_iter()
@@ -302,7 +307,10 @@ impl Watched<'_> {
             }
             self.nobody_has_ended()?;
             if Instant::now() > until {
-                return Err(format!("HANG: no end of the lies\n{}", watch::report()));
+                return Err(format!(
+                    "HANG: no end of the lies\n{}",
+                    threads::report_below()
+                ));
             }
             std::thread::sleep(POLL);
         }
@@ -355,7 +363,7 @@ impl Watched<'_> {
             if taken > MEASURE.mul_f64(BUSY_PART) {
                 return Err(format!(
                     "SPIN: thread {name} of vswap takes {taken:?} of {MEASURE:?}\n{}",
-                    watch::report()
+                    threads::report_below()
                 ));
             }
         }

@@ -12,12 +12,12 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use vswap_drive::random::Random;
 use vswap_sys::ring::{RING_BYTES, RING_MAGIC};
 use vswap_sys::uffd::{Faults, Userfaultfd, feature};
 
 use crate::liar::{filters, messages};
 use crate::process::{self, Fork};
-use crate::random::Random;
 
 /// Kinds of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

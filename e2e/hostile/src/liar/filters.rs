@@ -4,8 +4,10 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use vswap_drive::random::Random;
+
 use crate::liar::truth::Arena;
-use crate::random::Random;
+use crate::numbers;
 
 const PAGE: u64 = 4096;
 
@@ -108,14 +110,23 @@ pub(crate) fn stopping_call(random: &mut Random, arena: Arena) {
         libc::SYS_mremap if random.chance(50) => (libc::SYS_mremap, [at, some, some, 0, 0]),
         // MREMAP_MAYMOVE | MREMAP_DONTUNMAP: content goes, the mapping stays.
         libc::SYS_mremap if random.chance(50) => (libc::SYS_mremap, [at, some, some, 5, 0]),
-        libc::SYS_mremap => (libc::SYS_mremap, [end, some, some * 2, 1, random.word()]),
+        libc::SYS_mremap => (
+            libc::SYS_mremap,
+            [end, some, some * 2, 1, numbers::word(random)],
+        ),
         libc::SYS_madvise => (
             libc::SYS_madvise,
             [at, some, random.pick(&[4, 8, 18, 19, 1000]), 0, 0],
         ),
         libc::SYS_process_madvise => (
             libc::SYS_process_madvise,
-            [random.word(), at, 1, random.pick(&[4, 8, 18, 102]), 0],
+            [
+                numbers::word(random),
+                at,
+                1,
+                random.pick(&[4, 8, 18, 102]),
+                0,
+            ],
         ),
         // The number of no signal; no such descriptor; more entries than there may be.
         libc::SYS_rt_sigaction => (libc::SYS_rt_sigaction, [999, at, 0, 8, 0]),
@@ -123,7 +134,7 @@ pub(crate) fn stopping_call(random: &mut Random, arena: Arena) {
         libc::SYS_io_uring_setup => (libc::SYS_io_uring_setup, [1 << 20, at, 0, 0, 0]),
         libc::SYS_set_tid_address => (libc::SYS_set_tid_address, [at, 0, 0, 0, 0]),
         libc::SYS_brk => (libc::SYS_brk, [1; 5]),
-        _ => (libc::SYS_getppid, [random.word(); 5]),
+        _ => (libc::SYS_getppid, [numbers::word(random); 5]),
     };
     let [a, b, c, d, e] = arguments;
     // SAFETY: the calls change memory of the arena alone, to which nobody refers, or fail.

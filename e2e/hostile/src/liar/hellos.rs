@@ -1,8 +1,9 @@
 //! Hellos with any content.
 
+use vswap_drive::random::Random;
 use vswap_sys::ring::{ATTACHED, COPIED, Hello, INHERITED, RING_MAGIC, hello};
 
-use crate::random::Random;
+use crate::numbers;
 
 /// Kinds that there are, and some that there are not.
 const KINDS: [u32; 9] = [
@@ -34,7 +35,7 @@ pub(crate) fn any(random: &mut Random) -> Hello {
         magic: if random.chance(90) {
             RING_MAGIC
         } else {
-            random.word()
+            numbers::word(random)
         },
         kind: random.pick(&KINDS),
         flags: match random.below(3) {
@@ -48,16 +49,20 @@ pub(crate) fn any(random: &mut Random) -> Hello {
         uffd_errno: if random.chance(80) {
             0
         } else {
-            random.word() as i32
+            numbers::word(random) as i32
         },
-        uffd_features: random.word(),
-        agent_base: random.word(),
-        agent_bytes: random.word(),
-        staging: random.word(),
-        ring: random.word(),
-        entry: random.word(),
-        entry_stack: random.word(),
-        fork: if random.chance(30) { 0 } else { random.word() },
+        uffd_features: numbers::word(random),
+        agent_base: numbers::word(random),
+        agent_bytes: numbers::word(random),
+        staging: numbers::word(random),
+        ring: numbers::word(random),
+        entry: numbers::word(random),
+        entry_stack: numbers::word(random),
+        fork: if random.chance(30) {
+            0
+        } else {
+            numbers::word(random)
+        },
     }
 }
 
@@ -65,20 +70,23 @@ pub(crate) fn any(random: &mut Random) -> Hello {
 pub(crate) fn bent(mut hello: Hello, random: &mut Random) -> Hello {
     for _ in 0..random.between(1, 2) {
         match random.below(10) {
-            0 => (hello.agent_base, hello.agent_bytes) = (random.word(), random.word()),
+            0 => {
+                (hello.agent_base, hello.agent_bytes) =
+                    (numbers::word(random), numbers::word(random));
+            }
             // All of the numbers there are, from a place near their end.
             1 => {
                 (hello.agent_base, hello.agent_bytes) = (0, u64::MAX);
                 hello.staging = random.pick(&[0, 1, u64::MAX - 0xfff, u64::MAX, 1 << 63]);
             }
-            2 => hello.staging = random.word(),
-            8 => hello.ring = random.word(),
+            2 => hello.staging = numbers::word(random),
+            8 => hello.ring = numbers::word(random),
             3 => hello.staging += u64::from(random.between(1, 0xfff)),
             4 => hello.agent_tid = id(random),
             5 => hello.parent_pid = id(random),
             6 => hello.flags = random.next() as u32 & !(INHERITED | COPIED),
-            7 => hello.uffd_features = random.word(),
-            _ => (hello.entry, hello.entry_stack) = (random.word(), random.word()),
+            7 => hello.uffd_features = numbers::word(random),
+            _ => (hello.entry, hello.entry_stack) = (numbers::word(random), numbers::word(random)),
         }
     }
     if random.chance(25) {

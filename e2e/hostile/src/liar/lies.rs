@@ -11,6 +11,7 @@ use crate::liar::session::Session;
 use crate::liar::truth::Truth;
 use crate::liar::wire::{Connection, DESCRIPTORS_MAX};
 use crate::liar::{Liar, hellos, messages, theft};
+use crate::numbers;
 
 /// A way to lie.
 pub(crate) struct Lie {
@@ -390,7 +391,7 @@ fn shakes_anything(liar: &mut Liar) {
         let hello = Hello {
             magic: RING_MAGIC,
             kind: hello::HANDSHAKE,
-            uffd_features: liar.random.word(),
+            uffd_features: numbers::word(&mut liar.random),
             ..Hello::default()
         };
         connection.hello(&hello, &[made.fd.as_fd()]);

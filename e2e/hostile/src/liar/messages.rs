@@ -1,6 +1,8 @@
 //! Messages as a userfaultfd would give them, with any content.
 
-use crate::random::Random;
+use vswap_drive::random::Random;
+
+use crate::numbers;
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 32;
@@ -29,7 +31,7 @@ fn number(random: &mut Random, (start, bytes): (u64, u64)) -> u64 {
     match random.below(3) {
         0 => start + ((random.next() % bytes.max(1)) & !0xfff),
         1 => random.next() % bytes.max(1),
-        _ => random.word(),
+        _ => numbers::word(random),
     }
 }
 

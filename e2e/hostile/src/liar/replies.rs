@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vswap_drive::random::Random;
 use vswap_sys::futex;
 use vswap_sys::ring::{MOVE_PAGES_MAX, MOVE_RUNS_MAX, MOVED_UNMARKED, Ring, STAGING_PAGES, op};
 use vswap_sys::uffd::{UffdError, move_mode};
@@ -11,7 +12,7 @@ use vswap_sys::uffd::{UffdError, move_mode};
 use crate::liar::filters;
 use crate::liar::hellos;
 use crate::liar::truth::{STAGING_BYTES, Truth};
-use crate::random::Random;
+use crate::numbers;
 
 const PAGE: u64 = 4096;
 const EAGAIN: i32 = 11;
@@ -115,10 +116,10 @@ pub(crate) fn answer(
     }
     if random.chance(manner.results) {
         value = random.pick(&RESULTS);
-        ring.before.store(random.word(), Ordering::Relaxed);
+        ring.before.store(numbers::word(random), Ordering::Relaxed);
         ring.action
             .iter()
-            .for_each(|word| word.store(random.word(), Ordering::Relaxed));
+            .for_each(|word| word.store(numbers::word(random), Ordering::Relaxed));
     }
     if random.chance(manner.scribbles) {
         scribble(ring, random);
@@ -156,19 +157,23 @@ pub(crate) fn scribble(ring: &Ring, random: &mut Random) {
             .agent_tid
             .store(hellos::id(random) as u32, Ordering::SeqCst),
         2 => ring.active.store(random.below(4), Ordering::SeqCst),
-        3 => ring.forks.store(random.word() as u32, Ordering::SeqCst),
-        4 => ring.run_count.store(random.word() as u32, Ordering::SeqCst),
+        3 => ring
+            .forks
+            .store(numbers::word(random) as u32, Ordering::SeqCst),
+        4 => ring
+            .run_count
+            .store(numbers::word(random) as u32, Ordering::SeqCst),
         5 => ring.op.store(random.below(30), Ordering::SeqCst),
         6 => ring
             .command_seq
-            .store(random.word() as u32, Ordering::SeqCst),
+            .store(numbers::word(random) as u32, Ordering::SeqCst),
         _ => {
             let words = size_of::<Ring>() / size_of::<u64>();
             let at = random.below(words as u32) as usize;
             let first = core::ptr::from_ref(ring).cast::<AtomicU64>();
             // SAFETY: the word lies in the ring, all of which is atomic, and each bit pattern is a value of it. The
             // ring is mapped for longer than this call.
-            unsafe { (*first.add(at)).store(random.word(), Ordering::SeqCst) };
+            unsafe { (*first.add(at)).store(numbers::word(random), Ordering::SeqCst) };
         }
     }
 }

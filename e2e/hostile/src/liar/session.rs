@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use vswap_drive::random::Random;
 use vswap_sys::eventfd::{PollFd, PollFlags, poll};
 use vswap_sys::ring::{TURNED_AWAY, op};
 
@@ -14,7 +15,6 @@ use crate::liar::replies::{self, Manner};
 use crate::liar::truth::{Arena, Truth};
 use crate::liar::wire::Connection;
 use crate::liar::{Liar, Log, filters};
-use crate::random::Random;
 
 /// How long it looks at the ring before it sleeps on the socket, and how long it sleeps at most.
 const LOOKS: u32 = 50;

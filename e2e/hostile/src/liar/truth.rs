@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+use vswap_drive::random::Random;
 use vswap_sys::memory::Mapping;
 use vswap_sys::ring::{ASIDE_PAGES, Hello, RING_BYTES, RING_MAGIC, Ring, STAGING_PAGES, hello};
 use vswap_sys::uffd::{Faults, Userfaultfd, mode};
 
 use crate::liar::descriptors::FEATURES;
-use crate::random::Random;
 
 const PAGE: u64 = 4096;
 /// Where arenas and what the agent claims for itself begin.

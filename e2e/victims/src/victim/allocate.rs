@@ -32,12 +32,12 @@ impl Heap {
 
     /// Checks one piece, frees it, and puts another in its place.
     fn replace(&mut self) -> Checked {
-        let index = self.random.below(self.pieces.len());
+        let index = self.random.index(self.pieces.len());
         self.check(index)?;
         let mark = mark(index);
         // Freed before the next one is requested: malloc may return the same place again.
         self.pieces[index] = Vec::new();
-        let mut piece = vec![0; 1 + self.random.below(BYTES_MAX)];
+        let mut piece = vec![0; 1 + self.random.index(BYTES_MAX)];
         piece
             .iter_mut()
             .step_by(PAGE_BYTES)

@@ -17,8 +17,8 @@ pub(crate) fn run(options: &Options) -> Checked {
     let mut heap = above_the_allocator((options.pages() / 2).max(8), options.tag(1))?;
     loop {
         for _ in 0..16 {
-            let target = random.below(heap.versions.len());
-            let is_locked = random.below(4) == 0;
+            let target = random.index(heap.versions.len());
+            let is_locked = random.index(4) == 0;
             if is_locked {
                 // SAFETY: locking changes no content.
                 let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };

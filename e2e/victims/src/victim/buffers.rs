@@ -69,7 +69,7 @@ impl Transfers {
         for block in (0..BLOCKS).step_by(all) {
             this.write_out(
                 this.file.as_raw_fd(),
-                random.below(pages - all + 1),
+                random.index(pages - all + 1),
                 block,
                 all,
             )?;
@@ -78,12 +78,12 @@ impl Transfers {
     }
 
     fn step(&mut self, random: &mut Random) -> Checked {
-        let count = 1 + random.below(TRANSFER_PAGES_MAX);
-        let page = random.below(self.memory.pages.len() - count);
-        let block = random.below(BLOCKS - count);
+        let count = 1 + random.index(TRANSFER_PAGES_MAX);
+        let page = random.index(self.memory.pages.len() - count);
+        let block = random.index(BLOCKS - count);
         let buffered = self.file.as_raw_fd();
         let direct = self.direct.as_ref().map_or(buffered, AsRawFd::as_raw_fd);
-        match random.below(8) {
+        match random.index(8) {
             0 => self.read_in(buffered, page, block, count)?,
             1 => self.write_out(buffered, page, block, count)?,
             2 => self.read_in(direct, page, block, count)?,
@@ -94,7 +94,7 @@ impl Transfers {
             _ => self.read_across(block, random)?,
         }
         self.memory
-            .rewrite(random.below(self.memory.pages.len()), random);
+            .rewrite(random.index(self.memory.pages.len()), random);
         self.memory.check_some("page beside a transfer", random)
     }
 
@@ -126,7 +126,7 @@ impl Transfers {
     fn read_scattered(&mut self, block: usize, count: usize, random: &mut Random) -> Checked {
         let stride = self.memory.pages.len() / count;
         let pages: Vec<usize> = (0..count)
-            .map(|n| n * stride + random.below(stride))
+            .map(|n| n * stride + random.index(stride))
             .collect();
         let buffers: Vec<libc::iovec> = pages
             .iter()
@@ -157,9 +157,9 @@ impl Transfers {
     fn elsewhere(&self, page: usize, count: usize, random: &mut Random) -> usize {
         let after = self.memory.pages.len() - (page + count);
         if after >= count {
-            page + count + random.below(after - count + 1)
+            page + count + random.index(after - count + 1)
         } else {
-            random.below(page - count + 1)
+            random.index(page - count + 1)
         }
     }
 
@@ -206,8 +206,8 @@ impl Transfers {
 
     /// Reads a page's worth of bytes that begins and ends in the middle of pages.
     fn read_across(&mut self, block: usize, random: &mut Random) -> Checked {
-        let page = random.below(self.memory.pages.len() - 1);
-        let word = 1 + random.below(PAGE_WORDS - 1);
+        let page = random.index(self.memory.pages.len() - 1);
+        let word = 1 + random.index(PAGE_WORDS - 1);
         // SAFETY: the range is within two pages of the segment, which this thread owns.
         let len = unsafe {
             let buffer = self.memory.page(page).add(word);

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Checked {
         let pages_max = (options.pages_per_thread() / SEGMENTS).max(4);
         let mut whole = Vec::new();
         for _ in 0..SEGMENTS {
-            whole.push(Segment::new(1 + random.below(pages_max), &mut random)?);
+            whole.push(Segment::new(1 + random.index(pages_max), &mut random)?);
         }
         let file = scratch::file()?;
         let pieced = Vec::new();
@@ -85,11 +85,11 @@ impl Chaos<'_> {
     }
 
     fn step(&mut self, may_fork: bool) -> Checked {
-        if may_fork && self.random.below(FORK_SHARE) == 0 {
+        if may_fork && self.random.index(FORK_SHARE) == 0 {
             return self.fork();
         }
-        let pick = self.random.below(self.whole.len());
-        match self.random.below(10) {
+        let pick = self.random.index(self.whole.len());
+        match self.random.index(10) {
             0..3 => mremap::step(&mut self.whole[pick], &mut self.random, self.pages_max),
             3 => self.split(pick),
             4 => self.map_over(pick),
@@ -99,7 +99,7 @@ impl Chaos<'_> {
             8 => self.through_file(pick),
             _ => self.whole[pick].rewrite_some(&mut self.random),
         }?;
-        let pick = self.random.below(self.whole.len());
+        let pick = self.random.index(self.whole.len());
         self.whole[pick].check_some("mapping beside", &mut self.random)
     }
 
@@ -125,15 +125,15 @@ impl Chaos<'_> {
             return old.unmap();
         }
         if len < 3 {
-            let pages = 1 + self.random.below(self.pages_max);
+            let pages = 1 + self.random.index(self.pages_max);
             self.whole.push(Segment::new(pages, &mut self.random)?);
             return Ok(());
         }
-        let first = 1 + self.random.below(len - 2);
-        if self.random.below(2) == 0 {
+        let first = 1 + self.random.index(len - 2);
+        if self.random.index(2) == 0 {
             return reuse::unmap_tail(&mut self.whole[pick], first);
         }
-        let count = 1 + self.random.below(len - first - 1);
+        let count = 1 + self.random.index(len - first - 1);
         let back = reuse::unmap_middle(&mut self.whole[pick], first, count)?;
         self.whole.push(back);
         Ok(())
@@ -141,12 +141,12 @@ impl Chaos<'_> {
 
     fn map_over(&mut self, pick: usize) -> Checked {
         if self.pieced.len() >= SEGMENTS {
-            let turn = self.random.below(SEGMENTS);
+            let turn = self.random.index(SEGMENTS);
             let old = self.pieced.swap_remove(turn);
             old.check_all("mapping before it goes")?;
             old.unmap()?;
         }
-        let fresh = Segment::new(1 + self.random.below(self.pages_max), &mut self.random)?;
+        let fresh = Segment::new(1 + self.random.index(self.pages_max), &mut self.random)?;
         let mut old = std::mem::replace(&mut self.whole[pick], fresh);
         let result = reuse::map_over(&mut old, &mut self.random);
         self.pieced.push(old);
@@ -157,10 +157,10 @@ impl Chaos<'_> {
     /// then made zero.
     fn give_back(&mut self, pick: usize, advice: i32) -> Checked {
         let segment = &mut self.whole[pick];
-        let first = self.random.below(segment.pages.len());
+        let first = self.random.index(segment.pages.len());
         let count = 1 + self
             .random
-            .below((segment.pages.len() - first).min(DROP_PAGES_MAX));
+            .index((segment.pages.len() - first).min(DROP_PAGES_MAX));
         let advise = |segment: &Segment, advice| {
             // SAFETY: the range is inside the segment, whose model is updated below.
             let result =
@@ -177,7 +177,7 @@ impl Chaos<'_> {
         segment.pages[first..first + count].fill((0, 0));
         for index in first..first + count {
             segment.check("page after DONTNEED", index)?;
-            if self.random.below(4) != 0 {
+            if self.random.index(4) != 0 {
                 segment.rewrite(index, &mut self.random);
             }
         }
@@ -186,12 +186,12 @@ impl Chaos<'_> {
 
     /// Writes pages of one mapping to the file, and reads them into another.
     fn through_file(&mut self, from: usize) -> Checked {
-        let to = self.random.below(self.whole.len());
+        let to = self.random.index(self.whole.len());
         let lens = [from, to].map(|pick| self.whole[pick].pages.len());
         let count = 1 + self
             .random
-            .below(lens[0].min(lens[1]).min(TRANSFER_PAGES_MAX));
-        let [source, target] = lens.map(|len| self.random.below(len - count + 1));
+            .index(lens[0].min(lens[1]).min(TRANSFER_PAGES_MAX));
+        let [source, target] = lens.map(|len| self.random.index(len - count + 1));
         let bytes = count * PAGE_BYTES;
         let fd = self.file.as_raw_fd();
         let pages = self.whole[from].pages[source..source + count].to_vec();

@@ -30,20 +30,20 @@ pub(crate) fn run(options: &Options) -> Checked {
         let movers_max = (pages / MOVERS).max(16);
         let mut movers = Vec::new();
         for _ in 0..MOVERS {
-            movers.push(low(1 + random.below(movers_max), &mut random)?);
+            movers.push(low(1 + random.index(movers_max), &mut random)?);
         }
         loop {
             for _ in 0..ROUNDS {
-                let first = random.below(memory.pages.len());
+                let first = random.index(memory.pages.len());
                 let most = ADVICE_PAGES_MAX.min(memory.pages.len() - first);
-                let count = 1 + random.below(most);
-                match random.below(4) {
+                let count = 1 + random.index(most);
+                match random.index(4) {
                     0 => guard(&mut memory, first, count, &mut random)?,
                     1 => free(&mut memory, first, count, &mut random)?,
                     2 => fork(&mut memory, &mut random)?,
                     _ => {}
                 }
-                let mover = random.below(MOVERS);
+                let mover = random.index(MOVERS);
                 resize(&mut movers[mover], movers_max, &mut random)?;
                 movers[mover].rewrite_some(&mut random)?;
                 memory.rewrite_some(&mut random)?;
@@ -74,7 +74,7 @@ fn advise(
 ) -> Checked<bool> {
     let (start, bytes) = (memory.page(first).addr(), count * PAGE_BYTES);
     let advice = advice.cast_unsigned() as usize;
-    if random.below(2) == 0 {
+    if random.index(2) == 0 {
         // SAFETY: the range belongs to the caller, who knows what the advice does.
         let given = unsafe { may_call32(MADVISE, [start, bytes, advice, 0, 0, 0])? };
         return Ok(given.is_some());
@@ -128,7 +128,7 @@ fn free(memory: &mut Segment, first: usize, count: usize, random: &mut Random) -
 
 /// A child of the bare call has all content, and what it writes its parent does not see.
 fn fork(memory: &mut Segment, random: &mut Random) -> Checked {
-    let (number, flags) = [(FORK, 0), (CLONE, libc::SIGCHLD)][random.below(2)];
+    let (number, flags) = [(FORK, 0), (CLONE, libc::SIGCHLD)][random.index(2)];
     let arguments = [flags.cast_unsigned() as usize, 0, 0, 0, 0, 0];
     // SAFETY: the child uses memory of this thread alone, takes no lock, and ends by a bare call.
     let Some(pid) = (unsafe { may_call32(number, arguments)? }) else {
@@ -178,7 +178,7 @@ fn wipe(memory: &mut Segment, random: &mut Random) -> Checked {
 
 /// Grows or shrinks, and moves where there is no room: perhaps to where another thread has just left.
 fn resize(mover: &mut Segment, pages_max: usize, random: &mut Random) -> Checked {
-    let (old, new) = (mover.pages.len(), 1 + random.below(pages_max));
+    let (old, new) = (mover.pages.len(), 1 + random.index(pages_max));
     let flags = libc::MREMAP_MAYMOVE.cast_unsigned() as usize;
     let arguments = [
         mover.start.addr(),

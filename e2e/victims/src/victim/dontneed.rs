@@ -81,26 +81,26 @@ pub(crate) fn run(options: &Options) -> Checked {
         loop {
             version += 1;
             for _ in 0..512 {
-                let first = random.below(len);
-                let pages = 1 + random.below(BLOCK_PAGES - first % BLOCK_PAGES);
+                let first = random.index(len);
+                let pages = 1 + random.index(BLOCK_PAGES - first % BLOCK_PAGES);
                 // Checking first brings pages back. Otherwise they may be out or on their way.
-                if random.below(2) == 0 {
+                if random.index(2) == 0 {
                     (first..first + pages)
                         .try_for_each(|index| share.check("before DONTNEED", index))?;
                 }
                 share.discard(first, pages)?;
                 // Half is checked at once, half some time later. Both must be zeros.
-                if random.below(2) == 0 {
+                if random.index(2) == 0 {
                     (first..first + pages)
                         .try_for_each(|index| share.check("right after DONTNEED", index))?;
                 }
                 for index in first..first + pages {
-                    if random.below(4) != 0 {
+                    if random.index(4) != 0 {
                         share.rewrite(index, version);
                     }
                 }
-                share.check("some page", random.below(len))?;
-                let index = random.below(len);
+                share.check("some page", random.index(len))?;
+                let index = random.index(len);
                 share.check("page to rewrite", index)?;
                 share.rewrite(index, version);
             }

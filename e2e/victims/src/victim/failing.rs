@@ -64,8 +64,8 @@ fn must_fail(what: &'static str, result: i64, expected: i32) -> Checked {
 
 /// Each call names pages on both sides of the sealed one.
 fn refused_by_a_seal(pages: &Pages, sealed: usize, random: &mut Random) -> Checked {
-    let first = random.below(sealed);
-    let bytes = (sealed + 1 + random.below(pages.len() - sealed) - first) * PAGE_BYTES;
+    let first = random.index(sealed);
+    let bytes = (sealed + 1 + random.index(pages.len() - sealed) - first) * PAGE_BYTES;
     let start = pages.mapping.page(first).cast();
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: the kernel refuses to change a range with a sealed page in it.

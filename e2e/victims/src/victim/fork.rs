@@ -119,7 +119,7 @@ fn while_writing(options: &Options) -> Checked {
                 scope.spawn(move || {
                     let mut random = options.random(writer, 5);
                     while done.load(Ordering::Relaxed) == 0 {
-                        let slot = random.below(board.pages() / writers);
+                        let slot = random.index(board.pages() / writers);
                         write_page(board, slot * writers + writer);
                     }
                 })

@@ -21,8 +21,8 @@ pub(crate) fn run(options: &Options) -> Checked {
         let mut random = options.random(thread, 6);
         loop {
             for _ in 0..64 {
-                let first = random.below(pages.len());
-                let count = 1 + random.below(FREE_PAGES_MAX.min(pages.len() - first));
+                let first = random.index(pages.len());
+                let count = 1 + random.index(FREE_PAGES_MAX.min(pages.len() - first));
                 free_and_use(&mut pages, first, count, &mut random)?;
                 pages.stir("page beside freed ones", &mut random, 16)?;
             }
@@ -49,10 +49,10 @@ fn free_and_use(pages: &mut Pages, first: usize, count: usize, random: &mut Rand
     for index in first..first + count {
         let old = (pages.tag_of(index), pages.versions[index]);
         let page = pages.mapping.page(index);
-        if random.below(2) == 0 {
+        if random.index(2) == 0 {
             check_lazily_freed(page, old)?;
         }
-        if random.below(2) == 0 {
+        if random.index(2) == 0 {
             check_after_one_write(page, old)?;
         }
         pages.rewrite(index);

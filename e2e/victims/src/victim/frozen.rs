@@ -63,12 +63,12 @@ pub(crate) fn run(options: &Options) -> Checked {
         }
         while clock.running() {
             for _ in 0..16 {
-                let index = random.below(SEGMENTS);
+                let index = random.index(SEGMENTS);
                 freeze(&mut segments[index], &files, &mut random)?;
                 check_shared(&shared, &mut random)?;
             }
-            let index = random.below(SEGMENTS);
-            match random.below(4) {
+            let index = random.index(SEGMENTS);
+            match random.index(4) {
                 0 => {
                     segments.swap_remove(index).unmap()?;
                     map_a_file(pages, &mut random)?;
@@ -88,22 +88,22 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// Freezes a range, checks it, and thaws it.
 fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked {
     let all = segment.pages.len();
-    let (first, count) = match random.below(4) {
+    let (first, count) = match random.index(4) {
         0 => (0, all),
         1 => {
-            let first = random.below(all);
-            (first, 1 + random.below((all - first).min(48)))
+            let first = random.index(all);
+            (first, 1 + random.index((all - first).min(48)))
         }
         _ => {
-            let first = random.below(all);
-            (first, 1 + random.below(all - first))
+            let first = random.index(all);
+            (first, 1 + random.index(all - first))
         }
     };
     let start = segment.page(first);
-    let protection = PROTECTIONS[random.below(PROTECTIONS.len())];
+    let protection = PROTECTIONS[random.index(PROTECTIONS.len())];
     protect(start, count, protection)?;
-    for _ in 0..1 + random.below(3) {
-        std::thread::sleep(Duration::from_millis(random.below(12) as u64));
+    for _ in 0..1 + random.index(3) {
+        std::thread::sleep(Duration::from_millis(random.index(12) as u64));
         if protection == libc::PROT_NONE {
             // SAFETY: the page belongs to this thread, and the kernel must refuse to read it.
             let written = unsafe { libc::write(files.pipe(), start.cast(), 8) };
@@ -119,13 +119,13 @@ fn freeze(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked 
         let read = unsafe { libc::read(files.zero(), start.cast(), 8) };
         refused("read into frozen memory", read)?;
         let mut thawed = BTreeSet::new();
-        for _ in 0..random.below(WRITES) {
-            let index = first + random.below(count);
+        for _ in 0..random.index(WRITES) {
+            let index = first + random.index(count);
             write_through_barrier(segment, index, thawed.insert(index), random)?;
         }
     }
-    if random.below(6) == 0 {
-        let first = first + random.below(count);
+    if random.index(6) == 0 {
+        let first = first + random.index(count);
         // SAFETY: the page is a part of this thread's segment, whose model is updated below.
         let result =
             unsafe { libc::madvise(segment.page(first).cast(), PAGE_BYTES, libc::MADV_DONTNEED) };
@@ -188,7 +188,7 @@ fn map_a_file(pages: usize, random: &mut Random) -> Checked {
         unsafe { start.add(index * PAGE_WORDS) }
     };
     let tag = random.next();
-    let looks = 1 + random.below(4);
+    let looks = 1 + random.index(4);
     for index in 0..pages {
         // SAFETY: the page is mapped, writable, and belongs to this thread.
         unsafe { content::fill(page(index), tag ^ index as u64, 1) };
@@ -233,9 +233,9 @@ fn inherit(segments: &[Segment]) -> Checked {
 /// A child freezes a part of what it has inherited, and thaws it. To the kernel it is then one mapping again, which may
 /// grow and move.
 fn grow_inherited(random: &mut Random) -> Checked {
-    let pages = 4 + random.below(90);
-    let first = 1 + random.below(pages - 2);
-    let count = 1 + random.below(pages - first - 1);
+    let pages = 4 + random.index(90);
+    let first = 1 + random.index(pages - 2);
+    let count = 1 + random.index(pages - first - 1);
     let mut segment = Segment::new(pages, random)?;
     let child = Child::fork(|| {
         for _ in 0..2 {
@@ -254,18 +254,18 @@ fn grow_inherited(random: &mut Random) -> Checked {
 /// Changes the protection of ranges that other threads read.
 fn flip(shared: &Mapping, clock: &Clock, random: &mut Random) -> Checked {
     while clock.running() {
-        let first = random.below(shared.pages());
-        let count = 1 + random.below(shared.pages() - first);
-        let protection = READABLE[random.below(READABLE.len())];
+        let first = random.index(shared.pages());
+        let count = 1 + random.index(shared.pages() - first);
+        let protection = READABLE[random.index(READABLE.len())];
         protect(shared.page(first), count, protection)?;
-        std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
+        std::thread::sleep(Duration::from_micros(random.index(3000) as u64));
     }
     Ok(())
 }
 
 fn check_shared(shared: &Mapping, random: &mut Random) -> Checked {
     for _ in 0..32 {
-        let index = random.below(shared.pages());
+        let index = random.index(shared.pages());
         // SAFETY: the page is readable whatever its current protection is, and nobody writes it.
         unsafe {
             content::check(

@@ -97,7 +97,7 @@ fn futex(
 }
 
 fn scope(random: &mut Random) -> i32 {
-    [0, libc::FUTEX_PRIVATE_FLAG][random.below(2)]
+    [0, libc::FUTEX_PRIVATE_FLAG][random.index(2)]
 }
 
 fn must(what: &'static str, expected: Result<i64, i32>, found: Result<i64, i32>) -> Checked {
@@ -116,7 +116,7 @@ fn must(what: &'static str, expected: Result<i64, i32>, found: Result<i64, i32>)
 
 /// The kernel compares the word itself: it waits only for the right one.
 fn wait(memory: &Segment, random: &mut Random) -> Checked {
-    let index = random.below(memory.pages.len());
+    let index = random.index(memory.pages.len());
     let operation = libc::FUTEX_WAIT | scope(random);
     let page = memory.page(index);
     let time = libc::timespec {
@@ -126,7 +126,7 @@ fn wait(memory: &Segment, random: &mut Random) -> Checked {
     let none = std::ptr::null_mut();
     let wrong = futex(page, operation, NO_WORD, &raw const time, none, 0);
     must("FUTEX_WAIT for another word", Err(libc::EAGAIN), wrong)?;
-    let index = random.below(memory.pages.len());
+    let index = random.index(memory.pages.len());
     let (page, right) = (memory.page(index), word(memory, index));
     let waited = futex(page, operation, right, &raw const time, none, 0);
     must("FUTEX_WAIT for its word", Err(libc::ETIMEDOUT), waited)
@@ -134,8 +134,8 @@ fn wait(memory: &Segment, random: &mut Random) -> Checked {
 
 fn requeue(memory: &Segment, random: &mut Random) -> Checked {
     let (from, to) = (
-        random.below(memory.pages.len()),
-        random.below(memory.pages.len()),
+        random.index(memory.pages.len()),
+        random.index(memory.pages.len()),
     );
     let operation = libc::FUTEX_CMP_REQUEUE | scope(random);
     let (from_page, to_page) = (memory.page(from), memory.page(to));
@@ -153,10 +153,10 @@ fn requeue(memory: &Segment, random: &mut Random) -> Checked {
 
 /// FUTEX_WAKE_OP adds one to the word of its second page.
 fn change(memory: &mut Segment, random: &mut Random, failures: &AtomicU64) -> Checked {
-    let index = random.below(memory.pages.len());
+    let index = random.index(memory.pages.len());
     let before = word(memory, index);
     let page = memory.page(index);
-    let other = memory.page(random.below(memory.pages.len()));
+    let other = memory.page(random.index(memory.pages.len()));
     let operation = libc::FUTEX_WAKE_OP | scope(random);
     let one = std::ptr::without_provenance(1);
     let after = match futex(other, operation, 1, one, page, FUTEX_OP_ADD_ONE) {
@@ -176,7 +176,7 @@ fn change(memory: &mut Segment, random: &mut Random, failures: &AtomicU64) -> Ch
 
 /// A lock with priority inheritance is taken and given back. Its word is the thread while it is held.
 fn lock(memory: &mut Segment, random: &mut Random, failures: &Failures) -> Checked {
-    let index = random.below(memory.pages.len());
+    let index = random.index(memory.pages.len());
     let page = memory.page(index);
     // SAFETY: the page belongs to this thread. It is written again below.
     unsafe { page.cast::<u32>().write_volatile(0) };

@@ -57,8 +57,8 @@ pub(crate) fn run(options: &Options) -> Checked {
 fn give(memory: &mut Segment, random: &mut Random, seen: &Seen) -> Checked {
     let failed = |what| move |error| Wrong::Call { what, error };
     let (mut reader, writer) = std::io::pipe().map_err(failed("pipe"))?;
-    let first = random.below(memory.pages.len() - GIFTS + 1);
-    let flags = [0, SPLICE_F_GIFT][random.below(2)];
+    let first = random.index(memory.pages.len() - GIFTS + 1);
+    let flags = [0, SPLICE_F_GIFT][random.index(2)];
     let given = libc::iovec {
         iov_base: memory.page(first).cast(),
         iov_len: GIFTS * PAGE_BYTES,
@@ -67,11 +67,11 @@ fn give(memory: &mut Segment, random: &mut Random, seen: &Seen) -> Checked {
     let done = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const given, 1, flags) };
     call_len("vmsplice", done, GIFTS * PAGE_BYTES)?;
     let before = memory.pages[first..first + GIFTS].to_vec();
-    std::thread::sleep(Duration::from_micros(random.below(IN_PIPE_US) as u64));
+    std::thread::sleep(Duration::from_micros(random.index(IN_PIPE_US) as u64));
     for index in first..first + GIFTS {
         memory.check("page that was given away", index)?;
         // Not each: what the reader sees of the others is certain.
-        if random.below(4) != 0 {
+        if random.index(4) != 0 {
             memory.rewrite(index, random);
         }
     }

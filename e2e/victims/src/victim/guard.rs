@@ -25,9 +25,9 @@ pub(crate) fn run(options: &Options) -> Checked {
         require(&pages)?;
         loop {
             for _ in 0..32 {
-                let first = random.below(pages.len());
-                let count = 1 + random.below(GUARDS_MAX.min(pages.len() - first));
-                let door = Door::ALL[random.below(Door::ALL.len())];
+                let first = random.index(pages.len());
+                let count = 1 + random.index(GUARDS_MAX.min(pages.len() - first));
+                let door = Door::ALL[random.index(Door::ALL.len())];
                 put_and_take(&mut pages, first, count, door)?;
                 pages.stir("page beside guards", &mut random, STIR_PAGES)?;
             }
@@ -75,14 +75,14 @@ fn put_and_take(pages: &mut Pages, first: usize, count: usize, door: Door) -> Ch
 fn a_touch_beside_leaves_guards(random: &mut Random) -> Checked {
     const PAGES: usize = 64;
     let fresh = Pages::new(PAGES, random.next())?;
-    let guard = 8 + random.below(PAGES - 8);
+    let guard = 8 + random.index(PAGES - 8);
     let at = fresh.mapping.page(guard).cast();
     doors::advise(Door::Madvise, at, PAGE_BYTES, MADV_GUARD_INSTALL)?;
     for index in (0..PAGES).filter(|index| *index != guard) {
         // SAFETY: the page is mapped and belongs to this thread.
         unsafe { fresh.mapping.page(index).write_volatile(1) };
     }
-    if random.below(2) == 0 {
+    if random.index(2) == 0 {
         // Memory that may not be written leaves in another way, and that way must not take a guard.
         mprotect::protect(fresh.mapping.page(0), PAGES, libc::PROT_READ)?;
         std::thread::sleep(Duration::from_millis(12));

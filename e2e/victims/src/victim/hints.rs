@@ -79,17 +79,17 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 /// A range of at most `most` pages: its first page and its length.
 fn range(memory: &Segment, most: usize, random: &mut Random) -> (usize, usize) {
-    let first = random.below(memory.pages.len());
-    let count = 1 + random.below((memory.pages.len() - first).min(most));
+    let first = random.index(memory.pages.len());
+    let count = 1 + random.index((memory.pages.len() - first).min(most));
     (first, count)
 }
 
 fn advise(memory: &Segment, random: &mut Random) {
-    let hint = HINTS[random.below(HINTS.len())];
+    let hint = HINTS[random.index(HINTS.len())];
     let (first, count) = range(memory, 600, random);
     // SAFETY: the range is inside the segment, and the advice leaves content alone. The kernel may refuse it.
     unsafe { libc::madvise(memory.page(first).cast(), count * PAGE_BYTES, hint) };
-    std::thread::sleep(Duration::from_micros(random.below(2000) as u64));
+    std::thread::sleep(Duration::from_micros(random.index(2000) as u64));
 }
 
 /// Names a mapping, if the kernel was built with that.
@@ -111,17 +111,17 @@ fn name(memory: &Segment, random: &mut Random) {
 /// process_vm_readv and process_vm_writev from one part of the memory to another.
 fn by_process_vm(memory: &mut Segment, random: &mut Random) -> Checked {
     let half = memory.pages.len() / 2;
-    let count = 1 + random.below(TRANSFER.min(half));
+    let count = 1 + random.index(TRANSFER.min(half));
     let (from, to) = (
-        random.below(half - count + 1),
-        half + random.below(half - count + 1),
+        random.index(half - count + 1),
+        half + random.index(half - count + 1),
     );
     let part = |first: usize| libc::iovec {
         iov_base: memory.page(first).cast(),
         iov_len: count * PAGE_BYTES,
     };
     let (source, target) = (part(from), part(to));
-    let reads = random.below(2) == 0;
+    let reads = random.index(2) == 0;
     // SAFETY: both parts are inside the segment and do not overlap. Its model is updated below.
     let done = unsafe {
         let own = libc::getpid();
@@ -143,8 +143,8 @@ fn by_aio(memory: &mut Segment, random: &mut Random) -> Checked {
     let half = memory.pages.len() / 2;
     let count = TRANSFER.min(half);
     let (from, to) = (
-        random.below(half - count + 1),
-        half + random.below(half - count + 1),
+        random.index(half - count + 1),
+        half + random.index(half - count + 1),
     );
     let mut context = 0_u64;
     // SAFETY: writes only the context.

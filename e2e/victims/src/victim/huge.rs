@@ -49,15 +49,15 @@ fn advise(what: &'static str, pages: &Pages, first: usize, count: usize, advice:
 }
 
 fn step(pages: &mut Pages, random: &mut Random) -> Checked {
-    let first = random.below(pages.len());
-    let count = 1 + random.below((pages.len() - first).min(HUGE_PAGES));
-    let huge = random.below(pages.len() / HUGE_PAGES) * HUGE_PAGES;
-    match random.below(5) {
+    let first = random.index(pages.len());
+    let count = 1 + random.index((pages.len() - first).min(HUGE_PAGES));
+    let huge = random.index(pages.len() / HUGE_PAGES) * HUGE_PAGES;
+    match random.index(5) {
         0 => drop_and_look(pages, first, count)?,
         1 => {
             drop_and_look(pages, huge, HUGE_PAGES)?;
             // One touch may bring in a whole huge page. All the rest of it must be zeros.
-            pages.rewrite(huge + random.below(HUGE_PAGES));
+            pages.rewrite(huge + random.index(HUGE_PAGES));
         }
         2 => {
             let start = pages.mapping.page(first).cast();

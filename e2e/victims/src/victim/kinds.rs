@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 /// Pauses, so that memory is swapped out.
 fn rest(random: &mut Random) {
-    std::thread::sleep(Duration::from_millis(random.below(12) as u64));
+    std::thread::sleep(Duration::from_millis(random.index(12) as u64));
 }
 
 /// Maps what a descriptor names, or anonymous memory without one.
@@ -87,13 +87,13 @@ fn write_and_read(start: *mut u64, pages: usize, random: &mut Random) -> Checked
 }
 
 fn populated(random: &mut Random) -> Checked {
-    let pages = 1 + random.below(PAGES_MAX);
+    let pages = 1 + random.index(PAGES_MAX);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     write_and_read(map(pages, flags, None)?, pages, random)
 }
 
 fn dev_zero(random: &mut Random) -> Checked {
-    let pages = 1 + random.below(PAGES_MAX);
+    let pages = 1 + random.index(PAGES_MAX);
     let error = |error| Wrong::Call {
         what: "open /dev/zero",
         error,
@@ -108,7 +108,7 @@ fn dev_zero(random: &mut Random) -> Checked {
 
 /// Secret memory, if the machine permits it.
 fn secret(random: &mut Random) -> Checked {
-    let pages = 1 + random.below(PAGES_MAX);
+    let pages = 1 + random.index(PAGES_MAX);
     // SAFETY: makes a descriptor.
     let made = unsafe { libc::syscall(SYS_MEMFD_SECRET, 0) };
     let Ok(made @ 0..) = i32::try_from(made) else {
@@ -129,7 +129,7 @@ fn secret(random: &mut Random) -> Checked {
 
 /// The kernel may drop pages, which then read as zeros.
 fn droppable(random: &mut Random) -> Checked {
-    let pages = 1 + random.below(PAGES_MAX);
+    let pages = 1 + random.index(PAGES_MAX);
     let Ok(start) = map(pages, MAP_DROPPABLE | libc::MAP_ANONYMOUS, None) else {
         return Ok(());
     };
@@ -152,7 +152,7 @@ fn droppable(random: &mut Random) -> Checked {
 
 /// mremap with an old size of 0 makes a second view of shared memory.
 fn twice(random: &mut Random) -> Checked {
-    let pages = 1 + random.below(PAGES_MAX);
+    let pages = 1 + random.index(PAGES_MAX);
     let start = map(pages, libc::MAP_SHARED | libc::MAP_ANONYMOUS, None)?;
     // SAFETY: makes a new mapping and leaves the old one.
     let second = unsafe { libc::mremap(start.cast(), 0, pages * PAGE_BYTES, libc::MREMAP_MAYMOVE) };
@@ -206,7 +206,7 @@ fn grows_down(random: &mut Random) -> Checked {
                 return Err(Wrong::last("mmap of a stack"));
             }
         }
-        let depth = 1 + random.below(PAGES_MAX);
+        let depth = 1 + random.index(PAGES_MAX);
         let tag = random.next();
         for index in 0..depth {
             let place = top.wrapping_sub(index * PAGE_WORDS);

@@ -77,13 +77,13 @@ fn merge_and_split(options: &Options, merged: &AtomicU64) -> Checked {
                 std::thread::sleep(MERGE_TIME);
                 memory.check_some("page that may be merged", &mut random)?;
                 for _ in 0..CONTENTS {
-                    let index = random.below(memory.pages.len());
+                    let index = random.index(memory.pages.len());
                     equal(&mut memory, index, &mut random);
                 }
             }
             merged.fetch_max(merging_pages(), Ordering::Relaxed);
             memory.check_all("page that may be merged")?;
-            if random.below(4) == 0 {
+            if random.index(4) == 0 {
                 advise(&memory, libc::MADV_UNMERGEABLE)?;
                 memory.check_all("page that was split from its equals")?;
                 advise(&memory, libc::MADV_MERGEABLE)?;
@@ -103,7 +103,7 @@ fn merging_pages() -> u64 {
 
 /// Gives a page one of few contents.
 fn equal(memory: &mut Segment, index: usize, random: &mut Random) {
-    memory.write(index, random.below(CONTENTS) as u64 + 1, 1);
+    memory.write(index, random.index(CONTENTS) as u64 + 1, 1);
 }
 
 fn advise(memory: &Segment, advice: i32) -> Checked {

@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     let mut random = options.random(0, 79);
     let mut beside = Pages::filled(options.pages() / 4, options.tag(0))?;
     let pages_max = (options.pages() / 2 / REGIONS).max(32);
-    let fresh = |random: &mut Random| Region::map(1 + random.below(pages_max), random.next());
+    let fresh = |random: &mut Random| Region::map(1 + random.index(pages_max), random.next());
     let mut regions = Vec::new();
     for _ in 0..REGIONS {
         regions.push(fresh(&mut random)?);
@@ -34,13 +34,13 @@ pub(crate) fn run(options: &Options) -> Checked {
     content::strike(std::ptr::with_exposed_provenance_mut(regions[0].start));
     loop {
         for _ in 0..32 {
-            let region = &mut regions[random.below(REGIONS)];
-            match random.below(8) {
+            let region = &mut regions[random.index(REGIONS)];
+            match random.index(8) {
                 0 => {
                     let next = fresh(&mut random)?;
                     std::mem::replace(region, next).unmap()?;
                 }
-                1..4 => region.resize(1 + random.below(pages_max))?,
+                1..4 => region.resize(1 + random.index(pages_max))?,
                 4 => region.discard(&mut random)?,
                 5 => region.protect(&mut random)?,
                 _ => {}
@@ -109,7 +109,7 @@ impl Region {
 
     fn stir(&mut self, random: &mut Random) -> Checked {
         for _ in 0..16 {
-            let index = random.below(self.versions.len());
+            let index = random.index(self.versions.len());
             self.check("page below 4 GiB", index)?;
             self.rewrite(index);
         }
@@ -133,8 +133,8 @@ impl Region {
     }
 
     fn discard(&mut self, random: &mut Random) -> Checked {
-        let first = random.below(self.versions.len());
-        let count = 1 + random.below(self.versions.len() - first);
+        let first = random.index(self.versions.len());
+        let count = 1 + random.index(self.versions.len() - first);
         let advice = libc::MADV_DONTNEED.cast_unsigned() as usize;
         let start = self.page(first).addr();
         // SAFETY: the range is inside the region, and its model follows.
@@ -145,15 +145,15 @@ impl Region {
     }
 
     fn protect(&self, random: &mut Random) -> Checked {
-        let first = random.below(self.versions.len());
-        let count = 1 + random.below(self.versions.len() - first);
+        let first = random.index(self.versions.len());
+        let count = 1 + random.index(self.versions.len() - first);
         let (start, bytes) = (self.page(first).addr(), count * PAGE_BYTES);
         for protection in [libc::PROT_READ, READ_WRITE] {
             let protection = protection.cast_unsigned() as usize;
             // SAFETY: the range is inside the region, and may be written again at the end.
             unsafe { call32(MPROTECT, [start, bytes, protection, 0, 0, 0])? };
             for _ in 0..count.min(16) {
-                self.check("page that int 0x80 protects", first + random.below(count))?;
+                self.check("page that int 0x80 protects", first + random.index(count))?;
             }
         }
         Ok(())

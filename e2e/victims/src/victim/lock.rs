@@ -47,22 +47,22 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// Locks the first part of a mapping, unmaps the rest, and makes the first part grow. It grows into the place of the
 /// rest, or elsewhere if something lies there by then.
 fn grow_locked(random: &mut Random) -> Checked {
-    let mut segment = Segment::new(2 + random.below(100), random)?;
+    let mut segment = Segment::new(2 + random.index(100), random)?;
     let pages = segment.pages.len();
-    let kept = 1 + random.below(pages - 1);
+    let kept = 1 + random.index(pages - 1);
     // Time to be swapped out.
-    std::thread::sleep(Duration::from_millis(random.below(8) as u64));
+    std::thread::sleep(Duration::from_millis(random.index(8) as u64));
     // SAFETY: the range belongs to the segment.
     let locked = unsafe { libc::mlock(segment.start.cast(), kept * PAGE_BYTES) };
     call("mlock", locked)?;
     // SAFETY: the unmapped part belongs to the segment, and the segment's model forgets it.
     unsafe { unmap_raw(segment.page(kept), pages - kept) }?;
     segment.pages.truncate(kept);
-    let blocker = match random.below(2) {
+    let blocker = match random.index(2) {
         0 => None,
         _ => Some(Segment::new(pages - kept, random)?),
     };
-    segment.resize(pages + random.below(64), libc::MREMAP_MAYMOVE, random)?;
+    segment.resize(pages + random.index(64), libc::MREMAP_MAYMOVE, random)?;
     segment.check_all("locked mapping that has grown")?;
     segment.unmap()?;
     blocker.map_or(Ok(()), Segment::unmap)

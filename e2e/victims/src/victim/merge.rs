@@ -39,15 +39,15 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// Unmaps single pages and small runs, at once maps them again one by one, and writes some.
 fn punch_and_fill(segment: &mut Segment, random: &mut Random) -> Checked {
     for _ in 0..24 {
-        let pages = 1 + random.below(4);
-        let first = 1 + random.below(BLOCK_PAGES - pages - 1);
+        let pages = 1 + random.index(4);
+        let first = 1 + random.index(BLOCK_PAGES - pages - 1);
         // SAFETY: the range is a part of the segment, and this thread knows that it is gone.
         unsafe { unmap_raw(segment.page(first), pages)? };
         for index in first..first + pages {
             map_at(segment.page(index), 1)?;
             segment.pages[index] = (0, 0);
             segment.check("fresh page in a hole", index)?;
-            if random.below(4) != 0 {
+            if random.index(4) != 0 {
                 segment.rewrite(index, random);
             }
         }
@@ -69,11 +69,11 @@ fn map_at(place: *mut u64, pages: usize) -> Checked {
 
 /// Keeps a part from children and gives it to them again. That cuts the mapping, and merges the parts again.
 fn wipe_and_keep(segment: &Segment, random: &mut Random) -> Checked {
-    let first = random.below(BLOCK_PAGES / 2);
-    let pages = 1 + random.below(BLOCK_PAGES / 2);
+    let first = random.index(BLOCK_PAGES / 2);
+    let pages = 1 + random.index(BLOCK_PAGES / 2);
     for advice in [libc::MADV_WIPEONFORK, libc::MADV_KEEPONFORK] {
         // Not by a ring, because vswap does not see that and then does not promise that the parts merge.
-        let door = [Door::Madvise, Door::ProcessMadvise][random.below(2)];
+        let door = [Door::Madvise, Door::ProcessMadvise][random.index(2)];
         doors::advise(door, segment.page(first).cast(), pages * PAGE_BYTES, advice)?;
     }
     Ok(())

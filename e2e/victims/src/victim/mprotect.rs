@@ -64,8 +64,8 @@ pub(crate) fn run(options: &Options) -> Checked {
         let mut code = Code::new(&mut random)?;
         loop {
             for _ in 0..32 {
-                change(&mut segments[random.below(SEGMENTS)], &files, &mut random)?;
-                segments[random.below(SEGMENTS)].check_some("page beside", &mut random)?;
+                change(&mut segments[random.index(SEGMENTS)], &files, &mut random)?;
+                segments[random.index(SEGMENTS)].check_some("page beside", &mut random)?;
                 code.run_and_rewrite(&mut random)?;
             }
             for segment in &segments {
@@ -82,8 +82,8 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 /// Makes a range read-only, inaccessible and writable again, and checks it at every stage.
 pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) -> Checked {
-    let first = random.below(segment.pages.len());
-    let count = 1 + random.below((segment.pages.len() - first).min(RANGE_PAGES_MAX));
+    let first = random.index(segment.pages.len());
+    let count = 1 + random.index((segment.pages.len() - first).min(RANGE_PAGES_MAX));
     let range = first..first + count;
     let buffer = segment.page(first);
     protect(buffer, count, libc::PROT_READ)?;
@@ -97,13 +97,13 @@ pub(crate) fn change(segment: &mut Segment, files: &Files, random: &mut Random) 
     // SAFETY: as above, and the kernel must refuse to read it.
     let written = unsafe { libc::write(files.pipe(), buffer.cast(), 8) };
     refused("write from an inaccessible page", written)?;
-    if random.below(4) == 0 {
+    if random.index(4) == 0 {
         std::thread::yield_now();
     }
     protect(buffer, count, READ_WRITE)?;
     for index in range {
         segment.check("page that is accessible again", index)?;
-        if random.below(4) == 0 {
+        if random.index(4) == 0 {
             segment.rewrite(index, random);
         }
     }
@@ -168,7 +168,7 @@ impl Code {
     }
 
     fn run_and_rewrite(&mut self, random: &mut Random) -> Checked {
-        let page = random.below(CODE_PAGES);
+        let page = random.index(CODE_PAGES);
         // SAFETY: the page begins with a function of this type, which `write` has written.
         let function: extern "C" fn() -> u32 = unsafe { std::mem::transmute(self.page(page)) };
         let (expected, found) = (self.numbers[page], function());
@@ -180,7 +180,7 @@ impl Code {
                 found: found.into(),
             });
         }
-        if random.below(4) == 0 {
+        if random.index(4) == 0 {
             self.write(page, random);
         }
         Ok(())

@@ -31,17 +31,17 @@ pub(crate) fn run(options: &Options) -> Checked {
         let mut segments = Vec::new();
         for pick in 0..SEGMENTS {
             segments.push(Segment::new(
-                1 + random.below(pages_max(pick)),
+                1 + random.index(pages_max(pick)),
                 &mut random,
             )?);
         }
         let mut block = Block::new(random.next());
         loop {
             for _ in 0..64 {
-                let pick = random.below(SEGMENTS);
+                let pick = random.index(SEGMENTS);
                 step(&mut segments[pick], &mut random, pages_max(pick))?;
-                if random.below(4) == 0 {
-                    block.resize(BLOCK_WORDS_MIN + random.below(BLOCK_WORDS_MIN * 3))?;
+                if random.index(4) == 0 {
+                    block.resize(BLOCK_WORDS_MIN + random.index(BLOCK_WORDS_MIN * 3))?;
                 }
             }
             for segment in &segments {
@@ -58,16 +58,16 @@ pub(crate) fn run(options: &Options) -> Checked {
 /// One operation of any kind on a mapping.
 pub(crate) fn step(segment: &mut Segment, random: &mut Random, pages_max: usize) -> Checked {
     let len = segment.pages.len();
-    match random.below(8) {
+    match random.index(8) {
         0 | 1 if len < pages_max => {
-            let pages = len + 1 + random.below(len);
+            let pages = len + 1 + random.index(len);
             segment.resize(pages.min(pages_max), libc::MREMAP_MAYMOVE, random)?;
         }
-        2 if len > 1 => segment.resize(1 + random.below(len - 1), 0, random)?,
+        2 if len > 1 => segment.resize(1 + random.index(len - 1), 0, random)?,
         3 | 4 => segment.move_fixed(random)?,
         5 => segment.move_dontunmap(random)?,
         6 => {
-            let fresh = Segment::new(1 + random.below(pages_max), random)?;
+            let fresh = Segment::new(1 + random.index(pages_max), random)?;
             let old = std::mem::replace(segment, fresh);
             old.check_all("mapping before it goes")?;
             old.unmap()?;

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Checked {
     loop {
         let before = names.borrow_break(heap.pages)?;
         for _ in 0..16 {
-            let pages = random.below(heap.versions.len() - 8) + 8;
+            let pages = random.index(heap.versions.len() - 8) + 8;
             resize(&mut heap, pages)?;
             heap.stir("heap elsewhere", &mut random, 32)?;
             beside.stir("page beside a heap elsewhere", &mut random, 16)?;
@@ -178,7 +178,7 @@ impl Names {
 
     /// Code and data are named on pages of the heap, and a part of the heap is looked at meanwhile.
     fn lend_data(&self, heap: &Heap, random: &mut Random) -> Checked {
-        let index = random.below(heap.pages);
+        let index = random.index(heap.pages);
         let (start, end) = (PLACE, heap.page(index).addr() + PAGE_BYTES);
         let map = Map {
             start_code: start,
@@ -195,7 +195,7 @@ impl Names {
     /// Arguments are named on pages of the heap, and are what /proc shows. Returns whether it shows all of them.
     fn lend_arguments(&self, heap: &Heap, random: &mut Random) -> Checked<bool> {
         let pages = ARGUMENT_PAGES.min(heap.pages);
-        let first = random.below(heap.pages - pages + 1);
+        let first = random.index(heap.pages - pages + 1);
         let start = heap.page(first).addr();
         let map = Map {
             arg_start: start,

@@ -94,16 +94,16 @@ fn permitted() -> Checked {
 }
 
 fn policy(random: &mut Random) -> Checked {
-    set_policy(MODES[random.below(MODES.len())])
+    set_policy(MODES[random.index(MODES.len())])
 }
 
 /// A policy for a part of the memory, which splits its mapping, and for some a home node.
 fn bind(memory: &Segment, random: &mut Random) -> Checked {
-    let first = random.below(memory.pages.len());
-    let bytes = (1 + random.below(memory.pages.len() - first)) * PAGE_BYTES;
+    let first = random.index(memory.pages.len());
+    let bytes = (1 + random.index(memory.pages.len() - first)) * PAGE_BYTES;
     let start = memory.page(first);
-    let mode = MODES[random.below(MODES.len())];
-    let flags = [0, MOVE, MOVE | STRICT][random.below(3)];
+    let mode = MODES[random.index(MODES.len())];
+    let flags = [0, MOVE, MOVE | STRICT][random.index(3)];
     let mask = if mode == DEFAULT { 0 } else { MASK };
     // SAFETY: a policy for a range of the segment, which changes no content. Reads the mask.
     let done = unsafe {
@@ -128,10 +128,10 @@ fn bind(memory: &Segment, random: &mut Random) -> Checked {
 /// never written.
 fn move_pages(memory: &Segment, random: &mut Random, found: &AtomicU64) -> Checked {
     let pages: [*mut u64; BATCH] =
-        std::array::from_fn(|_| memory.page(random.below(memory.pages.len())));
+        std::array::from_fn(|_| memory.page(random.index(memory.pages.len())));
     let nodes = [0_i32; BATCH];
     let mut states = [i32::MIN; BATCH];
-    let moves = random.below(2) == 0;
+    let moves = random.index(2) == 0;
     let target = if moves {
         nodes.as_ptr()
     } else {

@@ -50,9 +50,9 @@ pub(crate) fn run(options: &Options) -> Checked {
 
 /// Advice on some pages, which says nothing of their content, or discards it.
 fn step(pages: &mut Pages, random: &mut Random) -> Checked {
-    let first = random.below(pages.len());
-    let count = 1 + random.below(ADVICE_PAGES_MAX.min(pages.len() - first));
-    match random.below(8) {
+    let first = random.index(pages.len());
+    let count = 1 + random.index(ADVICE_PAGES_MAX.min(pages.len() - first));
+    match random.index(8) {
         0 => {
             advise(pages, first, count, libc::MADV_DONTNEED)?;
             pages.versions[first..first + count].fill(0);
@@ -63,7 +63,7 @@ fn step(pages: &mut Pages, random: &mut Random) -> Checked {
     }
     // Not each: the others stay where the advice has put them.
     (0..8).try_for_each(|_| {
-        let index = first + random.below(count);
+        let index = first + random.index(count);
         pages.check("page of the advice", index)
     })
 }

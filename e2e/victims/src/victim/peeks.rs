@@ -89,7 +89,7 @@ fn take_turn(
     random: &mut Random,
     child: &Child,
 ) -> Checked<bool> {
-    let first = random.below(memory.pages.len());
+    let first = random.index(memory.pages.len());
     let place = |turn: usize| (first + turn * 7) % memory.pages.len();
     let places: [usize; BATCH] = std::array::from_fn(place);
     for (entry, index) in board.entries.iter().zip(places) {
@@ -100,7 +100,7 @@ fn take_turn(
         entry.version.store(version.into(), Ordering::Relaxed);
         entry
             .writes
-            .store(random.below(2) as u64, Ordering::Relaxed);
+            .store(random.index(2) as u64, Ordering::Relaxed);
     }
     board.traces.store(traces, Ordering::Relaxed);
     board.turn.store(CHILD, Ordering::Release);

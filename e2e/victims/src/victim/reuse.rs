@@ -19,7 +19,7 @@ pub(crate) fn run(options: &Options) -> Checked {
         let pages_max = (options.pages_per_thread() / SEGMENTS).max(4);
         let mut segments = Vec::new();
         for _ in 0..SEGMENTS {
-            segments.push(Segment::new(1 + random.below(pages_max), &mut random)?);
+            segments.push(Segment::new(1 + random.index(pages_max), &mut random)?);
         }
         loop {
             for _ in 0..64 {
@@ -37,19 +37,19 @@ pub(crate) fn run(options: &Options) -> Checked {
 }
 
 fn step(segments: &mut Vec<Segment>, random: &mut Random, pages_max: usize) -> Checked {
-    let pick = random.below(segments.len());
+    let pick = random.index(segments.len());
     let len = segments[pick].pages.len();
-    match random.below(6) {
+    match random.index(6) {
         0 if segments.len() < SEGMENTS * 2 && len > 2 => {
-            let first = 1 + random.below(len - 2);
+            let first = 1 + random.index(len - 2);
             let back = unmap_middle(
                 &mut segments[pick],
                 first,
-                1 + random.below(len - first - 1),
+                1 + random.index(len - first - 1),
             )?;
             segments.push(back);
         }
-        1 if len > 1 => unmap_tail(&mut segments[pick], 1 + random.below(len - 1))?,
+        1 if len > 1 => unmap_tail(&mut segments[pick], 1 + random.index(len - 1))?,
         2 => map_over(&mut segments[pick], random)?,
         3 if segments.len() > SEGMENTS => segments.swap_remove(pick).unmap()?,
         4 => segments[pick].rewrite_some(random)?,
@@ -57,10 +57,10 @@ fn step(segments: &mut Vec<Segment>, random: &mut Random, pages_max: usize) -> C
             let old = segments.swap_remove(pick);
             old.check_all("mapping before it goes")?;
             old.unmap()?;
-            segments.push(Segment::new(1 + random.below(pages_max), random)?);
+            segments.push(Segment::new(1 + random.index(pages_max), random)?);
         }
     }
-    let pick = random.below(segments.len());
+    let pick = random.index(segments.len());
     segments[pick].check_some("mapping beside", random)
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn unmap_tail(segment: &mut Segment, first: usize) -> Checked {
 
 /// Maps fresh memory over a part of a segment.
 pub(crate) fn map_over(segment: &mut Segment, random: &mut Random) -> Checked {
-    let first = random.below(segment.pages.len());
-    let count = 1 + random.below(segment.pages.len() - first);
+    let first = random.index(segment.pages.len());
+    let count = 1 + random.index(segment.pages.len() - first);
     // SAFETY: the range is inside the segment. Its model takes the pages as fresh below.
     let mapped = unsafe {
         libc::mmap(
@@ -103,7 +103,7 @@ pub(crate) fn map_over(segment: &mut Segment, random: &mut Random) -> Checked {
     segment.pages[first..first + count].fill((0, 0));
     for index in first..first + count {
         segment.check("page mapped over another", index)?;
-        if random.below(4) != 0 {
+        if random.index(4) != 0 {
             segment.rewrite(index, random);
         }
     }

@@ -90,8 +90,8 @@ pub(crate) fn run(options: &Options) -> Checked {
         loop {
             for _ in 0..32 {
                 private_page(&mut private, &mut random)?;
-                aliases(&mut left, &mut right, random.below(PAGES))?;
-                let index = random.below(PAGES);
+                aliases(&mut left, &mut right, random.index(PAGES))?;
+                let index = random.index(PAGES);
                 shared.check("page of a shared file mapping", index)?;
                 shared.rewrite(index);
                 beside.stir("private page beside", &mut random, 16)?;
@@ -133,11 +133,11 @@ fn memfd() -> Checked<File> {
 
 /// A private page of a file: it has its own content once written, and the file's after it was given back.
 fn private_page(private: &mut Mapped, random: &mut Random) -> Checked {
-    let index = random.below(PAGES);
+    let index = random.index(PAGES);
     private.check("private page of a file", index)?;
     private.rewrite(index);
     private.check("private page of a file after a write", index)?;
-    if random.below(4) == 0 {
+    if random.index(4) == 0 {
         // SAFETY: the page is mapped, and belongs to this thread.
         let result =
             unsafe { libc::madvise(private.page(index).cast(), PAGE_BYTES, libc::MADV_DONTNEED) };

@@ -65,7 +65,7 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Wrong {
 }
 
 fn pause(random: &mut Random) {
-    std::thread::sleep(Duration::from_micros(random.below(UNDER_WAY_US) as u64));
+    std::thread::sleep(Duration::from_micros(random.index(UNDER_WAY_US) as u64));
 }
 
 impl Pipe {
@@ -90,7 +90,7 @@ impl Ways {
     fn step(&mut self, random: &mut Random) -> Checked {
         let (contents, kept) = self.fill(random)?;
         pause(random);
-        let is_doubled = random.below(2) == 0;
+        let is_doubled = random.index(2) == 0;
         if is_doubled {
             // SAFETY: both are pipes, and no memory is named.
             let len = unsafe {
@@ -126,11 +126,11 @@ impl Ways {
 
     /// Fills the first pipe. Returns what is in it, and the range of memory whose pages must stay as they are.
     fn fill(&mut self, random: &mut Random) -> Checked<(Contents, usize)> {
-        let first = random.below(self.memory.pages.len() - PAGES + 1);
+        let first = random.index(self.memory.pages.len() - PAGES + 1);
         let mut contents: Contents = [(0, 0); PAGES];
         contents.copy_from_slice(&self.memory.pages[first..first + PAGES]);
         let (source, writer) = (self.memory.page(first), self.from.writer.as_raw_fd());
-        match random.below(3) {
+        match random.index(3) {
             0 => {
                 // SAFETY: the pages are inside the segment, which this thread owns.
                 let len = unsafe { libc::write(writer, source.cast(), BYTES) };
@@ -146,7 +146,7 @@ impl Ways {
                 splice("splice from a file", (file, Some(&mut 0)), (writer, None))?;
             }
             _ => {
-                let flags = [0, SPLICE_F_GIFT][random.below(2)];
+                let flags = [0, SPLICE_F_GIFT][random.index(2)];
                 let given = libc::iovec {
                     iov_base: source.cast(),
                     iov_len: BYTES,
@@ -162,11 +162,11 @@ impl Ways {
     /// Empties the first pipe in one of several ways, and reads what came through.
     fn drain(&mut self, contents: &Contents, kept: usize, random: &mut Random) -> Checked {
         let from = self.from.reader.as_raw_fd();
-        match random.below(5) {
+        match random.index(5) {
             0 => {
                 // Another part of the file than pages of the pipe may come from.
                 let file = self.file.as_raw_fd();
-                let at = PAGES + random.below(4 * PAGES);
+                let at = PAGES + random.index(4 * PAGES);
                 let mut offset = i64::try_from(at * PAGE_BYTES).unwrap_or(0);
                 splice("splice to a file", (from, None), (file, Some(&mut offset)))?;
                 pause(random);
@@ -257,9 +257,9 @@ impl Ways {
     fn elsewhere(&self, kept: usize, random: &mut Random) -> usize {
         let after = self.memory.pages.len() - (kept + PAGES);
         if after >= PAGES {
-            kept + PAGES + random.below(after - PAGES + 1)
+            kept + PAGES + random.index(after - PAGES + 1)
         } else {
-            random.below(kept - PAGES + 1)
+            random.index(kept - PAGES + 1)
         }
     }
 }

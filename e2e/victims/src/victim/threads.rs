@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> Checked {
         loop {
             pages.stir("own page", &mut random, 256)?;
             for _ in 0..256 {
-                let index = random.below(shared.pages());
+                let index = random.index(shared.pages());
                 visited += u64::from(visit(&shared, index, options.seed)?);
             }
             if !clock.running() {

@@ -75,7 +75,7 @@ fn round(
 ) -> Checked {
     let stride = memory.pages.len() / BUFFERS;
     let firsts: Vec<usize> = (0..BUFFERS)
-        .map(|n| n * stride + random.below(stride - BUFFER_PAGES + 1))
+        .map(|n| n * stride + random.index(stride - BUFFER_PAGES + 1))
         .collect();
     let buffers: Vec<libc::iovec> = firsts
         .iter()
@@ -91,12 +91,12 @@ fn round(
     })?;
     for _ in 0..TRANSFERS / DEPTH {
         // Different buffers and blocks, so that the transfers of one batch do not touch each other.
-        let turn = random.below(BUFFERS);
+        let turn = random.index(BUFFERS);
         let batch: Vec<Transfer> = (0..DEPTH)
             .map(|n| {
                 let block = (n * 2 + turn) % BLOCKS;
                 let written = blocks[block] != [(0, 0); BUFFER_PAGES];
-                let read = written && random.below(2) == 0;
+                let read = written && random.index(2) == 0;
                 Transfer {
                     buffer: (n + turn) % BUFFERS,
                     block,
@@ -116,7 +116,7 @@ fn round(
             for index in first..first + BUFFER_PAGES {
                 memory.check("registered buffer", index)?;
             }
-            memory.rewrite(first + random.below(BUFFER_PAGES), random);
+            memory.rewrite(first + random.index(BUFFER_PAGES), random);
         }
         memory.check_some("page beside registered buffers", random)?;
     }

@@ -86,11 +86,11 @@ fn touch(served: &Served, options: &Options, thread: usize, clock: Clock) -> Che
     };
     while clock.running() {
         for _ in 0..64 {
-            let offset = random.below(part);
+            let offset = random.index(part);
             let page = thread * part + offset;
             check(page)?;
-            if random.below(4) == 0 {
-                let count = 1 + random.below(DROP_PAGES_MAX.min(part - offset));
+            if random.index(4) == 0 {
+                let count = 1 + random.index(DROP_PAGES_MAX.min(part - offset));
                 for dropped in &served.versions[page..page + count] {
                     // Release pairs with the handler's Acquire, though the fault orders them anyway.
                     dropped.fetch_add(1, Ordering::Release);

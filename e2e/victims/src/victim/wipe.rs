@@ -24,7 +24,7 @@ pub(crate) fn run(options: &Options) -> Checked {
         loop {
             let mut late = Pages::filled(part, random.next())?;
             kept.stir("page beside", &mut random, STIR_PAGES)?;
-            let door = Door::ALL[random.below(Door::ALL.len())];
+            let door = Door::ALL[random.index(Door::ALL.len())];
             advise(&late, door, libc::MADV_WIPEONFORK)?;
             wiped_in_a_child(&mut [&mut early, &mut late], &mut kept, &mut random)?;
             advise(&late, door, libc::MADV_KEEPONFORK)?;

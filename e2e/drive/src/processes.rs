@@ -3,8 +3,8 @@
 //! Unsafe is needed here because this crate calls libc directly.
 
 use std::fs;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 static SPARED: AtomicU32 = AtomicU32::new(0);
 
 /// Leaves this process alone from now on.
-pub(crate) fn spare(pid: u32) {
+pub fn spare(pid: u32) {
     SPARED.store(pid, Ordering::Relaxed);
 }
 
@@ -22,7 +22,7 @@ const KILL_ROUNDS: u32 = 20;
 const KILL_PACE: Duration = Duration::from_millis(20);
 
 /// Makes orphans come to this process.
-pub(crate) fn become_reaper() {
+pub fn become_reaper() {
     // SAFETY: only changes who reaps, and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
 }
@@ -37,7 +37,8 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 /// Living processes below `pid`, parents first.
-pub(crate) fn below(pid: u32) -> Vec<u32> {
+#[must_use]
+pub fn below(pid: u32) -> Vec<u32> {
     let all: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -60,13 +61,15 @@ pub(crate) fn below(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-pub(crate) fn signal(pid: u32, signal: i32) {
+/// Sends a signal to a process below this one.
+pub fn signal(pid: u32, signal: i32) {
     // SAFETY: the process descends from this one. If it has gone there is an error, which does not matter.
-    unsafe { libc::kill(pid as i32, signal) };
+    unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
 /// Does the process block this signal? Its own way of ending does not begin before.
-pub(crate) fn blocks(pid: u32, signal: i32) -> bool {
+#[must_use]
+pub fn blocks(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let blocked = status
         .lines()
@@ -76,7 +79,7 @@ pub(crate) fn blocks(pid: u32, signal: i32) -> bool {
 }
 
 /// Ends everything below `pid`.
-pub(crate) fn kill_below(pid: u32) {
+pub fn kill_below(pid: u32) {
     for _ in 0..KILL_ROUNDS {
         let living = below(pid);
         if living.is_empty() {
@@ -91,14 +94,14 @@ pub(crate) fn kill_below(pid: u32) {
 }
 
 /// Reaps orphans that have ended.
-pub(crate) fn reap() {
+pub fn reap() {
     let mut status = 0;
     // SAFETY: `status` is a valid place. It reaps ended children; those of `Child` were waited for before.
     while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
 }
 
 /// If the driver is killed, nothing must go on running.
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     let ask = || {
         // SAFETY: one system call that touches no memory.
         let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -111,15 +114,4 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes one system call and neither allocates nor takes a lock. Only
     // `pre_exec`, which is unsafe, runs code in the child.
     unsafe { command.pre_exec(ask) };
-}
-
-/// The status in words.
-pub(crate) fn words(status: Option<ExitStatus>) -> String {
-    status.map_or_else(
-        || "killed by the watchdog".to_owned(),
-        |status| match status.signal() {
-            Some(signal) => format!("signal {signal}"),
-            None => format!("status {}", status.code().unwrap_or(-1)),
-        },
-    )
 }
