@@ -1,5 +1,7 @@
 //! A process that has given up what it does not need, and what it can still do.
 
+mod support;
+
 use std::fs;
 use std::io::ErrorKind;
 
@@ -14,15 +16,7 @@ fn confined(body: impl FnOnce() -> i32) -> i32 {
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code) }
     }
-    let mut status = 0;
-    // SAFETY: waits for a child of this process and writes one int.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(waited, pid);
-    if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status)
-    } else {
-        128 + libc::WTERMSIG(status)
-    }
+    support::wait(pid)
 }
 
 const UNCONFINED: i32 = 100;

@@ -1,9 +1,14 @@
 //! Programs that do not let go of whoever has stopped one of their threads and has it do something.
 
+mod support;
+#[path = "support/tracing.rs"]
+mod tracing;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vswap_sys::inject::{InjectError, Stopped, Tracee};
+use tracing::stop;
+use vswap_sys::inject::{InjectError, Stopped};
 use vswap_sys::process;
 
 /// Well above what a thread may take (5 s asleep, 2 s of CPU time), and less than the 60 s that it has in all.
@@ -24,17 +29,6 @@ fn sleeper() -> u32 {
     }
 }
 
-fn stop(pid: u32) -> Stopped {
-    let mut tracee = Tracee::seize(pid).unwrap();
-    for _ in 0..1000 {
-        match tracee.stop().unwrap() {
-            Ok(stopped) => return stopped,
-            Err(running) => tracee = running,
-        }
-    }
-    panic!("it does not stop");
-}
-
 /// Has a copy of this process do something that does not end. It is killed for that, before patience ends.
 fn is_given_up(work: impl FnOnce(u32, &mut Stopped) -> Result<u64, InjectError>) {
     let pid = sleeper();
@@ -43,13 +37,10 @@ fn is_given_up(work: impl FnOnce(u32, &mut Stopped) -> Result<u64, InjectError>)
     let done = work(pid, &mut stopped);
     let took = since.elapsed();
     drop(stopped);
-    let mut status = 0;
-    // SAFETY: the status outlives the call.
-    let waited = unsafe { libc::waitpid(pid.cast_signed(), &raw mut status, 0) };
+    let status = support::wait(pid.cast_signed());
     assert!(matches!(done, Err(InjectError::Gone)), "{done:?}");
     assert!(took < PATIENCE, "{took:?}");
-    assert_eq!(waited, pid.cast_signed());
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+    assert_eq!(status, 128 + libc::SIGKILL);
 }
 
 /// Code that never makes a system call.

@@ -1,10 +1,14 @@
 //! Tracing threads of other processes.
 
+#[path = "support/tracing.rs"]
+mod tracing;
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use tracing::stop;
 use vswap_sys::inject::{InjectError, Stopped, Tracee};
 use vswap_sys::process::{self, procfs, task};
 
@@ -29,17 +33,6 @@ fn parent_sees_the_end(act: fn(u32, Stopped)) {
     let _ = shell.kill();
     shell.wait().unwrap();
     assert_eq!(status.as_deref(), Ok("137"), "128 and SIGKILL");
-}
-
-fn stop(pid: u32) -> Stopped {
-    let mut tracee = Tracee::seize(pid).unwrap();
-    for _ in 0..1000 {
-        match tracee.stop().unwrap() {
-            Ok(stopped) => return stopped,
-            Err(running) => tracee = running,
-        }
-    }
-    panic!("it does not stop");
 }
 
 #[test]
