@@ -90,8 +90,9 @@ fn latency(samples: &[Sample]) -> Chart {
     Chart {
         id: "latency",
         title: "How long faults took",
-        note: "Of the faults on swapped pages between two looks: no more than half, and than one in a hundred, took \
-               longer. These are bounds of a histogram (1, 2, 5, 10 us and so on), so rather too long than too short.",
+        note: "Faults on swapped pages between two looks. Half of them took no longer than the first line shows, and \
+               all but one in a hundred no longer than the second. Both are bounds of a histogram (1, 2, 5, 10 us and \
+               so on), so the times were shorter rather than longer.",
         scale: Scale::Log,
         show: microseconds,
         series: vec![
