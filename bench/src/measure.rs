@@ -170,41 +170,44 @@ impl Stage {
         work: impl Fn(usize, &mut Latencies) -> Result<(), E> + Sync,
     ) -> Result<Phase, E> {
         let mut all = Latencies::new();
-        let start;
         let wall;
         if self.threads == 1 {
-            start = Instant::now();
+            let start = Instant::now();
             work(0, &mut all)?;
             wall = start.elapsed();
         } else {
-            let ready = Barrier::new(self.threads + 1);
+            let ready = Barrier::new(self.threads);
             let work = &work;
             let ready = &ready;
-            let (parts, begun) = std::thread::scope(|scope| {
+            let parts = std::thread::scope(|scope| {
                 let handles: Vec<_> = (0..self.threads)
                     .map(|thread| {
                         scope.spawn(move || {
                             let mut latencies = Latencies::new();
                             ready.wait();
-                            work(thread, &mut latencies).map(|()| latencies)
+                            let begun = Instant::now();
+                            work(thread, &mut latencies).map(|()| (begun, latencies))
                         })
                     })
                     .collect();
-                ready.wait();
-                let begun = Instant::now();
-                let parts: Vec<_> = handles
+                handles
                     .into_iter()
                     .map(std::thread::ScopedJoinHandle::join)
-                    .collect();
-                (parts, begun)
+                    .collect::<Vec<_>>()
             });
-            wall = begun.elapsed();
+            let ended = Instant::now();
+            let mut first = ended;
             for part in parts {
                 match part {
-                    Ok(latencies) => all.merge(&latencies?),
+                    Ok(done) => {
+                        let (begun, latencies) = done?;
+                        first = first.min(begun);
+                        all.merge(&latencies);
+                    }
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
+            wall = ended - first;
         }
         Ok(self.figures(name, wall, &all))
     }

@@ -82,6 +82,14 @@ impl Connection {
         self.write(words).map_err(lost)
     }
 
+    /// Sends what was kept.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn flush(&mut self) -> Result<(), String> {
+        self.writer.flush().map_err(lost)
+    }
+
     /// Sends a command that the server answers only by ending.
     ///
     /// # Errors

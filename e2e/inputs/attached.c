@@ -4,7 +4,9 @@
 //        attached forks MIB ROUNDS     fills memory, and forks in three threads at once while signals come;
 //                                      children move and discard what they have inherited, and fork in their turn
 //        attached until MIB FILE       fills memory and verifies it, also in children, until the file is there
+//        attached brood MIB FILE       fills memory and forks children that live for a moment, until the file is there
 //        attached early MIB CHILDREN   forks while it is small; each child then fills memory of its own and verifies it
+//        attached untraced MIB         forks where nobody may trace it; the child moves, guards and discards memory
 //        attached spawn MIB ROUNDS     fills memory and verifies it while it starts others by vfork and posix_spawn
 //        attached sleep HOW            sleeps in one system call, which must end as if nothing had happened
 //        attached confine PROGRAM...   installs a seccomp filter by the bare call and becomes another program
@@ -15,6 +17,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -112,6 +115,49 @@ static void early(const char *mib, int children) {
     for (int i = 0; i < children && i < 64; i++) must_have_ended(pids[i]);
 }
 
+enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103, PAGE_WORDS = 512, PAGE = PAGE_WORDS * 8 };
+
+// A page of the parent's alone.
+static size_t not_inherited(void) { return 7 * (count / 8); }
+
+// Nobody gives this child an agent. What it asks for happens as it does without vswap.
+static void in_untraced_child(void) {
+    size_t moved = count / 4, guarded = count / 2, freed = 3 * count / 4;
+    uint64_t *to = mmap(NULL, moved * 8, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (to == MAP_FAILED) fail("mmap", moved);
+    // Other memory lies where the parent has some that it does not hand down.
+    if (mmap(words + not_inherited(), PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        fail("mmap", not_inherited());
+    uint64_t *at = mremap(words, moved * 8, moved * 8, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+    if (at != to) fail("mremap", moved);
+    for (size_t word = 0; word < moved; word++)
+        if (at[word] != content(word, 0)) fail(at[word] ? "wrong moved word" : "zero moved word", word);
+    if (madvise(words + guarded, PAGE, GUARD_INSTALL)) fail("MADV_GUARD_INSTALL", guarded);
+    if (madvise(words + guarded, PAGE, GUARD_REMOVE)) fail("MADV_GUARD_REMOVE", guarded);
+    if (madvise(words + freed, PAGE, MADV_DONTNEED)) fail("MADV_DONTNEED", freed);
+    for (size_t word = 0; word < PAGE_WORDS; word++) {
+        if (words[guarded + word]) fail("word behind a guard", word);
+        if (words[freed + word]) fail("discarded word", word);
+    }
+    verify(moved, guarded, 0);
+    verify(guarded + PAGE_WORDS, freed, 0);
+    verify(freed + PAGE_WORDS, not_inherited(), 0);
+    verify(not_inherited() + PAGE_WORDS, count, 0);
+    _exit(0);
+}
+
+static void untraced(void) {
+    if (madvise(words + not_inherited(), PAGE, MADV_DONTFORK)) fail("MADV_DONTFORK", not_inherited());
+    for (int round = 0; round < 3; round++) {
+        long child = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, NULL, NULL, NULL, 0L);
+        if (child < 0) fail("clone", 0);
+        if (child == 0) in_untraced_child();
+        verify(0, count, 0);
+        must_have_ended((pid_t)child);
+    }
+    verify(0, count, 0);
+}
+
 enum { FORKERS = 3, SIGNAL_US = 20000 };
 static int rounds_wanted;
 
@@ -189,6 +235,20 @@ static void until_it_is_there(const char *file) {
         must_have_ended(child);
         verify(0, count, 0);
     } while (access(file, F_OK));
+}
+
+static void brood(const char *file) {
+    while (access(file, F_OK)) {
+        pid_t child = fork();
+        if (child < 0) fail("fork", 0);
+        if (child == 0) {
+            *(volatile uint64_t *)&words[0] = words[0];
+            poll(NULL, 0, 2);
+            _exit(0);
+        }
+        must_have_ended(child);
+    }
+    verify(0, count, 0);
 }
 
 static double now(void) {
@@ -284,6 +344,12 @@ int main(int argc, char **argv) {
     } else if (!strcmp(verb, "until") && argc == 4) {
         fill(argv[2]);
         until_it_is_there(argv[3]);
+    } else if (!strcmp(verb, "brood") && argc == 4) {
+        fill(argv[2]);
+        brood(argv[3]);
+    } else if (!strcmp(verb, "untraced") && argc == 3) {
+        fill(argv[2]);
+        untraced();
     } else if (!strcmp(verb, "early") && argc == 4) {
         early(argv[2], atoi(argv[3]));
     } else if (!strcmp(verb, "spawn") && argc == 4) {

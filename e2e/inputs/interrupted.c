@@ -26,7 +26,7 @@
         if (!(what)) wrong(#what, __LINE__); \
     } while (0)
 
-enum { PERIOD_US = 200, PIECE = 64 << 10 };
+enum { PERIOD_US = 50, PIECE = 64 << 10 };
 
 static int is_attached;
 static volatile sig_atomic_t alarms;
@@ -61,10 +61,16 @@ static void install(int signal, void (*handler)(int), int flags) {
     MUST(sigaction(signal, &action, NULL) == 0);
 }
 
+// Is this the handler that was installed? While the agent is being attached the program may be told another one.
+static int is(void (*found)(int), void (*installed)(int)) {
+    int is_some = found != SIG_DFL && found != SIG_IGN && found != SIG_ERR;
+    return found == installed || (is_attached && is_some);
+}
+
 static int is_asked_for(int signal, void (*handler)(int), int flags) {
     struct sigaction now;
     MUST(sigaction(signal, NULL, &now) == 0);
-    return (is_attached || now.sa_handler == handler) && (now.sa_flags & (SA_NODEFER | SA_RESTART)) == flags;
+    return is(now.sa_handler, handler) && (now.sa_flags & (SA_NODEFER | SA_RESTART)) == flags;
 }
 
 // The program gets back what it has installed, in whatever way.
@@ -72,29 +78,29 @@ static void handlers_are_its_own(void) {
     struct sigaction was, now;
     install(SIGUSR2, on_alarm, SA_NODEFER);
     MUST(is_asked_for(SIGUSR2, on_alarm, SA_NODEFER));
-    MUST(signal(SIGUSR2, other) == on_alarm);
+    MUST(is(signal(SIGUSR2, other), on_alarm));
     MUST(is_asked_for(SIGUSR2, other, SA_RESTART));
     MUST(interrupts(SIGUSR2, 1) == 0);
     MUST(is_asked_for(SIGUSR2, other, 0));
     MUST(interrupts(SIGUSR2, 0) == 0);
-    MUST(signal(SIGUSR2, SIG_IGN) == other && signal(SIGUSR2, SIG_DFL) == SIG_IGN);
+    MUST(is(signal(SIGUSR2, SIG_IGN), other) && signal(SIGUSR2, SIG_DFL) == SIG_IGN);
     MUST(signal(SIGUSR2, SIG_DFL) == SIG_DFL && signal(0, other) == SIG_ERR && errno == EINVAL);
 
     // Saved, replaced and put back.
     install(SIGUSR2, other, SA_NODEFER);
     MUST(sigaction(SIGUSR2, NULL, &was) == 0);
     install(SIGUSR2, jump, 0);
-    MUST(sigaction(SIGUSR2, &was, &now) == 0 && now.sa_handler == jump);
+    MUST(sigaction(SIGUSR2, &was, &now) == 0 && is(now.sa_handler, jump));
     int before = others;
     MUST(raise(SIGUSR2) == 0 && others == before + 1);
-    MUST(signal(SIGUSR2, SIG_DFL) == other);
+    MUST(is(signal(SIGUSR2, SIG_DFL), other));
     errno = 0;
     // The kernel sets the handler before it finds that it cannot say which it was.
     struct { void *handler; unsigned long flags; void *restorer; unsigned long mask; } raw = {other, 0x04000000, 0, 0};
     MUST(syscall(SYS_rt_sigaction, SIGUSR2, &raw, (void *)8, 8L) == -1 && errno == EFAULT);
     MUST(syscall(SYS_rt_sigaction, SIGUSR2, (void *)8, NULL, 8L) == -1 && errno == EFAULT);
     MUST(syscall(SYS_rt_sigaction, SIGUSR2, &raw, NULL, 4L) == -1 && errno == EINVAL);
-    MUST(signal(SIGUSR2, SIG_DFL) == other);
+    MUST(is(signal(SIGUSR2, SIG_DFL), other));
 
     struct sigaction bad = {.sa_handler = other};
     MUST(sigaction(SIGKILL, &bad, NULL) == -1 && errno == EINVAL);
@@ -112,7 +118,7 @@ static void handlers_are_its_own(void) {
     int came = sigsetjmp(place, 1);
     if (!came) raise(SIGUSR1);
     MUST(came == SIGUSR1 && sigaltstack(&none, NULL) == 0);
-    MUST(signal(SIGUSR1, SIG_DFL) == jump);
+    MUST(is(signal(SIGUSR1, SIG_DFL), jump));
 }
 
 #ifdef __GLIBC__

@@ -25,6 +25,9 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(10);
 /// do, the run shows too much memory for a moment. Only a test that fails for this reason is tried this many times.
 const LIMIT_TRIES: u32 = 3;
 
+/// A test that takes longer says so, because it is the first to be looked at when continuous integration is too slow.
+const SAID_FROM: Duration = Duration::from_secs(5);
+
 /// How the directories of tests begin. The pid of the test process follows.
 const PLACE_PREFIX: &str = "vswap-e2e-";
 
@@ -136,6 +139,7 @@ fn attempt(test: &Test) -> Outcome {
 }
 
 fn run(test: Test) -> Result<Completion, Failed> {
+    let since = Instant::now();
     let mut outcome = attempt(&test);
     for _ in 1..LIMIT_TRIES {
         let Err(failure @ Failure::Limit(_)) = &outcome else {
@@ -143,6 +147,9 @@ fn run(test: Test) -> Result<Completion, Failed> {
         };
         println!("    {failure}; once more");
         outcome = attempt(&test);
+    }
+    if since.elapsed() >= SAID_FROM {
+        println!("    {:.0} s", since.elapsed().as_secs_f64());
     }
     match outcome {
         Ok(()) => Ok(Completion::Completed),

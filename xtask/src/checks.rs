@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::book;
 use crate::chaos;
 use crate::command::{self, TestCounts};
 use crate::hostile;
 use crate::nightly;
+use crate::policy;
 use crate::rules;
 use crate::soak;
 use crate::step::{Check, Report, Stage, Step};
@@ -28,6 +30,8 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("tidy", tidy::check, 2),
     ("clippy", clippy, 10),
     ("doc", doc, 10),
+    ("msrv", policy::msrv, 10),
+    ("deny", policy::deny, 5),
     ("test", test, 15),
     ("property", property, 15),
     ("loom", loom, 20),
@@ -38,17 +42,29 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("rules", rules::check, 15),
     ("chaos", chaos::check, 25),
     ("hostile", hostile::check, 15),
-    ("e2e", e2e, 50),
+    ("e2e-command", e2e_command, 25),
+    ("e2e", e2e, 60),
     ("deps", tidy::check_deps, 2),
+    ("book", book::build, 5),
 ];
 
 /// Stages of `ci`, each with its lanes: cheap and telling steps first. The engine's checkers have one busy thread most
-/// of the time, and chaos waits for processes, so they share the machine. What measures time or memory has it alone.
+/// of the time, and chaos and hostile wait for processes, so they share the machine. What measures time or memory has
+/// it alone.
 const CI: &[&[&[&str]]] = &[
-    &[&["fmt", "tidy", "clippy", "doc", "test", "property"]],
-    &[&["chaos"], &["loom", "shuttle", "miri", "tsan"]],
-    &[&["hostile", "victims", "rules", "e2e"]],
+    &[&["fmt", "tidy", "clippy", "doc", "test"]],
+    &[
+        &["chaos", "hostile", "property"],
+        &["loom", "shuttle", "miri", "tsan"],
+    ],
+    &[&["victims", "rules"], &["e2e-command"]],
+    &[&["e2e"]],
 ];
+
+/// The suites of `e2e` that have the machine to themselves, and those that bear others beside them. `packages` wants
+/// what `dist` makes.
+const SUITES: &[&str] = &["areas", "daemon", "limits", "parking", "programs", "scale"];
+const COMMAND_SUITES: &[&str] = &["book", "command", "death"];
 
 /// Time of all victims together in `ci`. The soak gives them more.
 const VICTIMS_TIME: Duration = Duration::from_secs(60);
@@ -161,18 +177,28 @@ fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
     soak::run(root, "victims", VICTIMS_TIME)
 }
 
-/// Builds what is tested, then runs the tests one at a time, because each wants the machine's memory for itself.
+/// The end-to-end tests that measure memory and time.
 fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
+    end_to_end(root, SUITES, limit)
+}
+
+/// The end-to-end tests that measure neither.
+fn e2e_command(root: &Path, limit: Duration) -> Result<Report, String> {
+    end_to_end(root, COMMAND_SUITES, limit)
+}
+
+/// Builds what is tested, then runs the tests of some suites one at a time, because each wants much memory.
+fn end_to_end(root: &Path, suites: &[&str], limit: Duration) -> Result<Report, String> {
     build_release(root, limit)?;
-    let words = [
-        "test",
-        "--package",
-        "vswap-e2e",
-        "--release",
-        "--",
-        "--test-threads=1",
-    ];
-    tests(cargo(root, &words), limit)
+    let mut command = cargo(
+        root,
+        &["test", "--package", "vswap-e2e", "--release", "--lib"],
+    );
+    for suite in suites {
+        command.args(["--test", suite]);
+    }
+    command.args(["--", "--test-threads=1"]);
+    tests(command, limit)
 }
 
 /// Builds the command and the victims in release mode, as users get them.
@@ -234,12 +260,27 @@ mod tests {
         assert_eq!(steps.len(), named.count());
         for (name, _, _) in STEPS {
             let runs = steps.iter().filter(|step| step.name == *name).count();
-            // `tidy` checks what `deps` does.
-            assert_eq!(runs, usize::from(*name != "deps"), "{name}");
+            // `tidy` checks what `deps` does; the other three want tools that not everybody has.
+            let is_apart = ["deps", "msrv", "deny", "book"].contains(name);
+            assert_eq!(runs, usize::from(!is_apart), "{name}");
         }
         for step in &steps {
             assert!(step.limit >= Duration::from_secs(60));
         }
+    }
+
+    #[test]
+    fn every_suite_belongs_to_a_step() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/tests");
+        let found = std::fs::read_dir(root).expect("the suites").flatten();
+        let mut found: Vec<String> = found
+            .map(|entry| entry.file_name().display().to_string())
+            .filter(|name| name != "packages")
+            .collect();
+        let mut known = [SUITES, COMMAND_SUITES].concat();
+        found.sort();
+        known.sort();
+        assert_eq!(found, known);
     }
 
     #[test]

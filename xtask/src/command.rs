@@ -1,10 +1,15 @@
 //! Runs one command: shows its output as it comes, counts the tests in it, and ends a hang.
 //!
 //! Standard output goes through a thread, so that the lines of the test harness can be counted. Standard error passes
-//! through untouched. A command that exceeds its limit is killed with all its descendants, but only if nobody sits at
-//! the keyboard (`CI` is set). The command stays in our process group, so that whoever ends us ends it too.
+//! through untouched. The last lines of what failed are repeated in the error, because steps run side by side and the
+//! end of a log is what people read first. A command that exceeds its limit is killed with all its descendants, but
+//! only if nobody sits at the keyboard (`CI` is set). The command stays in our process group, so that whoever ends us
+//! ends it too.
 
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -17,6 +22,38 @@ const DRAIN: Duration = Duration::from_secs(2);
 const KILL_ROUNDS: u32 = 20;
 /// Marks a test that did not run, in the output of the end-to-end tests. The reason follows.
 const SKIP_MARK: &str = "SKIP: ";
+/// How many lines of a failed command its error repeats, and how many letters of each.
+const LAST_LINES: usize = 12;
+const LINE_LENGTH: usize = 300;
+
+/// What a command has said so far.
+#[derive(Default)]
+struct Said {
+    counts: TestCounts,
+    last: VecDeque<String>,
+}
+
+impl Said {
+    /// Shows a line, counts the tests in it, and keeps it for a while.
+    fn line(&mut self, line: &str) {
+        print!("{line}");
+        let _ = std::io::stdout().flush();
+        self.counts.read_line(line);
+        let short: String = line.trim_end().chars().take(LINE_LENGTH).collect();
+        if short.is_empty() {
+            return;
+        }
+        if self.last.len() == LAST_LINES {
+            self.last.pop_front();
+        }
+        self.last.push_back(short);
+    }
+
+    fn ending(&self) -> String {
+        let lines = self.last.iter().map(|line| format!("\n| {line}"));
+        lines.collect()
+    }
+}
 
 /// The test harness's results, over all binaries that one command ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,12 +102,12 @@ impl TestCounts {
 /// # Errors
 /// The command could not start, ended with another status than 0, or exceeded `limit` where limits hold.
 pub fn run(command: &mut Command, limit: Duration) -> Result<TestCounts, String> {
-    let (status, counts) = run_to_end(command, limit)?;
+    let (status, said) = run_and_listen(command, limit)?;
     if status.success() {
-        Ok(counts)
-    } else {
-        Err(format!("`{}` ended with {status}", shell_words(command)))
+        return Ok(said.counts);
     }
+    let shown = shell_words(command);
+    Err(format!("`{shown}` ended with {status}{}", said.ending()))
 }
 
 /// Runs the command to its end, whatever its status.
@@ -81,6 +118,11 @@ pub fn run_to_end(
     command: &mut Command,
     limit: Duration,
 ) -> Result<(ExitStatus, TestCounts), String> {
+    let (status, said) = run_and_listen(command, limit)?;
+    Ok((status, said.counts))
+}
+
+fn run_and_listen(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Said), String> {
     let limited = std::env::var_os("CI").is_some();
     let shown = shell_words(command);
     println!("$ {shown}");
@@ -91,10 +133,10 @@ pub fn run_to_end(
         .map_err(|error| format!("cannot start `{shown}`: {error}"))?;
     let lines = read_in_thread(&mut child);
     let deadline = limited.then(|| Instant::now() + limit);
-    let mut counts = TestCounts::default();
-    let status = wait(&mut child, &lines, deadline, &mut counts)
-        .map_err(|reason| format!("`{shown}` {reason}"))?;
-    Ok((status, counts))
+    let mut said = Said::default();
+    let status = wait(&mut child, &lines, deadline, &mut said)
+        .map_err(|reason| format!("`{shown}` {reason}{}", said.ending()))?;
+    Ok((status, said))
 }
 
 fn read_in_thread(child: &mut Child) -> Receiver<String> {
@@ -122,16 +164,12 @@ fn wait(
     child: &mut Child,
     lines: &Receiver<String>,
     deadline: Option<Instant>,
-    counts: &mut TestCounts,
+    said: &mut Said,
 ) -> Result<ExitStatus, String> {
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
         match lines.recv_timeout(POLL) {
-            Ok(line) => {
-                counts.read_line(&line);
-                print!("{line}");
-                let _ = std::io::stdout().flush();
-            }
+            Ok(line) => said.line(&line),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
         }
@@ -142,7 +180,7 @@ fn wait(
             ended = status.map(|status| (status, Instant::now()));
         }
         match ended {
-            Some((status, at)) if drained(lines, counts) || at.elapsed() > DRAIN => {
+            Some((status, at)) if drained(lines, said) || at.elapsed() > DRAIN => {
                 return Ok(status);
             }
             None if deadline.is_some_and(|deadline| Instant::now() > deadline) => {
@@ -155,13 +193,10 @@ fn wait(
 }
 
 /// Shows what has come so far. True if no more can come.
-fn drained(lines: &Receiver<String>, counts: &mut TestCounts) -> bool {
+fn drained(lines: &Receiver<String>, said: &mut Said) -> bool {
     loop {
         match lines.recv_timeout(Duration::ZERO) {
-            Ok(line) => {
-                counts.read_line(&line);
-                print!("{line}");
-            }
+            Ok(line) => said.line(&line),
             Err(RecvTimeoutError::Timeout) => return false,
             Err(RecvTimeoutError::Disconnected) => return true,
         }
@@ -180,6 +215,26 @@ pub fn kill_tree(child: &mut Child) {
     }
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// Runs a command to its end in `place`, with what it says in the file `log`. A signal counts as -1.
+///
+/// # Errors
+/// The command could not start, or the file could not be made.
+pub fn run_in(place: &Path, log: &Path, mut command: Command) -> Result<i32, String> {
+    let shown = shell_words(&command);
+    let failed = |error: std::io::Error| format!("cannot run `{shown}`: {error}");
+    let output = File::create(log).map_err(failed)?;
+    let errors = output.try_clone().map_err(failed)?;
+    let status = command
+        .current_dir(place)
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .status()
+        .map_err(failed)?;
+    Ok(status.code().unwrap_or(-1))
 }
 
 /// Ends processes. It is no error if they have ended already.
@@ -308,8 +363,11 @@ mod tests {
         ]);
         assert_eq!(run(&mut good, long).unwrap().passed, 2);
         let mut bad = Command::new("sh");
-        bad.args(["-c", "exit 3"]);
-        assert!(run(&mut bad, long).unwrap_err().contains('3'));
+        bad.args(["-c", "for n in $(seq 30); do echo line $n; done; exit 3"]);
+        let error = run(&mut bad, long).unwrap_err();
+        assert!(error.contains("status: 3"), "{error}");
+        assert!(error.ends_with("| line 29\n| line 30"), "{error}");
+        assert!(!error.contains("| line 18\n"), "{error}");
         let mut absent = Command::new("/no/such/program");
         assert!(run(&mut absent, long).unwrap_err().contains("cannot start"));
     }

@@ -4,20 +4,24 @@
 //! command that repeats it. A table comes last. Continuous integration runs `cargo xtask ci` and nothing else, so what
 //! passes there passes here. This program builds, runs and reads. It writes files of the tree only when told to:
 //! `unsafe-counts.txt`, the table in `docs/containers.md`, and what `results` measures, in `docs/results` and the table
-//! of targets. Besides, `bench-ab` makes git create a worktree below `target`, and `suites` builds other people's
-//! programs there.
+//! of targets. Besides, `bench-ab` makes git create a worktree below `target`, `suites` builds other people's programs
+//! there, `advise-check` writes there, and `dist` makes the packages there.
 
 #![forbid(unsafe_code)]
 
+mod advise_check;
 mod bench_ab;
+mod book;
 mod chaos;
 mod checks;
 mod command;
+mod dist;
 mod drive;
 mod environments;
 mod fuzz;
 mod hostile;
 mod nightly;
+mod policy;
 mod results;
 mod rules;
 mod soak;
@@ -40,10 +44,15 @@ const VERBS: &[(&str, &str)] = &[
     ("fmt", "formatting of all Rust code"),
     (
         "tidy",
-        "rules on text, links, unsafe counts and the arrows between crates",
+        "rules on text, links, chapters, unsafe counts and the arrows between crates",
     ),
     ("clippy", "lints, on all targets, warnings are errors"),
     ("doc", "build of the documentation, warnings are errors"),
+    ("msrv", "vswap builds with the oldest Rust that it promises"),
+    (
+        "deny",
+        "licences, sources, doubles and known holes of the crates that vswap is linked with",
+    ),
     (
         "test",
         "unit tests of every crate but e2e, with debug assertions",
@@ -75,6 +84,10 @@ const VERBS: &[(&str, &str)] = &[
     (
         "e2e",
         "real programs and programs built to break vswap, in less RAM than they need",
+    ),
+    (
+        "e2e-command",
+        "what the command does and says, and the commands of the book",
     ),
     (
         "victims",
@@ -110,8 +123,17 @@ const VERBS: &[(&str, &str)] = &[
         "measure the pages of docs/results: results [NAME...] [--list] [--render] [--quick]",
     ),
     (
+        "advise-check",
+        "advice of vswap advise against real runs: advise-check [PROGRAM...] [--list] [--rounds N] ...",
+    ),
+    (
         "environments",
         "vswap in containers, sandboxes and as other users: environments [--write] [NAME...]",
+    ),
+    ("book", "the book, in target/book; needs mdbook"),
+    (
+        "dist",
+        "packages for users, in target/dist; --again builds the tarball twice and compares",
     ),
     (
         "unsafe-counts",
@@ -153,8 +175,10 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "chaos" => in_order(vec![chaos::step(rest)]),
         "hostile" => in_order(vec![hostile::step(rest)]),
         "suites" => return suites::run(root, rest),
+        "dist" => return dist::run(root, rest),
         "bench-ab" => return bench_ab::run(root, rest),
         "results" => return results::run(root, rest),
+        "advise-check" => return advise_check::run(root, rest),
         "environments" => return environments::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
@@ -197,7 +221,9 @@ mod tests {
                     | "hostile"
                     | "suites"
                     | "bench-ab"
+                    | "dist"
                     | "results"
+                    | "advise-check"
                     | "environments"
                     | "unsafe-counts"
             );

@@ -16,9 +16,14 @@ pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A command of the nightly toolchain.
 pub fn nightly(root: &Path, words: &[&str]) -> Command {
+    of_toolchain(root, "nightly", words)
+}
+
+/// A command of this toolchain.
+pub fn of_toolchain(root: &Path, toolchain: &str, words: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command
-        .args(["run", "nightly"])
+        .args(["run", toolchain])
         .args(words)
         .current_dir(root);
     // The toolchain that runs this program must not decide which one the command uses.

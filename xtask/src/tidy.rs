@@ -1,14 +1,16 @@
-//! Rules that no compiler checks: text, file heads, file sizes, links, pages made from stored results, unsafe counts,
-//! arrows between crates and between the floors of a crate.
+//! Rules that no compiler checks: text, file heads, file sizes, links, chapters of the book, pages made from stored
+//! results, unsafe counts, arrows between crates and between the floors of a crate.
 //!
 //! Tidy reads the files of the tree as they are and knows nothing of commits. So it says the same in a clone, in a copy
 //! and before a commit. It collects all findings and shows them together.
 
+mod book;
 mod bugs;
 mod coverage;
 mod deps;
 mod floors;
 mod links;
+mod messages;
 mod names;
 mod results;
 mod text;
@@ -81,6 +83,8 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
         text::check(file, &mut findings);
         links::check(root, file, &mut findings);
     }
+    book::check(root, &tree, &mut findings);
+    messages::check(&tree, &mut findings);
     bugs::check(&tree, &mut findings);
     coverage::check(&tree, &mut findings);
     results::check(&tree, &mut findings);

@@ -47,7 +47,10 @@ pub fn carry_out(session: &Session, ring: &Ring) -> isize {
         op::ASIDE_TO_STAGING => aside::to_staging(session, ring, argument(ring, 0)),
         op::ASIDE_END => aside::end(session),
         // Rule P7 is kept: everybody who could read this memory has ended.
-        op::LEAVE => kernel::exit_thread_with(argument(ring, 0)),
+        op::LEAVE => {
+            let [signal, status, ..] = argument(ring, 0).to_le_bytes();
+            kernel::end_like([signal, status])
+        }
         _ => Err(ENOSYS),
     };
     match result {

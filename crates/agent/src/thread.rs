@@ -16,9 +16,7 @@ use core::sync::atomic::Ordering;
 pub use self::introduction::Origin;
 use self::introduction::introduce;
 use crate::base::die::die;
-use crate::base::kernel::{
-    self, Errno, exit_thread, exit_thread_with, futex_wake, process_id, thread_id,
-};
+use crate::base::kernel::{self, Errno, end_like, exit_thread, futex_wake, process_id, thread_id};
 use crate::base::rules;
 use crate::commands;
 use crate::ring::{CONFINED, LEFT_ALONE, Ring, TURNED_AWAY};
@@ -180,17 +178,21 @@ fn sleep(session: &Session, ring: &Ring, completed: u32) {
         if session.is_asked_to_leave() {
             exit_thread();
         }
-        match socket::receive_byte(session.socket) {
-            Ok(TURNED_AWAY) if has_nothing_to_lose(ring) => {
+        match socket::receive_word(session.socket) {
+            Ok([TURNED_AWAY, ..]) if has_nothing_to_lose(ring) => {
                 // The ring stays mapped: program threads may be about to use it.
                 STATE.enter(phase::LEFT);
                 exit_thread();
             }
-            Ok(LEFT_ALONE) if has_nothing_to_lose(ring) => {
-                let status = socket::receive_byte(session.socket).unwrap_or(0);
-                exit_thread_with(usize::from(status));
+            Ok([LEFT_ALONE, signal, status]) if has_nothing_to_lose(ring) => {
+                end_like([signal, status]);
             }
             Ok(_) => {}
+            // The pager has left just when this process came.
+            Err(_) if ring.heard.load(Ordering::SeqCst) == 0 && has_nothing_to_lose(ring) => {
+                STATE.enter(phase::LEFT);
+                exit_thread();
+            }
             // Rule P7: what is swapped out must never read as zeros.
             Err(_) if rules::dies_with_pager() => {
                 die(b"vswap-agent: vswap is gone, process killed\n")

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Agent, Pager, Program, Published, agent, possible, program};
-use vswap_sys::ring::{Hello, TURNED_AWAY, hello, op};
+use vswap_sys::ring::{DOORBELL, Hello, LEFT_ALONE, TURNED_AWAY, hello, op};
 use vswap_sys::sock::Wait;
 
 #[test]
@@ -200,6 +200,41 @@ fn program_that_is_turned_away_runs_on() {
     agent.stream.send(&TURNED_AWAY, &[], Wait::Yes).unwrap();
     assert!(agent.stream.recv::<u8>(Wait::Yes).is_err());
     drop(agent);
+    for line in ["verify 0 256", "threadforks 2 3", "thread"] {
+        assert!(program.ask(line).starts_with("ok"), "{line}");
+    }
+    program.quit();
+}
+
+/// A doorbell that another thread of the pager rings meanwhile must not be taken for the status.
+#[test]
+fn agent_that_is_left_alone_ends_with_the_status_of_the_program() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let (mut program, agent) = pager.start();
+    program.say("rawexit 14");
+    assert!(program.ended(Duration::from_millis(200)).is_none());
+    agent.stream.send(&DOORBELL, &[], Wait::Yes).unwrap();
+    let word = [LEFT_ALONE, 0, 14];
+    agent.stream.send(&word, &[], Wait::Yes).unwrap();
+    // The agent may have gone by then.
+    let _ = agent.stream.send(&DOORBELL, &[], Wait::Yes);
+    let status = program.ended(Duration::from_secs(20)).expect("lives on");
+    assert_eq!(status.code(), Some(14));
+}
+
+#[test]
+fn program_whose_hello_nobody_has_read_runs_on() {
+    if !possible() {
+        return;
+    }
+    let pager = Pager::new();
+    let mut program = pager.run();
+    assert!(pager.has_caller(Duration::from_secs(20)));
+    drop(pager.listener.accept().unwrap());
+    program.memory();
     for line in ["verify 0 256", "threadforks 2 3", "thread"] {
         assert!(program.ask(line).starts_with("ok"), "{line}");
     }

@@ -21,7 +21,7 @@ use crate::args::swap_spec::{SwapOption, SwapSpec, Swaps};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
-use crate::output::notice;
+use crate::output::warning;
 
 /// How a run or daemon opens its areas.
 pub fn opening(no_encrypt: bool) -> Options {
@@ -127,7 +127,7 @@ fn private(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
 /// should know.
 fn remark_on_room(spec: &SwapSpec, wanted: u64, free: u64) {
     if wanted > free {
-        notice(&format!(
+        warning(&format!(
             "{}: it may grow to {}, and only {} are free there",
             spec.path.display(),
             bytes(wanted),
@@ -155,10 +155,10 @@ fn made_before(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     })?;
     // A warning about the file's mode would only distract from a file that is no area.
     if let Some(remark) = remark_on_mode(&file) {
-        notice(&format!("{}: {remark}", spec.path.display()));
+        warning(&format!("{}: {remark}", spec.path.display()));
     }
     if header.dropped_pages > 0 {
-        notice(&format!(
+        warning(&format!(
             "{}: {} of its pages lie beyond what an area can have, and are not used",
             spec.path.display(),
             header.dropped_pages

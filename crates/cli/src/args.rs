@@ -1,9 +1,12 @@
 //! The command line, as clap reads it.
 
+pub mod advise;
 pub mod metrics_address;
 pub mod on_full;
+pub mod park;
 pub mod size;
 pub mod ram;
+pub mod scripts;
 pub mod set;
 pub mod similar;
 pub mod swap_spec;
@@ -19,9 +22,12 @@ use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
+use crate::args::advise::{ADVISE_EXAMPLES, AdviseArgs};
 use crate::args::metrics_address::MetricsAddress;
 use crate::args::on_full::OnFull;
+use crate::args::park::{PARK_EXAMPLES, ParkArgs, WAKE_EXAMPLES, WakeArgs, parse_idle_time};
 use crate::args::ram::Ram;
+use crate::args::scripts::{COMPLETIONS_EXAMPLES, CompletionsArgs, ManArgs};
 use crate::args::set::{SET_EXAMPLES, SetArgs};
 use crate::args::size::{PoolSize, parse_area_size, parse_duration, parse_limit};
 use crate::args::swap_spec::{SwapOption, SwapSpec};
@@ -32,6 +38,7 @@ Examples:
   vswap run --ram 50% -- make -j2
   vswap run --ram auto --summary run.json -- python3 job.py
   vswap run --ram 256M --swap /var/tmp:8G -- ./simulation
+  vswap advise -- ./simulation
   vswap attach --ram 2G 4711
   vswap daemon --swap /var/tmp:32G
   vswap status
@@ -68,6 +75,8 @@ A program that is told to end while it waits may take a little more for that; to
 
 Figures for Prometheus: --metrics 9100 serves them at http://127.0.0.1:9100/metrics, --metrics ./v.sock at a socket.
 Every user of this machine can read a port of 127.0.0.1; a socket is the owner's. Port 0 takes one that is free.
+
+VSWAP_LOG=debug says more, VSWAP_LOG=warn less, and VSWAP_LOG=json says it as JSON; VSWAP_LOG=debug,json does both.
 
 Groups: what a group's pages may take up beside --ram. At a limit the program waits as above.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
@@ -119,6 +128,9 @@ It runs in the foreground. `vswap run` of the same user joins it when it is ther
 the daemon, a group of its own; `vswap run --no-daemon` does not. The pool's memory counts against the --ram of the
 runs whose pages are in it. Areas can be added and taken away with `vswap swapon` and `vswap swapoff`.
 
+VSWAP_LOG=debug says more, VSWAP_LOG=warn less, and VSWAP_LOG=json says it as JSON. Where standard error is the
+journal's, lines have priorities.
+
 SIGTERM or Ctrl-C takes no more runs and waits for those that are there; a second one ends these. If the daemon is
 killed, its runs are ended.
 
@@ -129,7 +141,8 @@ Examples:
 
 const STATUS_EXAMPLES: &str = "\
 STATE: running; thrashing, when more than half of the last ten seconds was spent waiting for pages and nothing else;
-full, when nothing more can be stored and the program waits; stopped, when all its processes are (SIGSTOP, Ctrl-Z).
+full, when nothing more can be stored and the program waits; stopped, when all its processes are (SIGSTOP, Ctrl-Z);
+parked, by `vswap park`.
 
 --pressure shows hundredths of the last 10, 60 and 300 seconds: SOME, in which a thread waited for a page, and FULL, in
 which one waited and none worked. STALLED is the time of FULL since the start.
@@ -207,6 +220,12 @@ pub enum Command {
         override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
     )]
     Run(RunArgs),
+    /// Run a program and say how much RAM it needs: what each size would cost in time.
+    #[command(
+        after_help = ADVISE_EXAMPLES,
+        override_usage = "vswap advise [OPTIONS] -- <CMD> [ARG]..."
+    )]
+    Advise(AdviseArgs),
     /// Manage the memory of a program that runs already, and of its children.
     #[command(
         after_help = ATTACH_EXAMPLES,
@@ -228,6 +247,12 @@ pub enum Command {
     /// Give a living run, or a group, other limits.
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
+    /// Stop a run, and move all of its memory to its areas until somebody wakes it.
+    #[command(after_help = PARK_EXAMPLES)]
+    Park(ParkArgs),
+    /// Have a parked run go on.
+    #[command(after_help = WAKE_EXAMPLES)]
+    Wake(WakeArgs),
     /// Make the daemon, or a living run, use more swap areas.
     #[command(after_help = SWAPON_EXAMPLES)]
     Swapon(SwapOnArgs),
@@ -246,6 +271,12 @@ pub enum Command {
     /// Say what this machine and user permit, and what to do about each missing thing.
     #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
     Doctor,
+    /// Print a script that has a shell complete commands and options.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write a man page for vswap and one for each command.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// How the memory of a run is managed.
@@ -292,6 +323,9 @@ pub struct ManageArgs {
     /// Keep the group's pages in memory and pool, never in swap areas.
     #[arg(long, requires = "group")]
     pub no_writeback: bool,
+    /// Park the run when it has done nothing for so long: 90s, 10m, 2h. A connection, input or a signal wakes it.
+    #[arg(long, value_name = "TIME", value_parser = parse_idle_time)]
+    pub park_after: Option<Duration>,
     /// Write the figures of the run to FILE as JSON; - is standard output.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, Scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -20,7 +20,7 @@ use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use vswap_pager::{GroupChange, MapQuery, Settings};
+use vswap_pager::{GroupChange, MapQuery, ParkStep, Settings};
 
 use crate::join::Join;
 
@@ -28,6 +28,9 @@ use crate::join::Join;
 const SOCKET_NAME: &str = "control.sock";
 /// How long either side waits for the other. An answer takes milliseconds unless the run is stopped.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a client that has connected may take to begin asking. On a busy machine it may get no processor for longer
+/// than the patience above.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after a failed accept. It fails when descriptors or memory are short. That passes or it stays, and spinning
 /// helps in neither case.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -54,6 +57,13 @@ pub enum Request {
     SetGroup(String, GroupChange),
     /// A run: to let go of a process of its own. False if it has none of this id.
     Detach(Detach),
+    /// A run: to be parked.
+    Park(ParkOrder),
+    /// A run: to go on if it is parked.
+    Wake,
+    /// A run: to be sampled for so many seconds at most, and to say again and again what was seen. It ends with the
+    /// connection.
+    Sample(f64),
     /// Daemon only: manage a run for as long as the connection lasts.
     Join(Join),
     /// Daemon only: give the figures of the run that this process has joined.
@@ -66,8 +76,17 @@ pub enum Request {
     RunSet(u32, Settings),
     /// The daemon: to let go of a process of the run that this process has joined.
     RunDetach(u32, u32),
+    /// The daemon: to do a step of parking the run that this process has joined.
+    RunPark(u32, ParkStep),
     /// The daemon, by the connection that has joined: to end the run and give its last figures.
     Finish,
+}
+
+/// How a run is to be parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParkOrder {
+    /// Also a connection, input or a signal shall wake it.
+    pub until_used: bool,
 }
 
 /// Which process is to be let go of.
@@ -219,6 +238,7 @@ pub fn answer(
         let refusal = format!("it belongs to user {owner}, and answers nobody else but root");
         return send_line(stream, &Answer::Err(refusal));
     }
+    await_request(stream, stopping)?;
     let request = read_request(stream)?;
     let asker = Asker {
         stopping,
@@ -232,6 +252,19 @@ pub fn answer(
 /// May a process of user `own` answer this peer?
 fn may_ask(peer: Uid, own: Uid) -> bool {
     peer == own || peer.is_root()
+}
+
+/// Waits until the client has begun to ask, but not when the server stops: that waits for all connections.
+fn await_request(stream: &UnixStream, stopping: &AtomicBool) -> io::Result<()> {
+    let since = Instant::now();
+    // The stream has a time limit of its own, after which this looks again.
+    while let Err(error) = recv(stream, &mut [0], RecvFlags::PEEK) {
+        let is_late = stopping.load(Ordering::Acquire) || since.elapsed() > REQUEST_PATIENCE;
+        if is_late || !matches!(error, Errno::AGAIN | Errno::INTR) {
+            return Err(error.into());
+        }
+    }
+    Ok(())
 }
 
 fn read_request(stream: &UnixStream) -> io::Result<Request> {
@@ -277,6 +310,46 @@ impl Connection {
     /// Has the other end closed?
     pub fn has_gone(&self) -> bool {
         is_closed(&self.0)
+    }
+
+    /// Asks what has many answers.
+    pub fn listen(self, request: &Request) -> io::Result<Answers> {
+        // Whoever is refused may hear so before it has asked.
+        let _ = send_line(&self.0, request);
+        Ok(Answers {
+            reader: BufReader::new(self.0),
+            line: Vec::new(),
+        })
+    }
+}
+
+/// Answers to one request.
+#[derive(Debug)]
+pub struct Answers {
+    reader: BufReader<UnixStream>,
+    /// What has come of the next one.
+    line: Vec<u8>,
+}
+
+impl Answers {
+    /// The next answer, if it comes within `patience`. At the end of all an error of the kind `UnexpectedEof`. A
+    /// refusal is an error too.
+    pub fn next(&mut self, patience: Duration) -> io::Result<Option<Value>> {
+        self.reader.get_ref().set_read_timeout(Some(patience))?;
+        let left = ANSWER_BYTES_MAX.saturating_sub(self.line.len() as u64);
+        match self
+            .reader
+            .by_ref()
+            .take(left)
+            .read_until(b'\n', &mut self.line)
+        {
+            Ok(_) if self.line.ends_with(b"\n") => {}
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let answer: Answer = serde_json::from_slice(&std::mem::take(&mut self.line))?;
+        answer.map(Some).map_err(io::Error::other)
     }
 }
 
@@ -348,6 +421,17 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_asks_late_is_answered_and_one_that_never_does_holds_nothing_up() {
+        with_server("late", |dir| {
+            let mut late = Connection::open(dir).expect("connect");
+            // Open to the end: the server stops all the same.
+            let _silent = std::mem::ManuallyDrop::new(Connection::open(dir).expect("connect"));
+            std::thread::sleep(PATIENCE + PATIENCE / 2);
+            late.ask(&Request::Status, None).expect("answer");
+        });
+    }
+
+    #[test]
     fn a_connection_can_be_kept() {
         with_server("kept", |dir| {
             let mut kept = Connection::open(dir).expect("connect");
@@ -365,6 +449,21 @@ mod tests {
             ];
             assert!(closed.contains(&error.kind()), "{error}");
             assert!(kept.has_gone());
+        });
+    }
+
+    #[test]
+    fn many_answers_come_one_by_one() {
+        with_server("many", |dir| {
+            let kept = Connection::open(dir).expect("connect");
+            let mut answers = kept.listen(&Request::Finish).expect("asked");
+            assert_eq!(answers.next(PATIENCE).expect("an answer"), Some(json!(0)));
+            let later = answers.next(Duration::from_millis(5));
+            assert_eq!(
+                later.expect("nothing is wrong"),
+                None,
+                "it waits for a request"
+            );
         });
     }
 

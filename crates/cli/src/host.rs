@@ -4,10 +4,12 @@ pub mod joined;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use vswap_pager::{
-    Config, GroupChange, MapQuery, MemoryMap, Pager, Status, Store, StoreConfig, StoreStatus,
+    Config, GroupChange, MapQuery, MemoryMap, Pager, ParkStep, Parked, Sampled, Sampling, Status,
+    Store, StoreConfig, StoreStatus,
 };
 use vswap_sys::confinement;
 use vswap_sys::disk::Options;
@@ -18,7 +20,7 @@ use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::host::joined::Joined;
-use crate::output::notice;
+use crate::output::{notice, warning};
 use crate::run_dir::{self, Living};
 
 /// The host of a run.
@@ -110,6 +112,26 @@ impl Host {
         }
     }
 
+    /// What sampling has seen. `None` for a run in the daemon.
+    pub fn sampled(&self) -> Option<Sampled> {
+        match self {
+            Host::Own { pager, .. } => Some(pager.sampled()),
+            Host::Daemon(_) => None,
+        }
+    }
+
+    /// Samples the run for as long as the result lives.
+    pub fn sample(&self, every: Duration) -> Result<Sampling<'_>, String> {
+        match self {
+            Host::Own { pager, .. } => pager.sample(every).map_err(|error| error.to_string()),
+            Host::Daemon(joined) => Err(format!(
+                "the run is in the daemon (process {}), which cannot sample it: start it with --no-daemon, or let \
+                 `vswap advise -- CMD` run the program",
+                joined.daemon_pid()
+            )),
+        }
+    }
+
     /// What of a process's memory is where. `None` if it is not managed, or the daemon does not answer.
     pub fn memory_map(&self, query: MapQuery) -> Option<MemoryMap> {
         match self {
@@ -182,6 +204,14 @@ impl Host {
                 ))
             }
             _ => Err("this is no request for limits".to_owned()),
+        }
+    }
+
+    /// Does a step of parking the run.
+    pub fn park(&self, step: ParkStep) -> Result<Parked, String> {
+        match self {
+            Host::Own { pager, .. } => pager.park(step).map_err(|error| error.to_string()),
+            Host::Daemon(joined) => joined.park(step).map_err(|error| error.to_string()),
         }
     }
 
@@ -265,7 +295,7 @@ pub fn guarded() -> Result<Option<Guardian>, Failure> {
 /// lives longest: the others have no more capabilities than they need.
 pub fn confine(quiet: bool) {
     match confinement::confine() {
-        Err(error) if !quiet => notice(&format!(
+        Err(error) if !quiet => warning(&format!(
             "this process runs without a filter for its own system calls: {error}"
         )),
         Ok(()) | Err(_) => {}

@@ -81,6 +81,7 @@ impl Join {
             quiet: self.quiet,
             pressure_file: self.pressure_file.clone(),
             evict_all_every: self.evict_all_every,
+            sample_every: None,
         })
     }
 }
@@ -106,6 +107,7 @@ mod tests {
             quiet: true,
             pressure_file: None,
             evict_all_every: Some(Duration::from_millis(5)),
+            sample_every: None,
         }
     }
 

@@ -27,6 +27,8 @@ mod areas;
 mod host;
 // Looking at the living runs again and again.
 mod watching;
+// How much memory a program needs.
+mod advice;
 // What a run was like from its start to its end.
 mod record;
 // The page that is made of a record.
@@ -39,16 +41,25 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
+use failure::Failure;
+use vswap_sys::memory::heap;
 use vswap_sys::process::spawn::{InheritedDescriptors, without_backtraces};
 
 fn main() -> ExitCode {
     let environment = std::env::vars_os().collect();
     without_backtraces();
+    heap::give_large_blocks_back();
     let descriptors = InheritedDescriptors::at_start();
+    if let Err(failure) = output::log::begin() {
+        return end(&failure);
+    }
     let done = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(args),
         }) => verbs::run::run(&args, descriptors, environment),
+        Ok(Args {
+            command: Command::Advise(args),
+        }) => verbs::advise::advise(&args, descriptors, environment),
         Ok(Args {
             command: Command::Attach(args),
         }) => verbs::attach::attach(&args),
@@ -68,6 +79,12 @@ fn main() -> ExitCode {
             command: Command::Set(args),
         }) => verbs::set::set(&args),
         Ok(Args {
+            command: Command::Park(args),
+        }) => verbs::park::park(&args),
+        Ok(Args {
+            command: Command::Wake(args),
+        }) => verbs::park::wake(&args),
+        Ok(Args {
             command: Command::Swapon(args),
         }) => verbs::swap::swap_on(&args),
         Ok(Args {
@@ -85,12 +102,20 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Doctor,
         }) => verbs::doctor::doctor(),
+        Ok(Args {
+            command: Command::Completions(args),
+        }) => verbs::completions::completions(&args),
+        Ok(Args {
+            command: Command::Man(args),
+        }) => verbs::man::man(&args),
         Err(error) => return usage(error),
     };
-    done.unwrap_or_else(|failure| {
-        output::notice(&failure.to_string());
-        ExitCode::from(failure.exit_status)
-    })
+    done.unwrap_or_else(|failure| end(&failure))
+}
+
+fn end(failure: &Failure) -> ExitCode {
+    output::error(&failure.to_string());
+    ExitCode::from(failure.exit_status)
 }
 
 /// Help and version go to standard output and are no failure. Anything else is one of vswap's own errors.

@@ -21,7 +21,7 @@ use crate::metrics::figures::Figures;
 use crate::metrics::http::{Answer, Wanted};
 use crate::metrics::listener::{Listener, Stream};
 use crate::metrics::text::Texts;
-use crate::output::notice;
+use crate::output::{notice, warning};
 
 /// Most connections served at once; any further one is closed. One Prometheus needs one of them.
 const CONNECTIONS_MAX: usize = 8;
@@ -100,7 +100,7 @@ impl Endpoint {
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, serve);
         if let Err(error) = spawned {
-            notice(&format!(
+            warning(&format!(
                 "no figures can be had at {}, because there is no thread for it: {error}",
                 self.listener.address()
             ));

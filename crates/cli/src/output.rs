@@ -1,6 +1,8 @@
 //! What people read: answers on standard output, notices on standard error, and how figures and tables look.
 
 pub mod figures;
+pub mod log;
+pub mod progress;
 pub mod summary;
 pub mod tables;
 pub mod time;
@@ -10,9 +12,23 @@ use std::process::ExitCode;
 
 use crate::failure::Failure;
 
-/// Prints a line on standard error. If that is gone, there is nobody to tell.
+/// Which of docs/schemas describes the JSON that is printed. A field that goes away, or means something else, makes a
+/// new number; one that is added does not (docs/versions.md).
+pub const SCHEMA: u32 = 1;
+
+/// What goes as it should, and is worth a line.
 pub fn notice(text: &str) {
-    let _ = writeln!(io::stderr(), "vswap: {text}");
+    tracing::info!(target: "vswap", "{text}");
+}
+
+/// What goes otherwise than the user may expect.
+pub fn warning(text: &str) {
+    tracing::warn!(target: "vswap", "{text}");
+}
+
+/// What ends a command, a run or a process.
+pub fn error(text: &str) {
+    tracing::error!(target: "vswap", "{text}");
 }
 
 /// Prints the answer of a subcommand on standard output.

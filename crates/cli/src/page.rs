@@ -1,10 +1,12 @@
-//! The page that `--report` writes: one HTML file with plots of a run over time, its figures, and what happened.
+//! The page that `--report` writes: one HTML file with plots of a run over time, its figures, and what happened. That
+//! of `vswap advise` has its curve (`advice`).
 //!
 //! It needs no network, no script and no other file. All text goes through the templates of `maud`, which escape it:
 //! names of programs, areas and groups can be anything, `<script>` included. Plots are SVG with constant words and
 //! numbers alone. For whom colours or plots say nothing, lines have dashes of their own, and the words and the table
 //! below each plot tell the same.
 
+pub mod advice;
 mod chart;
 mod charts;
 pub mod file;

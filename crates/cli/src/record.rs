@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use vswap_pager::{MapQuery, MemoryMap, Status};
 use vswap_sys::process::cpu;
 
-use crate::output::notice;
+use crate::output::warning;
 use crate::record::events::Events;
 use crate::record::maps::Maps;
 use crate::record::processes::Processes;
@@ -97,7 +97,7 @@ impl<'scope> Recording<'scope> {
         match spawned {
             Ok(thread) => Some(Recording { thread, stop }),
             Err(error) => {
-                notice(&format!(
+                warning(&format!(
                     "the report will have no plots, because there is no thread for it: {error}"
                 ));
                 None

@@ -24,9 +24,8 @@ pub(crate) mod testing;
 mod tests;
 mod validity;
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
@@ -34,11 +33,11 @@ use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, PageSource};
 use crate::base::sync::{AtomicU32, AtomicU64, Lock, Ordering};
 use crate::cluster::{
-    Cluster, ClusterGuard, Directory, ExtendTable, GroupTable, Lists, Place, TABLE_PAGES,
+    Cluster, ClusterGuard, Directory, ExtendTable, Extent, GroupTable, Lists, Place, TABLE_PAGES,
 };
 use crate::groups::GroupIndex;
 use crate::words::entry::{AreaId, Entry};
-use crate::words::geometry::{NO_CLUSTER, SLOTS_MAX, SLOTS_PER_CLUSTER};
+use crate::words::geometry::{NO_CLUSTER, SLOTS_MAX};
 use crate::words::order::Order;
 
 pub(crate) use aging::{Aging, Cold};
@@ -78,14 +77,12 @@ type Currents = [AtomicU32; Order::COUNT];
 /// An area.
 pub(crate) struct Area {
     pub(crate) id: AreaId,
-    /// Number of slots, including bad ones.
-    pub(crate) slots: u64,
-    /// Slots that must never be used, in ascending order.
-    bad: Box<[u64]>,
     pub(crate) directory: Directory,
     /// Each CPU's current clusters. Written under the lists' lock, so that a cluster at `Place::Current` or
     /// `Place::Stolen` is always some CPU's.
     currents: Box<[CachePadded<Currents>]>,
+    /// How many CPUs have clusters of their own; the others share with them.
+    cpus: AtomicUsize,
     /// Taken after any cluster's lock, and no lock is taken under it.
     pub(crate) lists: Lock<Lists, { lock_order::LISTS }>,
     /// Whether emptied clusters wait until they were discarded in the storage.
@@ -99,26 +96,24 @@ pub(crate) struct Area {
 impl Area {
     /// The virtual area. `None` if there is no memory for its directory.
     pub(crate) fn virtual_area(cpus: usize, pages: Arc<dyn PageSource>) -> Option<Area> {
-        Area::new(AreaId::VIRTUAL, SLOTS_MAX, Box::default(), cpus, pages)
+        let extent = Extent::new(SLOTS_MAX, Box::default());
+        Area::new(AreaId::VIRTUAL, extent, cpus, pages)
     }
 
-    /// An area of `slots` slots. The slots in `bad`, in ascending order, are never used.
+    /// An area with these slots. `None` if there is no memory for its directory.
     pub(crate) fn new(
         id: AreaId,
-        slots: u64,
-        bad: Box<[u64]>,
+        extent: Extent,
         cpus: usize,
         pages: Arc<dyn PageSource>,
     ) -> Option<Area> {
-        debug_assert!(slots <= SLOTS_MAX && bad.is_sorted());
         let none = || CachePadded::new(std::array::from_fn(|_| AtomicU32::new(NO_CLUSTER)));
         Some(Area {
             id,
-            slots,
-            bad,
             directory: Directory::new()?,
             currents: (0..cpus).map(|_| none()).collect(),
-            lists: Lock::new(Lists::new()),
+            cpus: AtomicUsize::new(cpus),
+            lists: Lock::new(Lists::new(extent)),
             discards: AtomicBool::new(false),
             is_mapped: AtomicBool::new(id == AreaId::VIRTUAL),
             rejected: AtomicU64::new(0),
@@ -152,7 +147,9 @@ impl Area {
 
     #[inline]
     pub(crate) fn current(&self, cpu: usize, order: Order) -> &AtomicU32 {
-        &self.currents[cpu % self.currents.len()][order.index()]
+        // Relaxed: any CPU's cluster would do.
+        let cpus = self.cpus.load(Ordering::Relaxed);
+        &self.currents[cpu % cpus][order.index()]
     }
 
     /// Every CPU's current cluster for `order`.
@@ -181,24 +178,6 @@ impl Area {
         self.is_virtual() || cluster.record().ensure_backing(&*self.pages)
     }
 
-    /// The slots of cluster `id`. They may reach beyond the end of the area.
-    pub(crate) fn slots_of(&self, id: u32) -> Range<u64> {
-        let start = u64::from(id) * SLOTS_PER_CLUSTER as u64;
-        start..start + SLOTS_PER_CLUSTER as u64
-    }
-
-    /// The slots of cluster `id` that must never be used: bad ones, and those behind the area's end.
-    pub(crate) fn bad_in(&self, id: u32) -> impl Iterator<Item = usize> + '_ {
-        let slots = self.slots_of(id);
-        let from = self.bad.partition_point(|&slot| slot < slots.start);
-        let to = self.bad.partition_point(|&slot| slot < slots.end);
-        let bad = self.bad[from..to].iter().copied();
-        let beyond = self.slots.clamp(slots.start, slots.end)..slots.end;
-        // The difference is below SLOTS_PER_CLUSTER.
-        bad.chain(beyond)
-            .map(move |slot| usize::try_from(slot - slots.start).unwrap_or(0))
-    }
-
     /// Frees a slot whose frame and backing are gone, and moves its cluster to the place where it belongs now.
     #[inline]
     pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
@@ -211,7 +190,7 @@ impl Area {
             // A CPU that alternates between allocating and freeing keeps its cluster.
             Place::Current if cluster.order().is_slot() => true,
             // When a cluster made for runs is empty, another order may need it.
-            Place::Current | Place::Stolen => !matches!(place, Place::Free | Place::Discard),
+            Place::Current | Place::Stolen => !place.is_empty(),
             before => before == place,
         };
         if !stays {
@@ -233,10 +212,12 @@ impl Area {
     #[cold]
     pub(crate) fn relocate(&self, cluster: &mut ClusterGuard<'_>, id: u32, place: Place) {
         let record = cluster.record();
-        if place == Place::Free {
-            debug_assert!(cluster.state.extend.is_none());
-            cluster.state.cursor = 0;
-            cluster.discard(&*self.pages);
+        if place.is_empty() {
+            if !record.place().is_empty() {
+                debug_assert!(cluster.state.extend.is_none());
+                cluster.state.cursor = 0;
+                cluster.discard(&*self.pages);
+            }
         } else if matches!(record.place(), Place::Current | Place::Stolen) {
             self.discard_idle_tables(cluster);
         }
@@ -263,19 +244,20 @@ impl Area {
 
     /// Adds up the clusters' figures. Takes each cluster's lock for a moment: about 10 ns for each 2 MiB ever swapped.
     pub(crate) fn stats(&self) -> AreaStats {
+        let extent = Arc::clone(&self.lists.lock().extent);
         let mut stats = AreaStats {
-            table_bytes: self.directory.bytes(self.end()) as u64,
+            table_bytes: self.directory.bytes() as u64,
             ..Default::default()
         };
         for (id, record) in self.clusters() {
             let Some(cluster) = record.lock() else {
                 continue;
             };
-            let bad = self.bad_in(id).count() as u64;
+            let bad = extent.bad_in(id).count() as u64;
             stats.slots_used += u64::from(cluster.state.used).saturating_sub(bad);
             stats.zero += u64::from(cluster.state.zero);
             stats.mapped += u64::from(cluster.mapped());
-            if cluster.place() != Place::Free {
+            if !cluster.place().is_empty() {
                 let has_backing = self.is_virtual() || cluster.mapped() > 0;
                 let tables = 1 + usize::from(has_backing);
                 stats.clusters += 1;
@@ -312,8 +294,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // One beyond the end: a cluster may have got its tables without being put to use.
-        for (_, record) in self.directory.records(0..self.end() + 1) {
+        // All of them: a cluster may have tables without being in use, or be of a larger area before this one.
+        for (_, record) in self.directory.all_records() {
             // SAFETY: `&mut self` proves that nobody else uses the area, and all its tables came from this source.
             unsafe { record.free_tables(&*self.pages) };
         }

@@ -4,10 +4,9 @@
 //! cluster there is used up, and then goes on to the next. So all of them fill evenly, and all their storage works at
 //! once. An area is passed over if it is full, closed, or failed to take a page.
 //!
-//! An entry leads to its area without a lock. So the record of an area that was swapped off stays, and the next area
-//! with the same number is linked behind it. Finding an area costs one more step for each predecessor, so a new area
-//! gets the number with the fewest. An area cannot go while a slot of it is in use, so whoever has a slot finds the
-//! right area.
+//! An entry leads to its area without a lock. So the record of an area that was swapped off stays, with its tables, and
+//! the next area with the same number uses it. An area cannot go while a slot of it is in use, so whoever has a slot
+//! finds the right area.
 //!
 //! Several pages get the longest run of slots that any area of a priority has. A longer run in a lower priority is not
 //! preferred to a shorter one.
@@ -32,8 +31,8 @@ use crate::area::{Area, AreaStats, OfGroup};
 use crate::base::lock_order;
 use crate::base::pages::{Page, PageSource};
 use crate::base::storage::{ReadRun, StorageError};
-use crate::base::sync::{AtomicU32, AtomicU64, Lock, OncePtr, Ordering};
-use crate::cluster::ClusterGuard;
+use crate::base::sync::{AtomicU32, Lock, OncePtr, Ordering};
+use crate::cluster::{ClusterGuard, Extent};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::order::Order;
 use crate::words::slot::Word;
@@ -79,15 +78,13 @@ pub struct AreaFigures {
 
 /// All physical areas.
 pub(crate) struct Areas {
-    /// The first area that had each number.
+    /// The area with each number, or the last one that had it.
     areas: [OncePtr<Physical>; AREAS_MAX],
     /// Areas by priority, highest first. Among equals the one whose turn it is comes first.
     order: Lock<Vec<AreaId>, { lock_order::AREAS }>,
     /// Number of the area from which each CPU takes runs of each order.
     currents: Box<[CachePadded<[AtomicU32; Order::COUNT]>]>,
     pages: Arc<dyn PageSource>,
-    /// Bytes of the tables of areas that were swapped off.
-    retired_bytes: AtomicU64,
 }
 
 impl Areas {
@@ -98,7 +95,6 @@ impl Areas {
             order: Lock::new(Vec::new()),
             currents: (0..cpus).map(|_| none()).collect(),
             pages,
-            retired_bytes: AtomicU64::new(0),
         }
     }
 
@@ -112,53 +108,47 @@ impl Areas {
         };
         let mut order = self.order.lock();
         let (id, place) = self.vacant().ok_or(SwapOnError::TooMany)?;
-        let physical = self.open(id, new)?;
+        let priority = new.priority;
+        let physical = self.open(id, place, new)?;
         physical.count_discard(discarded);
-        let priority = physical.priority;
-        place
-            .get_or_try_init(|| Some(Box::new(physical)))
-            .ok_or(SwapOnError::NoMemory)?;
         let behind = order.partition_point(|&other| self.priority_of(other) >= priority);
         order.insert(behind, id);
         Ok(id)
     }
 
-    /// A number that no area has, and the place to link its new area. The caller holds the lock of the order.
+    /// The lowest number that no area has, and its place. So the tables of former areas are used before new ones are
+    /// made. The caller holds the lock of the order.
     fn vacant(&self) -> Option<(AreaId, &OncePtr<Physical>)> {
-        let places = self.areas.iter().enumerate().filter_map(|(index, first)| {
-            let (mut place, mut before) = (first, 0_usize);
-            while let Some(physical) = place.get() {
-                if !physical.is_gone() {
-                    return None;
-                }
-                (place, before) = (&physical.next, before + 1);
-            }
-            Some((before, AreaId::physical(index)?, place))
-        });
-        let (_, id, place) = places.min_by_key(|(before, ..)| *before)?;
-        Some((id, place))
+        let is_vacant = |place: &OncePtr<Physical>| place.get().is_none_or(Physical::is_gone);
+        let index = self.areas.iter().position(is_vacant)?;
+        Some((AreaId::physical(index)?, &self.areas[index]))
     }
 
-    fn open(&self, id: AreaId, new: NewArea) -> Result<Physical, SwapOnError> {
-        let bad = new.bad.clone().into_boxed_slice();
-        let cpus = if new.rotating { 1 } else { self.currents.len() };
-        let pages = Arc::clone(&self.pages);
-        let area = Area::new(id, new.slots, bad, cpus, pages).ok_or(SwapOnError::NoMemory)?;
-        area.set_discards(new.discard == Discard::Pages);
-        Ok(Physical::new(area, new))
+    /// Makes the area, with the tables of the one before it if there was one. The caller holds the lock of the order.
+    fn open<'a>(
+        &self,
+        id: AreaId,
+        place: &'a OncePtr<Physical>,
+        new: NewArea,
+    ) -> Result<&'a Physical, SwapOnError> {
+        let make = || {
+            let pages = Arc::clone(&self.pages);
+            let area = Area::new(id, Extent::default(), self.currents.len(), pages)?;
+            Some(Box::new(Physical::retired(area)))
+        };
+        let physical = place.get_or_try_init(make).ok_or(SwapOnError::NoMemory)?;
+        physical.begin(new);
+        Ok(physical)
     }
 
     #[inline]
     pub(crate) fn get(&self, id: AreaId) -> Option<&Physical> {
-        let mut physical = self.areas.get(id.physical_index()?)?.get()?;
-        while let Some(next) = physical.next.get() {
-            physical = next;
-        }
+        let physical = self.areas.get(id.physical_index()?)?.get()?;
         (!physical.is_gone()).then_some(physical)
     }
 
     fn priority_of(&self, id: AreaId) -> i16 {
-        self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority)
+        self.get(id).map_or(PRIORITY_DEFAULT, Physical::priority)
     }
 
     /// Whether there never was an area. A hint: pages that do not compress need a slot, and with no area there is none

@@ -31,7 +31,7 @@ const POOL_LIMIT_BYTES: u64 = 24 * PAGE_BYTES as u64;
 /// Slots of each of two areas. Together with the pool they are too few for all places.
 const AREA_SLOTS: usize = 20;
 
-/// The most areas that are swapped off in one run. Each leaves its tables behind.
+/// The most areas that are swapped off in one run. Each one's tables are those of the area before it.
 const EXCHANGES_MAX: u64 = if cfg!(miri) { 2 } else { 2000 };
 
 type Place = Mutex<Option<(Entry, u64)>>;

@@ -9,3 +9,4 @@ pub mod followed_fork;
 pub mod copied_fork;
 pub mod forks;
 pub mod notify;
+pub mod earlier_calls;

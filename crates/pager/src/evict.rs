@@ -13,12 +13,14 @@ mod frames;
 mod staging;
 mod aside;
 mod window;
+mod sample;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::hand::Hand;
-use self::window::Window;
+use self::sample::Sampler;
+use self::window::{Choice, Window};
 use crate::base::kernel::clock;
 use crate::base::page_run::PageRun;
 use crate::events::regions;
@@ -28,6 +30,7 @@ use crate::fault::serving::Serving;
 use crate::layout::words::PageState;
 use crate::space::Space;
 use crate::space::agent::AgentGone;
+use crate::space::mailbox::Wanted;
 use crate::space::process::Process;
 
 /// Pages moved out together. They are enough that one command to the agent costs little for each page. They are few
@@ -53,6 +56,8 @@ struct Evictor<'a> {
     shared: Vec<u64>,
     /// Pages that have left and have no marker yet.
     unmarked: Vec<u64>,
+    /// What moves pages out only to see when they are touched.
+    sampler: Option<Sampler>,
 }
 
 /// Run the evictor until the space ends.
@@ -69,39 +74,52 @@ pub fn run(evicting: &Arc<Evicting>, space: &Arc<Space>) {
         hand: Hand::new(process),
         shared: Vec::new(),
         unmarked: Vec::new(),
+        sampler: Sampler::new(&evicting.serving.samples, space.id),
     };
-    let every = evicting.all_every;
-    loop {
-        let wanted = space.mailbox.take(every.unwrap_or(IDLE));
-        if wanted.stop || space.has_ended() {
-            break;
-        }
-        if space.is_confined() {
-            // Kin need not keep entries for a space that cannot follow them.
-            let engine = &evicting.serving.engine;
-            space.mailbox.put_proposals(engine, |_| true);
-            evictor.admit_against_the_limit();
-            continue;
-        }
-        if wanted.rescan || every.is_some() {
-            let references = &evicting.serving.references;
-            regions::rescan(references, space, process, &process.agent.slot());
-        }
-        evictor.serve_deferred();
-        evictor.hand.wrapped = every.is_none();
-        evictor.follow_kin();
-        evictor.move_out(wanted.pages);
-        evictor.lead_nothing();
-    }
+    evictor.work();
+    evictor.end_sampling();
 }
 
 impl Evictor<'_> {
+    /// Do what is asked for until the space ends.
+    fn work(&mut self) {
+        let (evicting, space) = (self.evicting, self.space);
+        let every = evicting.all_every;
+        loop {
+            self.renew_sampler();
+            let sampling = self.sampler.as_ref().map(Sampler::pause);
+            let wanted = space.mailbox.take(every.or(sampling).unwrap_or(IDLE));
+            if wanted.stop || space.has_ended() {
+                return;
+            }
+            if space.is_confined() {
+                // Kin need not keep entries for a space that cannot follow them.
+                let engine = &self.serving.engine;
+                space.mailbox.put_proposals(engine, |_| true);
+                self.admit_against_the_limit();
+                self.end_lap(wanted);
+                continue;
+            }
+            if wanted.rescan || every.is_some() || sampling.is_some() {
+                let references = &self.serving.references;
+                regions::rescan(references, space, self.process, &self.process.agent.slot());
+            }
+            self.serve_deferred();
+            self.hand.wrapped = every.is_none() && !wanted.lap;
+            self.follow_kin();
+            self.move_out(wanted.pages);
+            self.sample();
+            self.lead_nothing();
+            self.end_lap(wanted);
+        }
+    }
+
     /// Move out about `pages` pages: more while faults wait for memory, and always to the end of the lap.
     fn move_out(&mut self, pages: u64) {
         let (mut left, mut blocked, mut fruitless) = (pages, 0, 0);
         while !self.space.has_ended() && (left > 0 || !self.hand.wrapped || self.faults_wait()) {
             self.follow_kin();
-            match self.window(Vec::new()) {
+            match self.window(Choice::Hand) {
                 Ok(Window::Moved(moved)) => {
                     left = left.saturating_sub(moved);
                     blocked = 0;
@@ -143,10 +161,17 @@ impl Evictor<'_> {
             if proposals.is_empty() {
                 return;
             }
-            match self.window(proposals) {
+            match self.window(Choice::Kin(proposals)) {
                 Ok(Window::Moved(_) | Window::Nothing) => {}
                 Ok(Window::Blocked) | Err(AgentGone) => return,
             }
+        }
+    }
+
+    /// Whoever wanted a lap learns that it is over.
+    fn end_lap(&self, wanted: Wanted) {
+        if wanted.lap {
+            self.space.mailbox.end_lap();
         }
     }
 
@@ -156,20 +181,22 @@ impl Evictor<'_> {
     }
 
     /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on,
-    /// because each frees its own place in the pool.
+    /// because each frees its own place in the pool. While the run is held, none goes on.
     fn serve_deferred(&mut self) {
         let limit = &self.serving.limit;
+        let is_held = self.serving.parking.is_holding();
         let stalled = limit.is_stalled() && limit.may_overdraw();
         self.server.serve_deferred(|state, fault| {
             let word = state.layout.words.get(fault.page);
-            limit.has_headroom() || (stalled && matches!(word.state(), PageState::Swapped(_)))
+            let is_swapped = matches!(word.state(), PageState::Swapped(_));
+            !is_held && (limit.has_headroom() || (stalled && is_swapped))
         });
     }
 
     /// Nothing in this space can be moved. If nothing can be moved anywhere, waiting would never end: memory that
     /// cannot be moved (locked, shared, pinned) is beyond the limit's reach. So serve the faults that wait.
     fn admit_against_the_limit(&mut self) {
-        if self.serving.limit.is_stalled() {
+        if self.serving.limit.is_stalled() || self.serving.parking.is_holding() {
             return;
         }
         self.server.serve_deferred(|_, _| true);

@@ -9,6 +9,8 @@ pub mod serving;
 pub mod lost;
 mod swap_in;
 pub mod bring_in;
+pub mod held;
+pub mod recent;
 pub mod area_reads;
 
 use std::sync::Arc;
@@ -149,10 +151,12 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// Serve the faults that wait for memory: the urgent ones and those that `admit` allows.
+    /// Serve the faults that wait for memory: the urgent ones and those that `admit` allows. Up to the first that the
+    /// kernel refuses because an event is unread: it would refuse all of them. It comes last then.
     pub fn serve_deferred(&mut self, admit: impl Fn(&State, &Fault) -> bool) {
         let mut state = self.space.lock_thawed();
-        for mut fault in std::mem::take(&mut state.deferred) {
+        let mut faults = std::mem::take(&mut state.deferred).into_iter();
+        while let Some(mut fault) = faults.next() {
             if !fault.urgent && !admit(&state, &fault) {
                 state.deferred.push(fault);
                 continue;
@@ -161,6 +165,7 @@ impl<'a> FaultServer<'a> {
             let (after, outcome) = self.serve(state, &fault);
             state = after;
             if outcome == Outcome::Again {
+                state.deferred.extend(faults.by_ref());
                 state.deferred.push(fault);
             }
         }
@@ -192,9 +197,11 @@ impl<'a> FaultServer<'a> {
         self.first_touch(state, &fault) != Outcome::Again
     }
 
-    /// Does the limit make this fault wait? Not if eviction itself waits for the faulting thread.
+    /// Does the limit make this fault wait, or that the run is about to be parked? Not if eviction itself waits for the
+    /// faulting thread.
     fn must_wait(&self, fault: &Fault) -> bool {
-        if self.serving.limit.has_headroom() || self.space.has_ended() {
+        let is_free = self.serving.limit.has_headroom() && !self.serving.parking.is_holding();
+        if is_free || self.space.has_ended() {
             return false;
         }
         let evictable = self.space.process.get().is_some() && !self.space.is_confined();
@@ -216,7 +223,11 @@ impl<'a> FaultServer<'a> {
         if !rules::holds(Rule::ReadAlways) {
             return self.wait_here(state);
         }
-        state.deferred.push(fault.clone());
+        // A thread in a system call that has a signal pending does not sleep: it asks again and again.
+        let is_known = state.deferred.iter().any(|known| known.is_like(fault));
+        if !is_known {
+            state.deferred.push(fault.clone());
+        }
         self.space.mailbox.ask(|wanted| wanted.deferred = true);
         (state, Outcome::Done)
     }

@@ -16,6 +16,8 @@ pub mod share_watch;
 pub mod bring_back;
 pub mod settings;
 pub mod leave;
+pub mod sampling;
+pub mod park;
 pub mod store;
 pub mod introduction;
 pub mod server;

@@ -1,6 +1,7 @@
 //! Decisions that need numbers only: what comes along with a page, which pages left too early, whom to believe, how
 //! much memory to leave to others.
 
+pub mod sampling;
 pub mod follow;
 pub mod hello;
 pub mod pressure;

@@ -1,6 +1,7 @@
 //! The parts of one run, each with what it owns.
 
 pub mod stats;
+pub mod samples;
 pub mod buffers;
 pub mod spaces;
 pub mod references;
@@ -13,6 +14,7 @@ pub mod part;
 pub mod pool_share;
 pub mod stall;
 pub mod limit;
+pub mod parking;
 pub mod shares;
 pub mod watch;
 pub mod write_queue;

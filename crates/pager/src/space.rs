@@ -59,6 +59,8 @@ pub const AREA_WINDOW_PAGES_MAX: u64 = 64;
 
 /// Pause between two looks whether vswap has let go of a space.
 const LET_GO_PACE: Duration = Duration::from_micros(200);
+/// How often a thread that waits for a fork to be applied checks whether the process has ended.
+const FORK_PACE: Duration = Duration::from_millis(10);
 /// Pause between two tries to get the lock by chance.
 const CHANCE_PACE: Duration = Duration::from_micros(50);
 
@@ -83,6 +85,8 @@ pub struct State {
     pub gain: Option<Gain>,
     /// A fork is being applied: nobody reads messages, and no page starts to move out.
     frozen: bool,
+    /// Children of forks whose events were read and are not applied yet, though the space is not frozen.
+    children_read: u32,
     /// The agent is moving pages out: nobody reads messages.
     moving: bool,
     /// Token of the fork under way, 0 without one.
@@ -127,8 +131,9 @@ pub struct Space {
     pub let_go: AtomicBool,
     /// The agent has been told to leave, with nothing registered: the process lives on without vswap.
     pub dismissed: AtomicBool,
-    /// It was forked by a process whose agent was attached from outside, by a fork that could not be followed, and has
-    /// no agent: calls that need one are refused.
+    /// It was forked by a process in which no hook announces forks.
+    pub is_of_attached: AtomicBool,
+    /// The same, by a fork that could not be followed: it will have no agent.
     pub is_attached_copy: AtomicBool,
     /// The filter could not be installed, and the user was told so.
     pub refused: AtomicBool,
@@ -160,6 +165,7 @@ impl Space {
             undecided: RangeSet::new(),
             gain: None,
             frozen: false,
+            children_read: 0,
             moving: false,
             open_fork: 0,
         };
@@ -181,6 +187,7 @@ impl Space {
             confined: AtomicBool::new(false),
             let_go: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
+            is_of_attached: AtomicBool::new(false),
             is_attached_copy: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
@@ -195,12 +202,12 @@ impl Space {
         space
     }
 
-    /// Is this a process in which no hook announces forks, because its agent was attached from outside, or a copy of
-    /// one?
+    /// Is this a process in which no hook announces forks, because its agent was attached from outside, or a child of
+    /// one that has no agent yet, or never will?
     pub fn has_no_hooks(&self) -> bool {
         match self.process.get() {
             Some(process) => process.is_attached,
-            None => self.is_attached_copy.load(Ordering::Acquire),
+            None => self.is_of_attached.load(Ordering::Acquire),
         }
     }
 
@@ -237,12 +244,25 @@ impl Space {
         (!state.is_closed()).then_some(state)
     }
 
-    /// Wait until no fork is being applied. Does not wait for the process.
+    /// Wait until no fork is being applied, or until the process has ended. Does not wait for the process.
     pub fn wait_for_fork(&self) {
         let mut state = self.lock();
-        while state.frozen {
-            state = state.wait(&self.settled);
+        while state.applies_fork() && !self.has_ended() {
+            state =
+                state.wait_timeout_while(&self.settled, FORK_PACE, |state| state.applies_fork());
         }
+    }
+
+    /// May the event of a fork have been read that is not applied yet? If this is false after a fork has returned, its
+    /// child has a space.
+    pub fn may_apply_fork(&self) -> bool {
+        self.try_lock().is_none_or(|state| state.applies_fork())
+    }
+
+    /// What `has_read_child` has counted is applied.
+    pub fn has_applied_child(&self) {
+        self.lock().children_read -= 1;
+        self.settled.notify_all();
     }
 
     /// Run `call`, by which the agent moves pages out, with the space closed. The lock is released meanwhile, because a
@@ -382,6 +402,15 @@ impl State {
     /// Must nobody read messages just now?
     fn is_closed(&self) -> bool {
         self.frozen || self.moving
+    }
+
+    /// The child of a fork was taken from its event. The space stays as it is until `fork::apply` has made one for it.
+    pub fn has_read_child(&mut self) {
+        self.children_read += 1;
+    }
+
+    fn applies_fork(&self) -> bool {
+        self.frozen || self.children_read > 0
     }
 
     /// Is everything consistent? Looks at every word, so it is for tests.

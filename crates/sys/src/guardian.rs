@@ -29,7 +29,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::confinement;
 use crate::eventfd::{PollFd, PollFlags, poll};
@@ -47,6 +47,9 @@ const GRACE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 500;
 const LOOK_EVERY_LATER: Duration = Duration::from_secs(1);
+/// How long the last userfaultfds may take to close, and how often that is looked at.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PACE: Duration = Duration::from_micros(200);
 const SOCKET_LINK: &str = "socket:";
 
 /// The guardian of this process. Dropping it ends it.
@@ -78,9 +81,14 @@ impl Guardian {
         Ok(Guardian { pid, _own: own })
     }
 
-    /// Leaves the guardian behind when this process ends, for processes that live on. Every userfaultfd has to be
-    /// closed by then: the guardian stops the processes behind those that are open.
+    /// Leaves the guardian behind when this process ends, for processes that live on. Call it last, when nothing opens
+    /// a userfaultfd any more. The guardian stops the processes behind those that are open, so this waits until none
+    /// is: other threads may be closing the last ones. It does not wait for longer than 5 s.
     pub fn stay(self) {
+        let since = Instant::now();
+        while has_userfaultfds() && since.elapsed() < CLOSE_PATIENCE {
+            std::thread::sleep(CLOSE_PACE);
+        }
         // Closing the descriptor that names this process would close the guardian's too.
         let _ = ManuallyDrop::new(self);
     }
@@ -188,14 +196,7 @@ impl Table {
             rest: Vec::new(),
             marks: HashSet::new(),
         };
-        let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-        let numbers: Vec<RawFd> = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
-        for fd in numbers {
-            let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-            let link = link.to_string_lossy();
+        for (fd, link) in descriptors() {
             // SAFETY: the pager owned the descriptor. It is gone with everything that it had in memory, so nobody else
             // closes it.
             let owned = || unsafe { OwnedFd::from_raw_fd(fd) };
@@ -222,6 +223,25 @@ impl Table {
             unsafe { libc::close(*fd) };
         }
     }
+}
+
+/// The descriptors of this process, and what the kernel says that they are.
+fn descriptors() -> Vec<(RawFd, String)> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    // Listed first, so that the directory is closed when they are looked at.
+    let numbers: Vec<RawFd> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    let link = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let named = |fd| (fd, link(fd).to_string_lossy().into_owned());
+    numbers.into_iter().map(named).collect()
+}
+
+/// Is any descriptor of this process a userfaultfd?
+fn has_userfaultfds() -> bool {
+    let is_one = |(_, link): &(RawFd, String)| *link == Kind::Userfaultfd.link();
+    descriptors().iter().any(is_one)
 }
 
 /// The name of the rings whose agents have connected to this socket.

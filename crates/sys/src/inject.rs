@@ -32,6 +32,9 @@ pub enum InjectError {
     /// It has ended, or its image was replaced.
     #[error("it has ended")]
     Gone,
+    /// It did not do what it was told, and was killed.
+    #[error("it was killed in the middle of it, because it {0}")]
+    GivenUp(&'static str),
     /// The kernel does not let vswap trace it.
     #[error("vswap may not trace it (ptrace: {0})")]
     NotPermitted(#[source] io::Error),

@@ -11,10 +11,13 @@ pub mod procfs;
 pub mod task;
 pub mod image;
 pub mod pressure;
+pub mod waiting;
 #[cfg(feature = "supervisor")]
 pub mod signals;
 #[cfg(feature = "supervisor")]
 pub mod spawn;
+#[cfg(feature = "supervisor")]
+pub mod turns;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -67,8 +70,8 @@ impl PidFd {
         })
     }
 
-    /// The status with which an opened thread has exited, once the thread is gone. None before Linux 6.15.
-    pub fn exit_status(&self) -> Option<u8> {
+    /// How an opened thread has ended, once it is gone. None before Linux 6.15.
+    pub fn exit_code(&self) -> Option<ExitCode> {
         let mut info = PidfdInfo {
             mask: PidfdInfo::EXIT,
             ..PidfdInfo::default()
@@ -77,7 +80,7 @@ impl PidFd {
         // this ioctl.
         let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), PidfdInfo::GET, &raw mut info) };
         let known = done == 0 && info.mask & PidfdInfo::EXIT != 0;
-        known.then(|| exit_status(info.exit_code.cast_unsigned()))
+        known.then(|| ExitCode::of(info.exit_code.cast_unsigned()))
     }
 
     /// Has the process exited (reaped or not)? Waits up to `timeout` for it (None = for ever). A signal to this thread
@@ -139,10 +142,36 @@ impl PidfdInfo {
     const GET: libc::c_ulong = 0xc040_ff0b;
 }
 
-/// The low byte of the status given to exit, from the code that the kernel keeps.
-pub(crate) fn exit_status(code: u32) -> u8 {
-    let [_, status, ..] = code.to_le_bytes();
-    status
+/// How a thread has ended: the signal that ended it, or 0, in the lower byte, and in the upper one the status that it
+/// gave to exit. This is the kernel's own code without the flag of a core file. A thread ends by a signal alone if a
+/// seccomp filter kills it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitCode(u16);
+
+impl ExitCode {
+    /// From the code that the kernel keeps.
+    pub(crate) fn of(code: u32) -> ExitCode {
+        const CORE: u8 = 0x80;
+        let [signal, status, ..] = code.to_le_bytes();
+        ExitCode(u16::from_le_bytes([signal & !CORE, status]))
+    }
+
+    /// Of a thread that gives `status` to exit, of which the kernel keeps the low byte.
+    pub fn of_status(status: u64) -> ExitCode {
+        let [status, ..] = status.to_le_bytes();
+        ExitCode(u16::from_le_bytes([0, status]))
+    }
+
+    /// Signal and status.
+    pub fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+}
+
+impl From<ExitCode> for u64 {
+    fn from(code: ExitCode) -> u64 {
+        code.0.into()
+    }
 }
 
 /// SIGKILL by pid. A process that is already gone counts as killed. `PidFd::kill` is free of the race with pid reuse.

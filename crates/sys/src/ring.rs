@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_0009;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_000a;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// How many threads of the pager may read a process's memory at a time.
@@ -171,8 +171,9 @@ pub const NOT_MINE: u8 = 0x1a;
 /// process, or lets go of it, and it runs on without an agent. Without this byte the end of a connection is the pager's
 /// death, and the process is killed.
 pub const TURNED_AWAY: u8 = 0x18;
-/// Like `TURNED_AWAY`, if no thread of the program is left. A second byte follows: the status that the agent must exit
-/// with.
+/// Like `TURNED_AWAY`, if no thread of the program is left. The next bytes of the same message are the signal that the
+/// agent must end the process by, or 0, and the status that it must exit with: another message could have a doorbell
+/// before it.
 pub const LEFT_ALONE: u8 = 0x19;
 /// Value of `Ring::active`: the program has confined the agent's thread. Children get no agent.
 pub const CONFINED: u32 = 2;
@@ -252,6 +253,8 @@ pub struct Ring {
     /// Program threads: forks under way that saw `active` = 0. While it is not 0 the pager does not activate. SeqCst: a
     /// fork raises `forks`, then reads `active`; the pager sets `active`, then reads `forks`.
     pub forks: AtomicU32,
+    /// Pager: 1 once it has read the agent's hello. Before that the end of the connection takes nothing away.
+    pub heard: AtomicU32,
     /// Pager: the command, one of `op::*`.
     pub op: AtomicU32,
     /// Pager: arguments.

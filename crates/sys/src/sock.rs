@@ -36,6 +36,8 @@ pub unsafe trait Plain: Copy + Default {}
 
 // SAFETY: an integer.
 unsafe impl Plain for u8 {}
+// SAFETY: two integers of one byte.
+unsafe impl Plain for [u8; 3] {}
 // SAFETY: an integer.
 unsafe impl Plain for u64 {}
 // SAFETY: an integer.

@@ -38,7 +38,7 @@ fn is_given_up(work: impl FnOnce(u32, &mut Stopped) -> Result<u64, InjectError>)
     let took = since.elapsed();
     drop(stopped);
     let status = support::wait(pid.cast_signed());
-    assert!(matches!(done, Err(InjectError::Gone)), "{done:?}");
+    assert!(matches!(done, Err(InjectError::GivenUp(_))), "{done:?}");
     assert!(took < PATIENCE, "{took:?}");
     assert_eq!(status, 128 + libc::SIGKILL);
 }

@@ -114,24 +114,26 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
         }
         return Ok(good);
     }
-    let (mut rounds, mut failed) = (0, 0);
+    let mut rounds = 0;
     let mut seed = wishes.seed;
     while Instant::now() < until {
         rounds += 1;
-        if !driver.round(seed, &generate::plan(seed, &wishes.topics))? {
-            failed += 1;
-            if !wishes.keep_going {
-                break;
-            }
-        }
+        let good = driver.round(seed, &generate::plan(seed, &wishes.topics))?;
         seed += 1;
+        if !good && !wishes.keep_going {
+            break;
+        }
     }
     println!(
-        "chaos: {rounds} programs, seeds {} to {}, {failed} failed",
+        "chaos: {rounds} programs, seeds {} to {}, {} failed",
         wishes.seed,
-        seed.saturating_sub(1).max(wishes.seed)
+        seed.saturating_sub(1).max(wishes.seed),
+        driver.failed.len()
     );
-    Ok(failed == 0)
+    for failure in &driver.failed {
+        println!("  {failure}");
+    }
+    Ok(driver.failed.is_empty())
 }
 
 struct Driver<'a> {
@@ -142,6 +144,8 @@ struct Driver<'a> {
     /// `None` if it cannot be mounted.
     sick_disk: Option<SickDisk>,
     began: Instant,
+    /// Each round that failed, in a line.
+    failed: Vec<String>,
 }
 
 impl<'a> Driver<'a> {
@@ -184,6 +188,7 @@ impl<'a> Driver<'a> {
             daemon,
             sick_disk,
             began: Instant::now(),
+            failed: Vec::new(),
         })
     }
 
@@ -193,6 +198,9 @@ impl<'a> Driver<'a> {
         let Some(failure) = self.failure(plan, &way)? else {
             return Ok(true);
         };
+        let first = failure.text.lines().next().unwrap_or_default();
+        self.failed
+            .push(format!("seed {seed}: {}: {first}", failure.kind));
         println!(
             "chaos: seed {seed} failed after {} s: {}\n{}",
             self.began.elapsed().as_secs(),

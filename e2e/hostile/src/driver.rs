@@ -60,7 +60,8 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
     let place = fs::canonicalize(&place).map_err(|error| error.to_string())?;
     processes::become_reaper();
     let until = Instant::now() + Duration::from_secs(wishes.minutes * 60);
-    let (mut rounds, mut failed) = (0, 0);
+    let mut rounds = 0;
+    let mut failed: Vec<String> = Vec::new();
     while Instant::now() < until && wishes.rounds.is_none_or(|most| rounds < most) {
         let seed = wishes.seed + rounds;
         rounds += 1;
@@ -73,7 +74,6 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
         let Err(failure) = round.run() else {
             continue;
         };
-        failed += 1;
         println!(
             "hostile: seed {seed} failed: {failure}\nthe newest lies:\n{}again: cargo xtask hostile --seed {seed} \
              --rounds 1{}{}",
@@ -85,15 +85,23 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
                 .map(|lie| format!(" --lie {lie}"))
                 .collect::<String>(),
         );
+        failed.push(format!(
+            "seed {seed}: {}",
+            failure.lines().next().unwrap_or_default()
+        ));
         if !wishes.keep_going {
             break;
         }
     }
     let _gone = fs::remove_dir_all(&place);
     println!(
-        "hostile: {rounds} rounds, seeds {} to {}, {failed} failed",
+        "hostile: {rounds} rounds, seeds {} to {}, {} failed",
         wishes.seed,
-        (wishes.seed + rounds).saturating_sub(1)
+        (wishes.seed + rounds).saturating_sub(1),
+        failed.len()
     );
-    Ok(failed == 0)
+    for failure in &failed {
+        println!("  {failure}");
+    }
+    Ok(failed.is_empty())
 }

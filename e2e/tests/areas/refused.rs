@@ -1,6 +1,7 @@
 //! What cannot be an area is refused before the program starts. The message says what to do about it.
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use rustix::process::Signal;
 use vswap_e2e::device::{LoopDevice, must};
@@ -79,7 +80,12 @@ fn damaged(context: &Context) -> Outcome {
 
 /// Requests to a living run, and without any run.
 fn on_a_live_run(context: &Context) -> Outcome {
-    let without = context.vswap(&["swapon", "/nowhere"])?;
+    // Where no run of somebody else at this machine is found.
+    let without = Command::new(context.require_vswap()?)
+        .args(["swapon", "/nowhere"])
+        .env("XDG_RUNTIME_DIR", context.place())
+        .output();
+    let without = without.during(|| "run vswap swapon".to_owned())?;
     let said = String::from_utf8_lossy(&without.stderr).into_owned();
     ensure!(said.contains("no run is alive"), "without a run: {said}");
     let launcher = context.limited(64 * MIB)?;

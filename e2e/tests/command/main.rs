@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod advise;
+mod advise_joined;
 mod confined;
 mod examples;
 mod exits;
@@ -15,6 +17,8 @@ mod passes_through;
 mod refuses;
 mod report;
 mod says;
+mod schemas;
+mod scripts;
 mod signals;
 
 const TESTS: &[Test] = &[
@@ -36,12 +40,30 @@ const TESTS: &[Test] = &[
         120,
         signals::interrupt_no_call_of_memory,
     ),
+    Test::new(
+        "children_end_as_natively",
+        120,
+        signals::children_end_as_natively,
+    ),
     Test::new("stop_and_continue", 120, signals::stop_and_continue),
     Test::new("confined", 60, confined::all_threads),
     Test::new("summary", 120, says::summary),
     Test::new("summary_line", 120, says::summary_line),
     Test::new("status", 120, says::status),
+    Test::new("schemas", 120, schemas::json),
+    Test::new("schema_of_advice", 60, schemas::advice),
     Test::new("doctor", 60, says::doctor),
+    Test::new("advise", 120, advise::keeps_every_byte),
+    Test::new("advise_of_nothing", 60, advise::of_nothing),
+    Test::new("advise_joined", 240, advise_joined::keeps_every_byte),
+    Test::new("advise_joined_refuses", 120, advise_joined::refuses),
+    Test::new("completions_of_bash", 60, scripts::completions_of_bash),
+    Test::new(
+        "completions_of_other_shells",
+        60,
+        scripts::completions_of_other_shells,
+    ),
+    Test::new("man_pages", 60, scripts::man_pages),
     Test::new("setuid_program", 60, refuses::setuid_program),
     Test::new("no_program", 60, refuses::no_program),
     Test::new("wrong_arguments", 60, refuses::wrong_arguments),

@@ -1,10 +1,11 @@
 //! Signals sent to vswap reach the program unchanged and only once.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::Signal;
 use vswap_e2e::compile::{GCC, MUSL, compile};
-use vswap_e2e::failure::During;
+use vswap_e2e::failure::{During, Failure};
 use vswap_e2e::launch::signal_pid;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, procfs, require_program};
 
@@ -57,6 +58,30 @@ pub fn interrupt_no_call_of_memory(context: &Context) -> Outcome {
         );
     }
     Ok(())
+}
+
+/// Children in pid namespaces of their own, by `clone` and by `unshare`, and children killed by their seccomp filters.
+pub fn children_end_as_natively(context: &Context) -> Outcome {
+    let text = include_str!("../../inputs/namespaces.c");
+    let program = compile(context, GCC, text, "namespaces", &["-O2"])?;
+    let natively = Command::new(&program)
+        .args(["4", "1"])
+        .output()
+        .during(|| "run it natively".to_owned())?;
+    if !natively.status.success() {
+        return Err(Failure::Skip(
+            "new pid and user namespaces are not permitted: run as root, outside of a sandbox"
+                .to_owned(),
+        ));
+    }
+    let job = Job::new(&program).args(["4", "6"]);
+    let job = job.vswap_options(["--debug-evict-every", "5ms"]);
+    let ended = context.limited(AMPLE_BYTES)?.start(&job)?.wait()?;
+    ended.must_succeed()?;
+    let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
+    ensure!(said == "right\n", "it says {said:?}");
+    ensure!(ended.figure("pages_out")? > 0, "nothing was swapped");
+    ended.must_leave_nothing()
 }
 
 pub fn reach_the_program(context: &Context) -> Outcome {

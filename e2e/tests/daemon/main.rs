@@ -10,6 +10,7 @@ use vswap_e2e::suite::Test;
 mod daemon;
 mod deaths;
 mod metrics;
+mod parked;
 mod refusals;
 mod report;
 mod secrets;
@@ -38,6 +39,7 @@ const TESTS: &[Test] = &[
         120,
         report::of_a_run_in_the_daemon,
     ),
+    Test::new("parked_beside_another", 180, parked::beside_another),
     Test::new("run_killed", 120, deaths::run_killed),
     Test::new("daemon_killed", 120, deaths::daemon_killed),
     Test::new("daemon_told_to_end", 120, deaths::daemon_told_to_end),

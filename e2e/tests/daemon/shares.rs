@@ -1,6 +1,6 @@
 //! What runs share, and what each has for itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vswap_e2e::limit::{allowed_bytes, mib};
@@ -51,6 +51,9 @@ fn figure(of: &Value, name: &str) -> Outcome<u64> {
     figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
 }
 
+/// How long all may exceed what is allowed.
+const OVER_MAX: Duration = Duration::from_millis(100);
+
 /// Noise, twice as much as fits, of which every byte is looked at.
 const NOISE: &str = "import random
 r = random.Random(7)
@@ -92,21 +95,28 @@ pub fn three_runs(context: &Context) -> Outcome {
     };
     let (victim, log) = plan.job(context)?;
     let jobs = [workload("208M")?, workload("240M")?, victim];
+    // All at the same moment: on few processors they would outgrow their limits before they are registered.
     let runs = jobs
         .into_iter()
         .map(|job| launcher.start(&daemon.job(job)))
         .collect::<Outcome<Vec<Running>>>()?;
     let (mut most, mut in_area, mut together) = (0, 0, 0);
+    let allowed = 3 * allowed_bytes(LIMIT_BYTES);
+    let (mut over_since, mut over_longest) = (None, Duration::ZERO);
     while runs.iter().all(|run| procfs::is_alive(run.pid())) {
-        most = most.max(taken_bytes(&daemon, &runs));
+        let taken = taken_bytes(&daemon, &runs);
+        most = most.max(taken);
+        over_since = (taken > allowed).then(|| over_since.unwrap_or_else(Instant::now));
+        over_longest = over_longest.max(over_since.map_or(Duration::ZERO, |since| since.elapsed()));
         let report = daemon.report()?;
         in_area = in_area.max(figure(&report, "physical_pages")? * 4096);
         together = together.max(report["runs"].as_array().map_or(0, Vec::len));
         std::thread::sleep(LOOK_EVERY);
     }
     context.say(format!(
-        "at most {} taken by all, {} in the area",
+        "at most {} taken by all, above {} for {over_longest:?} at the longest, {} in the area",
         mib(most),
+        mib(allowed),
         mib(in_area)
     ));
     for run in runs {
@@ -123,14 +133,14 @@ pub fn three_runs(context: &Context) -> Outcome {
     log.must_be_right()?;
     ensure!(together == 3, "{together} runs were in the daemon at once");
     ensure!(in_area > 16 * MIB, "the area was hardly used");
-    let allowed = 3 * allowed_bytes(LIMIT_BYTES);
-    ensure!(
-        most <= allowed,
-        "all took {}, allowed are {}",
-        mib(most),
-        mib(allowed)
-    );
-    daemon.until_empty()
+    daemon.until_empty()?;
+    if over_longest > OVER_MAX {
+        let (most, allowed) = (mib(most), mib(allowed));
+        return Err(Failure::Limit(format!(
+            "all took {most}, and more than {allowed} for {over_longest:?}"
+        )));
+    }
+    Ok(())
 }
 
 /// Two runs in one group share its limit, and have their own groups inside it.

@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -196,6 +198,64 @@ pub fn while_it_runs(context: &Context) -> Outcome {
     let ended = running.wait()?;
     ended.must_succeed()?;
     ended.must_leave_nothing()
+}
+
+/// More threads that compute than there are processors, until this is dropped.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn processors() -> Busy {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..2 * processors {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Busy(is_over)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Vswap lets go of a program in the middle of its forks, again and again, and ends. The guardian must not take a child
+/// that has just said hello for one that nobody serves any more.
+pub fn left_while_it_forks(context: &Context) -> Outcome {
+    const ROUNDS: usize = 24;
+    const SMALL_MIB: u64 = 64;
+    /// The guardian waits for 100 ms before it kills.
+    const GRACE: Duration = Duration::from_millis(300);
+    let launcher = context.native()?;
+    let program = static_program(context)?;
+    let file = context.place().join("ends");
+    // Vswap's threads have to wait for a processor in the middle of what they do.
+    let _busy = Busy::processors();
+    for round in 0..ROUNDS {
+        let _ = fs::remove_file(&file);
+        let job = Job::new(&program).args(["brood", &SMALL_MIB.to_string()]);
+        let running = launcher.start(&job.arg(&file))?;
+        running.until("it to fill its memory", || {
+            let is_full = procfs::anon_bytes(running.pid()) >= SMALL_MIB * MIB;
+            Ok(is_full.then_some(()))
+        })?;
+        let attached = attach(context, &launcher, running.pid(), SMALL_MIB * MIB / 2)?;
+        // At another moment of its forks each time.
+        std::thread::sleep(Duration::from_millis(50 + 7 * round as u64));
+        attached.leaves()?;
+        std::thread::sleep(GRACE);
+        File::create(&file).during(|| "end it".to_owned())?;
+        let ended = running.wait()?;
+        ended.must_succeed()?;
+        ended.must_leave_nothing()?;
+    }
+    Ok(())
 }
 
 /// Threads verify all the time, and the program grows and forks, before, during and after.

@@ -117,6 +117,23 @@ pub fn forks(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// Nobody may trace these forks, so the children have no agent. They are let go of when they need one.
+pub fn untraced_forks(context: &Context) -> Outcome {
+    for program in [static_program(context)?, dynamic_program(context)?] {
+        let job = Job::new("/usr/bin/env")
+            .arg("-i")
+            .append(&Job::new(&program).args(["untraced", "48"]));
+        let ended = context
+            .limited(LIMIT_BYTES * 4)?
+            .start(&job.vswap_options(["--debug-evict-every", "5ms"]))?
+            .wait()?;
+        ended.must_succeed()?;
+        ended.must_leave_nothing()?;
+        ensure!(ended.figure("pages_out")? > 0, "nothing of it was swapped");
+    }
+    Ok(())
+}
+
 pub fn static_c_spawns(context: &Context) -> Outcome {
     let program = static_program(context)?;
     // No look at the limit: a child of vfork shares its parent's memory, and the sampler counts that twice.

@@ -19,6 +19,7 @@ mod make;
 mod memtester;
 mod node;
 mod of_32_bits;
+mod parked;
 mod pipeline;
 mod plain_user;
 mod postgres;
@@ -76,9 +77,16 @@ const TESTS: &[Test] = &[
     Test::new("guest_memory", 120, guest::test),
     Test::new("host_swap", 120, host_swap::asked_for),
     Test::new("host_swap_of_a_full_group", 180, host_swap::short_of_memory),
+    Test::new("parked_redis", 480, parked::redis),
+    Test::new("parked_and_detached", 480, parked::attached),
     Test::new("attach_python", 180, attach::python),
     Test::new("attach_redis", 480, redis::attached_while_it_runs),
     Test::new("attach_static_c", 120, attach::while_it_runs),
+    Test::new(
+        "attach_left_while_it_forks",
+        120,
+        attach::left_while_it_forks,
+    ),
     Test::new("attach_refusals", 120, attach::refusals),
     Test::new("attach_orphans", 120, attach::orphans),
     Test::new("attach_killed", 120, attach::killed),
@@ -94,6 +102,7 @@ const TESTS: &[Test] = &[
     Test::new("attached_slow_loader", 120, attached::slow_loader),
     Test::new("attached_early_children", 120, attached::early_children),
     Test::new("attached_forks", 180, attached::forks),
+    Test::new("attached_untraced_forks", 120, attached::untraced_forks),
     Test::new("attached_static_c_spawns", 120, attached::static_c_spawns),
     Test::new("attached_static_go", 240, attached::static_go),
     Test::new("attached_other_c_library", 240, attached::other_c_library),

@@ -18,7 +18,7 @@ use crate::attach;
 const LIMIT_BYTES: u64 = 256 * MIB;
 const KEYS: u64 = 600_000;
 const VALUE_BYTES: usize = 1024;
-const SEED: u64 = 0x5eed_0001;
+pub const SEED: u64 = 0x5eed_0001;
 /// Commands in flight: enough to hide the round trip, few enough for socket buffers.
 const PIPELINE: u64 = 100;
 /// One in this many keys is overwritten as soon as BGSAVE has forked.
@@ -76,7 +76,7 @@ pub fn attached_while_it_runs(context: &Context) -> Outcome {
     shut_down(&launcher, running, client)
 }
 
-fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {
+pub fn start(launcher: &Launcher, server: &Path) -> Outcome<(Running, Connection)> {
     let options = "--port 0 --unixsocket redis.sock --save  --appendonly no --dbfilename dump.rdb";
     let running = launcher.start(&Job::new(server).args(options.split(' ')))?;
     let socket = launcher.place().join("redis.sock");
@@ -107,7 +107,7 @@ fn in_batches(
     Ok(())
 }
 
-fn load(client: &mut Connection) -> Outcome {
+pub fn load(client: &mut Connection) -> Outcome {
     let client = std::cell::RefCell::new(client);
     let mut value = Vec::new();
     let send = |first: u64| {
@@ -132,7 +132,7 @@ fn load(client: &mut Connection) -> Outcome {
     })
 }
 
-fn read_back(client: &mut Connection, seed: u64) -> Outcome {
+pub fn read_back(client: &mut Connection, seed: u64) -> Outcome {
     ensure!(
         client.ask(&[b"DBSIZE"]).map_err(Failure::wrong)? == Reply::Integer(KEYS.cast_signed()),
         "DBSIZE is not {KEYS}"
@@ -251,7 +251,7 @@ fn save_while_overwriting(running: &Running, client: &mut Connection) -> Outcome
     Ok(())
 }
 
-fn shut_down(launcher: &Launcher, running: Running, mut client: Connection) -> Outcome {
+pub fn shut_down(launcher: &Launcher, running: Running, mut client: Connection) -> Outcome {
     client
         .send_last(&[b"SHUTDOWN", b"NOSAVE"])
         .map_err(Failure::wrong)?;

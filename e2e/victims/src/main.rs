@@ -122,6 +122,8 @@ enum Victim {
     Peeks,
     /// Equal pages that the kernel merges.
     Ksm,
+    /// Memory that moves while what lies around it is read, in a process with an io_uring.
+    Marked,
     /// Small mappings that become one with their neighbours.
     Merge,
     /// Threads that end and are joined by every means.
@@ -144,7 +146,7 @@ enum Victim {
 
 /// The victims that `all` runs, the quickest to fail first. Not `ksm`, which changes settings of the machine and needs
 /// time in which pages stay where they are.
-const NAMES: [&str; 45] = [
+const NAMES: [&str; 46] = [
     "threads",
     "aging",
     "fork",
@@ -166,6 +168,7 @@ const NAMES: [&str; 45] = [
     "paged",
     "peeks",
     "merge",
+    "marked",
     "mremap",
     "dontneed",
     "discard",
@@ -239,6 +242,7 @@ fn run(victim: &Victim, options: &Options) -> Checked {
         Victim::Paged => victim::paged::run(options),
         Victim::Peeks => victim::peeks::run(options),
         Victim::Ksm => victim::ksm::run(options),
+        Victim::Marked => victim::marked::run(options),
         Victim::Merge => victim::merge::run(options),
         Victim::Endings => victim::endings::run(options),
         Victim::Alone => victim::alone::run(options),

@@ -16,6 +16,9 @@ pub(crate) struct Segment {
     pub(crate) pages: Vec<(u64, u32)>,
 }
 
+// SAFETY: a segment is only an address range and a model. Whoever has it is the only one to use the range.
+unsafe impl Send for Segment {}
+
 impl Segment {
     /// Maps fresh pages, checks that they are zero, and writes most of them.
     pub(crate) fn new(pages: usize, random: &mut Random) -> Checked<Self> {

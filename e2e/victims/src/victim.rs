@@ -28,6 +28,7 @@ pub(crate) mod kinds;
 pub(crate) mod ksm;
 pub(crate) mod legacy;
 pub(crate) mod lock;
+pub(crate) mod marked;
 pub(crate) mod merge;
 pub(crate) mod mprotect;
 pub(crate) mod mremap;

@@ -3,9 +3,9 @@
 //! `timeout` of coreutils limits each run and ends its whole process group, so that a suite that hangs does not keep
 //! the others from running. Processes that leave the group and outlive it are ended here, by process id.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::cases::{self, Cases};
 use super::{Limits, Suite};
@@ -63,7 +63,9 @@ impl<'a> Place<'a> {
         fs::create_dir_all(&self.path)
             .map_err(|error| format!("cannot make {}: {error}", self.path.display()))?;
         let mut command = bounded(PREPARE_MINUTES);
-        command.args(["sh", "-c", &script]);
+        command
+            .args(["sh", "-c", &script])
+            .env("SCRIPTS", self.root.join("xtask/suites"));
         match self.finish(command, "prepare.log")? {
             0 => fs::write(&stamp, self.suite.prepare)
                 .map_err(|error| format!("cannot write {}: {error}", stamp.display())),
@@ -143,23 +145,13 @@ impl<'a> Place<'a> {
     /// Runs the command to its end, with both streams in a file, and ends the processes that it leaves. A signal counts
     /// as -1.
     fn finish(&self, mut command: Command, log: &str) -> Result<i32, String> {
-        let shown = command::shell_words(&command);
-        println!("$ {shown}");
-        let failed = |error: std::io::Error| format!("cannot run `{shown}`: {error}");
-        let output = File::create(self.path.join(log)).map_err(failed)?;
-        let errors = output.try_clone().map_err(failed)?;
-        let status = command
-            .current_dir(&self.path)
+        println!("$ {}", command::shell_words(&command));
+        command
             .env("SCRIPTS", self.root.join("xtask/suites"))
-            .env("PLACE", &self.path)
-            .env("LC_ALL", "C.UTF-8")
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .status()
-            .map_err(failed)?;
+            .env("PLACE", &self.path);
+        let status = command::run_in(&self.path, &self.path.join(log), command)?;
         command::kill(&self.left_behind());
-        Ok(status.code().unwrap_or(-1))
+        Ok(status)
     }
 
     /// Processes that still work in the suite's own directory, such as servers that it did not stop.

@@ -271,15 +271,18 @@ pub const SUITES: &[Suite] = &[
         minutes: 10,
     },
     Suite {
-        name: "ltp",
-        part: "mm and fork tests",
-        packages: &["ltp"],
+        name: "kernel",
+        part: "selftests of Linux 6.1: memory, clone, pidfd, namespaces, seccomp, ptrace, futex, proc, x86",
+        packages: &["gcc", "libc6-dev", "libcap-dev", "xz-utils"],
         source: None,
-        prepare: "",
-        run: "",
+        prepare: "apt-get download linux-source-6.1 && dpkg -x linux-source-6.1_*.deb x && \
+                  tar -xJf x/usr/src/linux-source-6.1.tar.xz --strip-components=1 --wildcards \
+                  '*/tools/testing/selftests/*' '*/tools/include/*' '*/arch/x86/include/uapi/*' && \
+                  rm -r x linux-source-6.1_*.deb && sh $SCRIPTS/kernel.sh build",
+        run: "sh $SCRIPTS/kernel.sh",
         reading: Reading::Tap,
-        ram: "64M",
-        evict: None,
-        minutes: 1,
+        ram: "1G",
+        evict: Some("20ms"),
+        minutes: 40,
     },
 ];

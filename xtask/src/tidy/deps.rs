@@ -55,6 +55,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-policy",
+        // For what decides which pages are kept.
+        may_use: &["vswap-pager"],
+        may_call_kernel: false,
+    },
+    Rule {
         name: "vswap-drive",
         may_use: &[],
         may_call_kernel: true,

@@ -21,7 +21,7 @@ pub fn check(root: &Path, file: &TextFile, findings: &mut Vec<Finding>) {
 }
 
 /// Line and target of every `[text](target)` and `[name]: target` outside code.
-fn links(text: &str) -> Vec<(usize, String)> {
+pub fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in prose(text) {
         let line = without_code_spans(line);
@@ -94,7 +94,7 @@ fn resolve(root: &Path, file: &TextFile, target: &str) -> Result<(), String> {
 }
 
 /// The path without `..`, or `None` if it leads outside.
-fn inside(path: &Path) -> Option<PathBuf> {
+pub fn inside(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {

@@ -24,6 +24,7 @@ pub mod call {
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const BRK: usize = abi::call::BRK as usize;
+    pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = abi::call::IOCTL as usize;
     pub const MREMAP: usize = abi::call::MREMAP as usize;
@@ -256,8 +257,37 @@ pub fn exit_thread() -> ! {
     exit_thread_with(0)
 }
 
+/// Ends the calling thread, which is the last one of its process, as another one has ended: by a signal, unless that is
+/// 0, or with a status.
+pub fn end_like([signal, status]: [u8; 2]) -> ! {
+    /// Words of the kernel's `sigaction`. All 0 is the default action.
+    const ACTION_WORDS: usize = 4;
+    const SIG_SETMASK: usize = 2;
+    const SET_BYTES: usize = 8;
+    if signal != 0 {
+        let (action, none, signal) = ([0_usize; ACTION_WORDS], 0_u64, usize::from(signal));
+        let (pid, tid) = (
+            process_id().cast_unsigned() as usize,
+            thread_id().cast_unsigned() as usize,
+        );
+        // SAFETY: the kernel reads the action and the set, both on this stack. The handler that goes was for threads
+        // that have ended.
+        unsafe {
+            let action = action.as_ptr().addr();
+            raw::syscall6(call::RT_SIGACTION, [signal, action, 0, SET_BYTES, 0, 0]);
+            let none = (&raw const none).addr();
+            raw::syscall6(
+                call::RT_SIGPROCMASK,
+                [SIG_SETMASK, none, 0, SET_BYTES, 0, 0],
+            );
+            raw::syscall3(call::TGKILL, pid, tid, signal);
+        }
+    }
+    exit_thread_with(status.into())
+}
+
 /// Ends the calling thread with a status. If it is the last thread, this is the status of the process.
-pub fn exit_thread_with(status: usize) -> ! {
+fn exit_thread_with(status: usize) -> ! {
     loop {
         // SAFETY: only threads of the agent call this, and they hold nothing that would have to be released.
         unsafe { raw::syscall6(call::EXIT, [status, 0, 0, 0, 0, MARK]) };

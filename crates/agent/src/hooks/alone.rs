@@ -7,6 +7,10 @@
 //! the agent takes over with the same descriptors, on the same stack, at the same command. The pager sees a slow answer
 //! and another thread id.
 //!
+//! A process that has told its children to live in another pid namespace can start no thread any more. So the agent's
+//! thread does not step aside there: the call fails as the kernel says. A call that asks for a pid namespace among
+//! others is made in two steps, and the agent is back before the second, which takes no care of threads.
+//!
 //! In between nobody carries out commands, so the program's thread must not wait for a fault: it runs on the herald's
 //! stack and touches only the agent's memory. All signals are blocked. If vswap is killed just then, its guardian kills
 //! the process; what is swapped out stays out as long as the borrowed descriptors are open.
@@ -16,7 +20,7 @@
 //! Unsafe is needed here because every call is a bare system call: libc's wrappers are the functions that this file
 //! replaces, and they would use the program's stack and errno.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering;
 
 use crate::base::kernel::{
@@ -34,6 +38,7 @@ const CLONE_VM: usize = 0x100;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_NEWUSER: usize = 0x1000_0000;
+const CLONE_NEWPID: usize = 0x2000_0000;
 /// What unshare(2) permits only to a process of one thread.
 const FOR_ONE_THREAD: usize = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_NEWUSER;
 /// Links of /proc/self/task with two threads in it: the program's and the agent's.
@@ -89,12 +94,52 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
     };
     // A new thread would be confined by the program's seccomp filter, and might be killed for what the agent does.
     let is_sandboxed = STATE.sandboxed.load(Ordering::SeqCst) != 0;
-    if !is_for_threads || is_sandboxed || STATE.is_copy() {
+    if !is_for_threads || is_sandboxed || STATE.is_copy() || !may_start_threads() {
         return returned;
     }
+    match without_pid_namespace(wanted) {
+        None => carry_out_alone(wanted, returned),
+        Some((others, last)) => match carry_out_alone(others, returned) {
+            0 => {
+                let [number, first, second] = last;
+                // SAFETY: this is the rest of what the program asked for.
+                unsafe { raw::syscall2(number, first, second) }
+            }
+            failed => failed,
+        },
+    }
+}
+
+/// The call without the pid namespace that it asks for among others, and the call for that one alone.
+fn without_pid_namespace([number, first, second]: [usize; 3]) -> Option<([usize; 3], [usize; 3])> {
+    let kinds = if number == call::SETNS { second } else { first };
+    let others = kinds & !CLONE_NEWPID;
+    if kinds & CLONE_NEWPID == 0 || others == 0 {
+        return None;
+    }
+    Some(if number == call::SETNS {
+        ([number, first, others], [number, first, CLONE_NEWPID])
+    } else {
+        ([number, others, second], [number, CLONE_NEWPID, second])
+    })
+}
+
+/// Do the children of this process live in its own pid namespace? If not the kernel gives it no thread. True if the
+/// kernel does not tell.
+fn may_start_threads() -> bool {
+    let Some(own) = inode(c"/proc/self/ns/pid") else {
+        return true;
+    };
+    // The link leads nowhere before the first child.
+    inode(c"/proc/self/ns/pid_for_children") == Some(own)
+}
+
+/// Makes the call as a process of one thread, if it is one but for the agent. `refused` is what the kernel returned
+/// when it was not.
+fn carry_out_alone(wanted: [usize; 3], refused: isize) -> isize {
     let signals = block_signals();
     herald::lock();
-    STATE.alone_returned.store(returned, Ordering::Relaxed);
+    STATE.alone_returned.store(refused, Ordering::Relaxed);
     // A child of vfork shares its parent's memory, but not its threads.
     if STATE.settled() == phase::ARMED && STATE.owner.load(Ordering::Relaxed) == process_id() {
         for (word, value) in STATE.alone_call.iter().zip(wanted) {
@@ -117,11 +162,23 @@ pub fn carry_out(wanted: [usize; 3]) -> isize {
 
 /// Also true if the kernel does not tell.
 fn is_one_but_for_the_agent() -> bool {
-    /// Words of a `stat`, and the index of the one with the number of links.
-    const STAT_WORDS: usize = 144 / 8;
     const LINKS: usize = 2;
+    let stat = stat(c"/proc/self/task");
+    stat.is_none_or(|stat| stat.get(LINKS).is_some_and(|links| *links <= LINKS_OF_TWO))
+}
+
+/// The number that a file has in its file system.
+fn inode(path: &CStr) -> Option<u64> {
+    const INODE: usize = 1;
+    stat(path)?.get(INODE).copied()
+}
+
+/// Words of a `stat`.
+const STAT_WORDS: usize = 144 / 8;
+
+fn stat(path: &CStr) -> Option<[u64; STAT_WORDS]> {
     const AT_FDCWD: usize = (-100_isize).cast_unsigned();
-    let (mut stat, path) = ([0_u64; STAT_WORDS], c"/proc/self/task");
+    let mut stat = [0_u64; STAT_WORDS];
     let arguments = [
         AT_FDCWD,
         path.as_ptr().addr(),
@@ -132,7 +189,7 @@ fn is_one_but_for_the_agent() -> bool {
     ];
     // SAFETY: the path is a string, and the buffer has as many bytes as the kernel writes.
     let asked = unsafe { call(call::NEWFSTATAT, arguments) };
-    asked.is_err() || stat.get(LINKS).is_some_and(|links| *links <= LINKS_OF_TWO)
+    asked.is_ok().then_some(stat)
 }
 
 /// Makes the call in `STATE.alone_call` while the agent's thread is away. Runs on the herald's stack.

@@ -89,11 +89,19 @@ fn begin() -> u32 {
     if STATE.sandboxed.load(Ordering::SeqCst) != 0 {
         return mode::BARE;
     }
-    if herald::announce(hello::FORK_BEGIN) {
-        mode::ANNOUNCED
-    } else {
-        mode::BROKEN
+    match herald::announce(hello::FORK_BEGIN) {
+        Ok(true) => {}
+        Ok(false) => return mode::BROKEN,
+        // The pager hears of the child as of that of a bare clone.
+        Err(_) => return mode::BARE,
     }
+    // The fork may have waited until the pager had let go of this process. Then nothing is registered, and nobody waits
+    // for the child. From the answer to the end of the fork that does not change.
+    if ring.active.load(Ordering::SeqCst) == CONFINED {
+        herald::dismiss();
+        return mode::OFF;
+    }
+    mode::ANNOUNCED
 }
 
 /// After the fork, in the parent; also when the fork failed.

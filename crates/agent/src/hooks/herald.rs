@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::base::kernel::{exit_thread, futex_wait, futex_wake, process_id, random_word};
+use crate::base::kernel::{Errno, exit_thread, futex_wait, futex_wake, process_id, random_word};
 use crate::ring::{ACK, Hello, RING_MAGIC};
 use crate::session::socket;
 use crate::state::reservation::Reservation;
@@ -61,13 +61,17 @@ pub fn await_stack() {
 /// Tells the pager something and waits until the pager has heard it. Call with the lock held and signals blocked.
 pub fn tell(kind: u32) {
     let is_here = STATE.owner.load(Ordering::Relaxed) == process_id();
-    if is_here && !STATE.is_copy() && STATE.settled() == phase::ARMED && announce(kind) {
+    if is_here && !STATE.is_copy() && STATE.settled() == phase::ARMED && announce(kind) == Ok(true)
+    {
         dismiss();
     }
 }
 
 /// Sends the herald and waits for the pager's answer. May block.
-pub fn announce(kind: u32) -> bool {
+///
+/// # Errors
+/// There is no thread for the herald: EAGAIN, or EINVAL where children live in another pid namespace.
+pub fn announce(kind: u32) -> Result<bool, Errno> {
     await_stack();
     STATE.herald_kind.store(kind, Ordering::SeqCst);
     STATE.fork_token.store(random_word(), Ordering::SeqCst);
@@ -77,15 +81,12 @@ pub fn announce(kind: u32) -> bool {
     // SAFETY: the stack is the herald's and no herald is alive. `run_herald` makes only system calls. Unsafe because
     // only a bare clone makes a thread that libc does not know.
     let started = unsafe { bare::spawn(stack_top, &raw const STATE.herald_alive, run_herald, 0) };
-    let Ok(tid) = started else {
-        STATE.herald_alive.store(0, Ordering::SeqCst);
-        return false;
-    };
+    let tid = started.inspect_err(|_| STATE.herald_alive.store(0, Ordering::SeqCst))?;
     STATE.herald_tid.store(tid, Ordering::Relaxed);
     loop {
         match STATE.herald.load(Ordering::SeqCst) {
             stage::STARTED => futex_wait(&STATE.herald, stage::STARTED),
-            state => return state == stage::ACKNOWLEDGED,
+            state => return Ok(state == stage::ACKNOWLEDGED),
         }
     }
 }

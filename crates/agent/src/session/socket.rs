@@ -233,15 +233,21 @@ fn send(
 
 /// Waits for a message of one byte and takes it. An error or the end of the connection means that the pager is dead.
 pub fn receive_byte(socket: Descriptor) -> Result<u8, Errno> {
-    let mut byte = 0_u8;
+    receive_word(socket).map(|[byte, ..]| byte)
+}
+
+/// Waits for a message of one to three bytes. Bytes that are not sent are 0.
+pub fn receive_word(socket: Descriptor) -> Result<[u8; 3], Errno> {
+    let mut word = [0_u8; 3];
+    let place = word.as_mut_ptr().addr();
     loop {
-        // SAFETY: the kernel writes one byte on this stack. No sender's address is asked for.
+        // SAFETY: the kernel writes at most three bytes on this stack. No sender's address is asked for.
         let received = raw::result(unsafe {
-            raw::syscall6(call::RECVFROM, [socket, (&raw mut byte).addr(), 1, 0, 0, 0])
+            raw::syscall6(call::RECVFROM, [socket, place, word.len(), 0, 0, 0])
         });
         match received {
             Err(EINTR) => {}
-            Ok(1) => return Ok(byte),
+            Ok(1..=3) => return Ok(word),
             Ok(_) => return Err(EPROTO),
             Err(errno) => return Err(errno),
         }

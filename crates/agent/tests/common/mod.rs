@@ -325,6 +325,8 @@ impl Agent {
         }
         agent.staging = Some(Userfaultfd::from_fd(next()));
         let ring = RingMap::open(next().as_fd()).unwrap();
+        // As the pager does. An agent that was never heard has nothing to lose when the connection ends.
+        ring.heard.store(1, Ordering::SeqCst);
         agent.ring = Some(ring);
         agent
     }

@@ -14,13 +14,13 @@ use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_pager::{Store, SwapOn};
+use vswap_pager::{Store, SwapOn, Wish};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::areas::area_file::name;
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
-use crate::output::notice;
+use crate::output::{notice, warning};
 
 /// The variable that names the directory.
 const VARIABLE: &str = "VSWAP_SWAP_DIR";
@@ -73,29 +73,37 @@ pub fn stand_by(
 fn serve(store: &Store, opening: Options, quiet: bool) {
     let mut last_refusal = None;
     loop {
-        store.wait_until_room_is_wanted();
-        match spill(store, opening) {
+        let wish = store.wait_until_room_is_wanted();
+        match spill(store, opening, why(wish)) {
             Ok(said) => {
                 last_refusal = None;
                 if !quiet {
                     notice(&said);
                 }
             }
-            Err(why) => {
-                if last_refusal.as_ref() != Some(&why) {
-                    notice(&format!(
-                        "memory is nearly full, and there is no place on disk for more: {why}"
+            Err(refusal) => {
+                if last_refusal.as_ref() != Some(&refusal) {
+                    warning(&format!(
+                        "{}, and there is no place on disk for more: {refusal}",
+                        why(wish)
                     ));
                 }
-                last_refusal = Some(why);
+                last_refusal = Some(refusal);
                 std::thread::sleep(AGAIN);
             }
         }
     }
 }
 
+fn why(wish: Wish) -> &'static str {
+    match wish {
+        Wish::NearlyFull => "memory is nearly full",
+        Wish::Parking => "the run is being parked",
+    }
+}
+
 /// Makes the file and has it used.
-fn spill(store: &Store, opening: Options) -> Result<String, String> {
+fn spill(store: &Store, opening: Options, why: &str) -> Result<String, String> {
     let place = choose(candidates())?;
     let directory = place.directory.display();
     let refused = |why: String| format!("{directory}: {why}");
@@ -108,7 +116,7 @@ fn spill(store: &Store, opening: Options) -> Result<String, String> {
     let done = store.swap_on(area);
     done.map_err(|error| refused(error.to_string()))?;
     Ok(format!(
-        "memory is nearly full: further pages go to a {private} file in {directory}, where {} are free for \
+        "{why}: further pages go to a {private} file in {directory}, where {} are free for \
          it; {VARIABLE} or --swap names another place, --swap none does without",
         bytes(place.room_bytes)
     ))
@@ -135,12 +143,12 @@ fn area(place: &Place, opening: Options) -> Result<SwapOn, String> {
 fn remark(chosen: &Result<Place, String>, expected_bytes: u64) {
     match chosen {
         Ok(place) if place.room_bytes >= expected_bytes => {}
-        Ok(place) => notice(&format!(
+        Ok(place) => warning(&format!(
             "should memory become full, {} has room for {} more only; --swap or {VARIABLE} names a larger place",
             place.directory.display(),
             bytes(place.room_bytes)
         )),
-        Err(why) => notice(&format!(
+        Err(why) => warning(&format!(
             "should memory become full, the program will wait, for there is no place on disk: {why}; --swap DIR or \
              {VARIABLE} names one, --swap none says that none is wanted"
         )),

@@ -1,7 +1,7 @@
 //! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`, and `--swap none`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
@@ -141,6 +141,12 @@ impl Swaps<'_> {
     }
 }
 
+/// Did somebody forget the unit? A file of that name may also be meant, if there is one.
+fn is_size_without_unit(path: &str, number: &str, text: &str) -> bool {
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && Path::new(path).exists() && !Path::new(text).exists()
+}
+
 /// What follows the last colon is a size if it is a number with a unit; names of devices may have colons too.
 fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
     let (path, size) = match text.rsplit_once(':') {
@@ -149,6 +155,11 @@ fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
                 && size.ends_with(|last: char| last.is_ascii_alphabetic()) =>
         {
             (path, Some(parse_area_size(size)?))
+        }
+        Some((path, number)) if is_size_without_unit(path, number, text) => {
+            return Err(format!(
+                "there is no {text}; if {number} is the size of an area in {path}, give it a unit: {path}:{number}G"
+            ));
         }
         _ => (text, None),
     };
@@ -199,6 +210,7 @@ mod tests {
             ("x,discard=now", "discard=once or discard=pages"),
             ("x:8Q", "no unit"),
             ("x:4K", "at least"),
+            ("/tmp:8", "give it a unit: /tmp:8G"),
         ] {
             let error = text.parse::<SwapSpec>().expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");

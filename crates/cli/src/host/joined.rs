@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use vswap_pager::{Config, MapQuery, MemoryMap, Settings, Status};
+use vswap_pager::{Config, MapQuery, MemoryMap, ParkStep, Parked, Settings, Status};
 
 use crate::control::{self, Connection, Request};
 use crate::failure::Failure;
@@ -84,6 +84,13 @@ impl Joined {
     pub fn set(&self, settings: &Settings) -> Result<Value, String> {
         let request = Request::RunSet(std::process::id(), *settings);
         control::ask(&self.daemon_dir, &request).map_err(|error| error.to_string())
+    }
+
+    /// Do a step of parking the run.
+    pub fn park(&self, step: ParkStep) -> io::Result<Parked> {
+        let request = Request::RunPark(std::process::id(), step);
+        let answer = control::ask(&self.daemon_dir, &request)?;
+        Ok(serde_json::from_value(answer)?)
     }
 
     /// Let go of a process of the run.

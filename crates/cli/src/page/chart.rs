@@ -1,4 +1,4 @@
-//! A plot of lines over time, as SVG, and the same as words and as a table.
+//! A plot of lines over time or over RAM, as SVG, and the same as words and as a table.
 
 use maud::{Markup, PreEscaped, html};
 use plotters::prelude::*;
@@ -36,11 +36,24 @@ pub enum Scale {
     Linear,
     /// The same for bytes: labels are even in KiB, MiB and so on.
     Bytes,
-    /// From 0 to this.
-    Until(f64),
+    /// From this to that.
+    Within(f64, f64),
     /// Powers of ten.
     Log,
 }
+
+/// What the lines of a plot run along.
+#[derive(Debug, Clone, Copy)]
+pub struct Along {
+    pub name: &'static str,
+    pub show: Show,
+}
+
+/// Seconds since the start of the program.
+pub const TIME: Along = Along {
+    name: "time",
+    show: time,
+};
 
 /// A plot.
 #[derive(Debug)]
@@ -50,6 +63,7 @@ pub struct Chart {
     pub title: &'static str,
     /// What there is to know about it.
     pub note: &'static str,
+    pub along: Along,
     pub scale: Scale,
     pub show: Show,
     pub series: Vec<Series>,
@@ -60,7 +74,6 @@ type DrawError = Box<dyn std::error::Error>;
 impl Chart {
     /// The plot with its title, words and table.
     pub fn markup(&self, events: &[Event]) -> Markup {
-        let seconds = self.seconds();
         html! {
             section aria-labelledby=(self.id) {
                 h2 id=(self.id) { (self.title) }
@@ -69,7 +82,7 @@ impl Chart {
                     p { "There was nothing of it." }
                 } @else {
                     figure {
-                        @match self.svg(events, seconds) {
+                        @match self.svg(events) {
                             // Not read out piece by piece: the words below it say what it shows.
                             Ok(svg) => div.lines role="img" aria-label=(format!("Plot: {}", self.title)) {
                                 (PreEscaped(svg))
@@ -95,9 +108,10 @@ impl Chart {
         self.points().reduce(f64::max)
     }
 
-    fn seconds(&self) -> f64 {
+    /// Where the longest line ends.
+    fn end(&self) -> f64 {
         let all = self.series.iter().flat_map(|series| &series.points);
-        all.map(|(seconds, _)| *seconds).fold(0.0, f64::max)
+        all.map(|(at, _)| *at).fold(0.0, f64::max)
     }
 
     /// Where a figure lies on the axis, and back.
@@ -105,7 +119,7 @@ impl Chart {
         match self.scale {
             Scale::Log => value.max(f64::MIN_POSITIVE).log10(),
             Scale::Bytes => value / self.unit(),
-            Scale::Linear | Scale::Until(_) => value,
+            Scale::Linear | Scale::Within(..) => value,
         }
     }
 
@@ -113,7 +127,7 @@ impl Chart {
         match self.scale {
             Scale::Log => (self.show)(10_f64.powf(place)),
             Scale::Bytes => (self.show)(place * self.unit()),
-            Scale::Linear | Scale::Until(_) => (self.show)(place),
+            Scale::Linear | Scale::Within(..) => (self.show)(place),
         }
     }
 
@@ -132,7 +146,7 @@ impl Chart {
         match self.scale {
             Scale::Linear | Scale::Bytes if highest > 0.0 => (0.0, self.place(highest) * HEADROOM),
             Scale::Linear | Scale::Bytes => (0.0, 1.0),
-            Scale::Until(end) => (0.0, end),
+            Scale::Within(first, last) => (first, last),
             Scale::Log => {
                 let lowest = self.points().fold(highest, f64::min);
                 let first = self.place(lowest).floor();
@@ -141,8 +155,8 @@ impl Chart {
         }
     }
 
-    fn svg(&self, events: &[Event], seconds: f64) -> Result<String, DrawError> {
-        let (first, last) = self.axis();
+    fn svg(&self, events: &[Event]) -> Result<String, DrawError> {
+        let (end, (first, last)) = (self.end(), self.axis());
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -151,14 +165,15 @@ impl Chart {
                 .margin_top(18)
                 .x_label_area_size(BELOW_PX)
                 .y_label_area_size(LEFT_PX)
-                .build_cartesian_2d(0.0..seconds.max(f64::MIN_POSITIVE), first..last)?;
+                .build_cartesian_2d(0.0..end.max(f64::MIN_POSITIVE), first..last)?;
             let label = ("sans-serif", LABEL_PX).into_font().color(&INK);
+            let along = |at: &f64| (self.along.show)(*at);
             let mut mesh = axes.configure_mesh();
             mesh.light_line_style(TRANSPARENT)
                 .bold_line_style(GRID)
                 .axis_style(INK)
                 .x_labels(8)
-                .x_label_formatter(&|at| time(*at))
+                .x_label_formatter(&along)
                 .y_labels(6)
                 .label_style(label.clone());
             if self.scale == Scale::Log {
@@ -166,7 +181,7 @@ impl Chart {
             }
             mesh.y_label_formatter(&|place| self.at(*place)).draw()?;
             for (event, number) in events.iter().zip(1..=EVENTS_MAX) {
-                let at = event.seconds.min(seconds);
+                let at = event.seconds.min(end);
                 let ends = [(at, first), (at, last)];
                 axes.draw_series([PathElement::new(ends, INK.stroke_width(1))])?;
                 let (x, y) = axes.backend_coord(&(at, last));
@@ -197,7 +212,7 @@ impl Chart {
     fn words(&self, series: &Series) -> String {
         let points = || {
             let points = series.points.iter();
-            points.filter_map(|(seconds, value)| Some((*seconds, (*value)?)))
+            points.filter_map(|(at, value)| Some((*at, (*value)?)))
         };
         let highest = points().reduce(|a, b| if b.1 > a.1 { b } else { a });
         match (highest, points().next_back()) {
@@ -205,7 +220,7 @@ impl Chart {
                 "{}: highest {} at {}, last {}",
                 series.name,
                 (self.show)(highest),
-                time(at),
+                (self.along.show)(at),
                 (self.show)(last)
             ),
             _ => format!("{}: nothing", series.name),
@@ -229,11 +244,11 @@ impl Chart {
                 summary { "The same as a table" }
                 div.scroll { table {
                     caption { (self.title) }
-                    thead { tr { th scope="col" { "time" } @for series in &self.series {
+                    thead { tr { th scope="col" { (self.along.name) } @for series in &self.series {
                         th scope="col" { (series.name) } } } }
                     tbody { @for row in rows { tr {
                         th scope="row" { @if let Some((at, _)) = self.series.first().and_then(|s| s.points.get(row)) {
-                            data value=(at) { (time(*at)) } } }
+                            data value=(at) { ((self.along.show)(*at)) } } }
                         @for series in &self.series { (cell(series, row)) }
                     } } }
                 } }
@@ -310,6 +325,7 @@ mod tests {
             id: "c",
             title: "A chart",
             note: "",
+            along: TIME,
             scale,
             show: |value| format!("{value} u"),
             series: vec![Series {
@@ -346,9 +362,9 @@ mod tests {
         ];
         let expected = [vec![(1.0, 5.0), (2.0, 6.0)], vec![(4.0, 7.0)]];
         assert_eq!(pieces(&points), expected);
-        for scale in [Scale::Linear, Scale::Until(100.0), Scale::Log] {
+        for scale in [Scale::Linear, Scale::Within(0.0, 100.0), Scale::Log] {
             let chart = chart(scale, points.to_vec());
-            assert!(chart.svg(&[], 4.0).is_ok(), "{scale:?}");
+            assert!(chart.svg(&[]).is_ok(), "{scale:?}");
         }
     }
 
@@ -356,9 +372,14 @@ mod tests {
     fn a_plot_of_nothing_and_one_of_zeros_are_no_failure() {
         let nothing = chart(Scale::Log, vec![(0.0, None), (1.0, None)]);
         assert!(nothing.markup(&[]).into_string().contains("nothing of it"));
-        for scale in [Scale::Linear, Scale::Bytes, Scale::Until(100.0), Scale::Log] {
+        for scale in [
+            Scale::Linear,
+            Scale::Bytes,
+            Scale::Within(0.0, 100.0),
+            Scale::Log,
+        ] {
             let chart = chart(scale, vec![(0.0, Some(0.0)), (0.0, Some(0.0))]);
-            assert!(chart.svg(&[], 0.0).is_ok(), "{scale:?}");
+            assert!(chart.svg(&[]).is_ok(), "{scale:?}");
         }
     }
 
@@ -366,7 +387,7 @@ mod tests {
     fn a_log_axis_goes_by_powers_of_ten() {
         let chart = chart(Scale::Log, vec![(0.0, Some(5.0)), (1.0, Some(2000.0))]);
         assert_eq!(chart.axis(), (0.0, 4.0));
-        let svg = chart.svg(&[], 1.0).expect("drawn");
+        let svg = chart.svg(&[]).expect("drawn");
         for label in ["1 u", "10 u", "100 u", "1000 u", "10000 u"] {
             assert!(svg.contains(&format!("\n{label}\n")), "{label}: {svg}");
         }
@@ -378,7 +399,7 @@ mod tests {
         let points = vec![(0.0, Some(0.0)), (1.0, Some(200.0 * 1024.0 * 1024.0))];
         let mut chart = chart(Scale::Bytes, points);
         chart.show = |value| format!("{} MiB", value / 1024.0 / 1024.0);
-        let svg = chart.svg(&[], 1.0).expect("drawn");
+        let svg = chart.svg(&[]).expect("drawn");
         assert!(
             svg.contains("\n50 MiB\n") && svg.contains("\n200 MiB\n"),
             "{svg}"

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::output::figures::{bytes, count, microseconds};
-use crate::page::chart::{Chart, Scale, Series};
+use crate::page::chart::{Chart, Scale, Series, TIME};
 use crate::record::events::Event;
 use crate::record::sample::{Latency, Sample};
 use crate::watching::rates::Rates;
@@ -26,6 +26,7 @@ fn places(samples: &[Sample]) -> Chart {
         id: "where",
         title: "What was where",
         note: "The program's memory, as large as it is to the program.",
+        along: TIME,
         scale: Scale::Bytes,
         show: show_bytes,
         series: vec![
@@ -43,6 +44,7 @@ fn limit(samples: &[Sample]) -> Chart {
         id: "limit",
         title: "What counts against the limit",
         note: "All of it together, and the limit; what vswap itself has of it, and the pool of that.",
+        along: TIME,
         scale: Scale::Bytes,
         show: show_bytes,
         series: vec![
@@ -59,6 +61,7 @@ fn moved(samples: &[Sample]) -> Chart {
         id: "moved",
         title: "Moved by the second",
         note: "What went out of the program's memory and what came back, between two looks.",
+        along: TIME,
         scale: Scale::Bytes,
         show: |value| format!("{}/s", show_bytes(value)),
         series: vec![
@@ -73,6 +76,7 @@ fn faults(samples: &[Sample]) -> Chart {
         id: "faults",
         title: "Faults by the second",
         note: "Faults that vswap served, first touches of memory included.",
+        along: TIME,
         scale: Scale::Linear,
         show: |value| format!("{}/s", count(whole(value))),
         series: vec![rate("faults", samples, |rates| rates.faults)],
@@ -93,6 +97,7 @@ fn latency(samples: &[Sample]) -> Chart {
         note: "Faults on swapped pages between two looks. Half of them took no longer than the first line shows, and \
                all but one in a hundred no longer than the second. Both are bounds of a histogram (1, 2, 5, 10 us and \
                so on), so the times were shorter rather than longer.",
+        along: TIME,
         scale: Scale::Log,
         show: microseconds,
         series: vec![
@@ -114,7 +119,8 @@ fn pressure(samples: &[Sample]) -> Chart {
         title: "Time lost to paging",
         note: "The part of the time in which a thread waited for a page (some), and in which one waited and none \
                worked (full).",
-        scale: Scale::Until(100.0),
+        along: TIME,
+        scale: Scale::Within(0.0, 100.0),
         show: |value| format!("{value:.0} %"),
         series: vec![
             rate("some", samples, |rates| rates.waiting * 100.0),

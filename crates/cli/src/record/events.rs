@@ -183,6 +183,9 @@ impl fmt::Display for What {
             What::State(State::Full) => {
                 f.write_str("everything is full: the program waits for memory")
             }
+            What::State(State::Parked) => {
+                f.write_str("is parked: stopped, with its memory moved out")
+            }
             What::State(State::Stopped) => f.write_str("all its processes are stopped"),
             What::Waited(seconds) => write!(
                 f,

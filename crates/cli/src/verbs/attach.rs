@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use vswap_pager::Status;
+use vswap_pager::config::RamRange;
 use vswap_sys::process::signals::{self, Blocked};
 
 use crate::args::on_full::OnFull;
@@ -22,15 +23,18 @@ use crate::failure::{Failure, OWN_ERROR};
 use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
-use crate::output::notice;
+use crate::output::{notice, warning};
 use crate::record::Recording;
 use crate::run_dir::RunDir;
 use crate::verbs::attach::target::Target;
 use crate::verbs::doctor;
 use crate::verbs::run;
+use crate::verbs::run::auto_park::AutoPark;
 use crate::verbs::run::family::Family;
+use crate::verbs::run::parking::Parking;
 use crate::verbs::run::report::{Ending, Identity};
 use crate::verbs::run::reports::{Ended, Reports};
+use crate::verbs::run::sampled;
 use crate::verbs::run::strangers::Strangers;
 use crate::verbs::run::unmanaged::UnmanagedList;
 use crate::verbs::run::watch::{TICK, Watch};
@@ -88,27 +92,23 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     confine(manage.quiet);
     let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged).attached();
     if !manage.quiet {
-        notice(&format!(
-            "process {} ({}) is managed now, within {}; Ctrl-C or `vswap detach {}` lets go of it",
-            args.pid,
-            target.name,
-            bytes(ram.most_bytes),
-            args.pid
-        ));
+        say_managed(&target, ram);
     }
     let leave = Leave::default();
     let mut watch = Watch::new(&host, &family, manage);
+    let parking = Parking::new(&host, &family);
     let (end, record) = std::thread::scope(|scope| {
         let recording = reports.record(scope, identity.started(), &host);
         let served = server.serve_in(scope, |request, asker| {
-            answer(&host, &family, &identity, &leave, &request, asker)
+            answer(&host, &parking, &identity, &leave, &request, asker)
         });
         run::say_unserved(served);
         metrics.serve_in(scope, || identity.figures(&host, manage.codec));
         let end = Attendant {
             signals: &signals,
             host: &host,
-            family: &family,
+            parking: &parking,
+            auto_park: AutoPark::of(manage, run_dir.path()),
             strangers,
             leave: &leave,
             pid: args.pid,
@@ -180,8 +180,16 @@ fn begin<'a>(
     Ok(strangers)
 }
 
-fn say_stopped(pid: u32) {
+fn say_managed(target: &Target, ram: RamRange) {
+    let Target { pid, name, .. } = target;
     notice(&format!(
+        "process {pid} ({name}) is managed now, within {}; Ctrl-C or `vswap detach {pid}` lets go of it",
+        bytes(ram.most_bytes)
+    ));
+}
+
+fn say_stopped(pid: u32) {
+    warning(&format!(
         "process {pid} is stopped and can be let go of when it goes on: `kill -CONT {pid}`"
     ));
 }
@@ -194,7 +202,8 @@ struct Leave(AtomicBool);
 struct Attendant<'a> {
     signals: &'a Blocked,
     host: &'a Host,
-    family: &'a Family,
+    parking: &'a Parking<'a>,
+    auto_park: Option<AutoPark>,
     strangers: Strangers<'a>,
     leave: &'a Leave,
     pid: u32,
@@ -212,26 +221,34 @@ impl Attendant<'_> {
         let mut was_told = false;
         loop {
             let (managed, has_memory) = self.host.managed();
-            self.family.add(&managed);
-            self.strangers.look(self.host);
-            let next = next_tick.min(self.strangers.next_look());
+            self.parking.family().add(&managed);
+            let next = self
+                .strangers
+                .look_around(self.host, self.parking, next_tick);
             let pause = next.saturating_duration_since(Instant::now());
             let taken = self.signals.take(pause);
             if self.leave.0.load(Ordering::Acquire) {
                 return End::Left;
             }
             if taken.is_some_and(|taken| is_end(taken.signal)) {
+                // What is stopped cannot be let go of.
+                self.parking.wake_now();
                 match self.room_to_leave(was_told) {
                     Ok(()) => return End::Left,
-                    Err(why) => notice(&why),
+                    Err(why) => warning(&why),
                 }
                 was_told = true;
             }
             if Instant::now() >= next_tick {
-                if !has_memory && self.family.living().is_empty() {
+                if !has_memory && self.parking.family().living().is_empty() {
                     return End::Ended;
                 }
-                watch.look();
+                if !self.parking.look() {
+                    watch.look();
+                }
+                if let Some(auto_park) = &mut self.auto_park {
+                    auto_park.look(self.parking);
+                }
                 next_tick = Instant::now() + TICK;
             }
         }
@@ -257,20 +274,25 @@ fn is_end(signal: i32) -> bool {
 /// Does what another command asks of this run.
 fn answer(
     host: &Host,
-    family: &Family,
+    parking: &Parking<'_>,
     identity: &Identity<'_>,
     leave: &Leave,
     request: &Request,
     asker: &Asker<'_>,
 ) -> Result<Value, String> {
-    let Request::Detach(asked) = request else {
-        return run::answer(host, identity, request, asker);
+    let asked = match request {
+        Request::Detach(asked) => asked,
+        Request::Park(order) => return parking.park(*order, asker),
+        Request::Wake => return parking.wake(),
+        Request::Sample(seconds) => return sampled::sample(host, parking, *seconds, asker),
+        _ => return run::answer(host, identity, request, asker),
     };
     let own = std::process::id();
-    if asked.pid != own && !family.living().contains(&asked.pid) {
+    if asked.pid != own && !parking.family().living().contains(&asked.pid) {
         return Ok(Value::Bool(false));
     }
     run::room_for_swap(host, *asked)?;
+    parking.wake()?;
     leave.0.store(true, Ordering::Release);
     // Wakes the thread that waits for signals.
     let _ = signals::send(own, Signal::TERM.as_raw());

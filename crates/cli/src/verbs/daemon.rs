@@ -28,7 +28,7 @@ use crate::host::{confine, guarded, set_group};
 use crate::join::Join;
 use crate::metrics::Metrics;
 use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
-use crate::output::notice;
+use crate::output::{SCHEMA, notice, warning};
 use crate::run_dir::{self, DaemonDir};
 use crate::verbs::doctor;
 use crate::verbs::run::{raise_descriptor_limit, refuse_nested};
@@ -61,6 +61,7 @@ struct Runs {
 /// What the daemon says of itself.
 #[derive(Serialize)]
 struct Report {
+    schema: u32,
     version: &'static str,
     pid: u32,
     daemon: bool,
@@ -163,6 +164,11 @@ impl Daemon {
                 done.map(|()| Value::Null)
                     .map_err(|error| error.to_string())
             }
+            Request::RunPark(pid, step) => {
+                let pager = self.runs().find(*pid);
+                let pager = pager.ok_or_else(|| format!("process {pid} has no run here"))?;
+                value(&pager.park(*step).map_err(|error| error.to_string())?)
+            }
             Request::RunDetach(run, pid) => {
                 let pager = self.runs().find(*run);
                 let pager = pager.ok_or_else(|| format!("process {run} has no run here"))?;
@@ -172,6 +178,9 @@ impl Daemon {
             }
             Request::SetGroup(name, change) => set_group(&self.store, name, change),
             Request::Detach(_) => Err("this is the daemon: its runs have the processes".to_owned()),
+            Request::Park(_) | Request::Wake | Request::Sample(_) => Err(
+                "this is the daemon: name one of its runs, which `vswap status` lists".to_owned(),
+            ),
             Request::Set(_) => Err(
                 "this is the daemon: say which of its runs with --run PID, or which group with --group NAME".to_owned(),
             ),
@@ -181,6 +190,7 @@ impl Daemon {
 
     fn report(&self) -> Value {
         let report = Report {
+            schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             daemon: true,
@@ -278,7 +288,7 @@ impl Daemon {
             }
             if killed.is_some_and(|since| since.elapsed() > END_PATIENCE) {
                 // A process that does not go, or a stopped `vswap run`: what is left of it ends with the daemon.
-                notice("some runs do not end; ending without them");
+                warning("some runs do not end; ending without them");
                 std::process::exit(i32::from(crate::failure::OWN_ERROR));
             }
         }

@@ -7,6 +7,8 @@ use vswap_sys::process::PidFd;
 use crate::args::DetachArgs;
 use crate::control::{self, Detach, Request};
 use crate::failure::Failure;
+use crate::output::figures::PAGE_BYTES;
+use crate::output::progress::shown;
 use crate::run_dir::{self, Kind};
 
 /// Has a run let go of a process.
@@ -21,7 +23,16 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode, Failure> {
         let Ok(process) = PidFd::open(run.pid) else {
             continue;
         };
-        let answer = control::ask(&run.path, &Request::Detach(asked)).map_err(Failure::of)?;
+        let left = || {
+            Some(
+                control::ask(&run.path, &Request::Status).ok()?["swapped_pages"].as_u64()?
+                    * PAGE_BYTES,
+            )
+        };
+        let answer = shown("bringing back", left, || {
+            control::ask(&run.path, &Request::Detach(asked))
+        });
+        let answer = answer.map_err(Failure::of)?;
         if answer == false {
             continue;
         }

@@ -17,7 +17,7 @@ use crate::areas::area_file::{medium, remark_on_mode};
 use crate::args::MkswapArgs;
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
-use crate::output::{notice, print};
+use crate::output::{print, warning};
 
 /// Makes the area and says what it is.
 pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {
@@ -27,7 +27,12 @@ pub fn mkswap(args: &MkswapArgs) -> Result<ExitCode, Failure> {
 
 /// Makes the area and returns the line that describes it. Errors do not contain the path.
 fn make(args: &MkswapArgs) -> Result<String, String> {
-    let mut area = open(args).map_err(|error| error.to_string())?;
+    let mut area = open(args).map_err(|error| match error {
+        AreaError::Missing if args.size.is_none() => {
+            format!("{error}: a new file needs a size, such as --size 2G")
+        }
+        error => error.to_string(),
+    })?;
     let size = wanted_bytes(area.file(), args.size)?;
     let replaced = check_content(area.file(), args.force)?;
     let uuid = match args.uuid {
@@ -38,7 +43,7 @@ fn make(args: &MkswapArgs) -> Result<String, String> {
         header::encode(size, args.label, uuid.into_bytes()).map_err(|error| error.to_string())?;
     let reserved = write(&mut area, args.size, &encoded).map_err(|error| error.to_string())?;
     for remark in remarks(area.file(), &encoded, reserved, replaced.as_ref()) {
-        notice(&format!("{}: {remark}", args.path.display()));
+        warning(&format!("{}: {remark}", args.path.display()));
     }
     area.keep();
     Ok(description(&args.path, encoded.pages - 1, args.label, uuid))

@@ -6,7 +6,12 @@
 
 pub mod family;
 mod full;
+mod bells;
+pub mod parking;
+mod idle;
+pub mod auto_park;
 mod program;
+pub mod sampled;
 pub mod report;
 mod thrashing;
 pub mod unmanaged;
@@ -20,7 +25,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     Resource, Rlimit, Signal, getpid, getrlimit, set_child_subreaper, setrlimit,
@@ -29,7 +34,7 @@ use serde_json::Value;
 use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::config::RamRange;
 use vswap_pager::page_run::PAGE_BYTES;
-use vswap_pager::{Config, RunGroup};
+use vswap_pager::{Config, RunGroup, Sampled, Status};
 use vswap_sys::confinement;
 use vswap_sys::inject::Image;
 use vswap_sys::patience;
@@ -47,16 +52,40 @@ use crate::failure::{Failure, OWN_ERROR};
 use crate::host::{Host, confine};
 use crate::metrics::Metrics;
 use crate::output::figures::bytes;
-use crate::output::notice;
+use crate::output::warning;
 use crate::record::Recording;
 use crate::run_dir::{self, RunDir};
 use crate::verbs::doctor;
+use crate::verbs::run::auto_park::AutoPark;
 use crate::verbs::run::family::Family;
+use crate::verbs::run::parking::Parking;
 use crate::verbs::run::report::{Ending, Identity};
 use crate::verbs::run::reports::{Ended, Reports};
 use crate::verbs::run::strangers::Strangers;
 use crate::verbs::run::supervise::{End, Supervisor};
 use crate::verbs::run::unmanaged::UnmanagedList;
+
+/// A run that is over, and what is known of it.
+#[derive(Debug)]
+pub struct Finished {
+    ending: Ending,
+    /// How long it took.
+    pub seconds: f64,
+    /// Its last figures.
+    pub status: Option<Status>,
+    /// What sampling saw.
+    pub sampled: Option<Sampled>,
+}
+
+impl Finished {
+    /// Exits as the program did.
+    pub fn exit(self) -> ExitCode {
+        if let Ending::Signaled(signal) = self.ending {
+            signals::die_by(signal);
+        }
+        ExitCode::from(self.ending.exit_status())
+    }
+}
 
 /// Runs the program, waits for all its processes, reports, and exits as the program did.
 pub fn run(
@@ -64,25 +93,32 @@ pub fn run(
     descriptors: InheritedDescriptors,
     environment: Environment,
 ) -> Result<ExitCode, Failure> {
+    carry_out(args, None, descriptors, environment).map(Finished::exit)
+}
+
+/// Runs the program, perhaps with sampling at this pace, waits for all its processes, and reports.
+pub fn carry_out(
+    args: &RunArgs,
+    sample_every: Option<Duration>,
+    descriptors: InheritedDescriptors,
+    environment: Environment,
+) -> Result<Finished, Failure> {
     refuse_nested()?;
     let manage = &args.manage;
     refuse_direct_nowhere(manage)?;
     let ram = limit(manage)?;
-    let name = args
-        .command
-        .first()
-        .ok_or_else(|| Failure::own("no program was given"))?;
-    let path = program::find(name)?;
+    let name = args.command.first();
+    let path = program::find(name.ok_or_else(|| Failure::own("no program was given"))?)?;
     let loads_agent = program::check(&path)?;
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     // After blocking signals: the probes have children of their own to wait for.
     doctor::require()?;
     let reports = Reports::create(manage, &args.command)?;
-    set_child_subreaper(Some(getpid()))
-        .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))?;
+    become_reaper()?;
     let run_dir = RunDir::create()?;
-    let host = Host::of(args, config(manage, ram, std::process::id(), &run_dir))?;
+    let config = config(manage, ram, std::process::id(), &run_dir);
+    let host = Host::of(args, config.sampling(sample_every))?;
     let server = serve_at(&run_dir)?;
     let metrics = Metrics::open(manage.metrics.as_ref(), manage.quiet)?;
 
@@ -105,11 +141,16 @@ pub fn run(
     raise_descriptor_limit();
     confine(manage.quiet);
     let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
-    let supervisor = Supervisor::new(&signals, &host, &family, program_pid, manage, strangers);
+    let parking = Parking::new(&host, &family);
+    let supervisor = Supervisor::new(&signals, &host, &parking, program_pid, manage, strangers)
+        .parking_itself(AutoPark::of(manage, run_dir.path()));
     let (end, record) = std::thread::scope(|scope| {
         let recording = reports.record(scope, started, &host);
         let served = server.serve_in(scope, |request, asker| match request {
-            Request::Detach(asked) => let_go(&host, &family, asked),
+            Request::Detach(asked) => let_go(&host, &parking, asked),
+            Request::Park(order) => parking.park(order, asker),
+            Request::Wake => parking.wake(),
+            Request::Sample(seconds) => sampled::sample(&host, &parking, seconds, asker),
             request => answer(&host, &identity, &request, asker),
         });
         say_unserved(served);
@@ -120,16 +161,27 @@ pub fn run(
         (end, recording.map(Recording::end))
     });
     drop(metrics);
+    let seconds = identity.seconds();
+    let sampled = host.sampled();
     let status = host.finish();
+    let last = status.as_ref().ok().cloned();
     drop(run_dir);
 
     let ending = shown(end, manage.on_full);
     let ended = Ended::new(ending.to_string(), Some(ending), end.was_full);
     reports.write(manage, &identity, record, status, &ended)?;
-    if let Ending::Signaled(signal) = ending {
-        signals::die_by(signal);
-    }
-    Ok(ExitCode::from(ending.exit_status()))
+    Ok(Finished {
+        ending,
+        seconds,
+        status: last,
+        sampled,
+    })
+}
+
+/// Processes of the run whose parents have ended become children of this one.
+fn become_reaper() -> Result<(), Failure> {
+    set_child_subreaper(Some(getpid()))
+        .map_err(|error| Failure::own(format!("cannot become the reaper of the run: {error}")))
 }
 
 /// What the pager is told of the run.
@@ -146,6 +198,7 @@ pub fn config(args: &ManageArgs, ram: RamRange, root_pid: u32, run_dir: &RunDir)
         root_pid,
         run_dir: run_dir.path().to_owned(),
         evict_all_every: args.debug_evict_every,
+        sample_every: None,
         quiet: args.quiet,
         pressure_file: args.debug_pressure.clone(),
     }
@@ -160,7 +213,7 @@ pub fn serve_at(run_dir: &RunDir) -> Result<Server, Failure> {
 /// The program runs already, and matters more than questions about it.
 pub fn say_unserved(served: std::io::Result<()>) {
     if let Err(error) = served {
-        notice(&format!(
+        warning(&format!(
             "this run answers neither `vswap status` nor any other command, because there is no thread for it: {error}"
         ));
     }
@@ -218,11 +271,13 @@ fn group(args: &ManageArgs) -> Option<RunGroup> {
 }
 
 /// Lets go of a process of the run, which stays in it. False if there is none of this id.
-fn let_go(host: &Host, family: &Family, asked: Detach) -> Result<Value, String> {
-    if !family.living().contains(&asked.pid) {
+fn let_go(host: &Host, parking: &Parking<'_>, asked: Detach) -> Result<Value, String> {
+    if !parking.family().living().contains(&asked.pid) {
         return Ok(Value::Bool(false));
     }
     room_for_swap(host, asked)?;
+    // A stopped agent cannot be let go of.
+    parking.wake()?;
     host.let_go(asked.pid).map(|_| Value::Bool(true))
 }
 
@@ -262,6 +317,10 @@ pub fn answer(
         | Request::RunDetach(..)
         | Request::RunMap(..)
         | Request::AllowLast(_)
+        | Request::RunPark(..)
+        | Request::Park(_)
+        | Request::Wake
+        | Request::Sample(_)
         | Request::Finish
         | Request::Detach(_) => Err("this is a run, and no daemon".to_owned()),
     }
@@ -306,7 +365,7 @@ pub fn limit(args: &ManageArgs) -> Result<RamRange, Failure> {
     let available = Available::here()?;
     let ram = args.ram.resolve(available)?;
     if ram.most_bytes > available.whole() && !args.quiet {
-        notice(&format!(
+        warning(&format!(
             "--ram {} is more than the {} there are here: memory will run out before vswap has anything to do; \
              --ram auto fits",
             bytes(ram.most_bytes),

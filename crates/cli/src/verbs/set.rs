@@ -15,7 +15,7 @@ use crate::args::size::{Available, PoolSize};
 use crate::control::{self, Request};
 use crate::failure::Failure;
 use crate::output::figures::bytes;
-use crate::output::notice;
+use crate::output::warning;
 use crate::run_dir::{self, Kind, Living};
 use crate::verbs::swap::only;
 
@@ -75,7 +75,7 @@ fn wait(args: &SetArgs, run: &Living, signals: &Blocked) -> Result<ExitCode, Fai
         let left = args.wait.saturating_sub(since.elapsed());
         let taken = signals.take(LOOK_EVERY.min(left));
         if taken.is_some_and(|taken| is_end(taken.signal)) {
-            notice(&said);
+            warning(&said);
             return Ok(ExitCode::from(INTERRUPTED));
         }
     }
@@ -119,7 +119,7 @@ fn remark_on_group(dir: &Path, name: Option<&GroupName>) {
     let groups = report["groups"].as_array().into_iter().flatten();
     let meant = |group: &&Value| name.is_none_or(|name| group["name"] == name.to_string());
     for remark in groups.filter(meant).flat_map(above_limits) {
-        notice(&remark);
+        warning(&remark);
     }
 }
 

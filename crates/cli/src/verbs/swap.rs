@@ -10,6 +10,7 @@ use crate::areas::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
 use crate::control::{self, Request};
 use crate::failure::Failure;
+use crate::output::progress::shown;
 use crate::run_dir::{self, Kind, Living};
 
 /// Makes a run use areas, one after the other.
@@ -34,7 +35,10 @@ pub fn swap_off(args: &SwapOffArgs) -> Result<ExitCode, Failure> {
         named.collect::<Result<_, _>>()?
     };
     for name in names {
-        ask(&dir, &Request::SwapOff(name))?;
+        let left = || left_in(&control::ask(&dir, &Request::Status).ok()?, &name);
+        shown(&format!("giving up {name}"), left, || {
+            ask(&dir, &Request::SwapOff(name.clone()))
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,8 +64,7 @@ pub fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
             Some(pid) => {
                 format!("no run of yours has the process id {pid}: `vswap status` lists them")
             }
-            None => "no run is alive: start one with `vswap run`, which takes areas with --swap"
-                .to_owned(),
+            None => "no run is alive: start one with `vswap run`".to_owned(),
         })),
     }
 }
@@ -70,6 +73,12 @@ pub fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
 fn name_of(path: &Path) -> Result<String, Failure> {
     area_file::name(path)
         .map_err(|error| Failure::own(format!("\"{}\" names no area: {error}", path.display())))
+}
+
+/// How much an area still holds, by a run's report.
+fn left_in(report: &Value, name: &str) -> Option<u64> {
+    let mut areas = report["areas"].as_array()?.iter();
+    areas.find(|area| area["name"] == name)?["used_bytes"].as_u64()
 }
 
 /// The names of all areas in a run's report.
@@ -111,8 +120,11 @@ mod tests {
 
     #[test]
     fn all_areas_of_a_report_are_named() {
-        let report = json!({"areas": [{"name": "/a"}, {"name": "/b"}]});
+        let report =
+            json!({"areas": [{"name": "/a", "used_bytes": 0}, {"name": "/b", "used_bytes": 9}]});
         assert_eq!(names(&report), ["/a", "/b"]);
+        assert_eq!(left_in(&report, "/b"), Some(9));
+        assert_eq!(left_in(&report, "/c"), None);
         assert!(names(&json!({})).is_empty());
     }
 }

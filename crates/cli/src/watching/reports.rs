@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use vswap_sys::process::procfs;
 
 use crate::control::{self, Request};
+use crate::output::SCHEMA;
 use crate::run_dir::{self, Living};
 
 /// The reports of the living runs and the daemon, by process id; or of one of them.
@@ -24,5 +25,5 @@ pub fn reports(only: Option<u32>) -> Vec<Value> {
 fn silent(pid: u32, error: &str) -> Value {
     let is_stopped = procfs::stat(pid).is_ok_and(|stat| stat.stopped());
     let state = is_stopped.then_some("stopped");
-    json!({"pid": pid, "state": state, "error": error})
+    json!({"schema": SCHEMA, "pid": pid, "state": state, "error": error})
 }

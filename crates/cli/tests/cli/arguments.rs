@@ -49,6 +49,14 @@ fn missing_parts_are_named() {
         (&["run", "--rma=64M", "--", "true"][..], "exists: '--ram'"),
         (&["attach", "--rma", "64M", "1"][..], "exists: '--ram'"),
         (&["swapoff", "--lal"][..], "exists: '--all'"),
+        (
+            &["advise", "--quiet", "--", "true"][..],
+            "--json or --report",
+        ),
+        (
+            &["advise", "--report", "/nonexistent/a.html", "--", "true"][..],
+            "cannot write the report to /nonexistent/a.html",
+        ),
         (&["run", "--zzz", "--", "true"][..], "'--zzz'"),
         (
             &["run", "--ram", "64M", "--siwap", "--", "true"][..],
@@ -126,6 +134,7 @@ fn help_is_no_error_and_has_examples() {
         &["help", "run"],
         &["mkswap", "--help"],
         &["doctor", "--help"],
+        &["advise", "--help"],
         &["--version"],
     ] {
         let output = output(scratch.vswap().args(arguments));
@@ -142,7 +151,7 @@ fn help_is_no_error_and_has_examples() {
         "{help}"
     );
     assert!(
-        !help.contains("debug"),
+        !help.contains("--debug"),
         "debugging options are hidden: {help}"
     );
 }

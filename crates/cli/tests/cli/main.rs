@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bench;
+mod log;
 mod metrics;
 mod mkswap;
 mod passes_through;

@@ -351,7 +351,7 @@ fn what_is_no_place_for_an_area_is_refused() {
         &scratch,
         &scratch.path().join("none"),
         &[],
-        "there is no such file",
+        "a new file needs a size, such as --size 2G",
     );
     refused(
         &scratch,

@@ -312,7 +312,7 @@ impl<'a> Search<'a> {
             return Ok(id);
         }
         let area = self.area;
-        while area.slots_of(self.lists.end).start < area.slots {
+        while self.lists.extent.reaches(self.lists.end) {
             let id = self.lists.end;
             let record = area.directory.ensure(id).ok_or(AllocError::NoMemory)?;
             if !record.ensure_tables(area.is_virtual(), &*area.pages) {
@@ -323,7 +323,7 @@ impl<'a> Search<'a> {
             let mut cluster = record.try_lock().ok_or(AllocError::NoMemory)?;
             self.lists.end = id + 1;
             cluster.dedicate(Order::SLOT);
-            for slot in area.bad_in(id) {
+            for slot in self.lists.extent.bad_in(id) {
                 cluster.mark_bad(slot);
             }
             // A cluster with bad slots is never empty, so it would keep the order for good.

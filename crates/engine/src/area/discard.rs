@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::Area;
 use super::placement::place_of;
-use crate::cluster::{Cluster, ClusterGuard, Place};
+use crate::cluster::{Cluster, ClusterGuard, Extent, Place};
 use crate::words::order::Order;
 
 impl Area {
@@ -45,7 +45,7 @@ impl Area {
         lists.remove(&self.directory, Place::Discard, record);
         record.set_place(Place::Discarding);
         lists.discarding += 1;
-        Some((id, self.slots_of(id)))
+        Some((id, Extent::slots_of(id)))
     }
 
     /// Makes the cluster a free one again.

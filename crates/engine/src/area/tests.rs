@@ -7,6 +7,7 @@ use super::testing::{assert_sound, free, used};
 use super::*;
 use crate::area::{AllocError, NONFULL_FREE_MIN};
 use crate::base::pages::HeapPages;
+use crate::words::geometry::SLOTS_PER_CLUSTER;
 
 /// Counts runs that were given back and not used since. Can refuse to give more.
 #[derive(Default)]
@@ -102,9 +103,36 @@ fn an_empty_cluster_gives_its_table_memory_back_and_its_number_is_used_again() {
     }
     // Only the record of each cluster stays.
     let stays = area.stats().table_bytes - idle;
-    assert!(stays <= area.directory.bytes(CLUSTERS) as u64);
+    assert!(stays <= area.directory.bytes() as u64);
     drop(area);
     assert_eq!(pages.heap.pages_out(), 0);
+}
+
+#[test]
+fn a_cluster_that_waits_for_its_discard_has_no_table_memory() {
+    let pages = Arc::new(Counting::default());
+    let area = Area::virtual_area(1, Arc::clone(&pages) as _).expect("memory");
+    area.set_discards(true);
+    let idle = area.stats().table_bytes;
+    let take = || area.allocate(0, Order::SLOT, &[used()], None);
+    let entries: Vec<_> = (0..SLOTS_PER_CLUSTER * CLUSTERS).map(|_| take()).collect();
+    for entry in entries {
+        free(&area, entry.expect("room"));
+    }
+    assert_eq!(area.stats().clusters, 0);
+    let stays = area.stats().table_bytes - idle;
+    assert!(stays <= area.directory.bytes() as u64);
+    assert_eq!(pages.discards.load(Ordering::Relaxed), 2 * CLUSTERS);
+    // They are all taken again, as zero as before.
+    while let Some((cluster, _)) = area.begin_discard() {
+        assert_eq!(area.stats().clusters, 0);
+        area.end_discard(cluster);
+    }
+    assert_eq!(pages.discards.load(Ordering::Relaxed), 2 * CLUSTERS, "once");
+    for _ in 0..SLOTS_PER_CLUSTER * CLUSTERS {
+        take().expect("room");
+    }
+    assert_sound(&area);
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Area {
             }
             Place::Stolen => is_some_cpus(Order::SLOT) && cluster.free_slots() > 0,
             // An emptied cluster may wait for its discard, and is free afterwards.
-            Place::Free | Place::Discard | Place::Discarding => cluster.state.used == 0,
+            place if place.is_empty() => cluster.state.used == 0,
             _ => place == self.place_for(cluster),
         };
         if is_right {

@@ -2,7 +2,6 @@
 
 use super::Areas;
 use super::physical::Physical;
-use crate::base::sync::Ordering;
 use crate::words::entry::AreaId;
 
 /// Why an area cannot be closed.
@@ -34,14 +33,15 @@ impl Areas {
         physical.end_closing();
     }
 
-    /// Forgets a closed area that holds no page, and closes its storage.
+    /// Forgets a closed area that holds no page, and closes its storage. Its tables wait for the next area with this
+    /// number.
     pub(crate) fn retire(&self, id: AreaId) {
-        let mut order = self.order.lock();
         let Some(physical) = self.get(id) else {
             return;
         };
-        let bytes = physical.area.stats().table_bytes;
-        self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Without a lock, because a large area has many clusters. Nobody else has a use for a closed one.
+        physical.area.clear();
+        let mut order = self.order.lock();
         order.retain(|&other| other != id);
         let storage = physical.retire();
         drop(order);
@@ -49,8 +49,12 @@ impl Areas {
         drop(storage);
     }
 
-    /// Bytes of the tables of areas that were swapped off.
+    /// Bytes of the tables that wait for areas.
     pub(crate) fn retired_bytes(&self) -> u64 {
-        self.retired_bytes.load(Ordering::Relaxed)
+        let records = self.areas.iter().filter_map(|place| place.get());
+        let retired = records.filter(|physical| physical.is_gone());
+        retired
+            .map(|physical| physical.area.stats().table_bytes)
+            .sum()
     }
 }

@@ -50,7 +50,7 @@ impl Areas {
 impl Physical {
     /// Discards the clusters that have become empty, at most as many as the area has.
     pub(crate) fn discard_emptied(&self) {
-        let clusters = self.usable.div_ceil(SLOTS_PER_CLUSTER as u64);
+        let clusters = self.usable().div_ceil(SLOTS_PER_CLUSTER as u64);
         (0..clusters).find(|_| !self.discard_cluster());
     }
 

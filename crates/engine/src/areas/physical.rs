@@ -1,30 +1,33 @@
 //! One physical area: its slots, its storage, its figures.
 //!
 //! Threads reach the record without a lock, so it stays where it is until the engine is dropped. The storage goes when
-//! the area is swapped off. What stays then is 64 KiB and an eighth of a byte for each slot that was ever in use.
+//! the area is swapped off. What stays then is 64 KiB and an eighth of a byte for each slot that was ever in use. The
+//! next area with the same number uses it. All fields can therefore change behind a shared reference, and what a late
+//! reader sees of one area instead of the other is a figure or a hint.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI16};
 
 use super::AreaFigures;
-use super::new_area::NewArea;
+use super::new_area::{Discard, NewArea, PRIORITY_DEFAULT};
 use crate::area::{Area, ClockHand};
 use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, Page};
 use crate::base::storage::{ReadRun, Storage, StorageError};
-use crate::base::sync::{AtomicU64, Lock, OncePtr, Ordering};
-use crate::cluster::ClusterGuard;
+use crate::base::sync::{AtomicU64, Lock, Ordering};
+use crate::cluster::{ClusterGuard, Extent};
 use crate::words::entry::{AreaId, Entry};
 
-/// An area, linked to the areas that had its number after it.
+/// An area, or what is left of one.
 #[derive(Debug)]
 pub(crate) struct Physical {
     pub(crate) area: Area,
     /// `None` once the area is swapped off. Each request holds a reference of its own, so the storage is closed when
     /// the last request is done.
     storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
-    pub(crate) priority: i16,
-    pub(super) usable: u64,
+    priority: AtomicI16,
+    /// Slots that are not bad.
+    usable: AtomicU64,
     /// Slots in use. The clusters know it too, but adding them up for each written batch of pages would take long.
     used: AtomicU64,
     /// The last write failed. The area gets no page until one has left it.
@@ -37,8 +40,6 @@ pub(crate) struct Physical {
     is_gone: AtomicBool,
     /// Where demotion goes on (`verbs/demote.rs`). Taken before the lock of a cluster.
     pub(crate) hand: Lock<ClockHand, { lock_order::DEMOTION }>,
-    /// The next area with the same number.
-    pub(super) next: OncePtr<Physical>,
     pages_read: AtomicU64,
     pages_written: AtomicU64,
     errors: AtomicU64,
@@ -47,25 +48,61 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    pub(super) fn new(area: Area, new: NewArea) -> Physical {
+    /// An area without storage, as one that was swapped off.
+    pub(super) fn retired(area: Area) -> Physical {
         Physical {
             area,
-            usable: new.slots - new.bad.len() as u64,
+            usable: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            storage: Lock::new(Some(Arc::from(new.storage))),
-            priority: new.priority,
+            storage: Lock::new(None),
+            priority: AtomicI16::new(PRIORITY_DEFAULT),
             failing: AtomicBool::new(false),
             last_error: Lock::new(None),
-            is_closing: AtomicBool::new(false),
-            is_gone: AtomicBool::new(false),
+            is_closing: AtomicBool::new(true),
+            is_gone: AtomicBool::new(true),
             hand: Lock::new(ClockHand::default()),
-            next: OncePtr::new(),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             pages_discarded: AtomicU64::new(0),
             discard_errors: AtomicU64::new(0),
         }
+    }
+
+    /// Gives a retired area the storage of a new one. The caller holds the lock of the order. Nobody finds a cluster to
+    /// allocate from without that lock, so no slot is taken before the area can be found.
+    pub(super) fn begin(&self, new: NewArea) {
+        // `used` is not set: whoever took a slot of the former area, and then lost it, may be about to count it.
+        let usable = new.slots - new.bad.len() as u64;
+        self.usable.store(usable, Ordering::Relaxed);
+        self.priority.store(new.priority, Ordering::Relaxed);
+        self.set_failing(false);
+        *self.last_error.lock() = None;
+        for counter in [
+            &self.pages_read,
+            &self.pages_written,
+            &self.errors,
+            &self.pages_discarded,
+            &self.discard_errors,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        *self.storage.lock() = Some(Arc::from(new.storage));
+        self.area.set_discards(new.discard == Discard::Pages);
+        let cpus = if new.rotating { 1 } else { usize::MAX };
+        let extent = Extent::new(new.slots, new.bad.into_boxed_slice());
+        self.area.begin_again(extent, cpus);
+        self.end_closing();
+        // Release pairs with the Acquire in `is_gone`: whoever finds the area finds it whole.
+        self.is_gone.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn priority(&self) -> i16 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn usable(&self) -> u64 {
+        self.usable.load(Ordering::Relaxed)
     }
 
     /// Counts slots that the caller has taken.
@@ -82,7 +119,7 @@ impl Physical {
 
     pub(crate) fn free_slots(&self) -> u64 {
         let used = self.used.load(Ordering::Relaxed);
-        self.usable.saturating_sub(used)
+        self.usable().saturating_sub(used)
     }
 
     pub(super) fn is_failing(&self) -> bool {
@@ -94,7 +131,7 @@ impl Physical {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+        self.is_gone.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -179,9 +216,9 @@ impl Physical {
         let stats = self.area.stats();
         AreaFigures {
             id,
-            size_bytes: self.usable * PAGE_BYTES as u64,
+            size_bytes: self.usable() * PAGE_BYTES as u64,
             used_bytes: stats.slots_used * PAGE_BYTES as u64,
-            priority: self.priority,
+            priority: self.priority(),
             table_bytes: stats.table_bytes,
             pages_read: self.pages_read.load(Ordering::Relaxed),
             pages_written: self.pages_written.load(Ordering::Relaxed),

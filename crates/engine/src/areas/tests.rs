@@ -143,6 +143,52 @@ fn a_higher_priority_comes_first_and_a_full_area_is_passed_over() {
     assert_eq!(slot(&areas, 1, 0), Some(freed));
 }
 
+/// Areas come and go by the hundred, each with other slots than the one before, and the tables do not grow.
+#[test]
+#[cfg_attr(miri, ignore = "more areas than the interpreter has time for")]
+fn an_area_uses_the_tables_of_the_one_before_it() {
+    let areas = areas();
+    let mut random = 1_u64;
+    let mut below = |limit: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % limit
+    };
+    let mut most_table_bytes = 0;
+    for round in 0..300 {
+        let slots = 2 + below(4 * CLUSTER);
+        let mut bad: Vec<u64> = (0..below(slots)).map(|_| below(slots)).collect();
+        bad.sort_unstable();
+        bad.dedup();
+        let mut area = new(slots, &bad, 0);
+        area.rotating = below(2) == 0;
+        area.discard = [Discard::None, Discard::Pages][usize::from(below(2) == 0)];
+        let id = areas.add(area).expect("usable slots");
+        assert_eq!(id.physical_index(), Some(0), "round {round}");
+        let fresh = areas.figures()[0];
+        assert_eq!((fresh.pages_discarded, fresh.used_bytes), (0, 0));
+        let mut entries: Vec<Entry> = (0..).map_while(|cpu| slot(&areas, cpu % 2, 1)).collect();
+        entries.sort_unstable();
+        let given: Vec<u64> = entries.iter().map(|entry| entry.offset()).collect();
+        let usable: Vec<u64> = (0..slots).filter(|slot| !bad.contains(slot)).collect();
+        assert_eq!(given, usable, "round {round}");
+        entries.into_iter().for_each(|entry| areas.free(entry));
+        let physical = areas.close(id).expect("in use");
+        assert_eq!(physical.area.is_valid(), Ok(()));
+        areas.retire(id);
+        assert!(areas.get(id).is_none() && areas.all().next().is_none());
+        let table_bytes = areas.retired_bytes();
+        if round < 50 {
+            most_table_bytes = table_bytes.max(most_table_bytes);
+        }
+        assert!(
+            table_bytes <= most_table_bytes,
+            "round {round}: {table_bytes}"
+        );
+    }
+}
+
 #[test]
 fn bad_slots_and_what_lies_behind_the_end_are_never_given_out() {
     let (areas, slots) = (areas(), 3 * CLUSTER - 1);

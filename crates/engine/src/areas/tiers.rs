@@ -1,6 +1,6 @@
 //! Areas of different priority as tiers: which are crowded while there is room below them, and taking slots below.
 
-use super::{Areas, PRIORITY_DEFAULT, Physical, up_to};
+use super::{Areas, Physical, up_to};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::order::Order;
 use crate::words::slot::Word;
@@ -27,7 +27,7 @@ impl Areas {
 
     /// Whether there is an area of higher priority than this one's.
     pub(crate) fn is_lower(&self, id: AreaId) -> bool {
-        let priority = self.get(id).map_or(PRIORITY_DEFAULT, |area| area.priority);
+        let priority = self.priority_of(id);
         let order = self.order.lock();
         order
             .first()
@@ -65,7 +65,7 @@ impl Areas {
 impl Physical {
     /// Whether less than one in `part` of its slots is free.
     pub(crate) fn is_crowded(&self, part: u64) -> bool {
-        !self.is_closing() && self.free_slots() < self.usable / part.max(1)
+        !self.is_closing() && self.free_slots() < self.usable() / part.max(1)
     }
 
     fn has_room(&self) -> bool {

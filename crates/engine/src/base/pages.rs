@@ -79,8 +79,8 @@ pub unsafe trait PageSource: Send + Sync {
     /// nothing.
     ///
     /// # Safety
-    /// `run` came from `alloc(pages)` of this source with the same `pages` and was not freed, and nobody writes to it
-    /// during the call.
+    /// `run` lies in what `alloc` of this source has given out, all of its `pages`, and was not freed. Nobody writes to
+    /// it during the call.
     unsafe fn discard(&self, run: NonNull<u8>, pages: usize) {
         let _ = (run, pages);
     }

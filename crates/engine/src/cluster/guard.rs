@@ -113,6 +113,16 @@ impl<'a> ClusterGuard<'a> {
         self.words[slot].store(Word::BAD.raw(), Ordering::Release);
     }
 
+    /// Makes every slot of a cluster free that has none in use but bad ones.
+    pub(crate) fn forget_bad(&mut self) {
+        for word in self.words {
+            let before = Word::from_raw(word.load(Ordering::Relaxed));
+            debug_assert!(before == Word::NULL || before == Word::BAD);
+            word.store(Word::NULL.raw(), Ordering::Release);
+        }
+        self.state.used = 0;
+    }
+
     #[inline]
     pub(crate) fn order(&self) -> Order {
         self.record.order()

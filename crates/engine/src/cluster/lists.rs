@@ -4,7 +4,10 @@
 //! the cluster on a list or takes it off. So a search that starts from a list tries the cluster's lock and skips busy
 //! clusters.
 
+use std::sync::Arc;
+
 use super::directory::Directory;
+use super::extent::Extent;
 use super::place::Place;
 use super::record::Cluster;
 use crate::base::sync::Ordering;
@@ -18,9 +21,10 @@ struct Ends {
     tail: u32,
 }
 
-/// The lists, and the number of the next cluster that was never used.
+/// The lists, the number of the next cluster that was never used, and the slots that the area has.
 #[derive(Debug)]
 pub(crate) struct Lists {
+    pub(crate) extent: Arc<Extent>,
     free: Ends,
     /// One list for each order of clusters.
     nonfull: [Ends; Order::COUNT],
@@ -35,12 +39,14 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub(crate) fn new() -> Lists {
+    /// The lists of an area in which no cluster was ever used.
+    pub(crate) fn new(extent: Extent) -> Lists {
         let empty = Ends {
             head: NO_CLUSTER,
             tail: NO_CLUSTER,
         };
         Lists {
+            extent: Arc::new(extent),
             free: empty,
             nonfull: [empty; Order::COUNT],
             frag: [empty; Order::COUNT],

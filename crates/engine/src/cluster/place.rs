@@ -16,13 +16,18 @@ pub(crate) enum Place {
     Frag,
     /// Has no free slot. On no list.
     Full,
-    /// Empty, and still to be discarded in its storage.
+    /// Empty, without table memory, and still to be discarded in its storage.
     Discard,
-    /// Being discarded in its storage right now. On no list.
+    /// Empty, without table memory, and being discarded in its storage right now. On no list.
     Discarding,
 }
 
 impl Place {
+    /// Whether a cluster at this place is empty and has no table memory.
+    pub(crate) fn is_empty(self) -> bool {
+        matches!(self, Place::Free | Place::Discard | Place::Discarding)
+    }
+
     pub(super) const ALL: [Place; 8] = [
         Place::Free,
         Place::Current,

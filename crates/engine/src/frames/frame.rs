@@ -131,6 +131,28 @@ impl Frames {
         }
     }
 
+    /// Gives the memory of the free frames back, which stay free. Whoever wants a frame meanwhile may find none.
+    /// Returns how many frames were free.
+    pub(crate) fn give_memory_back(&self) -> usize {
+        let mut indexes: Vec<u32> = std::iter::from_fn(|| self.pop())
+            .map(|frame| ManuallyDrop::new(frame).index)
+            .collect();
+        indexes.sort_unstable();
+        for run in indexes.chunk_by(|one, next| one + 1 == *next) {
+            // SAFETY: `pop` gave us the only reference to each of these frames, which are neighbours in the run that
+            // came from `alloc` of this source. The page's address is in that run.
+            unsafe { self.pages.discard(self.page(run[0]).cast(), run.len()) };
+        }
+        // The last ones first, so that the first ones are taken first again.
+        for &index in indexes.iter().rev() {
+            let frame = &self.states[index as usize];
+            // As in `release`, but free frames are wiped: what they hold now are the same zeros.
+            frame.state.fetch_sub(1, Ordering::AcqRel);
+            self.push(index, frame);
+        }
+        indexes.len()
+    }
+
     const fn index_of(head: u64) -> u32 {
         (head & INDEX_MASK) as u32
     }
@@ -444,6 +466,23 @@ mod tests {
         assert!(frames.pop().expect("free").is_zero());
         frames.pop().expect("free").0.fill(7);
         assert!(frames.pop().expect("free").is_zero(), "never published");
+    }
+
+    #[test]
+    fn free_frames_give_their_memory_back_and_stay_free() {
+        let frames = Frames::new(4, Arc::new(HeapPages::new())).expect("memory");
+        let held: Vec<_> = (0..4).map(|_| frames.pop().expect("free")).collect();
+        let mut held = held.into_iter();
+        let mut kept = held.nth(1).expect("four");
+        kept.0.fill(7);
+        drop(held);
+        assert_eq!(frames.give_memory_back(), 3);
+        assert!(kept.0.iter().all(|byte| *byte == 7), "it was not free");
+        assert_eq!(frames.used(), 1);
+        let again: Vec<_> = std::iter::from_fn(|| frames.pop()).collect();
+        assert_eq!(again.len(), 3);
+        assert!(again.iter().all(|frame| frame.is_zero()));
+        assert_eq!(frames.give_memory_back(), 0);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Engine {
         done.unreadable += unreadable;
         let entries = leaving.iter().map(|page| page.entry);
         let slots = slots_from(entries, |words| {
-            self.areas.allocate_below(from.priority, cpu, words)
+            self.areas.allocate_below(from.priority(), cpu, words)
         });
         let mut placed: Vec<&mut Leaving<&Page>> = leaving.iter_mut().take(slots.len()).collect();
         self.write_runs(&slots, &mut placed);

@@ -169,6 +169,19 @@ impl Engine {
         None
     }
 
+    /// Gives up the pages that were read ahead.
+    pub fn drop_read_ahead(&self) {
+        while let Some(oldest) = self.clean.oldest() {
+            self.drop_clean(oldest);
+        }
+    }
+
+    /// Gives the memory of all free frames back. They stay usable: it comes with the first byte. For a time in which
+    /// nobody moves pages out: who wants a frame meanwhile may find none. Returns how many were free.
+    pub fn give_frames_back(&self) -> usize {
+        self.frames.give_memory_back()
+    }
+
     /// Takes a page out of the swap cache if its bytes are also stored behind its slot.
     fn drop_clean(&self, entry: Entry) -> bool {
         let Some((mut cluster, slot)) = self.lock(entry) else {
@@ -277,6 +290,22 @@ mod tests {
         }
         assert_eq!(probe.reads(), reads + FRAMES as u64);
         assert_eq!(around(&engine, entries[3], 64, 3).1, 0, "no frame is free");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+    fn frames_that_are_given_back_hold_nothing_and_can_be_used_again() {
+        let (engine, entries, _) = stored(FRAMES as u64);
+        around(&engine, entries[8], 64, 8);
+        assert!(engine.stats().frames_used > 0);
+        engine.drop_read_ahead();
+        assert_eq!(engine.stats().frames_used, 0);
+        assert_eq!(engine.give_frames_back(), FRAMES);
+        for (at, &entry) in entries.iter().enumerate() {
+            assert_holds(&engine, entry, Content::Text, at as u64, SwapIn::Physical);
+        }
+        let frames: Vec<_> = std::iter::from_fn(|| engine.frame()).collect();
+        assert_eq!(frames.len(), FRAMES);
     }
 
     #[test]

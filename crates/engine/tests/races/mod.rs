@@ -10,6 +10,7 @@ mod demote;
 mod direct;
 mod groups;
 mod read_ahead;
+mod swap_off;
 mod write_back;
 
 use std::sync::Arc as StdArc;
@@ -23,6 +24,7 @@ pub use demote::*;
 pub use direct::*;
 pub use groups::*;
 pub use read_ahead::*;
+pub use swap_off::*;
 pub use write_back::*;
 
 use vswap_engine::{
@@ -79,6 +81,7 @@ macro_rules! each_race {
             bug_03_swap_off_against_swap_in,
             swap_off_against_put,
             bug_02_swap_off_against_write_out,
+            another_area_against_write_out,
             discard_against_write_out,
             two_writers_at_a_groups_limit,
             two_groups_at_the_limit_of_the_one_they_are_in,
@@ -623,58 +626,6 @@ fn in_an_area(byte: u8) -> (Shared, Entry) {
 }
 
 /// Swaps the first area off and checks that nothing of it is left.
-fn swap_off(engine: &Engine) {
-    let id = engine.areas()[0].id;
-    let result = engine.swap_off(id, &mut Scratch::new(), &|| false);
-    assert_eq!(result, Ok(()));
-}
-
-fn assert_swapped_off(engine: &Engine) {
-    assert!(engine.areas().is_empty());
-    assert_eq!(engine.stats().physical, 0);
-}
-
-/// A page is read while it is moved out of its area.
-pub fn bug_03_swap_off_against_swap_in() {
-    let (engine, entry) = in_an_area(1);
-    let mover = spawn(&engine, swap_off);
-    assert_eq!(read(&engine, entry), Some(1));
-    mover.join().expect("no panic");
-    assert_swapped_off(&engine);
-    assert_eq!(read(&engine, entry), Some(1));
-    engine.put(entry);
-    assert_empty(&engine);
-}
-
-/// The last reference of a page is put while it is moved out of its area.
-pub fn swap_off_against_put() {
-    let (engine, entry) = in_an_area(1);
-    let mover = spawn(&engine, swap_off);
-    engine.put(entry);
-    mover.join().expect("no panic");
-    assert_swapped_off(&engine);
-    assert_eq!(read(&engine, entry), None);
-    assert_empty(&engine);
-}
-
-/// A page takes a slot of an area that is just being closed. It stays in the area only if it came in time.
-pub fn bug_02_swap_off_against_write_out() {
-    let engine = engine_with_area(1, 1);
-    engine.set_pool_limit(1 << 20);
-    let entry = out(&engine, 1);
-    let mover = spawn(&engine, swap_off);
-    let result = engine.write_out(entry, &mut Scratch::new());
-    assert!(
-        matches!(result, Ok(Written::Physical | Written::Raw)),
-        "{result:?}"
-    );
-    mover.join().expect("no panic");
-    assert_swapped_off(&engine);
-    assert_eq!(read(&engine, entry), Some(1));
-    engine.put(entry);
-    assert_empty(&engine);
-}
-
 /// An area's only cluster, emptied before, is discarded while a page looks for a slot.
 pub fn discard_against_write_out() {
     const SLOTS: usize = 4;

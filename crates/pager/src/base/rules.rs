@@ -69,7 +69,7 @@ fn named() -> Option<Rule> {
         // The agent keeps P7.
         "P7" => return None,
         _ => {
-            eprintln!("vswap: VSWAP_BREAK_RULE names no rule: {name}");
+            tracing::error!("VSWAP_BREAK_RULE names no rule: {name}");
             std::process::abort();
         }
     };

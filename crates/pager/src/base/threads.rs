@@ -93,11 +93,28 @@ pub fn spawn_within(name: &str, patience: Duration, body: impl FnOnce() + Send +
 
 fn say_shortage(error: &std::io::Error) {
     if !SHORTAGE_SAID.swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "vswap: no thread is to be had ({error}); the run goes on slowly until there is one \
+        tracing::warn!(
+            "no thread is to be had ({error}); the run goes on slowly until there is one \
              (see `ulimit -u`, and pids.max of the group)"
         );
     }
+}
+
+/// Start a named thread that hurries most, from its first moment if the caller does too, and that nobody joins.
+///
+/// # Errors
+/// As [`try_spawn`].
+pub fn try_spawn_hurried(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let spawn = || {
+        try_spawn(name, move || {
+            hurry_most();
+            body();
+        })
+    };
+    if is_simulated() {
+        return spawn();
+    }
+    cpu::passing_class_on(spawn)
 }
 
 /// Start a named thread that nobody joins.

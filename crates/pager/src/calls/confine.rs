@@ -43,6 +43,16 @@ pub fn let_go(serving: &Serving, space: &Arc<Space>, process: &Process) -> bool 
     true
 }
 
+/// The same for a forked child that has no agent. Returns when it is done, whoever does it.
+pub fn let_go_of_copy(serving: &Serving, space: &Arc<Space>) {
+    if space.confined.swap(true, Ordering::AcqRel) {
+        space.runs_calls_as_they_are();
+        return;
+    }
+    regions::let_go_of_copy(serving, space);
+    space.let_go.store(true, Ordering::Release);
+}
+
 /// Nothing is registered, and nothing will be: the agent has nothing to do any more.
 pub fn never_ask(space: &Space, process: &Process) {
     process.agent.confine();
@@ -54,9 +64,7 @@ pub fn never_ask(space: &Space, process: &Process) {
 pub fn refuse(quiet: bool, space: &Space, why: &str, error: &dyn Display) -> bool {
     if !space.refused.swap(true, Ordering::Relaxed) && !quiet {
         let pid = space.pid().unwrap_or(0);
-        eprintln!(
-            "vswap: process {pid} cannot be managed: {why} ({error}); it runs on without swap"
-        );
+        tracing::warn!("process {pid} cannot be managed: {why} ({error}); it runs on without swap");
     }
     false
 }

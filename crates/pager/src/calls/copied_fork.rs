@@ -198,8 +198,8 @@ fn copy(
     if let Err(why) = begun
         && !listening.serving.quiet
     {
-        eprintln!(
-            "vswap: a child of process {} was killed before it ran, because it could not be given its memory: {why}",
+        tracing::warn!(
+            "a child of process {} was killed before it ran, because it could not be given its memory: {why}",
             process.pid
         );
     }
@@ -338,8 +338,8 @@ fn is_present(pid: u32, page: u64) -> Result<bool, String> {
 
 fn say(listening: &Listening, process: &Process, why: &str) {
     if !listening.serving.quiet {
-        eprintln!(
-            "vswap: a fork of process {} fails, because vswap cannot follow it: the process {why} (with CAP_SYS_PTRACE \
+        tracing::warn!(
+            "a fork of process {} fails, because vswap cannot follow it: the process {why} (with CAP_SYS_PTRACE \
              vswap need not follow forks)",
             process.pid
         );

@@ -5,9 +5,9 @@
 //! them. All of it happens on one thread, because ptrace knows its tracer by thread.
 
 use std::cell::{Cell, OnceCell};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vswap_sys::inject::{self, Forking, Kin, Seen, Stopped, Tracee};
+use vswap_sys::inject::{self, Forking, InjectError, Kin, Seen, Stopped, Tracee};
 use vswap_sys::process;
 use vswap_sys::process::task;
 use vswap_sys::ring::origin;
@@ -17,9 +17,6 @@ use crate::events::fork;
 use crate::space::Space;
 use crate::space::call::Call;
 use crate::space::process::Process;
-
-/// How long the child may take to stop, which it does before it runs.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fork that waits in the filter.
 pub struct Waiting<'a> {
@@ -140,6 +137,17 @@ impl fork::Caller for Waiting<'_> {
     }
 }
 
+/// Why a child has no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum NotBegun {
+    /// It could not be made to start it.
+    #[error(transparent)]
+    Injecting(#[from] InjectError),
+    /// The caller could not prepare it. It was killed.
+    #[error("{0}")]
+    Preparing(String),
+}
+
 /// What the child of a fork of this process is told.
 pub fn kin(process: &Process, origin: usize, fork: u64) -> Kin {
     Kin {
@@ -159,28 +167,24 @@ pub fn begin_child(
     waiting: &Waiting<'_>,
     kin: &Kin,
     prepare: impl FnOnce(&mut Stopped) -> Result<(), String>,
-) -> Result<bool, String> {
+) -> Result<bool, NotBegun> {
     let Some(mut child) = waiting.child.take() else {
         return Ok(false);
     };
     if kin.origin == origin::COPIED {
         child.hold();
     }
-    let since = Instant::now();
+    // It stops before it runs, as soon as it gets a processor, and would then stand still for ever if nobody waited.
     let mut stopped = loop {
-        match child.stop().map_err(|error| error.to_string())? {
+        match child.stop()? {
             Ok(stopped) => break stopped,
-            Err(running) if since.elapsed() > STOP_PATIENCE => {
-                running.give_up();
-                return Err("it does not stop".to_owned());
-            }
-            Err(running) => child = running,
+            Err(not_yet) => child = not_yet,
         }
     };
     if let Err(why) = prepare(&mut stopped) {
         stopped.end();
-        return Err(why);
+        return Err(NotBegun::Preparing(why));
     }
-    let begun = inject::adopt(stopped, kin);
-    begun.map(|()| true).map_err(|error| error.to_string())
+    inject::adopt(stopped, kin)?;
+    Ok(true)
 }

@@ -6,19 +6,20 @@
 //! runs.
 //!
 //! A fork that cannot be traced (a debugger has the process, or the program has asked for an untraced child) runs all
-//! the same where the kernel tells of it. Its child is served, but none of its pages move out, and calls that need an
-//! agent fail in it.
+//! the same where the kernel tells of it. So does one that had begun before the filter was there. Its child is served,
+//! but none of its pages move out, and it is let go of when it makes a call that needs an agent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use vswap_sys::inject::{InjectError, Kin};
 use vswap_sys::process::memory_file::MemoryFile;
 use vswap_sys::process::{procfs, task};
 use vswap_sys::random;
 use vswap_sys::ring::{AGENT_NAME, origin};
 
-use crate::calls::followed_fork::{Waiting, begin_child, kin};
+use crate::calls::followed_fork::{NotBegun, Waiting, begin_child, kin};
 use crate::calls::{confine, copied_fork};
 use crate::events::fork::{self, Caller as _};
 use crate::events::listening::Listening;
@@ -66,7 +67,12 @@ fn follow(
             await_child(process.pid, &children);
         }
         drop(quiet);
-        let _ = begin_child(waiting, &kin(process, origin::FORKED, 0), |_| Ok(()));
+        begin(
+            listening,
+            process,
+            waiting,
+            &kin(process, origin::FORKED, 0),
+        );
     } else if process.is_followed() {
         copied_fork::carry_out(listening, space, process, waiting, obstacle);
     } else if obstacle.is_none() {
@@ -83,12 +89,37 @@ fn announce(
 ) {
     let Ok(token) = random::word() else { return };
     fork::hold_window(listening, space, token, waiting);
-    let kin = kin(process, origin::INHERITED, token);
-    if !matches!(begin_child(waiting, &kin, |_| Ok(())), Ok(true)) {
-        // Whoever has read the event of the fork may still be applying it.
-        space.wait_for_fork();
-        for child in listening.forks.candidates(token) {
+    // Whoever has read the event of the fork may still be applying it.
+    space.wait_for_fork();
+    let children = listening.forks.candidates(token);
+    // Without an event nothing was registered: the process was let go of before it forked. Nobody waits for the child
+    // then, so it must not rely on anybody.
+    let kin = if children.is_empty() {
+        kin(process, origin::FORKED, 0)
+    } else {
+        kin(process, origin::INHERITED, token)
+    };
+    if !begin(listening, process, waiting, &kin) {
+        for child in children {
             child.is_attached_copy.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Has the child start its agent. False if it has none.
+fn begin(listening: &Listening, process: &Process, waiting: &Waiting<'_>, kin: &Kin) -> bool {
+    match begin_child(waiting, kin, |_| Ok(())) {
+        Ok(has_begun) => has_begun,
+        Err(error) => {
+            // Otherwise it runs on, or has ended by itself.
+            let was_killed = matches!(error, NotBegun::Injecting(InjectError::GivenUp(_)));
+            if was_killed && !listening.serving.quiet {
+                tracing::warn!(
+                    "a forked child of process {} got no agent: {error}",
+                    process.pid
+                );
+            }
+            false
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
 use crate::calls::{advice, confine, forks, handlers, moves, thread_exit};
+use crate::events::fork;
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -76,6 +77,11 @@ const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
 
+/// How long a forked child may be about to get its agent, and how often that is looked at. Whoever sees to it gives up
+/// before.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(120);
+const ADOPT_PACE: Duration = Duration::from_millis(1);
+
 /// An answer that the kernel gives too, and better than wrong bytes.
 const EAGAIN: i32 = 11;
 
@@ -91,10 +97,9 @@ pub type Hasten = Arc<dyn Fn(&Arc<Space>) + Send + Sync>;
 pub fn start(listening: &Arc<Listening>, hasten: Hasten) -> std::io::Result<Sender<Listener>> {
     let listening = Arc::clone(listening);
     let (sender, sent) = mpsc::channel::<Listener>();
-    threads::try_spawn("syscalls", move || {
+    // Hurry: until it is received, a signal cuts a call short (`state/handlers.rs` of the agent).
+    threads::try_spawn_hurried("syscalls", move || {
         let Ok(listener) = sent.recv() else { return };
-        // Until it is received, a signal cuts a call short (`state/handlers.rs` of the agent).
-        threads::hurry_most();
         let listener = Arc::new(listener);
         // A hint that older kernels do not know.
         let _ = listener.wake_on_callers_cpu();
@@ -157,7 +162,7 @@ fn take_one(
         None if may_wait_for_fork(call.notification.nr)
             && is_of_attached_copy(listening, call.notification.tid) =>
         {
-            call.answer(Answer::Errno(EAGAIN));
+            after_copies(listening, call);
         }
         _ => drop(call),
     }
@@ -211,15 +216,66 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
 }
 
 /// Is this a thread of a copy of a process whose agent was attached from outside? Nobody knows which space is its own.
-/// A call of it that moves or discards memory could bring back what it discards if it ran as it is, so such calls are
-/// refused.
+/// A child that gets an agent stands still until then. A call of a copy that moves or discards memory could bring back
+/// what it discards if it ran as it is.
+///
+/// The fork has returned when its event was read, and whoever has read it may still be about to make the copy's space.
+/// So it is asked first whether anybody is, and then which spaces there are.
 fn is_of_attached_copy(listening: &Listening, tid: u32) -> bool {
-    let is_copy = |space: &Arc<Space>| {
-        let is_unknown = space.process.get().is_none() && space.has_no_hooks();
-        is_unknown && !space.is_confined() && !space.uffd.is_gone()
-    };
+    let spaces = &listening.spaces;
+    let may_come = |space: &Arc<Space>| space.has_no_hooks() && space.may_apply_fork();
     let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
-    listening.spaces.all().iter().any(is_copy) && task::process_of(tid).is_some_and(has_ring)
+    let may_be = spaces.all().iter().any(may_come) || spaces.all().iter().any(is_unknown);
+    may_be && task::process_of(tid).is_some_and(has_ring)
+}
+
+/// Is this the space of such a copy, or of a child that has no agent yet?
+fn is_unknown(space: &Arc<Space>) -> bool {
+    let has_no_agent = space.process.get().is_none() && space.has_no_hooks();
+    has_no_agent && !space.let_go.load(Ordering::Acquire) && !space.uffd.is_gone()
+}
+
+/// Let go of all copies, and then run the call as it is. This has its own thread, because it brings back all that they
+/// have out. Calls wait while there is no thread: a program should not fail for want of one of vswap's. The call fails
+/// with EAGAIN if there is none for long, or if it does not turn out who is a copy.
+fn after_copies(listening: &Arc<Listening>, call: Call) {
+    let own = Arc::clone(listening);
+    let (sender, sent) = mpsc::channel::<Call>();
+    let has_thread = threads::spawn_within("copies", fork::THREAD_PATIENCE, move || {
+        let Ok(call) = sent.recv() else { return };
+        if let_copies_go(&own) {
+            drop(call);
+        } else {
+            call.answer(Answer::Errno(EAGAIN));
+        }
+    });
+    if has_thread {
+        // The thread waits for it.
+        drop(sender.send(call));
+    } else {
+        call.answer(Answer::Errno(EAGAIN));
+    }
+}
+
+/// False if a child has been without an agent for long, and nobody has given up that it gets one.
+fn let_copies_go(listening: &Listening) -> bool {
+    let since = Instant::now();
+    let is_copy = |space: &Space| space.is_attached_copy.load(Ordering::Acquire);
+    for space in listening.spaces.all() {
+        space.wait_for_fork();
+    }
+    for space in listening.spaces.all() {
+        while is_unknown(&space) && !is_copy(&space) {
+            if since.elapsed() > ADOPT_PATIENCE {
+                return false;
+            }
+            std::thread::sleep(ADOPT_PACE);
+        }
+        if is_unknown(&space) {
+            confine::let_go_of_copy(&listening.serving, &space);
+        }
+    }
+    true
 }
 
 fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
@@ -244,6 +300,11 @@ fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
 /// Does the thread that answers this call wait until no fork is under way?
 fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
+}
+
+/// Would this call go wrong if memory were registered between its entry and its work?
+pub(super) fn is_held_back(nr: i32) -> bool {
+    may_fork(nr) || matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE)
 }
 
 /// May this call make a process?
@@ -298,8 +359,7 @@ fn answer_one(
 ) -> Option<Call> {
     let is_fork = makes_process(process, &call.notification);
     if is_fork {
-        let put = &mut listening.serving.references.puts();
-        marks::drop_all_discarded(space, &mut space.lock_thawed(), put);
+        marks::drop_before_fork(space, &mut listening.serving.references.puts());
     }
     if is_fork && space.has_followed_forks() {
         return forks::carry_out(listening, space, process, call);

@@ -25,8 +25,7 @@ use crate::space::{Space, State, marks};
 pub const DESCRIPTORS: usize = 11;
 /// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
-/// A fork waits until one part in `ROOM_PART` of the limit is free, or until `ROOM_PATIENCE` is over.
-const ROOM_PART: u64 = 64;
+/// How long a fork waits for room at the most.
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a fork, and then its child, waits for a thread. Not for ever: the forking thread may be the one that would
 /// reap the ended children, and those take the place of threads.
@@ -45,8 +44,9 @@ pub fn apply<'g>(
     let mut state = space.freeze(state);
     let references = &listening.serving.references;
     if !space.filtered.load(Ordering::Acquire) {
-        // No fork stops here, so this was not done before the fork. It is too late to be sure, see there.
-        marks::drop_all_discarded(space, &mut state, &mut references.puts());
+        // No fork stops here, so this was not done before the fork. It is too late to be sure, see there. What nobody
+        // can tell now is believed.
+        let _ = marks::drop_all_discarded(space, &mut state, &mut references.puts());
     }
     let layout = copy_layout(references, &state);
     let child = new_child(listening, space, layout, uffd);
@@ -64,8 +64,8 @@ pub fn apply<'g>(
 pub fn copy_layout(references: &References, state: &State) -> Layout {
     let copy = state.layout.fork(&mut |word| references.dup(word));
     copy.unwrap_or_else(|| {
-        eprintln!(
-            "vswap: no memory to follow a fork; stopping the run, because the child would read zeros"
+        tracing::error!(
+            "no memory to follow a fork; stopping the run, because the child would read zeros"
         );
         kernel::abort()
     })
@@ -87,6 +87,9 @@ pub fn new_child(
     child
         .marks
         .store(parent.marks.load(Ordering::Acquire), Ordering::Release);
+    child
+        .is_of_attached
+        .store(parent.has_no_hooks(), Ordering::Release);
     child.begin_sharing();
     child
 }
@@ -113,13 +116,15 @@ pub trait Caller {
 /// is short a fork waits for room, as a fault does. It does not wait for ever, because a process may fork to become
 /// smaller.
 fn wait_for_room(limit: &Limit, caller: &impl Caller) {
-    let room = limit.limit_bytes() / ROOM_PART;
+    let room = limit.bounds.fork_room_bytes();
+    let is_short = || limit.is_short() && !limit.has_room(room);
+    if !is_short() {
+        return;
+    }
+    // Otherwise the evictor hears of it with the next sample, up to 50 ms later.
+    limit.look_now();
     let since = Instant::now();
-    while limit.is_short()
-        && !limit.has_room(room)
-        && since.elapsed() < ROOM_PATIENCE
-        && !caller.has_ended(WINDOW_PACE)
-    {}
+    while is_short() && since.elapsed() < ROOM_PATIENCE && !caller.has_ended(WINDOW_PACE) {}
 }
 
 /// Open a fork when there is room for what it takes. The thread that is about to fork waits here. False if it has ended

@@ -42,6 +42,9 @@ const AWAY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 /// Pause before a fork is looked at again that got no descriptor.
 const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 
+/// Most messages that are read at once to get to an event.
+const READ_ON_MAX: usize = 1024;
+
 /// Faults between two checks of where the faulting thread runs. A check costs as much as a fault or two.
 const STEER_FAULTS: u32 = 32;
 
@@ -176,7 +179,8 @@ impl Reader<'_> {
             tid: None,
         };
         let (state, read) = visit.read_one(state, &mut messages);
-        let mut state = visit.serve_again(state, again);
+        let state = visit.serve_again(state, again);
+        let mut state = visit.read_on(state);
         visit.again.extend(state.take_ready());
         visit.server.release(state);
         let Visit {
@@ -284,6 +288,13 @@ struct Visit<'a> {
     tid: Option<u32>,
 }
 
+/// What a message is about.
+enum Heard {
+    Fault(Fault),
+    /// The layout has changed.
+    Event(Message),
+}
+
 impl<'a> Visit<'a> {
     /// Read one message and act on it. The error says that there is no descriptor for a fork event, which stays unread.
     fn read_one(
@@ -300,56 +311,89 @@ impl<'a> Visit<'a> {
             }
         }
         for message in messages {
-            state = match message {
-                Message::Fault {
-                    address,
-                    write,
-                    wp,
-                    tid,
-                    ..
-                } => {
-                    self.tid = Some(tid);
-                    let process = self.space.process.get();
-                    let urgent = process.is_some_and(|p| p.agent.tid().cast_unsigned() == tid);
-                    let since = clock::now();
-                    let waits = &self.listening.serving.pressure.waits;
-                    let fault = Fault {
-                        page: address / PAGE_BYTES,
-                        write,
-                        protected: wp,
-                        urgent,
-                        ahead: false,
-                        since,
-                        // The agent is no thread of the program's.
-                        wait: if urgent {
-                            Wait::nobody()
-                        } else {
-                            Wait::since(waits, since)
-                        },
-                    };
-                    if fault.urgent && gain::fill(self.space, &state, fault.page) {
-                        state
-                    } else {
-                        self.serve(state, fault)
-                    }
-                }
-                Message::Fork { uffd } => fork::apply(self.listening, self.space, state, uffd),
-                other => {
-                    layout_events::apply(
-                        &self.listening.serving.references,
-                        self.space,
-                        &mut state,
-                        &other,
-                    );
-                    self.listening.serving.limit.has_more_room();
-                    state
-                }
+            state = match self.hear(message) {
+                Heard::Fault(fault) => self.serve(state, fault),
+                Heard::Event(event) => self.apply(state, event),
             };
         }
         (state, Ok(()))
     }
 
+    /// Where the kernel has refused a fault because of an event that is unread, read on until there was an event. The
+    /// kernel hands out faults first, and a thread that faults in a system call with a signal pending raises its fault
+    /// again and again. Were each of them served before the next message is read, some hundred such threads would hide
+    /// the event for ever.
+    fn read_on(&mut self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.again.is_empty() {
+            return state;
+        }
+        for _ in 0..READ_ON_MAX {
+            let mut messages = Messages::new();
+            // What cannot be read is met again when the next message is read.
+            let _ = self.space.uffd.read(&mut messages, 1);
+            let Some(message) = messages.next() else {
+                break;
+            };
+            match self.hear(message) {
+                Heard::Event(event) => return self.apply(state, event),
+                // The kernel may send the event only when the agent has its page.
+                Heard::Fault(fault) if fault.urgent => state = self.serve(state, fault),
+                Heard::Fault(fault) => {
+                    if !self.again.iter().any(|known| known.is_like(&fault)) {
+                        self.again.push(fault);
+                    }
+                }
+            }
+        }
+        state
+    }
+
+    fn hear(&mut self, message: Message) -> Heard {
+        let Message::Fault {
+            address,
+            write,
+            wp,
+            tid,
+            ..
+        } = message
+        else {
+            return Heard::Event(message);
+        };
+        self.tid = Some(tid);
+        let process = self.space.process.get();
+        let urgent = process.is_some_and(|p| p.agent.tid().cast_unsigned() == tid);
+        let since = clock::now();
+        let waits = &self.listening.serving.pressure.waits;
+        Heard::Fault(Fault {
+            page: address / PAGE_BYTES,
+            write,
+            protected: wp,
+            urgent,
+            ahead: false,
+            since,
+            // The agent is no thread of the program's.
+            wait: if urgent {
+                Wait::nobody()
+            } else {
+                Wait::since(waits, since)
+            },
+        })
+    }
+
+    fn apply(&mut self, mut state: MutexGuard<'a, State>, event: Message) -> MutexGuard<'a, State> {
+        let serving = &self.listening.serving;
+        if let Message::Fork { uffd } = event {
+            return fork::apply(self.listening, self.space, state, uffd);
+        }
+        layout_events::apply(&serving.references, self.space, &mut state, &event);
+        serving.limit.has_more_room();
+        state
+    }
+
     fn serve(&mut self, state: MutexGuard<'a, State>, fault: Fault) -> MutexGuard<'a, State> {
+        if fault.urgent && gain::fill(self.space, &state, fault.page) {
+            return state;
+        }
         let (state, outcome) = self.server.serve(state, &fault);
         if outcome == Outcome::Again {
             self.listening.serving.stats.retries.add(1);
@@ -358,14 +402,21 @@ impl<'a> Visit<'a> {
         state
     }
 
+    /// Serve refused faults, up to the first that is refused once more: all others would be too. It comes last then.
     fn serve_again(
         &mut self,
         mut state: MutexGuard<'a, State>,
         faults: Vec<Fault>,
     ) -> MutexGuard<'a, State> {
-        for fault in faults {
+        let mut faults = faults.into_iter();
+        let refused = self.again.len();
+        while self.again.len() == refused
+            && let Some(fault) = faults.next()
+        {
             state = self.serve(state, fault);
         }
+        let refused = std::mem::take(&mut self.again);
+        self.again.extend(faults.chain(refused));
         state
     }
 }

@@ -128,20 +128,27 @@ fn leave_files_alone(space: &Space, watched: &mut RangeSet) {
     }
 }
 
-/// Is a range that was registered just now all one registered mapping? False if that is not certain.
+/// Is all of a range that was registered just now in registered mappings? False if that is not certain.
 ///
 /// `layout_events::registered_of` always knows, but the kernel prepares each mapping for pages that it is asked about
 /// in this way. A mapping that was never touched would then not merge where it would merge natively. Lifting protection
-/// where there is none prepares nothing, but it passes over holes. So the mappings are looked at before and after. What
-/// other threads can map there meanwhile, without the slot, is file memory.
+/// where there is none prepares nothing, and fails at a mapping that is not registered, but it passes over holes. So
+/// the mappings are looked at before and after. What other threads can map there meanwhile, without the slot, is file
+/// memory.
 fn is_fresh_registered(space: &Space, range: &Range<u64>) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
     let (start, end) = (range.start * PAGE_BYTES, range.end * PAGE_BYTES);
     let is_whole = || {
-        let mapping = process.map.at(start);
-        mapping.is_some_and(|mapping| mapping.anonymous && mapping.end >= end)
+        let mut at = start;
+        while at < end {
+            match process.map.at(at) {
+                Some(mapping) if mapping.anonymous => at = mapping.end,
+                _ => return false,
+            }
+        }
+        true
     };
     is_whole()
         && process
@@ -328,9 +335,18 @@ pub fn let_go_of_all(serving: &Serving, space: &Arc<Space>, slot: &Slot<'_>) {
     let_go_with(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), slot);
 }
 
-/// The same for a forked child that has no agent.
+/// The same for a forked child that has no agent. Nobody has asked yet what it has not inherited (MADV_DONTFORK), which
+/// cannot be brought back.
 pub fn let_go_of_copy(serving: &Serving, space: &Arc<Space>) {
-    let_go_of(serving, space, 0..u64::MAX.div_ceil(PAGE_BYTES), None);
+    let everything = 0..u64::MAX.div_ceil(PAGE_BYTES);
+    let keep = || {
+        let state = &mut space.lock_thawed();
+        layout_events::keep_registered(&serving.references, space, state, everything.clone())
+    };
+    while !space.has_ended() && keep().is_none() {
+        clock::sleep(LET_GO_PACE);
+    }
+    let_go_of(serving, space, everything, None);
 }
 
 fn let_go_of(serving: &Serving, space: &Arc<Space>, range: Range<u64>, slot: Option<&Slot<'_>>) {
@@ -424,8 +440,8 @@ fn release(
         if let Err(error) = space.uffd.unregister(part.start * PAGE_BYTES, bytes) {
             // The program's own call then fails with EBUSY, which is the truth.
             if !quiet {
-                eprintln!(
-                    "vswap: cannot stop watching memory that the program watches itself: {error}"
+                tracing::warn!(
+                    "cannot stop watching memory that the program watches itself: {error}"
                 );
             }
             continue;

@@ -249,6 +249,7 @@ impl<'a> Evictor<'a> {
                 space.lock_thawed(),
                 child,
             ));
+            space.has_applied_child();
         }
         slot.call(op::ASIDE_END, &[], &[])?;
         gone.moved += (moving.len() + clean) as u64;
@@ -345,6 +346,7 @@ impl<'a> Evictor<'a> {
                 Message::Fork { uffd } => {
                     let bytes = (aside.end - aside.start) * PAGE_BYTES;
                     if uffd.write_unprotect(target, bytes, true).is_ok() {
+                        state.has_read_child();
                         crossing.children.push(uffd);
                     } else {
                         state = fork::apply(&self.evicting.listening, space, state, uffd);

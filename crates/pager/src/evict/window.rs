@@ -12,6 +12,28 @@ use crate::space::agent::{AgentGone, Slot};
 use crate::space::mailbox::Proposal;
 use crate::space::process::Process;
 
+/// Which pages shall leave.
+#[derive(Debug)]
+pub(super) enum Choice {
+    /// Those that the hand picks.
+    Hand,
+    /// Those that kin have proposed.
+    Kin(Vec<Proposal>),
+    /// These, in address order, as far as they can.
+    Pages(Vec<u64>),
+}
+
+impl Choice {
+    /// Proposals, and pages that are named.
+    fn parts(self) -> (Vec<Proposal>, Option<Vec<u64>>) {
+        match self {
+            Choice::Hand => (Vec::new(), None),
+            Choice::Kin(proposals) => (proposals, None),
+            Choice::Pages(pages) => (Vec::new(), Some(pages)),
+        }
+    }
+}
+
 /// How a window went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Window {
@@ -24,8 +46,9 @@ pub(super) enum Window {
 }
 
 impl<'a> Evictor<'a> {
-    /// One window, all six steps: of `proposals`, or of what the hand picks if there are none.
-    pub(super) fn window(&mut self, proposals: Vec<Proposal>) -> Result<Window, AgentGone> {
+    /// One window, all six steps.
+    pub(super) fn window(&mut self, choice: Choice) -> Result<Window, AgentGone> {
+        let (proposals, named) = choice.parts();
         let mut proposals = Proposed::new(&self.serving.engine, proposals);
         let picked = proposals.is_empty();
         let frames = match self.frames(picked) {
@@ -39,8 +62,9 @@ impl<'a> Evictor<'a> {
         proposals.limit(frames.len(), self.space);
         let process: &'a Process = self.process;
         let mut slot = process.agent.slot();
-        // Checked with the slot held. Whoever confines the space sets this first and takes the slot for the rest.
-        if self.space.is_confined() {
+        // Checked with the slot held. Whoever confines the space sets this first and takes the slot for the rest. So
+        // does who parks the run: an agent that is stopped in the middle of a window leaves the space closed.
+        if self.space.is_confined() || self.serving.parking.is_parked() {
             proposals.give_back(self.space);
             return Ok(if picked {
                 Window::Nothing
@@ -53,7 +77,7 @@ impl<'a> Evictor<'a> {
             self.make_exclusive(&mut slot, &shared)?;
         }
         let (moving, gone_clean, mut busy, refused) =
-            match self.take_pages(&mut slot, frames.len(), &proposals)? {
+            match self.take_pages(&mut slot, frames.len(), &proposals, named.as_deref())? {
                 Staged::Pages {
                     moving,
                     clean,
@@ -78,7 +102,7 @@ impl<'a> Evictor<'a> {
             kept_by_kin += gone.kept_by_kin;
             published.extend(gone.published);
         }
-        if picked {
+        if picked && named.is_none() {
             self.lead(&mut busy);
             self.make_exclusive(&mut slot, &busy)?;
             // The hand goes back for these. They stay known as shared over a window of proposals.
@@ -136,11 +160,14 @@ impl<'a> Evictor<'a> {
         slot: &mut Slot<'_>,
         most: usize,
         proposals: &Proposed<'_>,
+        named: Option<&[u64]>,
     ) -> Result<Staged, AgentGone> {
         let space = self.space;
         let mut state = space.lock_thawed();
         layout_events::decide(&self.serving.references, space, &mut state, slot);
-        let mut pages = if proposals.is_empty() {
+        let mut pages = if let Some(named) = named {
+            self.hand.choose(&mut state, named)
+        } else if proposals.is_empty() {
             self.hand.pick(&self.serving.stats, &mut state, most)
         } else {
             self.choose(&mut state, proposals)

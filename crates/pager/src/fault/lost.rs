@@ -20,8 +20,8 @@ pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
         return;
     }
     let pid = space.pid();
-    eprintln!(
-        "vswap: cannot bring back the page at {:#x} of process {}: {why}; stopping it, because it must not \
+    tracing::error!(
+        "cannot bring back the page at {:#x} of process {}: {why}; stopping it, because it must not \
          read anything else in its place",
         page * PAGE_BYTES,
         pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
@@ -38,14 +38,14 @@ pub fn page_lost(stats: &Stats, space: &Space, page: u64, why: &dyn Display) {
     let before = stats.pages_lost.get();
     stats.pages_lost.add(1);
     if before < LOST_NAMED_MAX {
-        eprintln!(
-            "vswap: the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
+        tracing::warn!(
+            "the page at {:#x} of process {} is lost: {why}; a thread that touches it gets SIGBUS, \
              everything else goes on",
             page * PAGE_BYTES,
             space.pid().unwrap_or(0),
         );
     } else if before == LOST_NAMED_MAX {
-        eprintln!("vswap: more pages are lost; they are counted and not named any more");
+        tracing::warn!("more pages are lost; they are counted and not named any more");
     }
 }
 

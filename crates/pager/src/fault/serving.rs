@@ -8,8 +8,10 @@ use crate::policy::working_set::WorkingSet;
 use crate::run::area_queue::AreaQueue;
 use crate::run::buffers::SpareBuffers;
 use crate::run::limit::Limit;
+use crate::run::parking::Parking;
 use crate::run::pressure::Pressure;
 use crate::run::references::References;
+use crate::run::samples::Samples;
 use crate::run::shrinker::Shrinker;
 use crate::run::stats::Stats;
 use crate::store::areas::Areas;
@@ -23,8 +25,12 @@ pub struct Serving {
     pub areas: Arc<Areas>,
     /// What the run uses, and how much more it may take.
     pub limit: Limit,
+    /// Whether the run is parked.
+    pub parking: Parking,
     /// Counters.
     pub stats: Stats,
+    /// What was seen of watched pages, if there are any.
+    pub samples: Samples,
     /// What paging costs the program.
     pub pressure: Pressure,
     /// What page words refer to.

@@ -13,6 +13,7 @@ use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::fault::{FaultServer, Outcome, fill, lost};
 use crate::layout::words::PageWord;
+use crate::policy::working_set::heat_of;
 use crate::space::fault::Fault;
 use crate::space::incoming::{Incoming, claim_swapped, claim_window};
 use crate::space::wait::Wait;
@@ -20,6 +21,24 @@ use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX, marks};
 
 /// Windows to read ahead of a long stream. Together with the fault's own these requests keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
+
+/// Why pages come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Somebody wants them, or will.
+    Wanted,
+    /// The run has been parked and goes on. That they come back soon says nothing about them, and they will go to where
+    /// they were when it is parked again: entries in areas are kept.
+    Woken,
+}
+
+/// What becomes of entries whose pages come back.
+#[derive(Debug, Clone, Copy)]
+struct Return {
+    why: Why,
+    /// They stay behind the pages.
+    keep: bool,
+}
 
 /// The result of reading the pages of a window.
 #[derive(Debug, Default)]
@@ -116,8 +135,22 @@ impl<'a> FaultServer<'a> {
     where
         'a: 'g,
     {
+        self.fetch_because(Why::Wanted, fault, incoming, around)
+    }
+
+    /// The same, and what it is for.
+    pub(crate) fn fetch_because<'g>(
+        &mut self,
+        why: Why,
+        fault: &Fault,
+        incoming: &[Incoming],
+        around: u64,
+    ) -> (MutexGuard<'g, State>, Outcome)
+    where
+        'a: 'g,
+    {
         let read = self.read_entries(incoming, around);
-        let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry);
+        let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry, why);
         let space = self.space;
         let mut state = space.lock();
         // A kept page is write-protected. The kernel could not write to it when a thread ends.
@@ -144,7 +177,8 @@ impl<'a> FaultServer<'a> {
                 lost::fail_closed(self.space, failed.page, &error);
             }
         }
-        let outcome = self.install(&mut state, fault, incoming, read.good, keep);
+        let back = Return { why, keep };
+        let outcome = self.install(&mut state, fault, incoming, read.good, back);
         (state, outcome)
     }
 
@@ -223,7 +257,7 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// With the lock held again: give the first `good` pages to the process and set their words, which `keep` their
+    /// With the lock held again: give the first `good` pages to the process and set their words, which may keep their
     /// entries.
     fn install(
         &mut self,
@@ -231,7 +265,7 @@ impl<'a> FaultServer<'a> {
         fault: &Fault,
         incoming: &[Incoming],
         good: usize,
-        keep: bool,
+        back: Return,
     ) -> Outcome {
         // Which pages no layout event has taken away.
         let ours: Vec<bool> = incoming
@@ -249,12 +283,13 @@ impl<'a> FaultServer<'a> {
             let held = held.count().min(good.saturating_sub(here.start));
             let pages = run[0].page..run[0].page + held as u64;
             let put = &mut |word| self.serving.references.put(word);
-            let left = marks::drop_discarded(self.space, state, pages, put);
+            // Nobody waits for a page other than the first. What is there of the others may be told later.
+            let left = marks::drop_discarded(self.space, state, pages, put).unwrap_or(0);
             if left == 0 && held > 0 && here.start == 0 {
                 return Outcome::Again;
             }
             let held = held.min(usize::try_from(left).unwrap_or(held));
-            match self.install_run(state, &run[..held], here.start, keep) {
+            match self.install_run(state, &run[..held], here.start, back) {
                 Ok(done) if done == run.len() as u64 => {}
                 Ok(done) if held > 0 => {
                     let end = run[0].page + done;
@@ -282,7 +317,7 @@ impl<'a> FaultServer<'a> {
         state: &mut State,
         run: &[Incoming],
         first: usize,
-        keep: bool,
+        Return { why, keep }: Return,
     ) -> Result<u64, UffdError> {
         let Some(start) = run.first().map(|page| page.page) else {
             return Ok(0);
@@ -305,9 +340,14 @@ impl<'a> FaultServer<'a> {
         let resident_pages = self.serving.limit.resident_pages();
         for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
             let shadow = self.serving.engine.shadow(page.entry).unwrap_or_default();
-            let heat = self.serving.working_set.come_back(shadow, resident_pages);
+            let is_wanted = why == Why::Wanted;
+            let heat = if is_wanted {
+                self.serving.working_set.come_back(shadow, resident_pages)
+            } else {
+                heat_of(shadow)
+            };
             if self.is_in_area(page.entry) {
-                let is_early = self.is_early(shadow);
+                let is_early = is_wanted && self.is_early(shadow);
                 self.serving
                     .shrinker
                     .came_from_area(&self.serving.stats, is_early);
@@ -323,9 +363,12 @@ impl<'a> FaultServer<'a> {
             self.serving
                 .stats
                 .pages_early
-                .add(u64::from(heat.is_early()));
+                .add(u64::from(is_wanted && heat.is_early()));
         }
         self.took(done);
+        self.serving
+            .samples
+            .came_back(self.space.id, start..start + done);
         self.serving.stats.pages_in.add(done);
         self.serving.limit.has_more_room();
         Ok(done)
@@ -337,8 +380,12 @@ impl<'a> FaultServer<'a> {
     /// A copy that only this page needs may stay in an area but not in the pool. In the pool it takes memory that other
     /// pages need, and bringing those in again costs more than compressing this one a second time. An entry that kin
     /// also refer to stays in the pool anyway. Without it, pages that are alike would be stored once for each of them.
-    fn may_keep(&mut self, entry: Entry) -> bool {
-        if !self.is_in_area(entry) {
+    fn may_keep(&mut self, entry: Entry, why: Why) -> bool {
+        let is_in_area = self.is_in_area(entry);
+        if is_in_area && why == Why::Woken {
+            return !self.serving.limit.is_stalled();
+        }
+        if !is_in_area {
             return self.serving.engine.is_shared(entry) && self.serving.references.may_keep();
         }
         let serving = self.serving;

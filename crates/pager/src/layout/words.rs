@@ -223,6 +223,31 @@ impl PageWords {
             .filter(move |(page, word)| *word != PageWord::PLAIN && range.contains(page))
     }
 
+    /// Pages of `range` that are out, of those blocks of `block_pages` pages alone whose first page `is_wanted`. A
+    /// block does not cross the end of a chunk.
+    pub fn swapped_in_blocks(
+        &self,
+        range: Range<u64>,
+        block_pages: u64,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        debug_assert!(CHUNK_PAGES.is_multiple_of(block_pages));
+        let chunks = range.start / CHUNK_PAGES..range.end.div_ceil(CHUNK_PAGES);
+        let mut pages = Vec::new();
+        for (&index, chunk) in self
+            .chunks
+            .range(chunks.start..chunks.end.max(chunks.start))
+        {
+            let blocks = (0..CHUNK_PAGES / block_pages)
+                .map(|block| index * CHUNK_PAGES + block * block_pages);
+            let wanted = blocks.filter(|first| is_wanted(*first));
+            let all = wanted.flat_map(|first| first..first + block_pages);
+            let is_out = |page: &u64| range.contains(page) && chunk.words[slot(*page)].is_swapped();
+            pages.extend(all.filter(is_out));
+        }
+        pages
+    }
+
     /// Take all words of `range` out; they are PLAIN afterwards.
     pub fn take(&mut self, range: Range<u64>) -> Vec<(u64, PageWord)> {
         let taken: Vec<(u64, PageWord)> = self.iter(range).collect();

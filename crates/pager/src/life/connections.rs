@@ -36,6 +36,9 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Connections {
     epoll: Epoll,
+    /// An epoll forgets what is closed everywhere: without this the server would never hear that it is to end, if it
+    /// gets no processor between the signal and the end of the run.
+    _stop: Arc<EventFd>,
     /// Agents for which the kernel had no memory.
     unwatched: Mutex<Vec<Weak<Space>>>,
 }
@@ -45,11 +48,12 @@ impl Connections {
     ///
     /// # Errors
     /// There is no descriptor.
-    pub fn new(stop: &EventFd) -> std::io::Result<Connections> {
+    pub fn new(stop: Arc<EventFd>) -> std::io::Result<Connections> {
         let epoll = Epoll::new()?;
-        epoll.wait_for(stop, key(STOP, 0), For::Reading)?;
+        epoll.wait_for(&*stop, key(STOP, 0), For::Reading)?;
         Ok(Connections {
             epoll,
+            _stop: stop,
             unwatched: Mutex::new(Row::Innermost, "agents not watched", Vec::new()),
         })
     }
@@ -130,18 +134,27 @@ mod tests {
 
     #[test]
     fn the_end_comes_first_and_a_hello_before_a_call() {
-        let stop = EventFd::new().expect("a descriptor");
-        let connections = Connections::new(&stop).expect("a descriptor");
+        let stop = Arc::new(EventFd::new().expect("a descriptor"));
+        let connections = Connections::new(Arc::clone(&stop)).expect("a descriptor");
         let door = EventFd::new().expect("a descriptor");
         let (mine, theirs) = Stream::pair().expect("a pair");
         connections.open(&door, 1).expect("memory");
         connections.await_hello(&mine, 5).expect("memory");
         assert_eq!(connections.wait(Duration::ZERO), []);
-        for signalled in [&door, &stop] {
+        for signalled in [&door, &*stop] {
             signalled.signal().expect("it is not full");
         }
         theirs.send(&1_u8, &[], Wait::No).expect("room");
         let seen = connections.wait(Duration::from_secs(10));
         assert_eq!(seen, [Event::Stop, Event::Spoke(5), Event::Called(1)]);
+    }
+
+    #[test]
+    fn the_end_is_heard_though_whoever_ends_it_has_gone() {
+        let stop = Arc::new(EventFd::new().expect("a descriptor"));
+        let connections = Connections::new(Arc::clone(&stop)).expect("a descriptor");
+        stop.signal().expect("it is not full");
+        drop(stop);
+        assert_eq!(connections.wait(Duration::from_secs(10)), [Event::Stop]);
     }
 }

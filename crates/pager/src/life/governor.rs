@@ -14,6 +14,7 @@ use crate::life::residents::Residents;
 use crate::life::run::Run;
 use crate::run::limit::{Limit, Sample};
 use crate::space::Space;
+use crate::store::more_room::Wish;
 
 /// A space is armed (filter and threads, the slow part of activation) when one part in this many of the limit is used.
 const ARM_PART: u64 = 2;
@@ -31,8 +32,13 @@ const STILL_BYTES: u64 = 256 << 10;
 const STILL_SAMPLES: u32 = 50;
 /// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
 const STORE_EVERY: Duration = Duration::from_millis(500);
+/// Pause between two samples of a parked run: nothing of it grows.
+const PARKED_PAUSE: Duration = Duration::from_secs(1);
 /// A smaller space is not worth threads and a seccomp filter while larger ones can give memory.
 const SMALL_SPACE_PART: u64 = 64;
+
+/// The smallest space of which pages are sampled.
+const SAMPLED_SPACE_BYTES: u64 = 4 << 20;
 
 /// The pause after a sample is at least so many times as long as the sample took, which matters with many processes.
 const PAUSE_PARTS: u32 = 2;
@@ -43,7 +49,7 @@ pub fn run(run: &Arc<Run>) {
     let own = match Statm::open(std::process::id()) {
         Ok(own) => own,
         Err(error) => {
-            eprintln!("vswap: cannot read /proc/self/statm: {error}; the limit cannot be held");
+            tracing::error!("cannot read /proc/self/statm: {error}; the limit cannot be held");
             return;
         }
     };
@@ -80,10 +86,11 @@ pub fn run(run: &Arc<Run>) {
         );
         limit.pool.renew(&run.part, &run.serving.areas);
         if is_running_out(run, usage.pool_bytes) {
-            run.serving.areas.more_room.want();
+            run.serving.areas.more_room.want(Wish::NearlyFull);
         }
         let growing = spaces.len().min(run.cpus.len()) as u64;
-        if limit.is_stalled() && spaces.iter().any(|space| space.has_deferred()) {
+        let is_held = run.serving.parking.is_holding();
+        if limit.is_stalled() && !is_held && spaces.iter().any(|space| space.has_deferred()) {
             limit.stall.note_wait();
         }
         steer(run, &residents, total, growing);
@@ -99,6 +106,10 @@ pub fn run(run: &Arc<Run>) {
         }
         let pause = limit.bounds.pause(total, growing);
         let pause = pause.max(cost * PAUSE_PARTS);
+        if run.serving.parking.is_parked() {
+            limit.sleep(PARKED_PAUSE);
+            continue;
+        }
         limit.sleep(match still.is_so(limit.is_stalled(), total) {
             true => pause.max(Limit::stall_pause()),
             false => pause,
@@ -148,11 +159,16 @@ fn compact(engine: &Engine, pool: &Stats) {
 fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
     let limit = &run.serving.limit;
     let free = limit.limit_bytes().saturating_sub(total);
-    let all_the_time = run.config.evict_all_every.is_some();
+    let samples = run.serving.samples.session().is_some();
+    let all_the_time = samples || run.config.evict_all_every.is_some();
     if all_the_time || total > limit.limit_bytes() / ARM_PART {
-        let small = limit.limit_bytes() / SMALL_SPACE_PART;
+        let small = match samples {
+            true => SAMPLED_SPACE_BYTES,
+            false if all_the_time => 0,
+            false => limit.limit_bytes() / SMALL_SPACE_PART,
+        };
         for (bytes, space) in residents {
-            if all_the_time || *bytes >= small {
+            if *bytes >= small {
                 lifecycle::start_evictor(run, space);
             }
         }

@@ -5,7 +5,7 @@
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vswap_sys::memory::{MemoryError, RingMap};
@@ -88,9 +88,8 @@ pub fn begin(
     connection: Stream,
     pid: u32,
 ) -> Result<Arc<Space>, HelloError> {
-    if run.listening.leaving.has_begun() {
-        return Err(HelloError::Leaving);
-    }
+    let admission = run.listening.leaving.admit();
+    let _admission = admission.ok_or(HelloError::Leaving)?;
     if !process::could_have_descriptors(RESERVE) {
         return Err(HelloError::Scarce);
     }
@@ -149,6 +148,7 @@ pub fn join(
     // Before the answer, because then the child may fork.
     process.agent.announce_active();
     run.listening.spaces.introduce(&child, process);
+    tracing::debug!(space = child.id, pid, "a forked child has said hello");
     // Also before the answer: until then the child maps nothing in the places of what it has not inherited.
     regions::keep_inherited(&run.serving.references, &child);
     if let Some(process) = child.process.get() {
@@ -192,9 +192,14 @@ pub fn join_copied(
             .clear(&mut run.serving.references.puts());
         child.mailbox.ended.store(true, Ordering::Release);
         child.mailbox.put_proposals(&run.serving.engine, |_| true);
+        if let Some(process) = child.process.get() {
+            process.agent.set_gone();
+            process.agent.owe_nothing();
+        }
         return Err(HelloError::Unwatched(pid));
     }
     fork::begin(listening, &parent, &child);
+    tracing::debug!(space = child.id, pid, "a forked child has said hello");
     if let Some(process) = child.process.get() {
         process.agent.acknowledge();
     }
@@ -278,6 +283,7 @@ fn open_process(
 ) -> Result<Process, HelloError> {
     let staging = take_userfaultfd(descriptors, at)?;
     let ring = take_ring(descriptors, at + 1)?;
+    ring.heard.store(1, Ordering::SeqCst);
     let own_pages = own_pages(hello).ok_or(HelloError::Protocol)?;
     let pidfd = PidFd::from_fd(connection.peer_pidfd().map_err(|_| HelloError::Gone)?);
     let agent = Agent::new(ring, connection, hello, own_pages);
@@ -316,6 +322,7 @@ fn open_process(
         is_attached: hello.flags & ATTACHED != 0,
         has_fork_events: hello.uffd_features & feature::EVENT_FORK != 0,
         is_found_by_agent,
+        agent_elsewhere: AtomicU64::new(0),
         proofs: Proofs::default(),
     };
     if !process.is_alive() {

@@ -1,16 +1,16 @@
 //! Processes whose main thread ends before the process does: it calls SYS_exit, not exit_group.
 //!
-//! A process ends with its last thread, and with the exit status of that thread. The agent's thread must not keep the
+//! A process ends with its last thread, and with the exit code of that thread. The agent's thread must not keep the
 //! process alive. The kernel tells nobody that a main thread has ended (since Linux 6.15 a pidfd does not tell it
 //! either). But the memory counters become 0, and the governor reads these anyway. If the process goes on after that, a
-//! thread here follows the program's threads to the last one. It then tells the agent to end with the same status.
+//! thread here follows the program's threads to the last one. It then tells the agent to end with the same code.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use vswap_sys::eventfd::{PollFd, PollFlags, poll};
-use vswap_sys::process::PidFd;
 use vswap_sys::process::procfs::{self, ProcError};
+use vswap_sys::process::{ExitCode, PidFd};
 use vswap_sys::ring::op;
 
 use crate::base::threads;
@@ -20,17 +20,17 @@ use crate::space::process::Process;
 /// How often to look for threads made since the last look.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Pause before it is tried again to read a status.
-const STATUS_PACE: Duration = Duration::from_millis(5);
+/// Pause before it is tried again to read a code.
+const CODE_PACE: Duration = Duration::from_millis(5);
 
-/// The exit status of a process of which only the agent's thread is left. None if there are others.
-pub fn status_if_alone(pid: u32, agent_tid: u32) -> Option<u8> {
-    let status = procfs::leader_exit_status(pid).ok()??;
+/// The exit code of a process of which only the agent's thread is left. None if there are others.
+pub fn code_if_alone(pid: u32, agent_tid: u32) -> Option<ExitCode> {
+    let code = procfs::leader_exit_code(pid).ok()??;
     let others = procfs::threads(pid).ok()?;
     let is_alone = others
         .into_iter()
         .all(|tid| tid == pid || procfs::innermost_tid(pid, tid).is_ok_and(|tid| tid == agent_tid));
-    is_alone.then_some(status)
+    is_alone.then_some(code)
 }
 
 /// Check whether the main thread of a process has ended.
@@ -73,8 +73,8 @@ fn follow_now(space: &Arc<Space>) {
 }
 
 fn run(space: &Space, process: &Process) {
-    // The exit status of the thread that ended last. At first that is the main thread, for which nobody has waited.
-    let Some(mut status) = main_status(space, process.pid) else {
+    // The exit code of the thread that ended last. At first that is the main thread, for which nobody has waited.
+    let Some(mut code) = main_code(space, process.pid) else {
         return;
     };
     let mut threads: Vec<(u32, PidFd)> = Vec::new();
@@ -88,11 +88,8 @@ fn run(space: &Space, process: &Process) {
         let new: Vec<u32> = left.clone().filter(unknown).collect();
         if left.count() == 0 {
             // No thread is left that could make another.
-            let status = last_of(&threads).unwrap_or(status);
-            let _ = process
-                .agent
-                .slot()
-                .post(op::LEAVE, &[u64::from(status)], &[]);
+            let code = last_of(&threads).unwrap_or(code);
+            let _ = process.agent.slot().post(op::LEAVE, &[code.into()], &[]);
             return;
         }
         let opened = new
@@ -111,18 +108,18 @@ fn run(space: &Space, process: &Process) {
             .into_iter()
             .partition(|_| ended.next().unwrap_or(false));
         threads = still;
-        status = last_of(&gone).unwrap_or(status);
+        code = last_of(&gone).unwrap_or(code);
     }
 }
 
-/// The exit status of a main thread that has ended. None if the process has gone.
-fn main_status(space: &Space, pid: u32) -> Option<u8> {
+/// The exit code of a main thread that has ended. None if the process has gone.
+fn main_code(space: &Space, pid: u32) -> Option<ExitCode> {
     while !space.has_ended() && !space.is_hung_up() {
-        match procfs::leader_exit_status(pid) {
-            Ok(Some(status)) => return Some(status),
+        match procfs::leader_exit_code(pid) {
+            Ok(Some(code)) => return Some(code),
             Err(ProcError::Gone) => return None,
-            // There is no descriptor to read it with. A process must not end with a status that was made up.
-            Ok(None) | Err(_) => std::thread::sleep(STATUS_PACE),
+            // There is no descriptor to read it with. A process must not end with a code that was made up.
+            Ok(None) | Err(_) => std::thread::sleep(CODE_PACE),
         }
     }
     None
@@ -134,9 +131,9 @@ fn is_agent(process: &Process, tid: u32) -> bool {
         .is_ok_and(|tid| tid == process.agent.tid().cast_unsigned())
 }
 
-/// The exit status of the last of these ended threads.
-fn last_of(gone: &[(u32, PidFd)]) -> Option<u8> {
+/// The exit code of the last of these ended threads.
+fn last_of(gone: &[(u32, PidFd)]) -> Option<ExitCode> {
     gone.iter()
-        .filter_map(|(_, pidfd)| pidfd.exit_status())
+        .filter_map(|(_, pidfd)| pidfd.exit_code())
         .next_back()
 }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use vswap_sys::process::procfs;
 
 use crate::calls::confine;
-use crate::events::regions;
 use crate::life::last_thread;
 use crate::life::run::Run;
 use crate::space::Space;
@@ -57,8 +56,10 @@ pub fn leave(run: &Run, mut say_stopped: impl FnMut(u32)) {
     let mut left = Vec::new();
     let mut stopped = Vec::new();
     loop {
+        // In this order: who was on the way in has a space now.
+        let is_admitting = listening.leaving.is_admitting();
         let spaces = listening.spaces.all();
-        if spaces.is_empty() {
+        if spaces.is_empty() && !is_admitting {
             break;
         }
         for space in spaces {
@@ -76,9 +77,7 @@ pub fn leave(run: &Run, mut say_stopped: impl FnMut(u32)) {
                 }
                 Some(_) => dismiss(run, &space),
                 None if space.is_attached_copy.load(Ordering::Acquire) => {
-                    space.confined.store(true, Ordering::Release);
-                    regions::let_go_of_copy(&listening.serving, &space);
-                    space.let_go.store(true, Ordering::Release);
+                    confine::let_go_of_copy(&listening.serving, &space);
                     space.dismissed.store(true, Ordering::Release);
                 }
                 // A forked child that has not said hello is met again.
@@ -112,9 +111,10 @@ fn dismiss(run: &Run, space: &Arc<Space>) {
     while !space.exits.are_over(process.pid) && since.elapsed() < EXIT_PATIENCE {
         std::thread::sleep(EXIT_PACE);
     }
-    let alone = last_thread::status_if_alone(process.pid, process.agent.tid().cast_unsigned());
-    let status = alone.map(|status| space.exits.last_status().unwrap_or(status));
+    let alone = last_thread::code_if_alone(process.pid, process.agent.tid().cast_unsigned());
+    let code = alone.map(|code| space.exits.last_code().unwrap_or(code));
     run.listening.leaving.has_let_go(process.pid);
+    tracing::debug!(pid = process.pid, "a process goes on without vswap");
     space.dismissed.store(true, Ordering::Release);
-    process.agent.dismiss(status);
+    process.agent.dismiss(code);
 }

@@ -15,6 +15,7 @@ use crate::base::kernel::uffd::Userfaultfd;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::calls::confine::{CONFINED, FILTER_OF_ALL, never_ask, refuse};
+use crate::calls::earlier_calls;
 use crate::calls::notify::{self, Hasten};
 use crate::calls::thread_exit;
 
@@ -53,6 +54,11 @@ pub fn begin(
     let space = Space::new(listening.spaces.next_id(), uffd, Layout::default(), kin);
     // A new space has no process yet, so this cannot fail.
     let _ = space.process.set(process);
+    tracing::debug!(
+        space = space.id,
+        pid = space.pid(),
+        "a process has said hello"
+    );
     listening.spaces.add(Arc::clone(&space));
     listening.serving.limit.look_now();
     Ok(space)
@@ -67,9 +73,8 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
     }
     let (run, evicted) = (Arc::clone(run), Arc::clone(space));
     let own = Arc::clone(&run);
-    let started = threads::try_spawn(&format!("evict-{}", space.id), move || {
-        // Hurry: until its memory is registered the process grows unasked.
-        threads::hurry_most();
+    // Hurry: until its memory is registered the process grows unasked.
+    let started = threads::try_spawn_hurried(&format!("evict-{}", space.id), move || {
         if evicted.is_active() || (arm(&own, &evicted) && activate(&own.serving, &evicted)) {
             threads::hurry();
             evict::run(&own.evicting, &evicted);
@@ -86,7 +91,7 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
 }
 
 /// Register the space's memory as soon as possible, even if memory is not short yet.
-fn hasten(run: &Arc<Run>, space: &Arc<Space>) {
+pub fn hasten(run: &Arc<Run>, space: &Arc<Space>) {
     space.hastened.store(true, Ordering::Release);
     start_evictor(run, space);
     space.mailbox.ask(|wanted| wanted.rescan = true);
@@ -124,14 +129,18 @@ fn activate(serving: &Serving, space: &Space) -> bool {
             return false;
         }
     }
+    // From now on trapped calls are carried out here. Those that were let through before have to be over.
+    space.mailbox.active.store(true, Ordering::Release);
+    earlier_calls::wait_for(process.pid, process.agent.tid().cast_unsigned());
     // A fork announced from now on waits for the slot, and then finds everything registered.
     let slot = process.agent.slot();
     if space.is_confined() {
         process.agent.confine();
         return false;
     }
-    space.mailbox.active.store(true, Ordering::Release);
     serving.stats.activations.add(1);
+    let (id, pid) = (space.id, process.pid);
+    tracing::debug!(space = id, pid, "memory is short: a process is watched");
     regions::rescan(&serving.references, space, process, &slot);
     true
 }
@@ -298,6 +307,11 @@ fn let_go_of_readers(listening: &Listening, space: &Arc<Space>, process: &Proces
 }
 
 fn end(listening: &Listening, space: &Arc<Space>) {
+    tracing::debug!(
+        space = space.id,
+        pid = space.pid(),
+        "the memory of a process is gone"
+    );
     space.mailbox.ended.store(true, Ordering::Release);
     listening.watch.end(space);
     space.mailbox.ask(|wanted| wanted.stop = true);

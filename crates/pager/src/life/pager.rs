@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use vswap_sys::eventfd::EventFd;
@@ -13,19 +13,25 @@ use vswap_sys::ring::SOCKET_ENV;
 use crate::base::kernel::process;
 use crate::base::threads;
 use crate::evict::write_out;
+use crate::life::connections::Connections;
 use crate::life::leave::{self, NotManaged};
 use crate::life::memory_map::{self, MapQuery, MemoryMap};
+use crate::life::park::{self, OutOfStep, ParkStep, Parked};
 use crate::life::run::Run;
+use crate::life::sampling::{self, NotSampled, Sampling};
 use crate::life::settings::{self, SetError, Settings};
 use crate::life::start_error::StartError;
 use crate::life::status::Status;
 use crate::life::store::Store;
 use crate::life::{governor, pressure_watch, server, share_watch};
+use crate::run::samples::Sampled;
 use crate::store::config::Config;
 use crate::store::groups;
 
 /// How often an ending run checks whether its processes are gone.
 const END_PACE: Duration = Duration::from_millis(5);
+/// How often it checks whether its server has ended, which takes a moment.
+const HEAR_PACE: Duration = Duration::from_micros(100);
 /// How long an ending run waits for its own threads to let go of its last pages.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -36,6 +42,8 @@ pub struct Pager {
     run: Arc<Run>,
     stop: Arc<EventFd>,
     socket: PathBuf,
+    /// The server's, once it was started, and of every thread to which it has handed a hello.
+    connections: OnceLock<Weak<Connections>>,
 }
 
 impl Pager {
@@ -57,6 +65,7 @@ impl Pager {
             run,
             stop,
             socket,
+            connections: OnceLock::new(),
         };
         match pager.start_threads(listener) {
             Ok(()) => Ok(pager),
@@ -75,7 +84,10 @@ impl Pager {
         threads::try_spawn("governor", move || governor::run(&governed))?;
         share_watch::start(&self.run.listening, self.run.config.root_pid)?;
         pressure_watch::start(&self.run)?;
-        server::start(&self.run, listener, &self.stop)
+        let connections = server::start(&self.run, listener, &self.stop)?;
+        // This is called once.
+        let _ = self.connections.set(connections);
+        Ok(())
     }
 
     /// The socket on which agents say hello.
@@ -99,6 +111,19 @@ impl Pager {
         memory_map::look(&self.run, query)
     }
 
+    /// What sampling has seen so far.
+    pub fn sampled(&self) -> Sampled {
+        self.run.serving.samples.all()
+    }
+
+    /// Sample the run for as long as the result lives.
+    ///
+    /// # Errors
+    /// [`NotSampled`]; nothing has changed.
+    pub fn sample(&self, every: Duration) -> Result<Sampling<'_>, NotSampled> {
+        sampling::begin(&self.run, every)
+    }
+
     /// The program is told to end, perhaps while it waits because everything is full: let it take some more once, so
     /// that it can.
     pub fn allow_last(&self) {
@@ -112,6 +137,14 @@ impl Pager {
     /// [`SetError`]; nothing has changed.
     pub fn set(&self, settings: &Settings) -> Result<(), SetError> {
         settings::set(&self.run, settings)
+    }
+
+    /// Park the run, step by step, or wake it.
+    ///
+    /// # Errors
+    /// [`OutOfStep`]; nothing has changed.
+    pub fn park(&self, step: ParkStep) -> Result<Parked, OutOfStep> {
+        park::step(&self.run, step)
     }
 
     /// The processes of the run that have an agent, and whether the run has memory of any process. That is so before
@@ -173,11 +206,22 @@ impl Pager {
         // If this fails, the threads end with the process.
         let _ = self.stop.signal();
         let since = Instant::now();
+        // A hello that was read and not answered yet holds userfaultfds. Were they open when this process ends, the
+        // guardian would take their memory for memory that nobody serves any more.
+        while self.hears() && since.elapsed() < LEAVE_PATIENCE {
+            std::thread::sleep(HEAR_PACE);
+        }
         // Threads that were working on a page of the run let go of it.
         while !self.store.leave(&self.run) && since.elapsed() < LEAVE_PATIENCE {
             std::thread::sleep(END_PACE);
         }
         status
+    }
+
+    /// Does some thread still deal with what agents have said?
+    fn hears(&self) -> bool {
+        let connections = self.connections.get();
+        connections.is_some_and(|connections| connections.strong_count() > 0)
     }
 }
 

@@ -33,7 +33,7 @@ fn watch(run: &Run) {
     let mut look_next = Instant::now();
     while !run.serving.limit.has_stopped() {
         std::thread::sleep(LOOK_EVERY);
-        if Instant::now() >= look_next {
+        if Instant::now() >= look_next && !run.serving.parking.is_parked() {
             let began = cpu::thread_time();
             look(run);
             look_next = Instant::now() + cpu::thread_time().saturating_sub(began) * COST_PART;

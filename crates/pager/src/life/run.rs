@@ -16,9 +16,11 @@ use crate::run::filters::Filters;
 use crate::run::forks::Forks;
 use crate::run::leaving::Leaving;
 use crate::run::limit::Limit;
+use crate::run::parking::Parking;
 use crate::run::part::Part;
 use crate::run::pressure::Pressure;
 use crate::run::references::References;
+use crate::run::samples::Samples;
 use crate::run::shares::Shares;
 use crate::run::shrinker::Shrinker;
 use crate::run::spaces::Spaces;
@@ -64,7 +66,9 @@ impl Run {
             engine: Arc::clone(engine),
             areas: Arc::clone(areas),
             limit: Limit::new(config.ram, config.pool_limit),
+            parking: Parking::default(),
             stats: Stats::default(),
+            samples: Samples::new(config.sample_every),
             pressure: Pressure::default(),
             references: References::new(Arc::clone(engine)),
             working_set: WorkingSet::default(),

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use vswap_sys::eventfd::{EventFd, PollFd, PollFlags, poll};
@@ -193,12 +193,11 @@ fn turn_process_away(
     error: &HelloError,
     (pid, hello): (u32, &Hello),
 ) {
-    match last_thread::status_if_alone(pid, hello.agent_tid.cast_unsigned()) {
+    match last_thread::code_if_alone(pid, hello.agent_tid.cast_unsigned()) {
         None => turn_away(run, connection, error),
-        Some(status) => {
-            for word in [LEFT_ALONE, status] {
-                let _ = connection.send(&word, &[], Wait::No);
-            }
+        Some(code) => {
+            let [signal, status] = code.to_bytes();
+            let _ = connection.send(&[LEFT_ALONE, signal, status], &[], Wait::No);
         }
     }
 }
@@ -220,7 +219,7 @@ fn tell(run: &Run, error: &HelloError, consequence: &str) {
         return;
     }
     if let Some(rest) = run.callers.tell() {
-        eprintln!("vswap: turned an agent away: {error}; {consequence}{rest}");
+        tracing::warn!("turned an agent away: {error}; {consequence}{rest}");
     }
 }
 
@@ -381,15 +380,20 @@ impl fork::Caller for Caller {
 ///
 /// # Errors
 /// There is no thread, or no descriptor.
-pub fn start(run: &Arc<Run>, listeners: Listeners, stop: &EventFd) -> std::io::Result<()> {
-    let connections = Arc::new(Connections::new(stop)?);
+pub fn start(
+    run: &Arc<Run>,
+    listeners: Listeners,
+    stop: &Arc<EventFd>,
+) -> std::io::Result<Weak<Connections>> {
+    let connections = Arc::new(Connections::new(Arc::clone(stop))?);
+    let known = Arc::downgrade(&connections);
     for (number, listener) in listeners.doors().into_iter().enumerate() {
         connections.open(listener, number as u64)?;
     }
     let run = Arc::clone(run);
-    threads::try_spawn("agents", move || {
-        // Hurry: until a process is known it grows unseen.
-        threads::hurry_most();
+    // Hurry: until a process is known it grows unseen.
+    threads::try_spawn_hurried("agents", move || {
         listen(&run, &listeners, &connections);
-    })
+    })?;
+    Ok(known)
 }

@@ -109,6 +109,7 @@ pub(crate) fn set(run: &Run, settings: &Settings) -> Result<(), SetError> {
         limit.pool.ask(pool);
     }
     limit.pool.renew(&run.part, &run.serving.areas);
+    tracing::debug!(?settings, "the run has other limits");
     // Samples are far apart while there is much room.
     limit.look_now();
     shrink::wake(&run.serving);

@@ -9,7 +9,7 @@ use vswap_sys::process::cpu;
 use crate::base::threads;
 use crate::events::listening::Listening;
 use crate::life::last_thread;
-use crate::run::shares::is_sharing;
+use crate::run::shares::{is_sharing, look_for_strangers};
 
 /// Looking takes at most about one part in this many of the thread's time.
 const COST_PART: u32 = 16;
@@ -20,6 +20,8 @@ const WALK_EVERY: Duration = Duration::from_millis(10);
 const STRANGERS_EVERY: Duration = Duration::from_millis(100);
 /// The same while the run waits because everything is full.
 const STRANGERS_STALLED_EVERY: Duration = Duration::from_secs(1);
+/// The same while it is parked: it starts no process.
+const STRANGERS_PARKED_EVERY: Duration = Duration::from_secs(10);
 
 /// How often to look for main threads that have ended.
 const LEADERS_EVERY: Duration = Duration::from_secs(1);
@@ -36,21 +38,30 @@ pub fn start(listening: &Arc<Listening>, root_pid: u32) -> std::io::Result<()> {
     })
 }
 
+fn strangers_pause(listening: &Listening) -> Duration {
+    if listening.serving.parking.is_parked() {
+        STRANGERS_PARKED_EVERY
+    } else if listening.serving.limit.is_stalled() {
+        STRANGERS_STALLED_EVERY
+    } else {
+        STRANGERS_EVERY
+    }
+}
+
 fn look(listening: &Listening, root_pid: u32) {
-    let (mut walk_next, mut strangers_next) = (Instant::now(), Instant::now() + STRANGERS_EVERY);
+    let shares = &listening.shares;
+    let (mut walk_next, mut strangers_seen) = (Instant::now(), Instant::now());
+    let mut strangers_cost = Duration::ZERO;
     let mut leaders_next = Instant::now() + LEADERS_EVERY;
     while !listening.serving.limit.has_stopped() {
         let start = cpu::thread_time();
         let spaces = listening.spaces.all();
-        if Instant::now() >= strangers_next {
-            listening.shares.look_for_strangers(root_pid, &spaces);
-            let pause = if listening.serving.limit.is_stalled() {
-                STRANGERS_STALLED_EVERY
-            } else {
-                STRANGERS_EVERY
-            };
-            let cost = cpu::thread_time().saturating_sub(start);
-            strangers_next = Instant::now() + pause.max(cost * COST_PART);
+        let strangers_pause = strangers_pause(listening).max(strangers_cost * COST_PART);
+        let mut newcomers = None;
+        if strangers_seen.elapsed() >= strangers_pause {
+            newcomers = shares.note_strangers(look_for_strangers(root_pid, &spaces));
+            strangers_cost = cpu::thread_time().saturating_sub(start);
+            strangers_seen = Instant::now();
         }
         if Instant::now() >= leaders_next {
             // Here, because the governor may sleep for seconds.
@@ -58,11 +69,15 @@ fn look(listening: &Listening, root_pid: u32) {
             leaders_next = Instant::now() + LEADERS_EVERY;
         }
         // Waking five hundred times a second for nothing would cost a program that fits into memory some of its time.
-        if !spaces.iter().any(|space| is_sharing(space)) {
+        let is_parked = listening.serving.parking.is_parked();
+        let is_quiet = is_parked || !spaces.iter().any(|space| is_sharing(space));
+        if is_quiet && newcomers.is_none() {
             // Whoever ends one of them meanwhile waits for the last reference.
             drop(spaces);
-            let pause = strangers_next.saturating_duration_since(Instant::now());
-            listening.shares.wait_for_fork(pause);
+            // At least so often, to see that a parked run goes on.
+            let pause = strangers_pause.saturating_sub(strangers_seen.elapsed());
+            let pause = pause.min(STRANGERS_STALLED_EVERY);
+            shares.wait_for_fork(pause);
             continue;
         }
         // `count`, not `any`, because each mark has to be cleared.
@@ -70,14 +85,14 @@ fn look(listening: &Listening, root_pid: u32) {
             .iter()
             .filter(|space| space.share_is_old.swap(false, Ordering::Relaxed))
             .count();
-        if changed > 0 || Instant::now() >= walk_next {
-            listening.shares.walk(&spaces);
+        if changed > 0 || newcomers.is_some() || Instant::now() >= walk_next {
+            shares.walk(&spaces, newcomers);
             let cost = cpu::thread_time().saturating_sub(start);
             walk_next = Instant::now() + (cost * COST_PART).max(WALK_EVERY);
             std::thread::sleep(GLANCE_EVERY);
             continue;
         }
-        listening.shares.glance(&spaces);
+        shares.glance(&spaces);
         let cost = cpu::thread_time().saturating_sub(start);
         std::thread::sleep((cost * COST_PART).clamp(GLANCE_EVERY, STRANGERS_EVERY));
     }

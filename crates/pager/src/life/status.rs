@@ -59,7 +59,7 @@ pub struct Status {
     pub pool_bytes: u64,
     /// What that may be at the most.
     pub pool_limit_bytes: u64,
-    /// Memory of tables, of frames and of vswap itself.
+    /// Memory of the pool, of tables, of frames and of vswap itself.
     pub own_bytes: u64,
     /// Living processes that vswap manages.
     pub processes_managed: u64,
@@ -181,11 +181,15 @@ pub enum State {
     Full,
     /// All its processes are stopped.
     Stopped,
+    /// It is parked: stopped by vswap, with all its memory moved out.
+    Parked,
 }
 
 impl State {
-    fn of(living: &Living, is_full: bool, lost: &Lost) -> State {
-        if living.are_stopped() {
+    fn of(is_parked: bool, living: &Living, is_full: bool, lost: &Lost) -> State {
+        if is_parked {
+            State::Parked
+        } else if living.are_stopped() {
             State::Stopped
         } else if is_full {
             State::Full
@@ -264,12 +268,19 @@ impl Status {
         status.stalled = figures.is_full;
         status.stalled_by_group = figures.is_limited;
         status.stalled_seconds = figures.waited.as_secs_f64();
-        pressure_watch::look(run);
-        status.pressure = run.serving.pressure.lost();
-        let living = Living::of(run);
-        status.state = State::of(&living, figures.is_full, &status.pressure);
-        status.processes = living.largest();
+        status.set_state(run, figures.is_full);
         status
+    }
+
+    fn set_state(&mut self, run: &Run, is_full: bool) {
+        let is_parked = run.serving.parking.is_parked();
+        if !is_parked {
+            pressure_watch::look(run);
+        }
+        self.pressure = run.serving.pressure.lost();
+        let living = Living::of(run);
+        self.state = State::of(is_parked, &living, is_full, &self.pressure);
+        self.processes = living.largest();
     }
 
     fn set_latency(&mut self, latency: LatencySummary) {

@@ -22,6 +22,7 @@ use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
 use crate::store::memory::MappedPages;
+use crate::store::more_room::Wish;
 
 /// Frames in addition to those for pages on their way out. Pages are compared with kin's proposals in them, which makes
 /// room where there is none.
@@ -86,14 +87,15 @@ impl Store {
         })
     }
 
-    /// Wait until a run has no area and soon nowhere else to put pages, so that an area had better come. One thread at
-    /// a time.
-    pub fn wait_until_room_is_wanted(&self) {
-        self.areas.more_room.wait();
+    /// Wait until a run has no area and soon nowhere else to put pages, or is to be parked, so that an area had better
+    /// come. One thread at a time.
+    pub fn wait_until_room_is_wanted(&self) -> Wish {
+        let mut wish = self.areas.more_room.wait();
         // A wish may have come while the last one was granted.
         while self.areas.any() {
-            self.areas.more_room.wait();
+            wish = self.areas.more_room.wait();
         }
+        wish
     }
 
     /// The physical areas, in the order in which they came.

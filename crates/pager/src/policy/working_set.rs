@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vswap_engine::Shadow;
+pub use vswap_engine::Shadow;
 
 /// Width of the heat in the low bits of a shadow. The clock is above it.
 const CLOCK_SHIFT: u32 = Heat::BITS;
@@ -107,6 +107,11 @@ pub fn gone_before(shadow: Shadow) -> u64 {
     shadow.value() >> CLOCK_SHIFT
 }
 
+/// The heat of the page with this shadow when it left.
+pub fn heat_of(shadow: Shadow) -> Heat {
+    Heat::from_bits(shadow.value())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +143,7 @@ mod tests {
         }
         assert_eq!(laps, [0, 1, 7, 7, 7]);
         let shadow = set.leave(heat);
+        assert_eq!(heat_of(shadow), heat);
         leave_many(&set, 20);
         assert_eq!(set.come_back(shadow, 10), Heat::COLD);
     }

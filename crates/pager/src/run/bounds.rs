@@ -128,6 +128,12 @@ impl Bounds {
         (self.limit_bytes() / WATERMARK_PART).clamp(WATERMARK_BYTES.0, WATERMARK_BYTES.1)
     }
 
+    /// What a fork waits for, of what faults may take. While nothing is to be moved out there is a quarter of the
+    /// watermark at the least, so that a fork waits only where that will change.
+    pub fn fork_room_bytes(&self) -> u64 {
+        self.watermark_bytes() / 8
+    }
+
     /// Registering begins when less than this is free and `growing` processes may grow at the same time.
     pub fn activate_bytes(&self, growing: u64) -> u64 {
         let limit_bytes = self.limit_bytes();
@@ -181,6 +187,17 @@ mod tests {
             (bounds.limit_bytes(), bounds.wanted_bytes()),
             (256 * MIB, 256 * MIB)
         );
+    }
+
+    #[test]
+    fn no_fork_waits_for_more_than_eviction_leaves() {
+        for mib in [16, 32, 48, 256, 512, 1 << 10, 16 << 10, 1 << 20] {
+            let bounds = Bounds::new(RamRange::fixed(mib * MIB));
+            // As `Limit::settle` reckons it, when so much is free that eviction does not begin.
+            let watermark = bounds.watermark_bytes();
+            let left = watermark - watermark / 4 * 3;
+            assert!(bounds.fork_room_bytes() < left, "{mib} MiB");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub struct Leaving {
     /// Wakes those that take trapped calls in.
     over: EventFd,
     listening: AtomicU64,
+    admissions: AtomicU64,
     let_go: Mutex<Vec<u32>>,
 }
 
@@ -28,6 +29,16 @@ pub struct TakesCalls<'a>(&'a Leaving);
 impl Drop for TakesCalls<'_> {
     fn drop(&mut self) {
         self.0.listening.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A process is being taken in. Its space is among the run's before this is dropped, or never will be.
+#[derive(Debug)]
+pub struct Admission<'a>(&'a Leaving);
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        self.0.admissions.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -42,18 +53,27 @@ impl Leaving {
             is_over: AtomicBool::new(false),
             over: EventFd::new()?,
             listening: AtomicU64::new(0),
+            admissions: AtomicU64::new(0),
             let_go: Mutex::new(Row::Innermost, "processes let go of", Vec::new()),
         })
     }
 
-    /// From now on no process is taken in.
+    /// From now on no process is taken in. Some may be on their way in still.
     pub fn begin(&self) {
-        self.begun.store(true, Ordering::Release);
+        self.begun.store(true, Ordering::SeqCst);
     }
 
-    /// Is the run being left?
-    pub fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
+    /// Take a process in, unless the run is being left.
+    pub fn admit(&self) -> Option<Admission<'_>> {
+        // Counted before the flag is read, and looked for after it is set: one of the two sees the other.
+        self.admissions.fetch_add(1, Ordering::SeqCst);
+        let admission = Admission(self);
+        (!self.begun.load(Ordering::SeqCst)).then_some(admission)
+    }
+
+    /// Is a process on its way in? Once the run is being left, nobody is on the way in after this was false.
+    pub fn is_admitting(&self) -> bool {
+        self.admissions.load(Ordering::SeqCst) > 0
     }
 
     /// A process is let go of: its calls run as they are.
@@ -92,5 +112,21 @@ impl Leaving {
     /// Does some thread still take trapped calls in?
     pub fn are_calls_taken(&self) -> bool {
         self.listening.load(Ordering::Acquire) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_on_the_way_in_is_waited_for_and_nobody_follows() {
+        let leaving = Leaving::new().unwrap();
+        let on_the_way = leaving.admit().unwrap();
+        leaving.begin();
+        assert!(leaving.is_admitting());
+        assert!(leaving.admit().is_none());
+        drop(on_the_way);
+        assert!(!leaving.is_admitting());
     }
 }

@@ -44,6 +44,8 @@ pub struct Limit {
     own_bytes: AtomicU64,
     peak_needed_bytes: AtomicU64,
     strangers: AtomicU64,
+    /// Samples so far.
+    samples: AtomicU64,
     /// What the pool may take of the limit.
     pub pool: PoolShare,
     /// Nothing more can be stored.
@@ -112,6 +114,7 @@ impl Limit {
             own_bytes: AtomicU64::new(0),
             peak_needed_bytes: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
             pool: PoolShare::new(bounds.clone(), pool),
             bounds,
             stall: Stall::default(),
@@ -298,9 +301,15 @@ impl Limit {
         self.own_bytes.store(sample.own_bytes, Ordering::Relaxed);
         self.strangers.store(sample.strangers, Ordering::Relaxed);
         let swapped = usage.swapped_pages * PAGE_BYTES;
+        self.samples.fetch_add(1, Ordering::Relaxed);
         self.peak_needed_bytes
             .fetch_max(sample.resident_bytes + swapped, Ordering::Relaxed);
         reckoned
+    }
+
+    /// How many samples were taken.
+    pub fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
     }
 
     /// Pause until the next sample of a run that is full and has not changed.

@@ -6,7 +6,7 @@
 //! takes that back when areas are read too often. The signals are refault distances (`working_set`), as in the kernel,
 //! whose zswap shrinker spares pages that come back from its device.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::lock::{Mutex, Row};
@@ -46,6 +46,8 @@ pub struct PoolShare {
     beside_bytes: AtomicU64,
     /// How much the pool has given way.
     given_bytes: AtomicU64,
+    /// The run is parked, or about to be.
+    is_parked: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -71,6 +73,7 @@ impl PoolShare {
             asked: Mutex::new(Row::Innermost, "what the pool may take", asked),
             beside_bytes: AtomicU64::new(0),
             given_bytes: AtomicU64::new(0),
+            is_parked: AtomicBool::new(false),
             seen: Mutex::new(Row::Innermost, "early returns", seen),
         }
     }
@@ -83,6 +86,12 @@ impl PoolShare {
     /// The pool may take this from now on.
     pub fn ask(&self, asked: PoolLimit) {
         *self.asked.lock() = Some(asked);
+    }
+
+    /// The run is parked from the next look on, or is not any more. A parked run has no need of a pool where there are
+    /// areas, and leaves nothing to the program where there are none.
+    pub fn set_parked(&self, is_parked: bool) {
+        self.is_parked.store(is_parked, Ordering::Relaxed);
     }
 
     /// Memory of vswap's beside the pool, as of the last look.
@@ -133,15 +142,35 @@ impl PoolShare {
     /// have more in them.
     fn bytes_for(&self, part: &Part, areas: &Areas) -> u64 {
         let limit_bytes = self.bounds.limit_bytes();
-        let beside = part.own_fixed_bytes() + self.bounds.watermark_bytes();
-        let most = limit_bytes.saturating_sub(floor_bytes(limit_bytes) + beside);
+        let has_areas = areas.any_stays() && part.has_swap_room();
+        let beside = self.taken_beside(part.own_fixed_bytes(), has_areas);
+        let beside = beside + self.bounds.watermark_bytes();
+        let is_parked = self.is_parked.load(Ordering::Relaxed);
+        let floor = if is_parked {
+            0
+        } else {
+            floor_bytes(limit_bytes)
+        };
+        let most = limit_bytes.saturating_sub(floor + beside);
         let asked = *self.asked.lock();
         let wanted = match asked {
+            _ if is_parked && has_areas => 0,
             Some(asked) => asked.of(limit_bytes),
-            None if areas.any_stays() && part.has_swap_room() => self.beside_areas(),
+            None if has_areas => self.beside_areas(),
             None => most,
         };
         wanted.min(most)
+    }
+
+    /// Memory that neither the pool nor the program can have. With areas that is what vswap was seen to use, so that
+    /// the program has its floor in any case: the pool's pages have another place. Without areas it is only what vswap
+    /// needs at the least: a program that waits much for its pages is better than one that finds the run full.
+    fn taken_beside(&self, fixed_bytes: u64, has_areas: bool) -> u64 {
+        if has_areas {
+            fixed_bytes.max(self.beside_bytes())
+        } else {
+            fixed_bytes
+        }
     }
 
     fn beside_areas(&self) -> u64 {
@@ -182,6 +211,15 @@ mod tests {
             given = share.balance(given, 10_000, 0);
         }
         assert_eq!(given, 128 * MIB);
+    }
+
+    #[test]
+    fn where_pages_have_another_place_the_pool_leaves_what_vswap_was_seen_to_use() {
+        let share = share();
+        assert_eq!(share.taken_beside(8 * MIB, true), 8 * MIB, "nothing seen");
+        share.beside_bytes.store(22 * MIB, Ordering::Relaxed);
+        assert_eq!(share.taken_beside(8 * MIB, true), 22 * MIB);
+        assert_eq!(share.taken_beside(8 * MIB, false), 8 * MIB);
     }
 
     #[test]

@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
-use vswap_sys::{memory::maps, process::procfs};
+use vswap_sys::memory::maps;
+use vswap_sys::process::{procfs, task::has_ended};
 
 use crate::base::lock::{Mutex, MutexGuard, Row};
 use crate::base::page_run::PAGE_BYTES;
@@ -48,8 +49,7 @@ impl Default for Shares {
 struct Known {
     /// By space.
     shares: HashMap<u64, Share>,
-    /// Process id of each process without an agent, and the bytes that count as its own.
-    strangers: Vec<(u32, u64)>,
+    strangers: Vec<Stranger>,
     /// A process has forked since the thread that looks went to sleep.
     has_forked: bool,
 }
@@ -88,6 +88,14 @@ impl Counts {
             faults: minor.saturating_sub(served),
         })
     }
+}
+
+/// A process without an agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Stranger {
+    pid: u32,
+    /// What counts as its own.
+    bytes: u64,
 }
 
 /// Processes of the run without an agent, e.g. static programs. They are counted, not managed.
@@ -141,9 +149,9 @@ impl Shares {
         let mut known = self.lock();
         if !known.strangers.is_empty() {
             let pids = pids(spaces);
-            known.strangers.retain(|(pid, _)| !pids.contains(pid));
+            known.strangers.retain(|it| !pids.contains(&it.pid));
         }
-        let seen: u64 = known.strangers.iter().map(|(_, bytes)| bytes).sum();
+        let seen: u64 = known.strangers.iter().map(|it| it.bytes).sum();
         let silent = spaces.iter().filter(|space| space.pid().is_none());
         let newborn: u64 = silent.map(|space| known.own_bytes(space, 0)).sum();
         Strangers {
@@ -154,7 +162,7 @@ impl Shares {
 
     /// Process ids of the processes without an agent at the last look.
     pub fn stranger_pids(&self) -> Vec<u32> {
-        self.lock().strangers.iter().map(|(pid, _)| *pid).collect()
+        self.lock().strangers.iter().map(|it| it.pid).collect()
     }
 
     /// Sleep until a process forks, but at most for `pause`.
@@ -168,8 +176,15 @@ impl Shares {
         self.known.lock()
     }
 
-    /// Walk the page tables of the spaces that share pages.
-    pub fn walk(&self, spaces: &[Arc<Space>]) {
+    /// Walk the page tables of the spaces that share pages. `found` are the processes without an agent, if somebody has
+    /// just looked.
+    ///
+    /// One of those may be a forked child that has not said hello. It shares pages with its parent, so the two are
+    /// divided at the same moment: what moves from one to the other is to count neither twice nor not at all.
+    pub fn walk(&self, spaces: &[Arc<Space>], found: Option<Vec<Stranger>>) {
+        let mut strangers = found.unwrap_or_else(|| self.lock().strangers.clone());
+        // Before the walk, so that one that ends meanwhile counts twice until the next one.
+        strangers.retain(|it| !has_ended(it.pid));
         let sharing = spaces.iter().filter(|space| is_sharing(space));
         let walked: Vec<_> = sharing
             .filter_map(|space| Some((space, Share::measure(space)?)))
@@ -183,6 +198,7 @@ impl Shares {
             known.shares.insert(space.id, share);
         }
         known.divide(&less);
+        known.strangers = strangers;
     }
 
     /// Read the counts of the spaces that share pages.
@@ -195,18 +211,30 @@ impl Shares {
         }
     }
 
-    /// Look for processes without an agent among those that descend from `root_pid`, or from a process with one.
-    pub fn look_for_strangers(&self, root_pid: u32, spaces: &[Arc<Space>]) {
-        let known = pids(spaces);
-        let roots: Vec<u32> = known.iter().copied().chain([root_pid]).collect();
-        let running = procfs::descendants_of(&roots).unwrap_or_default();
-        let unknown = running.into_iter().filter(|pid| !known.contains(pid));
-        let measured = unknown.filter_map(|pid| Some((pid, maps::rollup(pid).ok()?)));
-        let strangers = measured
-            .map(|(pid, sums)| (pid, sums.pss_anonymous_bytes))
-            .collect();
-        self.lock().strangers = strangers;
+    /// Take note of the processes without an agent. Returns them if there are some that were not there before: then
+    /// they are to be noted by a walk.
+    pub fn note_strangers(&self, found: Vec<Stranger>) -> Option<Vec<Stranger>> {
+        let mut known = self.lock();
+        let is_known = |it: &Stranger| known.strangers.iter().any(|other| other.pid == it.pid);
+        if found.iter().all(is_known) {
+            known.strangers = found;
+            return None;
+        }
+        Some(found)
     }
+}
+
+/// The processes without an agent among those that descend from `root_pid`, or from a process with one.
+pub fn look_for_strangers(root_pid: u32, spaces: &[Arc<Space>]) -> Vec<Stranger> {
+    let known = pids(spaces);
+    let roots: Vec<u32> = known.iter().copied().chain([root_pid]).collect();
+    let running = procfs::descendants_of(&roots).unwrap_or_default();
+    let unknown = running.into_iter().filter(|pid| !known.contains(pid));
+    let measured = unknown.filter_map(|pid| {
+        let bytes = maps::rollup(pid).ok()?.pss_anonymous_bytes;
+        Some(Stranger { pid, bytes })
+    });
+    measured.collect()
 }
 
 impl Known {

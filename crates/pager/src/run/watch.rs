@@ -142,8 +142,8 @@ impl Watch {
     /// A fork cannot be followed, because no descriptor is left. Said once.
     pub fn say_no_descriptor(&self, quiet: bool) {
         if !self.no_descriptor_said.swap(true, Ordering::Relaxed) && !quiet {
-            eprintln!(
-                "vswap: no descriptors are left to follow a process into a fork; it waits until there are some \
+            tracing::warn!(
+                "no descriptors are left to follow a process into a fork; it waits until there are some \
                  (vswap may have more with a higher `ulimit -Hn`)"
             );
         }

@@ -1,7 +1,7 @@
 //! Threads of a simulated program. Each carries out its calls, and those that the filter traps go through the pager.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -94,6 +94,7 @@ pub fn process_of(memory: usize) -> Process {
         is_attached: false,
         has_fork_events: true,
         is_found_by_agent: false,
+        agent_elsewhere: AtomicU64::new(0),
         proofs: Proofs::default(),
     }
 }

@@ -98,6 +98,7 @@ fn config(seed: u64) -> Config {
         quiet: true,
         pressure_file: None,
         evict_all_every: Some(Duration::from_micros(every_us)),
+        sample_every: seed.is_multiple_of(3).then_some(Duration::from_micros(7)),
     }
 }
 

@@ -83,7 +83,7 @@ fn moves_at_the_same_time_are_noticed() {
 
 #[test]
 fn messages_that_are_read_while_pages_move_are_noticed() {
-    notices(Rule::ReadInOrder, plans(kind::DISCARD, 4000));
+    notices(Rule::ReadInOrder, plans(kind::DISCARD, 60_000));
 }
 
 #[test]

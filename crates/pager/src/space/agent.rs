@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use vswap_sys::memory::RingMap;
-use vswap_sys::process::task;
+use vswap_sys::process::{ExitCode, task};
 use vswap_sys::ring::{
-    ACK, CONFINED, DOORBELL, Hello, LEFT_ALONE, MOVE_RUNS_MAX, Ring, STAGING_PAGES, TURNED_AWAY,
+    ACK, CONFINED, COPIED, DOORBELL, Hello, INHERITED, LEFT_ALONE, MOVE_RUNS_MAX, Ring,
+    STAGING_PAGES, TURNED_AWAY,
 };
 use vswap_sys::seccomp::Listener;
 use vswap_sys::sock::{SockError, Stream, Wait};
@@ -44,8 +45,8 @@ pub struct Agent {
     ring: RingMap,
     socket: Stream,
     slot: Mutex<Forks>,
-    /// Signalled when a fork is over.
-    fork_over: Condvar,
+    /// Signalled when a fork is over, and when the agent has its answer.
+    slot_opens: Condvar,
     gone: AtomicBool,
     /// Thread id of the agent when it said hello.
     first_tid: i32,
@@ -64,6 +65,8 @@ pub struct Agent {
 struct Forks {
     /// An announced fork is under way, so pages stay where they are.
     is_open: bool,
+    /// The agent of a forked child carries out nothing until it has the answer to its hello.
+    is_owed_answer: bool,
 }
 
 /// The right to give commands.
@@ -81,7 +84,7 @@ pub struct OpenFork<'a>(&'a Agent);
 impl Drop for OpenFork<'_> {
     fn drop(&mut self) {
         self.0.slot.lock().is_open = false;
-        self.0.fork_over.notify_all();
+        self.0.slot_opens.notify_all();
     }
 }
 
@@ -98,12 +101,16 @@ impl Drop for QuietFork<'_> {
 impl Agent {
     /// An agent that has said hello.
     pub fn new(ring: RingMap, socket: Stream, hello: &Hello, own_pages: PageRun) -> Agent {
-        let slot = Mutex::new(Row::AgentSlot, "an agent's slot", Forks::default());
+        let forks = Forks {
+            is_open: false,
+            is_owed_answer: hello.flags & (INHERITED | COPIED) != 0,
+        };
+        let slot = Mutex::new(Row::AgentSlot, "an agent's slot", forks);
         Agent {
             ring,
             socket,
             slot,
-            fork_over: Condvar::new(),
+            slot_opens: Condvar::new(),
             gone: AtomicBool::new(false),
             first_tid: hello.agent_tid,
             filters: task::filters_of(hello.agent_tid),
@@ -113,31 +120,36 @@ impl Agent {
         }
     }
 
-    /// Wait for the right to give commands, and for the end of a fork.
+    /// Wait for the right to give commands, for the end of a fork, and until the agent has its answer.
     pub fn slot(&self) -> Slot<'_> {
         let mut held = self.slot.lock();
-        while held.is_open {
-            held = held.wait(&self.fork_over);
+        while held.is_open || held.is_owed_answer {
+            held = held.wait(&self.slot_opens);
         }
         self.slot_of(held)
     }
 
-    /// Wait for the right to give commands. None during a fork, because the forking thread may wait for the caller.
+    /// Wait for the right to give commands. None during a fork, because the forking thread may wait for the caller, and
+    /// while the agent has no answer.
     pub fn slot_unless_forking(&self) -> Option<Slot<'_>> {
         let held = self.slot.lock();
-        (!held.is_open).then(|| self.slot_of(held))
+        (!held.is_open && !held.is_owed_answer).then(|| self.slot_of(held))
     }
 
     /// Wait for the right to give commands that a fork allows: those by which no page leaves or moves.
     pub fn slot_beside_fork(&self) -> Slot<'_> {
-        self.slot_of(self.slot.lock())
+        let mut held = self.slot.lock();
+        while held.is_owed_answer {
+            held = held.wait(&self.slot_opens);
+        }
+        self.slot_of(held)
     }
 
-    /// The right to give commands, if nobody has it and no fork is under way. It never waits, so the caller may hold
-    /// locks of lower rows.
+    /// The right to give commands, if nobody has it, no fork is under way, and the agent has its answer. It never
+    /// waits, so the caller may hold locks of lower rows.
     pub fn try_slot(&self) -> Option<Slot<'_>> {
         let held = self.slot.try_lock()?;
-        (!held.is_open).then(|| self.slot_of(held))
+        (!held.is_open && !held.is_owed_answer).then(|| self.slot_of(held))
     }
 
     /// Begin a fork: no page leaves or moves until it is over. Waits for the fork before it.
@@ -196,10 +208,17 @@ impl Agent {
         self.ring_address + offset as u64
     }
 
-    /// Send the one-byte answer.
+    /// Send the agent of a forked child the one-byte answer that it waits for.
     pub fn acknowledge(&self) {
         // A process that died in its fork does not hear it.
         let _ = self.socket.send(&ACK, &[], Wait::No);
+        self.owe_nothing();
+    }
+
+    /// Have whoever waits for the slot go on. Without the answer before, the process has to have ended.
+    pub fn owe_nothing(&self) {
+        self.slot.lock().is_owed_answer = false;
+        self.slot_opens.notify_all();
     }
 
     /// Address of the second staging range, just behind the first.
@@ -234,16 +253,15 @@ impl Agent {
     }
 
     /// Tell the agent to leave its process, which lives on. Nothing may be registered, and `confine` comes first. If no
-    /// other thread is left the process ends with it, with `status`. An agent that cannot hear it has ended.
-    pub fn dismiss(&self, status: Option<u8>) {
-        let word = if status.is_some() {
-            LEFT_ALONE
-        } else {
-            TURNED_AWAY
+    /// other thread is left the process ends with it, and with `code`. An agent that cannot hear it has ended.
+    pub fn dismiss(&self, code: Option<ExitCode>) {
+        let _ = match code.map(ExitCode::to_bytes) {
+            Some([signal, status]) => {
+                self.socket
+                    .send(&[LEFT_ALONE, signal, status], &[], Wait::No)
+            }
+            None => self.socket.send(&TURNED_AWAY, &[], Wait::No),
         };
-        for word in std::iter::once(word).chain(status) {
-            let _ = self.socket.send(&word, &[], Wait::No);
-        }
     }
 
     /// Has the program installed a seccomp filter on the agent's thread since it said hello? False if nobody can tell.
@@ -393,4 +411,32 @@ impl Slot<'_> {
 fn sleep_on(word: &AtomicU32, seen: u32) {
     // Woken, timed out or changed: the caller looks again in each case.
     let _ = futex::wait(word, seen, Some(WAIT_STEP));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vswap_sys::ring::hello;
+
+    #[test]
+    fn a_forked_childs_agent_is_asked_for_nothing_before_it_has_its_answer() {
+        let (ring, _) = RingMap::create().expect("memory for a ring");
+        let (socket, other_end) = Stream::pair().expect("descriptors for a socket");
+        let hello = Hello {
+            kind: hello::FORKED,
+            flags: INHERITED,
+            ..Hello::default()
+        };
+        let own_pages = PageRun { first: 0, pages: 0 };
+        let agent = Agent::new(ring, socket, &hello, own_pages);
+        assert!(agent.try_slot().is_none());
+        assert!(agent.slot_unless_forking().is_none());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(agent.slot()));
+            agent.acknowledge();
+            waits.join().expect("the slot");
+        });
+        assert_eq!(other_end.recv::<u8>(Wait::No).expect("an answer").0, ACK);
+        assert!(agent.try_slot().is_some());
+    }
 }

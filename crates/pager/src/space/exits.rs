@@ -1,12 +1,12 @@
 //! Threads of the program that have been let go to their ends.
 //!
-//! A process ends with its last thread, and with that thread's exit status. While an agent leaves a process that lives
+//! A process ends with its last thread, and with that thread's exit code. While an agent leaves a process that lives
 //! on, its thread must not turn out to be the last one. So from then on the program's threads wait before they end,
 //! until the agent has gone. The lock is innermost, and held for a look at a short list.
 
 use std::collections::VecDeque;
 
-use vswap_sys::process::procfs;
+use vswap_sys::process::{ExitCode, procfs};
 
 use crate::base::lock::{Mutex, Row};
 
@@ -21,8 +21,8 @@ pub struct Exits(Mutex<Known>);
 struct Known {
     /// Threads on their way to their ends.
     threads: VecDeque<u32>,
-    /// The exit status of the thread that was the last to go.
-    status: Option<u8>,
+    /// The exit code of the thread that was the last to go.
+    code: Option<ExitCode>,
     are_held: bool,
 }
 
@@ -47,7 +47,7 @@ impl Exits {
             known.threads.pop_front();
         }
         known.threads.push_back(tid);
-        known.status = status.to_le_bytes().first().copied();
+        known.code = Some(ExitCode::of_status(status));
         true
     }
 
@@ -62,9 +62,9 @@ impl Exits {
         threads.into_iter().all(|tid| has_ended(pid, tid))
     }
 
-    /// The exit status of the thread that was the last to go.
-    pub fn last_status(&self) -> Option<u8> {
-        self.0.lock().status
+    /// The exit code of the thread that was the last to go.
+    pub fn last_code(&self) -> Option<ExitCode> {
+        self.0.lock().code
     }
 }
 
@@ -81,13 +81,13 @@ mod tests {
     fn no_thread_ends_while_the_agent_leaves() {
         let exits = Exits::default();
         let own = std::process::id();
-        assert_eq!(exits.last_status(), None);
+        assert_eq!(exits.last_code(), None);
         assert!(exits.may_end(own, 0x0107));
         assert!(!exits.are_over(own), "this thread lives");
         assert!(exits.may_end(u32::MAX, 3), "there is no such thread");
         exits.hold();
         assert!(!exits.may_end(own, 9));
-        assert_eq!(exits.last_status(), Some(3));
+        assert_eq!(exits.last_code().map(ExitCode::to_bytes), Some([0, 3]));
         let gone = Exits::default();
         assert!(gone.may_end(u32::MAX, 0) && gone.are_over(own));
     }

@@ -26,3 +26,11 @@ pub struct Fault {
     )]
     pub wait: Wait,
 }
+
+impl Fault {
+    /// Would whoever serves the one have served the other?
+    pub fn is_like(&self, other: &Fault) -> bool {
+        let shape = |fault: &Fault| (fault.page, fault.write, fault.protected, fault.urgent);
+        shape(self) == shape(other)
+    }
+}

@@ -119,7 +119,7 @@ mod tests {
             "its own and what nobody leads"
         );
         assert_eq!(lead(&kin, 2, &[9]), [9], "given up by the other");
-        assert_eq!(lead(&kin, 1, &[]), []);
+        assert!(lead(&kin, 1, &[]).is_empty());
         assert_eq!(lead(&kin, 2, &[3, 5, 9]), [3, 5, 9]);
     }
 }

@@ -5,7 +5,7 @@
 //! of entries are raised. No other lock of the pager is taken under it.
 
 use std::sync::Condvar;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use vswap_engine::{Engine, Entry};
@@ -36,6 +36,9 @@ pub struct Mailbox {
     pub evictor_started: AtomicBool,
     /// The space ends or has ended.
     pub ended: AtomicBool,
+    /// Laps that were asked for, and those of them that are over.
+    laps_wanted: AtomicU64,
+    laps_over: AtomicU64,
     wanted: Mutex<Wanted>,
     changed: Condvar,
     /// Pages that kin have moved out.
@@ -47,6 +50,8 @@ pub struct Mailbox {
 pub struct Wanted {
     /// Pages to move out.
     pub pages: u64,
+    /// Move out all that can be, once around.
+    pub lap: bool,
     /// Look at the mappings again, because memory has grown.
     pub rescan: bool,
     /// Look at the deferred faults.
@@ -65,6 +70,8 @@ impl Mailbox {
             active: AtomicBool::new(false),
             evictor_started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            laps_wanted: AtomicU64::new(0),
+            laps_over: AtomicU64::new(0),
             wanted: Mutex::new(Row::Innermost, "an evictor's wishes", Wanted::default()),
             changed: Condvar::new(),
             proposals: Mutex::new(Row::Proposals, "a space's proposals", Vec::new()),
@@ -92,6 +99,27 @@ impl Mailbox {
         self.changed.notify_one();
     }
 
+    /// Ask for a lap, which begins with a new look at the mappings. False while the one before is not over: the look
+    /// would cut it short.
+    pub fn ask_lap(&self) -> bool {
+        let is_over = self.is_lap_over();
+        if is_over {
+            self.laps_wanted.fetch_add(1, Ordering::AcqRel);
+            self.ask(|wanted| (wanted.lap, wanted.rescan) = (true, true));
+        }
+        is_over
+    }
+
+    /// Are all laps over that were asked for?
+    pub fn is_lap_over(&self) -> bool {
+        self.laps_over.load(Ordering::Acquire) == self.laps_wanted.load(Ordering::Acquire)
+    }
+
+    /// A lap that was asked for is over.
+    pub fn end_lap(&self) {
+        self.laps_over.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Does somebody want a new look at the mappings? That is more urgent than moving out.
     pub fn is_rescan_wanted(&self) -> bool {
         self.wanted.lock().rescan
@@ -99,8 +127,9 @@ impl Mailbox {
 
     /// Wait up to `timeout` for a request and take it. `stop` stays set.
     pub fn take(&self, timeout: Duration) -> Wanted {
-        let idle =
-            |w: &mut Wanted| w.pages == 0 && !(w.rescan || w.deferred || w.proposals || w.stop);
+        let idle = |w: &mut Wanted| {
+            w.pages == 0 && !(w.lap || w.rescan || w.deferred || w.proposals || w.stop)
+        };
         let wanted = self.wanted.lock();
         let mut wanted = wanted.wait_timeout_while(&self.changed, timeout, idle);
         let taken = *wanted;
@@ -163,5 +192,23 @@ impl Mailbox {
         taken
             .into_iter()
             .for_each(|proposal| engine.put(proposal.entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lap_at_a_time() {
+        let mailbox = Mailbox::new(1);
+        assert!(mailbox.is_lap_over());
+        assert!(mailbox.ask_lap() && !mailbox.ask_lap() && !mailbox.is_lap_over());
+        let wanted = mailbox.take(Duration::ZERO);
+        assert!(wanted.lap && wanted.rescan);
+        assert!(!mailbox.ask_lap(), "it has begun");
+        mailbox.end_lap();
+        assert!(mailbox.is_lap_over() && !mailbox.take(Duration::ZERO).lap);
+        assert!(mailbox.ask_lap());
     }
 }

@@ -9,6 +9,10 @@
 //! Whatever discards content also removes the marker. mprotect, mremap and fork keep it, but a child gets no marker for
 //! memory that it does not inherit. So a page whose marker is gone when it is brought back holds zeros.
 //!
+//! A missing marker proves that only while no layout event is under way. mremap moves the marker to another place at
+//! once, and the word follows when its event is read. So nothing is dropped before the kernel has said, after the look
+//! at the markers, that no event is unread. With the space lock held nobody reads one in between.
+//!
 //! Other processes get no markers, because marking costs a system call for each run of pages that leaves.
 //!
 //! These functions are called with the space lock held, unless they say otherwise.
@@ -137,35 +141,56 @@ pub fn forget(state: &mut State, range: Range<u64>) {
     }
 }
 
-/// Drop discarded words before a child gets a copy of them. The child has no agent at first, so nobody could ask which
-/// of its markers are gone. This must come before the fork: as soon as its event is read the parent goes on, and what
-/// it then unmaps or discards has lost its markers too, but the child still has it.
-pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) {
-    if !space.marks.load(Ordering::Acquire) {
-        return;
-    }
-    let registered: Vec<Range<u64>> = state.layout.registered.iter().collect();
-    for range in registered {
-        drop_discarded(space, state, range, put);
+/// A process is about to fork. Drop discarded words, once no layout event is under way. The caller does not hold the
+/// lock.
+pub fn drop_before_fork(space: &Space, put: &mut dyn FnMut(PageWord)) {
+    for _ in 0..TRIES {
+        if drop_all_discarded(space, &mut space.lock_thawed(), put) {
+            return;
+        }
+        // Without the lock, because somebody has to read the event.
+        clock::sleep(PACE);
     }
 }
 
+/// Drop discarded words before a child gets a copy of them. The child has no agent at first, so nobody could ask which
+/// of its markers are gone. This must come before the fork: as soon as its event is read the parent goes on, and what
+/// it then unmaps or discards has lost its markers too, but the child still has it. False if a layout event is under
+/// way: then words whose markers are gone may be left.
+pub fn drop_all_discarded(space: &Space, state: &mut State, put: &mut dyn FnMut(PageWord)) -> bool {
+    if !space.marks.load(Ordering::Acquire) {
+        return true;
+    }
+    let registered: Vec<Range<u64>> = state.layout.registered.iter().collect();
+    registered
+        .into_iter()
+        .all(|range| drop_discarded(space, state, range, put).is_some())
+}
+
 /// Drop the words of those of `pages` that have lost their marker or have become guards, marked or not. They hold zeros
-/// or guard their place. Returns how many pages, from the first on, still hold what their words say.
+/// or guard their place. Returns how many pages, from the first on, still hold what their words say. None if nobody can
+/// tell yet, because a layout event is under way. Nothing is dropped then.
 pub fn drop_discarded(
     space: &Space,
     state: &mut State,
     pages: Range<u64>,
     put: &mut dyn FnMut(PageWord),
-) -> u64 {
+) -> Option<u64> {
+    let all = pages.end - pages.start;
     if !space.marks.load(Ordering::Acquire) {
-        return pages.end - pages.start;
+        return Some(all);
     }
     let gone = discarded(space, state, pages.clone());
+    let Some(first) = gone.first() else {
+        return Some(all);
+    };
+    if space.uffd.events_pending() {
+        return None;
+    }
     for page in &gone {
         put(state.layout.words.set(*page, PageWord::PLAIN));
     }
-    gone.first().map_or(pages.end, |first| *first) - pages.start
+    Some(first - pages.start)
 }
 
 /// Those of `pages` whose content was discarded, in address order. If the kernel cannot be asked, the words are

@@ -1,10 +1,11 @@
 //! The process behind a space, once its agent has said hello, and the ways to ask about it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vswap_sys::process::memory_file::MemoryFile;
-use vswap_sys::process::procfs::Statm;
+use vswap_sys::process::procfs::{self, Statm};
 use vswap_sys::process::task;
 
 use crate::base::kernel::pagemap::Pagemap;
@@ -66,6 +67,9 @@ pub struct Process {
     pub has_fork_events: bool,
     /// The pager sees the agent's threads under the ids that the process itself sees.
     pub is_found_by_agent: bool,
+    /// Of a process in another pid namespace: the id of the agent's thread there in the upper half, and here in the
+    /// lower. 0 if it is not known.
+    pub agent_elsewhere: AtomicU64,
     /// Show whose memory is read.
     pub proofs: Proofs,
 }
@@ -76,8 +80,8 @@ impl Process {
         !self.has_fork_events
     }
 
-    /// Do something through a thread of the process. Try the agent's thread if its id is known here, then the main
-    /// thread, because either may have ended before the other.
+    /// Do something through a thread of the process. Try the agent's thread, then the main thread, because either may
+    /// have ended before the other.
     pub fn by_a_thread<T, E>(&self, mut work: impl FnMut(u32) -> Result<T, E>) -> Result<T, E> {
         // The program can write any number there.
         let is_own = |tid: &u32| task::process_of(*tid) == Some(self.pid);
@@ -87,11 +91,32 @@ impl Process {
         }
     }
 
-    /// The id of the agent's thread, if the process says the truth. None if it is not known here by that number, or is
-    /// the main thread.
+    /// The id of the agent's thread here, if the process says the truth. None if it is the main thread, or cannot be
+    /// found.
     fn agent_thread(&self) -> Option<u32> {
         let agent = self.agent.tid().cast_unsigned();
-        (self.is_found_by_agent && agent != self.pid).then_some(agent)
+        if self.is_found_by_agent {
+            return (agent != self.pid).then_some(agent);
+        }
+        // Relaxed: one word with both ids in it.
+        let known = self.agent_elsewhere.load(Ordering::Relaxed);
+        if known >> 32 == u64::from(agent) {
+            return u32::try_from(known & u64::from(u32::MAX)).ok();
+        }
+        let here = self.find_thread(agent)?;
+        let found = u64::from(agent) << 32 | u64::from(here);
+        self.agent_elsewhere.store(found, Ordering::Relaxed);
+        Some(here)
+    }
+
+    /// The id here of the thread that the process's own pid namespace numbers `there`, unless it is the main thread.
+    fn find_thread(&self, there: u32) -> Option<u32> {
+        let threads = procfs::threads(self.pid).ok()?;
+        let is_it = |tid: &u32| procfs::innermost_tid(self.pid, *tid).is_ok_and(|tid| tid == there);
+        threads
+            .into_iter()
+            .filter(|tid| *tid != self.pid)
+            .find(is_it)
     }
 
     /// Has it not ended?

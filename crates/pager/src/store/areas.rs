@@ -140,6 +140,8 @@ impl Areas {
         let id = begun.inspect_err(|_| {
             self.in_use.fetch_sub(1, Ordering::AcqRel);
         })?;
+        let (area, slots, priority) = (&new.name, new.slots, new.priority);
+        tracing::debug!(area, slots, priority, kind, io, encrypted, "swapon");
         self.list.lock().push(NamedArea {
             id,
             name: new.name,
@@ -158,7 +160,11 @@ impl Areas {
         let id = known.ok_or(GiveUpError::Unknown)?.id;
         drop(list);
         self.leaving.fetch_add(1, Ordering::AcqRel);
-        Ok(LeavingArea { areas: self, id })
+        Ok(LeavingArea {
+            areas: self,
+            name: name.to_owned(),
+            id,
+        })
     }
 
     /// All areas, in the order in which they were added.
@@ -182,8 +188,8 @@ impl Areas {
                 continue;
             };
             if area.failing && !known.failing {
-                eprintln!(
-                    "vswap: {}: it takes no more pages: {}; they stay in memory or go elsewhere",
+                tracing::warn!(
+                    "{}: it takes no more pages: {}; they stay in memory or go elsewhere",
                     known.name,
                     area.last_error
                         .map_or_else(|| "an error".to_owned(), |error| error.to_string())
@@ -198,6 +204,7 @@ impl Areas {
 #[derive(Debug)]
 pub struct LeavingArea<'a> {
     areas: &'a Areas,
+    name: String,
     id: AreaId,
 }
 
@@ -217,6 +224,8 @@ impl LeavingArea<'_> {
     ) -> Result<(), GiveUpError> {
         let mut bring_back = bring_back;
         engine.swap_off_mapped(self.id, &mut engine.scratch(), cancel, &mut bring_back)?;
+        let area = &self.name;
+        tracing::debug!(area, "swapoff");
         self.areas.list.lock().retain(|known| known.id != self.id);
         self.areas.in_use.fetch_sub(1, Ordering::AcqRel);
         Ok(())

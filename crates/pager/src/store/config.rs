@@ -48,6 +48,8 @@ pub struct Config {
     pub pressure_file: Option<PathBuf>,
     /// Debugging: evict all that can be evicted, again and again with this pause, whatever the limit says.
     pub evict_all_every: Option<Duration>,
+    /// Watch some pages, with this pause between two sweeps, to tell what less memory would cost.
+    pub sample_every: Option<Duration>,
 }
 
 /// What the compressed pool may take at the most; nothing is no pool at all.
@@ -95,6 +97,15 @@ const FRAMES_MOST: u64 = 2048;
 pub const SHARED_FRAMES: u64 = 4096;
 
 impl Config {
+    /// The same with sampling, if there is a pause between sweeps.
+    #[must_use]
+    pub fn sampling(self, sample_every: Option<Duration>) -> Config {
+        Config {
+            sample_every,
+            ..self
+        }
+    }
+
     /// Frames that the run may have in use: pages that are on their way out. They stay what they were at the start,
     /// whatever its limit becomes: the engine has them all from then on.
     pub fn frames(&self) -> u64 {

@@ -3,27 +3,52 @@
 //! Whoever sees that (the governor of a run) wishes; whoever has areas to give waits for it. The pager knows of no
 //! directories, and goes on whether somebody waits or not. The lock is innermost.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::base::work::Work;
+
+/// Why an area is wished for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Pages will soon have nowhere to go.
+    NearlyFull,
+    /// A run is to be parked.
+    Parking,
+}
 
 /// Whether somebody wishes for an area.
 #[derive(Debug)]
-pub struct MoreRoom(Work<bool>);
+pub struct MoreRoom {
+    wish: Work<Option<Wish>>,
+    has_giver: AtomicBool,
+}
 
 impl Default for MoreRoom {
     fn default() -> MoreRoom {
-        MoreRoom(Work::new("the wish for an area"))
+        MoreRoom {
+            wish: Work::new("the wish for an area"),
+            has_giver: AtomicBool::new(false),
+        }
     }
 }
 
 impl MoreRoom {
     /// Wish for an area.
-    pub fn want(&self) {
-        *self.0.lock() = true;
-        self.0.wake_one();
+    pub fn want(&self, wish: Wish) {
+        self.wish.lock().get_or_insert(wish);
+        self.wish.wake_one();
+    }
+
+    /// Is there somebody who has areas to give?
+    pub fn has_giver(&self) -> bool {
+        self.has_giver.load(Ordering::Acquire)
     }
 
     /// Wait for a wish, and take it.
-    pub fn wait(&self) {
-        *self.0.wait_while(|wanted| !wanted) = false;
+    pub fn wait(&self) -> Wish {
+        self.has_giver.store(true, Ordering::Release);
+        let mut wish = self.wish.wait_while(Option::is_none);
+        // At the end there is none.
+        wish.take().unwrap_or(Wish::NearlyFull)
     }
 }

@@ -79,6 +79,7 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_waitid,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
+    libc::SYS_pidfd_getfd,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::process::procfs;
 
-/// How long it may sleep in all. What it does are a few mappings and the start of a thread, and it sleeps only where
-/// memory comes from a disk or a lock is held.
-const ASLEEP_MAX: Duration = Duration::from_secs(5);
+/// How long it may sleep in all. What it does are a few mappings, the start of a thread and a question to vswap. It
+/// sleeps where memory comes from a disk, where a lock is held, and until vswap answers, which itself may wait for a
+/// processor.
+const ASLEEP_MAX: Duration = Duration::from_secs(15);
 /// How much CPU time it may use. It needs less than a millisecond.
 const CPU_MAX: Duration = Duration::from_secs(2);
 /// How often it may be stopped by signals. Only SIGSTOP is not blocked meanwhile.
@@ -50,34 +51,36 @@ impl Budget {
         }
     }
 
-    /// It has not finished yet. May it go on?
-    pub(super) fn has_time(&mut self) -> bool {
+    /// It has not finished yet. What has it had too much of?
+    pub(super) fn look(&mut self) -> Option<&'static str> {
         let since = self.looked.elapsed();
         if since < LOOK_EVERY {
-            return true;
+            return None;
         }
         self.looked = Instant::now();
         self.whole += since.min(LOOK_MAX);
         // One that has gone is seen elsewhere.
-        let is_within = procfs::thread_stat(self.tid, self.tid).map_or(true, |stat| {
-            self.is_within(stat.state, stat.cpu_ticks, since)
-        });
-        is_within && self.whole <= WHOLE_MAX
+        let seen = procfs::thread_stat(self.tid, self.tid).ok();
+        let excess = seen.and_then(|stat| self.note(stat.state, stat.cpu_ticks, since));
+        excess.or_else(|| (self.whole > WHOLE_MAX).then_some("took more than a minute"))
     }
 
     /// Notes what a look has found after so long a time.
-    fn is_within(&mut self, state: u8, ticks: u64, since: Duration) -> bool {
+    fn note(&mut self, state: u8, ticks: u64, since: Duration) -> Option<&'static str> {
         if state != b'R' {
             self.asleep += since.min(LOOK_MAX);
         }
         let used = ticks.saturating_sub(*self.ticks.get_or_insert(ticks));
-        self.asleep <= ASLEEP_MAX && procfs::duration_of_ticks(used) <= CPU_MAX
+        if self.asleep > ASLEEP_MAX {
+            return Some("slept for too long");
+        }
+        (procfs::duration_of_ticks(used) > CPU_MAX).then_some("used too much CPU time")
     }
 
-    /// It was stopped by a signal. May it go on?
-    pub(super) fn may_be_stopped(&mut self) -> bool {
+    /// It was stopped by a signal. Was that too often?
+    pub(super) fn note_signal(&mut self) -> Option<&'static str> {
         self.signals += 1;
-        self.signals <= SIGNALS_MAX
+        (self.signals > SIGNALS_MAX).then_some("was stopped too often by signals")
     }
 }
 
@@ -90,10 +93,10 @@ mod tests {
         let tick = procfs::duration_of_ticks(1);
         let mut waits = Budget::new(1);
         for _ in 0..100_000 {
-            assert!(waits.is_within(b'R', 7, LOOK_EVERY));
+            assert_eq!(waits.note(b'R', 7, LOOK_EVERY), None);
         }
         let looks = |mut budget: Budget, state, used: u64| {
-            let more = |look: &u64| budget.is_within(state, look * used, LOOK_EVERY);
+            let more = |look: &u64| budget.note(state, look * used, LOOK_EVERY).is_none();
             (0..100_000).take_while(more).count()
         };
         let asleep = ASLEEP_MAX.as_millis() / LOOK_EVERY.as_millis();
@@ -108,7 +111,7 @@ mod tests {
         let mut budget = Budget::new(1);
         assert_eq!(
             (0..2 * SIGNALS_MAX)
-                .filter(|_| budget.may_be_stopped())
+                .filter(|_| budget.note_signal().is_none())
                 .count(),
             1000
         );
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn a_pause_of_ours_is_not_its() {
         let mut budget = Budget::new(1);
-        assert!(budget.is_within(b'S', 0, Duration::from_secs(3600)));
+        assert_eq!(budget.note(b'S', 0, Duration::from_secs(3600)), None);
         assert_eq!(budget.asleep, LOOK_MAX);
     }
 }

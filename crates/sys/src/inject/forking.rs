@@ -3,13 +3,21 @@
 //! The thread waits in a system call, so it cannot be stopped yet, but it can be traced. The kernel then stops it when
 //! it has made a child, and the child before its first instruction. Whoever traces lets the call begin, and asks from
 //! time to time what has become of it.
+//!
+//! The kernel begins no fork while a signal is pending: it lets the handler run and has the call made again. Natively
+//! the second call begins a moment later. Here it goes through the filter once more, and a timer that is faster than
+//! that would keep the thread from ever forking. So from the first such signal on the thread's signals are blocked.
+//! They come as soon as the fork is over, for the child none of them.
 
 use std::cell::Cell;
 use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::InjectError;
-use super::tracee::{self, Tracee, failed, has_ended, registers, request, seize, signal_of_stop};
+use super::tracee::{
+    self, ERESTARTNOINTR, Stop, Tracee, failed, has_ended, registers, request, seize,
+    signal_of_stop,
+};
 
 const OPTIONS: usize = tracee::OPTIONS
     | (libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE) as usize;
@@ -25,6 +33,16 @@ pub struct Forking {
     tid: i32,
     began: Cell<Instant>,
     is_interrupted: Cell<bool>,
+    blocked: Cell<Option<Blocked>>,
+}
+
+/// The thread's signals are blocked.
+#[derive(Debug, Clone, Copy)]
+struct Blocked {
+    /// Its signal mask before.
+    mask: u64,
+    /// The thread has begun the call anew since then.
+    is_in_call: bool,
 }
 
 /// What has become of a fork.
@@ -48,6 +66,7 @@ impl Forking {
             tid,
             began: Cell::new(Instant::now()),
             is_interrupted: Cell::new(false),
+            blocked: Cell::new(None),
         })
     }
 
@@ -60,8 +79,11 @@ impl Forking {
     pub fn wait(&self, patience: Duration) -> Option<Seen> {
         let since = Instant::now();
         loop {
-            if registers(self.tid).is_ok() {
-                return Some(self.let_go());
+            if let Ok(registers) = registers(self.tid) {
+                tracee::forget_stop(self.tid);
+                if !self.has_call_made(&registers) {
+                    return Some(self.let_go());
+                }
             }
             if has_ended(self.tid) {
                 return Some(Seen::NoChild);
@@ -77,14 +99,48 @@ impl Forking {
         }
     }
 
+    /// It has stopped: if that is because of a signal that keeps the fork from beginning, has the call made without it.
+    /// False if it is not to go on with its fork.
+    fn has_call_made(&self, registers: &libc::user_regs_struct) -> bool {
+        let signal = match (tracee::stop_of(self.tid), self.blocked.get()) {
+            (Some(Stop::Signal(signal)), None) if is_to_be_made_again(registers, signal) => {
+                if self.block().is_err() {
+                    return false;
+                }
+                // Blocked by now, so the kernel puts it back to those that are pending.
+                signal
+            }
+            // The next call of the thread is this one. From its exit it is let go.
+            (Some(Stop::Call), Some(mut blocked)) if !blocked.is_in_call => {
+                blocked.is_in_call = true;
+                self.blocked.set(Some(blocked));
+                0
+            }
+            _ => return false,
+        };
+        let signal = usize::try_from(signal).unwrap_or(0);
+        request(libc::PTRACE_SYSCALL, self.tid, 0, signal).is_ok()
+    }
+
+    fn block(&self) -> Result<(), InjectError> {
+        let mask = tracee::signal_mask(self.tid)?;
+        let is_in_call = false;
+        self.blocked.set(Some(Blocked { mask, is_in_call }));
+        tracee::set_signal_mask(self.tid, u64::MAX)
+    }
+
     /// It has stopped: finds out why and lets it go on.
     fn let_go(&self) -> Seen {
-        tracee::forget_stop(self.tid);
         let child = self.child().unwrap_or(None);
+        let mask = self.blocked.take().map(|blocked| blocked.mask);
+        if let Some(mask) = mask {
+            // It may have gone.
+            let _ = tracee::set_signal_mask(self.tid, mask);
+        }
         // A signal that it was about to get is not to be lost.
         let signal = signal_of_stop(self.tid).and_then(|signal| usize::try_from(signal).ok());
         let _ = tracee::detach(self.tid, signal.unwrap_or(0));
-        child.map_or(Seen::NoChild, |tid| Seen::Child(Tracee::born(tid)))
+        child.map_or(Seen::NoChild, |tid| Seen::Child(Tracee::born(tid, mask)))
     }
 
     /// The child that it has made, if it has stopped for that.
@@ -108,4 +164,12 @@ impl Forking {
         request(libc::PTRACE_GETEVENTMSG, self.tid, 0, place).map_err(failed)?;
         Ok(i32::try_from(child).ok())
     }
+}
+
+/// Has the thread stopped for a signal that can be blocked, before the fork that the kernel will have it make again?
+fn is_to_be_made_again(registers: &libc::user_regs_struct, signal: i32) -> bool {
+    // A group that is stopped, or another tracer's doing.
+    let is_for_tracer = [0, libc::SIGSTOP, libc::SIGTRAP].contains(&signal);
+    let has_called = registers.orig_rax != tracee::NO_CALL;
+    has_called && registers.rax.cast_signed() == ERESTARTNOINTR && !is_for_tracer
 }

@@ -38,13 +38,13 @@ pub(super) const OPTIONS: usize = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_
 /// Code segment of 64-bit programs.
 const CS_64_BIT: u64 = 0x33;
 /// No system call: the kernel restarts none when the thread goes on.
-const NO_CALL: u64 = u64::MAX;
+pub(super) const NO_CALL: u64 = u64::MAX;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const NT_X86_XSTATE: usize = 0x202;
 const XSTATE_BYTES_MAX: usize = 16 << 10;
 /// What the kernel keeps of a call that a signal has interrupted, in place of its result.
 const ERESTARTSYS: i64 = -512;
-const ERESTARTNOINTR: i64 = -513;
+pub(super) const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 const EINTR: i64 = -(libc::EINTR as i64);
@@ -80,6 +80,8 @@ pub struct Tracee {
     tid: i32,
     /// It goes on as it is if something fails.
     may_go_on: bool,
+    /// The signal mask to go on with, if it was born with another one.
+    mask: Option<u64>,
 }
 
 /// A thread that has stopped, with what it has to have again when it goes on.
@@ -110,15 +112,20 @@ impl Tracee {
     }
 
     /// A process that the kernel has made a tracee of this thread, because its parent is one. It has inherited its
-    /// parent's options, which would have threads of its agent traced too.
-    pub(super) fn born(tid: i32) -> Tracee {
-        Tracee::new(tid)
+    /// parent's options, which would have threads of its agent traced too. Where its parent's signals were blocked for
+    /// the fork, `mask` is what it is to have.
+    pub(super) fn born(tid: i32, mask: Option<u64>) -> Tracee {
+        Tracee {
+            mask,
+            ..Tracee::new(tid)
+        }
     }
 
     fn new(tid: i32) -> Tracee {
         Tracee {
             tid,
             may_go_on: true,
+            mask: None,
         }
     }
 
@@ -132,6 +139,9 @@ impl Tracee {
         if !self.may_go_on {
             // It may have gone.
             let _ = crate::process::kill(self.tid.unsigned_abs());
+        }
+        if let Some(mask) = self.mask {
+            let _ = set_signal_mask(self.tid, mask);
         }
         let _ = detach(self.tid, signal);
     }
@@ -155,14 +165,6 @@ impl Tracee {
     /// The thread.
     pub fn tid(&self) -> u32 {
         self.tid.unsigned_abs()
-    }
-
-    /// It does not stop. It is killed if it may not go on, and stays traced for as long as this thread lives otherwise.
-    pub fn give_up(self) {
-        if !self.may_go_on {
-            // It may have gone.
-            let _ = crate::process::kill(self.tid.unsigned_abs());
-        }
     }
 
     /// Waits a moment for the thread to stop. `Err` with the tracee itself while it has not.
@@ -214,7 +216,7 @@ impl Tracee {
         }
         let door = door(self.tid)?;
         let extended = extended(self.tid)?;
-        let signals = signal_mask(self.tid)?;
+        let signals = self.mask.map_or_else(|| signal_mask(self.tid), Ok)?;
         // Those that are forced stay: whoever blocks them is killed by them.
         set_signal_mask(self.tid, u64::MAX)?;
         Ok(Stopped {
@@ -235,12 +237,11 @@ impl Stopped {
         self.tid.unsigned_abs()
     }
 
-    /// Has the thread make a system call. For all that it is told it may take 5 s asleep and 2 s of CPU time
+    /// Has the thread make a system call. For all that it is told it may take 15 s asleep and 2 s of CPU time
     /// (`budget.rs`).
     ///
     /// # Errors
-    /// `Refused` with the call's errno; `Ptrace`; `Gone` also if the call does not end: the process cannot be saved
-    /// then, and is killed.
+    /// `Refused` with the call's errno; `Ptrace`; `Gone`; `GivenUp` if the call does not end.
     pub fn call(
         &mut self,
         name: &'static str,
@@ -301,7 +302,7 @@ impl Stopped {
     /// system call `last`. Returns that call's first argument.
     ///
     /// # Errors
-    /// `Ptrace`; `Gone` also if it never came there: the process cannot be saved then, and is killed.
+    /// `Ptrace`; `Gone`; `GivenUp` if it never came there.
     pub fn run_until(&mut self, entry: u64, argument: u64, last: u64) -> Result<u64, InjectError> {
         set_registers(
             self.tid,
@@ -321,7 +322,7 @@ impl Stopped {
                 return Ok(now.rdi);
             }
         }
-        Err(self.kill())
+        Err(self.give_up("made too many system calls"))
     }
 
     /// Lets the thread go on as it was.
@@ -346,12 +347,16 @@ impl Stopped {
         outcome.and(detach(self.tid, 0).map_err(failed))
     }
 
-    /// It is in the middle of what is not its own, and does not answer: it must not run on.
-    fn kill(&self) -> InjectError {
+    /// It is in the middle of what is not its own, and does not get on with it: it must not run on.
+    fn give_up(&self, why: &'static str) -> InjectError {
+        self.kill();
+        InjectError::GivenUp(why)
+    }
+
+    fn kill(&self) {
         // It may have gone.
         let _ = crate::process::kill(self.tid.unsigned_abs());
         await_end(self.tid);
-        InjectError::Gone
     }
 
     /// Runs on to the next entry to or exit from a system call.
@@ -359,13 +364,17 @@ impl Stopped {
         let mut signal = 0;
         loop {
             request(libc::PTRACE_SYSCALL, self.tid, 0, signal).map_err(failed)?;
-            match wait_for_stop(self.tid, &mut self.budget)? {
-                Some(Stop::Call) => return Ok(()),
+            let excess = match wait_for_stop(self.tid, &mut self.budget)? {
+                Ok(Stop::Call) => return Ok(()),
                 // Stopped by SIGSTOP, which cannot be blocked: it stops when it is let go, by the same signal.
-                Some(Stop::Signal(stop)) if self.budget.may_be_stopped() => {
+                Ok(Stop::Signal(stop)) => {
                     signal = usize::try_from(stop).unwrap_or(0);
+                    self.budget.note_signal()
                 }
-                Some(Stop::Signal(_)) | None => return Err(self.kill()),
+                Err(excess) => Some(excess),
+            };
+            if let Some(excess) = excess {
+                return Err(self.give_up(excess));
             }
             if signal == libc::SIGTRAP.unsigned_abs() as usize {
                 signal = 0;
@@ -501,14 +510,14 @@ fn set_extended(tid: i32, bytes: &[u8]) -> Result<(), InjectError> {
     request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, place).map_err(failed)
 }
 
-fn signal_mask(tid: i32) -> Result<u64, InjectError> {
+pub(super) fn signal_mask(tid: i32) -> Result<u64, InjectError> {
     let mut mask = 0_u64;
     let place = (&raw mut mask).expose_provenance();
     request(libc::PTRACE_GETSIGMASK, tid, size_of::<u64>(), place).map_err(failed)?;
     Ok(mask)
 }
 
-fn set_signal_mask(tid: i32, mask: u64) -> Result<(), InjectError> {
+pub(super) fn set_signal_mask(tid: i32, mask: u64) -> Result<(), InjectError> {
     let place = (&raw const mask).expose_provenance();
     request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), place).map_err(failed)
 }
@@ -588,35 +597,36 @@ pub(super) fn forget_stop(tid: i32) {
 }
 
 /// Why a thread that runs from call to call has stopped.
-enum Stop {
+pub(super) enum Stop {
     /// It enters a system call, or leaves one.
     Call,
     /// For this signal.
     Signal(i32),
 }
 
-/// Waits for the next stop. None if it takes too much. The end of the process is left to whoever waits for it.
+/// Waits for the next stop. `Err` with what it takes too much of. The end of the process is left to whoever waits for
+/// it.
 ///
 /// The kernel's own news of the stop is not waited for. Another thread of vswap may take it: that which reaps orphans,
 /// if the tracee has become one.
-fn wait_for_stop(tid: i32, budget: &mut Budget) -> Result<Option<Stop>, InjectError> {
+fn wait_for_stop(tid: i32, budget: &mut Budget) -> Result<Result<Stop, &'static str>, InjectError> {
     loop {
         if let Some(stop) = stop_of(tid) {
             forget_stop(tid);
-            return Ok(Some(stop));
+            return Ok(Ok(stop));
         }
         if has_ended(tid) {
             return Err(InjectError::Gone);
         }
-        if !budget.has_time() {
-            return Ok(None);
+        if let Some(excess) = budget.look() {
+            return Ok(Err(excess));
         }
         std::thread::sleep(PACE);
     }
 }
 
 /// Why a thread stands still. None while it runs.
-fn stop_of(tid: i32) -> Option<Stop> {
+pub(super) fn stop_of(tid: i32) -> Option<Stop> {
     // SAFETY: a record of integers and pointers that are not used.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let place = (&raw mut info).expose_provenance();

@@ -1,4 +1,4 @@
-//! CPUs and the calling thread: where it runs, where it may run, its name and its niceness.
+//! CPUs and the calling thread: where it runs, where it may run, its name, niceness and class.
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub fn thread_time() -> Duration {
 /// # Errors
 /// EPERM without CAP_SYS_NICE or an RLIMIT_RTPRIO.
 pub fn set_real_time() -> Result<(), Errno> {
-    set_class(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
+    set_class(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
 }
 
 /// Puts the calling thread into the ordinary class (SCHED_OTHER), in which niceness counts.
@@ -88,15 +88,39 @@ pub fn set_real_time() -> Result<(), Errno> {
 /// # Errors
 /// The errno of the call.
 pub fn set_ordinary() -> Result<(), Errno> {
-    set_class(libc::SCHED_OTHER, 0)
+    set_class(0, libc::SCHED_OTHER, 0)
 }
 
-fn set_class(class: i32, sched_priority: i32) -> Result<(), Errno> {
+/// Has threads that `start` starts begin in the caller's real-time class, if it is in that and may pass it on. Each of
+/// them then has to call [`set_real_time`] or [`set_ordinary`]. Without this a thread begins as an ordinary one, and
+/// beside busy ones it may take a tenth of a second until it can ask for more.
+pub fn passing_class_on<T>(start: impl FnOnce() -> T) -> T {
+    let is_passed_on = class_of(0) == Ok(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK)
+        && set_class(0, libc::SCHED_RR, 1).is_ok();
+    let started = start();
+    if is_passed_on {
+        let _ = set_real_time();
+    }
+    started
+}
+
+/// Puts thread `tid`, or the calling thread if that is 0, into a class (`SCHED_*`).
+pub(super) fn set_class(tid: u32, class: i32, sched_priority: i32) -> Result<(), Errno> {
     let parameters = libc::sched_param { sched_priority };
-    // SAFETY: the parameters are read only during the call, and 0 is the calling thread. rustix does not have this
-    // call.
-    match unsafe { libc::sched_setscheduler(0, class, &raw const parameters) } {
-        0 => Ok(()),
+    // SAFETY: the parameters are read only during the call. rustix does not have this call.
+    checked(unsafe { libc::sched_setscheduler(tid.cast_signed(), class, &raw const parameters) })?;
+    Ok(())
+}
+
+/// The class of thread `tid`, or of the calling thread if that is 0.
+pub(super) fn class_of(tid: u32) -> Result<i32, Errno> {
+    // SAFETY: the call touches no memory. rustix does not have it.
+    checked(unsafe { libc::sched_getscheduler(tid.cast_signed()) })
+}
+
+fn checked(returned: i32) -> Result<i32, Errno> {
+    match returned {
+        0.. => Ok(returned),
         _ => Err(std::io::Error::last_os_error()
             .raw_os_error()
             .map_or(Errno::PERM, Errno::from_raw_os_error)),
@@ -106,6 +130,23 @@ fn set_class(class: i32, sched_priority: i32) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_class_is_passed_on_where_that_is_asked_for() {
+        let class_of_a_thread = || std::thread::spawn(|| class_of(0)).join().unwrap();
+        let ordinary = Ok(libc::SCHED_OTHER);
+        assert_eq!(passing_class_on(class_of_a_thread), ordinary);
+        let own = std::thread::spawn(move || {
+            if set_real_time().is_err() {
+                eprintln!("this user may not use the real-time class");
+                return;
+            }
+            assert_eq!(class_of_a_thread(), ordinary);
+            assert_eq!(passing_class_on(class_of_a_thread), Ok(libc::SCHED_RR));
+            assert_eq!(class_of_a_thread(), ordinary);
+        });
+        own.join().unwrap();
+    }
 
     #[test]
     fn a_thread_stays_where_it_is_put() {

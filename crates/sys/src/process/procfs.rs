@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::looks;
 use crate::memory::pagemap::PAGE_BYTES;
+use crate::process::ExitCode;
 
 /// The pid that `descendants` leaves out; 0 for none.
 static LEFT_OUT: AtomicU32 = AtomicU32::new(0);
@@ -240,11 +241,11 @@ pub fn innermost_tid(pid: u32, tid: u32) -> Result<u32, ProcError> {
         })
 }
 
-/// The status with which the main thread of a process has exited. None while it runs.
+/// How the main thread of a process has ended. None while it runs.
 ///
 /// # Errors
 /// `Gone`, `Malformed`, `Io`.
-pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
+pub fn leader_exit_code(pid: u32) -> Result<Option<ExitCode>, ProcError> {
     /// Index behind the name. proc(5) counts from 1, and the state, which is the first behind the name, is field 3.
     const EXIT_CODE: usize = 52 - 3;
     let malformed = || ProcError::Malformed { file: "task/stat" };
@@ -258,8 +259,8 @@ pub fn leader_exit_status(pid: u32) -> Result<Option<u8>, ProcError> {
     let code = fields.get(EXIT_CODE).and_then(|code| decimal(code));
     let code = code.and_then(|code| u32::try_from(code).ok());
     let has_ended = matches!(fields.first(), Some(&b"Z" | &b"X"));
-    let status = crate::process::exit_status(code.ok_or_else(malformed)?);
-    Ok(has_ended.then_some(status))
+    let code = ExitCode::of(code.ok_or_else(malformed)?);
+    Ok(has_ended.then_some(code))
 }
 
 /// stat of one process.
@@ -276,6 +277,12 @@ pub fn stat(pid: u32) -> Result<Stat, ProcError> {
 /// `Gone`, `Malformed`, `Io`.
 pub fn thread_stat(pid: u32, tid: u32) -> Result<Stat, ProcError> {
     parse_stat(&looks::read(&format!("/proc/{pid}/task/{tid}/stat"))?)
+}
+
+/// Is every thread of a process stopped, by a signal or a debugger, or ended? False of a process that has gone.
+pub fn is_stopped(pid: u32) -> bool {
+    let rests = |tid| thread_stat(pid, tid).is_ok_and(|stat| stat.stopped() || !stat.alive());
+    threads(pid).is_ok_and(|tids| !tids.is_empty() && tids.into_iter().all(rests))
 }
 
 /// How long so many clock ticks are, as `Stat` has them.

@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsString};
 use std::fs;
 use std::mem::size_of;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::kind::Kind;
 use crate::looks;
@@ -65,6 +66,47 @@ pub fn processor_of(tid: u32) -> Option<usize> {
     behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
+/// What a thread does, as it is seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// It runs or would like to, in the program or in a system call.
+    Running,
+    /// It waits in this system call.
+    Call(i32),
+    /// It waits, and not in a system call.
+    Elsewhere,
+}
+
+/// What thread `tid` does. None if it has gone, or may not be looked into.
+pub fn is_at(tid: u32) -> Option<At> {
+    let text = looks::read_text(&format!("/proc/{tid}/syscall")).ok()?;
+    let first = text.split_ascii_whitespace().next()?;
+    if first == "running" {
+        return Some(At::Running);
+    }
+    let number = first.parse::<i32>().ok()?;
+    Some(if number < 0 {
+        At::Elsewhere
+    } else {
+        At::Call(number)
+    })
+}
+
+/// How long thread `tid` has had a processor. None if it has gone, or the kernel does not count that.
+pub fn time_on_processors(tid: u32) -> Option<Duration> {
+    let text = looks::read_text(&format!("/proc/{tid}/schedstat")).ok()?;
+    let nanos = text.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+/// How long a thread has run so far, and how long it was ready to run and had no processor. None if nobody can tell.
+pub fn ran_and_queued(tid: u32) -> Option<(Duration, Duration)> {
+    let text = looks::read_text(&format!("/proc/{tid}/schedstat")).ok()?;
+    let mut figures = text.split_whitespace();
+    let mut next = || Some(Duration::from_nanos(figures.next()?.parse().ok()?));
+    Some((next()?, next()?))
+}
+
 /// Does a process have an io_uring? Also false if its descriptors cannot be seen.
 pub fn has_ring(pid: u32) -> bool {
     let directory = format!("/proc/{pid}/fd");
@@ -109,6 +151,9 @@ const ROBUST_LIST_HEAD_BYTES: usize = 3 * size_of::<u64>();
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -152,8 +197,8 @@ mod tests {
 
     #[test]
     fn a_thread_is_listed_and_has_a_robust_list_until_it_ends() {
-        let (says, said) = std::sync::mpsc::channel();
-        let (lets_go, let_go) = std::sync::mpsc::channel::<()>();
+        let (says, said) = mpsc::channel();
+        let (lets_go, let_go) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let own = rustix::thread::gettid().as_raw_nonzero().get();
             says.send(own.cast_unsigned()).unwrap();
@@ -175,5 +220,30 @@ mod tests {
         }
         assert_eq!(robust_list(u32::MAX / 2), None);
         assert!(has_ended(u32::MAX / 2));
+    }
+
+    #[test]
+    fn a_thread_is_seen_to_wait_and_to_run() {
+        let (told, tid) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            told.send(own.unsigned_abs()).expect("a listener");
+            may_go.recv().expect("leave to go");
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(20) {}
+        });
+        let tid = tid.recv().expect("its id");
+        let futex = i32::try_from(libc::SYS_futex).expect("a small number");
+        while is_at(tid) != Some(At::Call(futex)) {
+            std::thread::yield_now();
+        }
+        let before = time_on_processors(tid).expect("a kernel that counts it");
+        go.send(()).expect("a listener");
+        while time_on_processors(tid).is_some_and(|now| now < before + Duration::from_millis(1)) {
+            std::thread::yield_now();
+        }
+        thread.join().expect("no panic");
+        assert_eq!(is_at(tid), None);
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn run(options: &Options) -> Checked {
                 segment.check_all("page of a mapping that was filled and moved")?;
             }
             segments.into_iter().try_for_each(Segment::unmap)?;
+            keep_and_move()?;
         }
         Ok(())
     })
@@ -77,6 +78,74 @@ fn wipe_and_keep(segment: &Segment, random: &mut Random) -> Checked {
         doors::advise(door, segment.page(first).cast(), pages * PAGE_BYTES, advice)?;
     }
     Ok(())
+}
+
+/// Moves two mappings that were never touched with one call that leaves the old place mapped, and a part of what is
+/// left to the end of what was moved. Both are one mapping then, which can grow.
+fn keep_and_move() -> Checked {
+    const PLAIN: usize = 24;
+    const ALL: usize = 64;
+    const FIRST: usize = 12;
+    const END: usize = 40;
+    let page = |start: *mut u64, index: usize| start.wrapping_byte_add(index * PAGE_BYTES);
+    // Apart from all other memory, which was touched.
+    let around = map_raw(ALL + 2, libc::PROT_NONE, libc::MAP_PRIVATE)?;
+    let old = page(around, 1);
+    // SAFETY: it was mapped here, and is mapped again at once.
+    unsafe { unmap_raw(old, ALL)? };
+    map_at(old, ALL)?;
+    let new = map_raw(ALL, libc::PROT_NONE, libc::MAP_PRIVATE)?;
+    let rest = (ALL - PLAIN) * PAGE_BYTES;
+    doors::advise(
+        Door::Madvise,
+        page(old, PLAIN).cast(),
+        rest,
+        libc::MADV_SEQUENTIAL,
+    )?;
+    let kept = remap(
+        page(old, FIRST),
+        END - FIRST,
+        page(new, 0),
+        libc::MREMAP_DONTUNMAP,
+    );
+    // Before Linux 6.17 a call moves one mapping alone.
+    if kept.is_err() {
+        // SAFETY: both were mapped here.
+        return unsafe { unmap_raw(around, ALL + 2).and_then(|()| unmap_raw(new, ALL)) };
+    }
+    let plain = PLAIN - FIRST;
+    remap(page(old, FIRST), plain, page(new, plain), 0)
+        .map_err(|()| Wrong::last("mremap of what MREMAP_DONTUNMAP has left"))?;
+    let bytes = 2 * plain * PAGE_BYTES;
+    // SAFETY: the range was moved there, and nothing else uses it.
+    let grown = unsafe { libc::mremap(new.cast(), bytes, 2 * bytes, libc::MREMAP_MAYMOVE) };
+    if grown == libc::MAP_FAILED {
+        return Err(Wrong::last(
+            "mremap of two untouched parts that lie side by side",
+        ));
+    }
+    // Other threads may have mapped something where a move has left a hole.
+    let ends = 2 * plain;
+    // SAFETY: these parts were mapped here and were not moved away.
+    unsafe {
+        unmap_raw(grown.cast(), 2 * ends)?;
+        unmap_raw(page(new, ends), ALL - ends)?;
+        unmap_raw(around, 1 + FIRST)?;
+        unmap_raw(page(old, PLAIN), ALL - PLAIN + 1)
+    }
+}
+
+/// Moves pages to a place that was mapped for them.
+fn remap(from: *mut u64, pages: usize, to: *mut u64, flags: libc::c_int) -> Result<(), ()> {
+    let bytes = pages * PAGE_BYTES;
+    let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller has mapped both ranges, and nothing lies in them.
+    let moved = unsafe { libc::mremap(from.cast(), bytes, bytes, flags, to.cast::<u8>()) };
+    if moved == libc::MAP_FAILED {
+        Err(())
+    } else {
+        Ok(())
+    }
 }
 
 /// Checks how many mappings the segment lies in, by the kernel's list.

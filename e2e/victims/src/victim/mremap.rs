@@ -143,7 +143,7 @@ impl Drop for Block {
 }
 
 impl Segment {
-    fn mremap(&mut self, pages: usize, flags: i32, target: *mut u64) -> Checked {
+    pub(crate) fn mremap(&mut self, pages: usize, flags: i32, target: *mut u64) -> Checked {
         // SAFETY: the old range is this segment's mapping. A fixed target is a mapping of this thread that nothing else
         // uses.
         let moved = unsafe {

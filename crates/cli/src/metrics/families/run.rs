@@ -25,14 +25,15 @@ static STATE: Family = Family {
     name: "vswap_run_state",
     unit: None,
     kind: Kind::Gauge,
-    help: "1 for the state that the run is in: running, thrashing, full or stopped.",
+    help: "1 for the state that the run is in: running, thrashing, full, stopped or parked.",
 };
 
-const STATES: [State; 4] = [
+const STATES: [State; 5] = [
     State::Running,
     State::Thrashing,
     State::Full,
     State::Stopped,
+    State::Parked,
 ];
 
 /// Writes them.
@@ -68,7 +69,7 @@ fn started(run: &RunFigures) -> Option<(Labels, Number)> {
     Some((of(run), since.as_secs_f64().into()))
 }
 
-fn states(run: &RunFigures) -> [(Labels, Number); 4] {
+fn states(run: &RunFigures) -> [(Labels, Number); STATES.len()] {
     STATES.map(|state| {
         let mut labels = of(run);
         labels.push(("state", name(state)));

@@ -42,6 +42,10 @@ impl Target {
             ));
         }
         if target.command.is_empty() && std::fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+            // So it is with one that has just ended.
+            if !procfs::stat(pid).is_ok_and(|stat| stat.alive()) {
+                return Err(target.has_ended());
+            }
             return Err(target.refused(
                 "it is a thread of the kernel, or another user's process: only root may attach to those of others",
             ));

@@ -16,7 +16,7 @@ use vswap_sys::doctor::{Finding, Need, Status};
 
 const ITSELF: &str = "/proc/self/exe";
 /// Less than the program and vswap take, so that pages must go out, and enough for them compressed.
-const RAM: &str = "48M";
+const RAM: &str = "56M";
 const PROGRAM: [&str; 5] = ["bench-workload", "memhog", "--seconds", "0", "64M"];
 /// Until the run is ended. It takes tenths of a second.
 const PATIENCE: Duration = Duration::from_secs(20);

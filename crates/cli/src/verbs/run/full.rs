@@ -10,7 +10,7 @@ use vswap_pager::Status;
 use crate::args::on_full::OnFull;
 use crate::host::Host;
 use crate::output::figures::bytes;
-use crate::output::notice;
+use crate::output::{error, warning};
 
 /// How long a run that is ended may take after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
@@ -70,11 +70,11 @@ impl Full {
             self.seen = Some(Instant::now());
             if !self.noticed {
                 // Also with --quiet: a program that stands still without a word is worse than a line too many.
-                notice(&self.advice(status, host.areas_pid()));
+                warning(&self.advice(status, host.areas_pid()));
             } else if !self.told_noticed && self.told.is_some_and(|told| told.elapsed() > self.tick)
             {
                 self.told_noticed = true;
-                notice(
+                warning(
                     "the program was told to end and still waits for memory: a second signal ends it for good",
                 );
             }
@@ -82,7 +82,7 @@ impl Full {
         self.noticed = status.stalled;
         let measure = self.count(status.stalled);
         if measure == Measure::Terminate {
-            notice(&format!(
+            error(&format!(
                 "the program has waited {} s for memory and none came: the run is ended (--on-full); it has needed {} \
                  so far, and has --ram {}",
                 self.waited.as_secs(),

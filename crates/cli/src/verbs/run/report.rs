@@ -11,6 +11,7 @@ use vswap_pager::Status;
 use crate::args::Codec;
 use crate::host::Host;
 use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
+use crate::output::SCHEMA;
 
 use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
@@ -54,6 +55,7 @@ pub struct Identity<'a> {
 
 #[derive(Serialize)]
 struct Report<'a> {
+    schema: u32,
     version: &'static str,
     pid: u32,
     program_pid: u32,
@@ -137,6 +139,7 @@ impl<'a> Identity<'a> {
     /// The report as one JSON object.
     pub fn report(&self, status: &Status, ending: Option<Ending>, was_full: bool) -> Value {
         let report = Report {
+            schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             program_pid: self.program_pid,

@@ -11,8 +11,8 @@ use vswap_pager::Status;
 use crate::args::ManageArgs;
 use crate::failure::Failure;
 use crate::host::Host;
-use crate::output::notice;
 use crate::output::time;
+use crate::output::warning;
 use crate::page::Page;
 use crate::page::file::PageFile;
 use crate::record::{Record, Recording};
@@ -137,7 +137,7 @@ impl Wanted {
             record: record.as_ref(),
         };
         if let Err(error) = self.file.write(&page.html(), &self.command) {
-            notice(&error);
+            warning(&error);
         }
     }
 }

@@ -18,8 +18,9 @@ use vswap_sys::process::{self, cpu, procfs, task};
 use vswap_sys::ring::{FILTERS, origin};
 
 use crate::host::Host;
-use crate::output::notice;
+use crate::output::{error, warning};
 use crate::verbs::run::family::Family;
+use crate::verbs::run::parking::Parking;
 use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
 /// How often processes are looked for while new ones come, and while none do.
@@ -31,6 +32,9 @@ const COST_PART: u32 = 32;
 const LOAD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is tried to attach to a process that does not stop, or that shares its parent's memory.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the memory of a process that is to be looked at may not come back in time. On a busy machine swap of
+/// another run takes longer.
+const LATE_MAX: u32 = 8;
 /// Pause between two tries at the program that is attached to.
 const ATTACH_PACE: Duration = Duration::from_millis(1);
 
@@ -57,6 +61,8 @@ struct Seen {
     stage: Stage,
     /// It has been told to stop, and has not yet.
     stopping: Option<Tracee>,
+    /// How often its memory could not be read in time.
+    late: u32,
 }
 
 /// What has become of a process.
@@ -84,7 +90,19 @@ impl Seen {
             since: Instant::now(),
             stage: Stage::New,
             stopping: None,
+            late: 0,
         }
+    }
+
+    /// Is it traced, and has neither stopped nor ended? If it has ended that is passed on: its parent hears of it only
+    /// when the tracer has.
+    fn still_stops(&mut self) -> bool {
+        self.stopping = match self.stopping.take().map(Tracee::stop) {
+            Some(Ok(Err(not_yet))) => Some(not_yet),
+            // Whoever has stopped goes on when this is dropped.
+            _ => None,
+        };
+        self.stopping.is_some()
     }
 }
 
@@ -148,9 +166,16 @@ impl<'a> Strangers<'a> {
         }
     }
 
-    /// When it wants to look again.
-    pub fn next_look(&self) -> Instant {
-        self.next_look
+    /// What the thread that supervises the run does between signals: it listens whether something wakes a parked run,
+    /// and looks through the processes of one that is awake. What is stopped starts none. Returns when to do so again,
+    /// at `latest` then.
+    pub fn look_around(&mut self, host: &Host, parking: &Parking<'_>, latest: Instant) -> Instant {
+        let next = parking.listen().map_or(latest, |at| at.min(latest));
+        if parking.is_parked() {
+            return next;
+        }
+        self.look(host);
+        next.min(self.next_look)
     }
 
     /// Has the run been ended because a process could not be managed?
@@ -219,15 +244,16 @@ impl<'a> Strangers<'a> {
     }
 
     /// Looks through the processes of the run, if it is time.
-    pub fn look(&mut self, host: &Host) {
+    fn look(&mut self, host: &Host) {
         if Instant::now() < self.next_look {
             return;
         }
         let began = cpu::thread_time();
         let running: HashSet<u32> = self.family.listed().into_iter().collect();
-        // One that is not listed may live all the same, and is not to be forgotten while it is traced.
-        self.seen
-            .retain(|pid, _| running.contains(pid) || image::mark(*pid).is_some());
+        // One that is not listed may live all the same. Of one that has no memory nothing more is seen.
+        self.seen.retain(|pid, seen| {
+            image::mark(*pid).is_some() || seen.still_stops() || running.contains(pid)
+        });
         let mut is_news = false;
         for pid in running {
             is_news |= self.look_at(pid, host);
@@ -289,6 +315,9 @@ impl<'a> Strangers<'a> {
             .and_then(|seen| seen.stopping.take());
         if pending.is_none() {
             if let Some(why) = self.refusal(pid, host) {
+                if why == UNREADABLE && self.may_be_late(pid) {
+                    return;
+                }
                 self.give_up(pid, why);
                 return self.enter(pid, Stage::Settled);
             }
@@ -393,6 +422,14 @@ impl<'a> Strangers<'a> {
             .then_some(UNREADABLE)
     }
 
+    /// May its memory be looked at once more, which has not come back in time?
+    fn may_be_late(&mut self, pid: u32) -> bool {
+        self.seen.get_mut(&pid).is_some_and(|seen| {
+            seen.late += 1;
+            seen.late <= LATE_MAX
+        })
+    }
+
     fn shares_memory(&self, pid: u32) -> bool {
         let others = self.seen.keys().copied();
         let mut others = others.filter(|other| *other != pid);
@@ -415,7 +452,7 @@ impl<'a> Strangers<'a> {
         }
         let name = procfs::stat(pid).map(|stat| stat.comm).unwrap_or_default();
         if self.require_managed {
-            notice(&format!(
+            error(&format!(
                 "process {pid} ({name}) cannot be managed, and --require-managed ends the run: {why}"
             ));
             for pid in self.family.living() {
@@ -425,10 +462,10 @@ impl<'a> Strangers<'a> {
         } else if !self.quiet {
             self.told += 1;
             match self.told {
-                ..=TOLD_MAX => notice(&format!(
+                ..=TOLD_MAX => warning(&format!(
                     "process {pid} ({name}) is not managed, and its memory is not limited: {why}"
                 )),
-                FIRST_NOT_TOLD => notice(
+                FIRST_NOT_TOLD => warning(
                     "further processes that are not managed are not named here; `vswap status --json` has them",
                 ),
                 _ => {}

@@ -10,8 +10,8 @@ use vswap_pager::Status;
 
 use crate::args::ManageArgs;
 use crate::failure::Failure;
-use crate::output::notice;
 use crate::output::summary::summary_line;
+use crate::output::{notice, warning};
 
 /// Where the JSON summary goes to, if the user wants one.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Summary {
             return;
         };
         if let Err(error) = writeln!(file, "{report:#}") {
-            notice(&format!(
+            warning(&format!(
                 "cannot write the summary to {}: {error}",
                 path.display()
             ));

@@ -18,7 +18,8 @@ use crate::args::ManageArgs;
 use crate::failure::OWN_ERROR;
 use crate::host::Host;
 use crate::output::notice;
-use crate::verbs::run::family::Family;
+use crate::verbs::run::auto_park::AutoPark;
+use crate::verbs::run::parking::Parking;
 use crate::verbs::run::report::Ending;
 use crate::verbs::run::strangers::Strangers;
 use crate::verbs::run::watch::{TICK, Watch};
@@ -54,7 +55,7 @@ pub struct End {
 pub struct Supervisor<'a> {
     signals: &'a Blocked,
     host: &'a Host,
-    family: &'a Family,
+    parking: &'a Parking<'a>,
     program_pid: u32,
     quiet: bool,
     program_stopped: bool,
@@ -63,6 +64,7 @@ pub struct Supervisor<'a> {
     leftovers_told_to_end: bool,
     watch: Watch<'a>,
     strangers: Strangers<'a>,
+    auto_park: Option<AutoPark>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -70,7 +72,7 @@ impl<'a> Supervisor<'a> {
     pub fn new(
         signals: &'a Blocked,
         host: &'a Host,
-        family: &'a Family,
+        parking: &'a Parking<'a>,
         program_pid: u32,
         args: &ManageArgs,
         strangers: Strangers<'a>,
@@ -78,16 +80,22 @@ impl<'a> Supervisor<'a> {
         Supervisor {
             signals,
             host,
-            family,
+            parking,
             program_pid,
             quiet: args.quiet,
             program_stopped: false,
             ended: None,
             leftovers_noticed: false,
             leftovers_told_to_end: false,
-            watch: Watch::new(host, family, args),
+            watch: Watch::new(host, parking.family(), args),
             strangers,
+            auto_park: None,
         }
+    }
+
+    /// Parks the run when it is idle.
+    pub fn parking_itself(self, auto_park: Option<AutoPark>) -> Supervisor<'a> {
+        Supervisor { auto_park, ..self }
     }
 
     /// Returns when every process of the run has ended.
@@ -111,8 +119,9 @@ impl<'a> Supervisor<'a> {
                     next_tick = Instant::now() + TICK;
                 }
             }
-            self.strangers.look(self.host);
-            let next = next_tick.min(self.strangers.next_look());
+            let next = self
+                .strangers
+                .look_around(self.host, self.parking, next_tick);
             let pause = next.saturating_duration_since(Instant::now());
             if let Some(taken) = self.signals.take(pause) {
                 self.on_signal(taken);
@@ -153,6 +162,10 @@ impl<'a> Supervisor<'a> {
             if !procfs::stat(self.program_pid).is_ok_and(|stat| matches!(stat.state, b'T' | b'Z')) {
                 return;
             }
+            // Whoever parks the run has stopped it, and nobody shall see vswap stop.
+            if self.parking.stops() && signal == STOP {
+                return;
+            }
             self.program_stopped = true;
             if stops_with_program(signal) {
                 // Whoever continues the job continues this process too. Until then no thread of vswap runs, and a
@@ -169,6 +182,9 @@ impl<'a> Supervisor<'a> {
     }
 
     fn on_signal(&mut self, taken: Taken) {
+        if !matches!(taken.signal, CHLD | WINCH) {
+            self.parking.wake_now();
+        }
         match taken.signal {
             CHLD => {}
             HUP | INT | QUIT | TERM if self.ended.is_some() => self.end_leftovers(),
@@ -212,7 +228,7 @@ impl<'a> Supervisor<'a> {
         if self.ended.is_some() && !self.leftovers_noticed {
             self.leftovers_noticed = true;
             if !self.quiet {
-                let leftovers = name_processes(&self.family.living());
+                let leftovers = name_processes(&self.parking.family().living());
                 notice(&format!(
                     "the program has ended; vswap goes on for what it left running ({leftovers}); Ctrl-C ends it"
                 ));
@@ -222,7 +238,11 @@ impl<'a> Supervisor<'a> {
             // Processes with an agent have ended by themselves. Nobody counts the others any more.
             self.watch.kill_all();
         }
-        if !self.program_stopped {
+        if let Some(auto_park) = &mut self.auto_park {
+            auto_park.look(self.parking);
+        }
+        // While it is parked there is nothing to see.
+        if !self.parking.look() && !self.program_stopped {
             self.watch.look();
         }
     }

@@ -7,7 +7,7 @@ use vswap_sys::process::signals::send;
 
 use crate::args::ManageArgs;
 use crate::host::Host;
-use crate::output::notice;
+use crate::output::warning;
 use crate::verbs::run::family::Family;
 use crate::verbs::run::full::{Full, Measure};
 use crate::verbs::run::thrashing::Thrashing;
@@ -54,7 +54,7 @@ impl<'a> Watch<'a> {
         let full = status.pressure.full.avg10;
         let is_thrashing = status.pressure.is_thrashing();
         if self.thrashing.note(is_thrashing, Instant::now()) && !self.quiet {
-            notice(&format!(
+            warning(&format!(
                 "the program has spent {full:.0} % of the last seconds waiting for its pages and doing nothing else: \
                  it works on more memory than it has; `vswap set --run {} --ram SIZE` gives it more while it runs",
                 std::process::id()

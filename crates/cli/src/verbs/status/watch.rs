@@ -17,6 +17,7 @@ use vswap_sys::process::signals::{self, Blocked};
 
 use crate::args::StatusArgs;
 use crate::failure::Failure;
+use crate::output::SCHEMA;
 use crate::output::tables::{groups_table, pressure_table};
 use crate::output::time;
 use crate::verbs::status::must_be_there;
@@ -164,7 +165,10 @@ fn line(last: &mut LastLook, reports: &[Value]) -> String {
         report
     });
     let runs: Vec<Value> = runs.collect();
-    format!("{}\n", json!({"time": time::now(), "runs": runs}))
+    format!(
+        "{}\n",
+        json!({"schema": SCHEMA, "time": time::now(), "runs": runs})
+    )
 }
 
 /// The table in place of what is shown, cut to what the terminal has room for.

@@ -6,13 +6,15 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 use crate::area::testing::{assert_sound, free, used};
 use crate::base::pages::HeapPages;
+use crate::cluster::Extent;
 use crate::words::entry::AreaId;
 
 const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
 
 fn area(slots: u64, bad: &[u64], cpus: usize) -> Area {
     let id = AreaId::physical(0).expect("a number");
-    Area::new(id, slots, bad.into(), cpus, Arc::new(HeapPages::new())).expect("memory")
+    let extent = Extent::new(slots, bad.into());
+    Area::new(id, extent, cpus, Arc::new(HeapPages::new())).expect("memory")
 }
 
 fn single(area: &Area, cpu: usize) -> Result<Entry, AllocError> {

@@ -75,7 +75,7 @@ pub static FIGURES: [Of; 41] = [
     bytes(
         "vswap_memory_own",
         "Memory of vswap itself for the run: tables, frames and the rest, without the pool.",
-        |status| status.own_bytes.into(),
+        |status| status.own_bytes.saturating_sub(status.pool_bytes).into(),
     ),
     bytes(
         "vswap_memory_swapped",

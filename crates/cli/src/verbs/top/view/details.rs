@@ -72,7 +72,7 @@ fn memory(run: &Run) -> String {
         bytes(run.limit_bytes),
         short(run.resident_bytes),
         short(run.pool_bytes),
-        short(run.own_bytes)
+        short(run.own_bytes.saturating_sub(run.pool_bytes))
     )
 }
 

@@ -39,7 +39,7 @@ impl Palette {
             "running" => self.colour(Color::Green),
             "thrashing" => self.colour(Color::Yellow).add_modifier(Modifier::BOLD),
             "full" => self.colour(Color::Red).add_modifier(Modifier::BOLD),
-            "stopped" => self.colour(Color::Blue),
+            "stopped" | "parked" => self.colour(Color::Blue),
             _ => Style::new(),
         }
     }
