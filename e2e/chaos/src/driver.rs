@@ -21,9 +21,10 @@ use attempt::{Bench, Way};
 use daemon::Daemon;
 use faults::{Fault, Kind};
 use sick_disk::SickDisk;
+use tempfile::TempDir;
 use verdict::Failure;
-use vswap_drive::processes;
 use vswap_drive::random::Random;
+use vswap_drive::{processes, runtime};
 
 use crate::generate;
 use crate::plan::Plan;
@@ -141,6 +142,8 @@ struct Driver<'a> {
     vswap: PathBuf,
     bench: Bench,
     daemon: Option<Daemon>,
+    /// Removes the directory of runs when the driver ends.
+    _runtime: TempDir,
     /// `None` if it cannot be mounted.
     sick_disk: Option<SickDisk>,
     began: Instant,
@@ -170,8 +173,10 @@ impl<'a> Driver<'a> {
                 .ok();
         }
         processes::become_reaper();
+        let runtime = runtime::directory()?;
+        let run_dir = runtime.path().join("run");
         let daemon = if wishes.daemon && !wishes.native {
-            Some(Daemon::start(&vswap, &place, &place.join("run"))?)
+            Some(Daemon::start(&vswap, &place, &run_dir)?)
         } else {
             None
         };
@@ -180,12 +185,14 @@ impl<'a> Driver<'a> {
             vswap,
             bench: Bench {
                 place,
+                run_dir,
                 patience: Duration::from_secs(wishes.patience),
                 has_daemon: daemon.is_some(),
                 is_attached: wishes.attached,
                 has_capability: !wishes.no_capability,
             },
             daemon,
+            _runtime: runtime,
             sick_disk,
             began: Instant::now(),
             failed: Vec::new(),

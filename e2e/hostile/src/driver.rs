@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use round::Round;
-use vswap_drive::processes;
+use vswap_drive::{processes, runtime};
 
 /// What the user asked for.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,6 +58,8 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
     fs::create_dir_all(&place)
         .map_err(|error| format!("cannot make {}: {error}", place.display()))?;
     let place = fs::canonicalize(&place).map_err(|error| error.to_string())?;
+    let runtime = runtime::directory()?;
+    let run_dir = runtime.path().join("run");
     processes::become_reaper();
     let until = Instant::now() + Duration::from_secs(wishes.minutes * 60);
     let mut rounds = 0;
@@ -69,6 +71,7 @@ pub(crate) fn drive(wishes: &Wishes) -> Result<bool, String> {
             wishes,
             vswap: &vswap,
             place: &place,
+            run_dir: &run_dir,
             seed,
         };
         let Err(failure) = round.run() else {

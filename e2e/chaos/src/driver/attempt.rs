@@ -61,6 +61,8 @@ pub(crate) struct Outcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) place: PathBuf,
+    /// The runs' XDG_RUNTIME_DIR.
+    pub(crate) run_dir: PathBuf,
     pub(crate) patience: Duration,
     /// Is there a daemon in the directory of runs?
     pub(crate) has_daemon: bool,
@@ -84,18 +86,17 @@ impl Bench {
     /// The run could not be started at all.
     pub(crate) fn run(&self, plan: &Plan, way: &Way) -> Result<Outcome, String> {
         let cannot = |what: &str, error: &dyn std::fmt::Display| format!("cannot {what}: {error}");
-        let run_dir = self.place.join("run");
         if !self.has_daemon {
-            let _absent = fs::remove_dir_all(&run_dir);
+            let _absent = fs::remove_dir_all(&self.run_dir);
         }
-        fs::create_dir_all(&run_dir).map_err(|error| cannot("make a directory", &error))?;
+        fs::create_dir_all(&self.run_dir).map_err(|error| cannot("make a directory", &error))?;
         let (plan_file, log_file) = (self.place.join("plan"), self.place.join("log"));
         let _absent = fs::remove_file(&log_file);
         fs::write(&plan_file, plan.text()).map_err(|error| cannot("write the plan", &error))?;
         let log = Log::open(&log_file, plan.lines.len())
             .map_err(|error| cannot("make the log", &error))?;
         let errors = self.place.join("stderr");
-        let mut command = self.command(way, &plan_file, &log_file, &run_dir)?;
+        let mut command = self.command(way, &plan_file, &log_file)?;
         command
             .current_dir(&self.place)
             .stdin(Stdio::null())
@@ -115,9 +116,9 @@ impl Bench {
         {
             // The guardian keeps the directory until all processes are gone.
             wait_for_ends();
-            sweep(vswap, &run_dir);
+            sweep(vswap, &self.run_dir);
         }
-        outcome.left = left_over(&run_dir, self.has_daemon);
+        outcome.left = left_over(&self.run_dir, self.has_daemon);
         log.close(plan.lines.len());
         let text = fs::read(&errors).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -126,20 +127,19 @@ impl Bench {
         Ok(outcome)
     }
 
-    fn command(
-        &self,
-        way: &Way,
-        plan: &Path,
-        log: &Path,
-        run_dir: &Path,
-    ) -> Result<Command, String> {
+    fn command(&self, way: &Way, plan: &Path, log: &Path) -> Result<Command, String> {
         let own =
             std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
         let mut command = match way {
             Way::Native | Way::Under { late: Some(_), .. } => Command::new(own),
             Way::Under { vswap, options, .. } => {
                 let mut command = self.vswap(vswap);
-                command.arg("run").args(options).arg("--");
+                command.arg("run").args(options);
+                if !self.has_daemon {
+                    // Nor somebody else's.
+                    command.arg("--no-daemon");
+                }
+                command.arg("--");
                 if self.is_attached {
                     command.args(["/usr/bin/env", "-i"]);
                 }
@@ -151,7 +151,7 @@ impl Bench {
         if matches!(way, Way::Native) {
             command.arg("--fast");
         }
-        command.env("XDG_RUNTIME_DIR", run_dir);
+        command.env("XDG_RUNTIME_DIR", &self.run_dir);
         // A process that prints a backtrace when it gets no memory may hang in it. vswap must not.
         command.env("RUST_BACKTRACE", "1");
         Ok(command)
@@ -178,10 +178,10 @@ impl Bench {
                 ..
             } => {
                 let vswap = self.vswap(vswap);
-                companion = Some(Companion::new(*seed, vswap, options, &self.place)?);
+                companion = Some(Companion::new(*seed, vswap, options, self)?);
             }
             Way::Under { vswap, fault, .. } => {
-                injector = Some(Injector::new(*fault, plan, vswap, &self.place));
+                injector = Some(Injector::new(*fault, plan, vswap, self));
             }
         }
         let (mut seen, mut since) = (0, Instant::now());

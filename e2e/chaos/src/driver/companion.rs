@@ -1,13 +1,14 @@
 //! A `vswap attach` that comes to a program while it runs, and may let go of it before it ends.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vswap_drive::processes::{self, die_with_parent};
 use vswap_drive::random::Random;
 
+use crate::driver::attempt::Bench;
 use crate::driver::ended::words;
 
 /// When it comes: at once, or after the program has done something.
@@ -47,14 +48,14 @@ impl Companion {
         seed: u64,
         mut command: Command,
         options: &[String],
-        place: &Path,
+        bench: &Bench,
     ) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let ms = |ms: u32| Duration::from_millis(ms.into());
         let come = ms(random.between(COME_AFTER_MS.0, COME_AFTER_MS.1));
         let stay = ms(random.between(STAY_MS.0, STAY_MS.1));
         let stays = random.below(STAY_TO_THE_END) == 0;
-        let errors = place.join("attach-stderr");
+        let errors = bench.place.join("attach-stderr");
         let file = fs::File::create(&errors);
         let file = file.map_err(|error| format!("cannot make {}: {error}", errors.display()))?;
         command.arg("attach").args(options);
@@ -62,7 +63,7 @@ impl Companion {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file);
-        command.env("XDG_RUNTIME_DIR", place.join("run"));
+        command.env("XDG_RUNTIME_DIR", &bench.run_dir);
         die_with_parent(&mut command);
         Ok(Self {
             command,

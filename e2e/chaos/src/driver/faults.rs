@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use vswap_drive::processes;
 use vswap_drive::random::Random;
 
+use crate::driver::attempt::Bench;
 use crate::driver::shortage::{Of, Shortage};
 use crate::plan::Plan;
 use crate::program::log::Wrong;
@@ -109,7 +110,7 @@ pub(crate) struct Injector {
     kind: Kind,
     random: Random,
     vswap: PathBuf,
-    place: PathBuf,
+    bench: Bench,
     next: Instant,
     on: bool,
     stopped: Vec<u32>,
@@ -117,7 +118,7 @@ pub(crate) struct Injector {
 }
 
 impl Injector {
-    pub(crate) fn new(fault: Fault, plan: &Plan, vswap: &Path, place: &Path) -> Self {
+    pub(crate) fn new(fault: Fault, plan: &Plan, vswap: &Path, bench: &Bench) -> Self {
         let mut random = Random::new(fault.seed);
         let (least, most) = match fault.kind {
             Kind::KillVswap => KILL_AFTER_MS,
@@ -128,7 +129,7 @@ impl Injector {
             kind: fault.kind,
             random,
             vswap: vswap.to_owned(),
-            place: place.to_owned(),
+            bench: bench.clone(),
             next: Instant::now() + Duration::from_millis(first.into()),
             on: false,
             stopped: Vec::new(),
@@ -182,8 +183,8 @@ impl Injector {
             .arg(COMMAND_SECONDS)
             .arg(&self.vswap)
             .args([what, "--run", &pid])
-            .arg(self.place.join("area"))
-            .env("XDG_RUNTIME_DIR", self.place.join("run"))
+            .arg(self.bench.place.join("area"))
+            .env("XDG_RUNTIME_DIR", &self.bench.run_dir)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -44,6 +44,8 @@ pub(crate) struct Round<'a> {
     pub(crate) wishes: &'a Wishes,
     pub(crate) vswap: &'a Path,
     pub(crate) place: &'a Path,
+    /// XDG_RUNTIME_DIR of its processes.
+    pub(crate) run_dir: &'a Path,
     pub(crate) seed: u64,
 }
 
@@ -59,11 +61,10 @@ struct Watched<'a> {
 impl Round<'_> {
     /// Runs it. The error says what did not hold.
     pub(crate) fn run(&self) -> Result<(), String> {
-        let run_dir = self.place.join("run");
-        let _absent = fs::remove_dir_all(&run_dir);
+        let _absent = fs::remove_dir_all(self.run_dir);
         let _absent = fs::remove_file(self.place.join("lies"));
         let _absent = fs::remove_file(self.place.join(secret::STOLEN));
-        fs::create_dir_all(&run_dir)
+        fs::create_dir_all(self.run_dir)
             .map_err(|error| format!("cannot make a directory: {error}"))?;
         let done = if self.wishes.daemon {
             self.with_daemon()
@@ -95,7 +96,7 @@ impl Round<'_> {
     }
 
     fn with_daemon(&self) -> Result<(), String> {
-        let mut command = Command::new(self.vswap);
+        let mut command = self.vswap();
         command.args(["daemon", "--quiet"]);
         let mut daemon = Running::start("daemon", command, self.descriptors(), self.place)?;
         self.await_daemon(daemon.child.id())?;
@@ -107,7 +108,7 @@ impl Round<'_> {
             .and_then(|()| self.finish(&mut runs))
             .map_err(|error| with_panic_of(&daemon, error))?;
         // It still serves.
-        let mut command = Command::new(self.vswap);
+        let mut command = self.vswap();
         command.args([
             "run",
             "--quiet",
@@ -145,6 +146,12 @@ impl Round<'_> {
         ))
     }
 
+    fn vswap(&self) -> Command {
+        let mut command = Command::new(self.vswap);
+        command.env("XDG_RUNTIME_DIR", self.run_dir);
+        command
+    }
+
     /// A third of all rounds have few descriptors.
     fn descriptors(&self) -> Option<u64> {
         Random::new(self.seed).chance(33).then_some(FEW_DESCRIPTORS)
@@ -154,16 +161,13 @@ impl Round<'_> {
         let mut random = Random::new(self.seed ^ 0x1a2b);
         let pace = random.pick(&["2ms", "5ms", "20ms"]);
         let ram = format!("{RAM_MIB}M");
-        let mut command = Command::new(self.vswap);
-        command.args([
-            "run",
-            "--quiet",
-            "--ram",
-            &ram,
-            "--debug-evict-every",
-            pace,
-            "--",
-        ]);
+        let mut command = self.vswap();
+        command.args(["run", "--quiet", "--ram", &ram, "--debug-evict-every", pace]);
+        if !self.wishes.daemon {
+            // Nor somebody else's.
+            command.arg("--no-daemon");
+        }
+        command.arg("--");
         let is_bare = liars > 0 && random.chance(50);
         if is_bare {
             let script =
@@ -195,10 +199,7 @@ impl Round<'_> {
     fn await_daemon(&self, pid: u32) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            let status = Command::new(self.vswap)
-                .arg("status")
-                .env("XDG_RUNTIME_DIR", self.place.join("run"))
-                .output();
+            let status = self.vswap().arg("status").output();
             let text = status.map(|output| output.stdout).unwrap_or_default();
             if String::from_utf8_lossy(&text).contains(&pid.to_string()) {
                 return Ok(());
@@ -263,7 +264,7 @@ impl Round<'_> {
                 .into_iter()
                 .map(threads::name)
                 .collect();
-            let files = fs::read_dir(self.place.join("run"));
+            let files = fs::read_dir(self.run_dir);
             let files: Vec<String> = files
                 .into_iter()
                 .flatten()

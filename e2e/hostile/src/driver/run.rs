@@ -40,7 +40,6 @@ impl Running {
         let cannot = |error: std::io::Error| format!("cannot start {name}: {error}");
         let errors = place.join(format!("{name}.stderr"));
         command
-            .env("XDG_RUNTIME_DIR", place.join("run"))
             .env_remove("RUST_BACKTRACE")
             .current_dir(place)
             .stdin(Stdio::piped())
