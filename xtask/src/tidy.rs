@@ -9,7 +9,7 @@ mod bugs;
 mod coverage;
 mod deps;
 mod floors;
-mod links;
+pub mod links;
 mod messages;
 mod names;
 mod results;
@@ -83,7 +83,7 @@ pub fn check(root: &Path, _limit: Duration) -> Result<Report, String> {
         text::check(file, &mut findings);
         links::check(root, file, &mut findings);
     }
-    book::check(root, &tree, &mut findings);
+    book::check(&tree, &mut findings);
     messages::check(&tree, &mut findings);
     bugs::check(&tree, &mut findings);
     coverage::check(&tree, &mut findings);

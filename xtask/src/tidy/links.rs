@@ -9,19 +9,29 @@ pub fn check(root: &Path, file: &TextFile, findings: &mut Vec<Finding>) {
     if !file.is("md") {
         return;
     }
-    for (line, target) in links(&file.text) {
-        let leaves = target.contains("://") || target.starts_with("mailto:");
-        if leaves {
-            continue;
-        }
+    for (line, target) in links(&file.text).into_iter().filter(|(_, to)| stays(to)) {
         if let Err(what) = resolve(root, file, &target) {
             findings.push(Finding::error(&file.path, line, what));
         }
     }
 }
 
+/// Lines and paths, from the workspace, of what a page links to in the tree.
+pub fn targets(page: &Path, text: &str) -> impl Iterator<Item = (usize, PathBuf)> {
+    let beside = page.parent().unwrap_or(Path::new("")).to_owned();
+    let stay = links(text).into_iter().filter(|(_, to)| stays(to));
+    stay.filter_map(move |(line, target)| {
+        let path = target.split('#').next().filter(|path| !path.is_empty())?;
+        Some((line, inside(&beside.join(path))?))
+    })
+}
+
+fn stays(target: &str) -> bool {
+    !target.contains("://") && !target.starts_with("mailto:")
+}
+
 /// Line and target of every `[text](target)` and `[name]: target` outside code.
-pub fn links(text: &str) -> Vec<(usize, String)> {
+fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in prose(text) {
         let line = without_code_spans(line);
@@ -94,7 +104,7 @@ fn resolve(root: &Path, file: &TextFile, target: &str) -> Result<(), String> {
 }
 
 /// The path without `..`, or `None` if it leads outside.
-pub fn inside(path: &Path) -> Option<PathBuf> {
+fn inside(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {
