@@ -140,6 +140,9 @@ pub fn own_resident_bytes() -> Result<u64, ProcError> {
     Ok(parse_statm(&looks::read("/proc/self/statm")?)?.resident_bytes)
 }
 
+/// In the flags of a thread: it has begun to exit (linux/sched.h).
+const PF_EXITING: u64 = 0x4;
+
 /// What stat says about a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
@@ -151,6 +154,8 @@ pub struct Stat {
     pub state: u8,
     /// Parent's process id.
     pub parent: u32,
+    /// Its main thread is ending, and may have no memory any more. Such a thread still has the state R, S or D.
+    pub is_exiting: bool,
     /// Faults of all its threads that were served without reading from a device.
     pub minor_faults: u64,
     /// CPU time of the process, in clock ticks.
@@ -203,6 +208,7 @@ fn stat_fields(text: &[u8]) -> Option<Stat> {
         comm: String::from_utf8_lossy(&text[open + 1..close]).into_owned(),
         state: *field(3)?.first()?,
         parent: u32::try_from(decimal(field(4)?)?).ok()?,
+        is_exiting: decimal(field(9)?)? & PF_EXITING != 0,
         minor_faults: decimal(field(10)?)?,
         cpu_ticks: ticks(14)?,
         children_cpu_ticks: ticks(16)?,

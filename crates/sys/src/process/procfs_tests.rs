@@ -13,7 +13,9 @@ fn a_name_may_hold_brackets_and_blanks() {
     );
     assert_eq!((stat.parent, stat.threads, stat.start_ticks), (7, 3, 98765));
     assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (11, 15));
-    assert!(stat.alive() && !stat.stopped());
+    assert!(stat.alive() && !stat.stopped() && !stat.is_exiting);
+    let text = b"42 (a) R 7 42 42 0 -1 4194308 1 0 0 0 5 6 7 8 20 0 1 0 98765 0 0\n";
+    assert!(parse_stat(text).unwrap().is_exiting);
 }
 
 #[test]
@@ -63,6 +65,7 @@ fn descendants_survive_loops_and_come_in_order() {
         comm: String::new(),
         state: b'S',
         parent,
+        is_exiting: false,
         minor_faults: 0,
         cpu_ticks: 0,
         children_cpu_ticks: 0,

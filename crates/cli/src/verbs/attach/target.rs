@@ -42,8 +42,8 @@ impl Target {
             ));
         }
         if target.command.is_empty() && std::fs::read_link(format!("/proc/{pid}/exe")).is_err() {
-            // So it is with one that has just ended.
-            if !procfs::stat(pid).is_ok_and(|stat| stat.alive()) {
+            // So it is with one that has just ended, or is about to.
+            if !procfs::stat(pid).is_ok_and(|stat| stat.alive() && !stat.is_exiting) {
                 return Err(target.has_ended());
             }
             return Err(target.refused(
