@@ -29,7 +29,7 @@ const NAME_RANDOM_BYTES: usize = 12;
 /// Longest path of a run's directory. A socket's path has at most 107 bytes, and the sockets' names follow.
 const PATH_BYTES_MAX: usize = 86;
 /// How often making a directory starts again because another run removed the outer one just then.
-const OUTER_TRIES_MAX: usize = 16;
+const OUTER_TRIES_MAX: usize = 256;
 
 /// Whose a directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,18 +272,22 @@ fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-/// Makes the outer directory if it is missing, and locks it.
+/// Makes the outer directory if it is missing, and locks it. Others may remove it until it is locked.
 fn make_outer(outer: &Path, mode: u32) -> io::Result<File> {
     for _ in 0..OUTER_TRIES_MAX {
         match DirBuilder::new().mode(mode).create(outer) {
-            // The umask has changed the mode that was given above.
-            Ok(()) => fs::set_permissions(outer, Permissions::from_mode(mode))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
         match lock_outer(outer) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            done => return done,
+            Err(error) => return Err(error),
+            // The umask has changed the mode that was given above.
+            Ok(dir) => {
+                return dir
+                    .set_permissions(Permissions::from_mode(mode))
+                    .map(|()| dir);
+            }
         }
     }
     Err(io::Error::other("the directory vanishes again and again"))
@@ -378,5 +382,42 @@ fn agent_in_memory() -> io::Result<Agent> {
         Ok(Agent::InMemory(file))
     } else {
         Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_while_others_sweep() {
+        const MADE: usize = 2000;
+        // Far more often than commands come. Without a pause nobody else would ever get the lock.
+        const SWEEP_PACE: Duration = Duration::from_micros(20);
+        let place = std::env::temp_dir().join(format!("vswap-sweep-{}", std::process::id()));
+        fs::create_dir(&place).expect("a new directory");
+        let outer = place.join("vswap-0");
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sweepers = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        sweep(&outer);
+                        thread::sleep(SWEEP_PACE);
+                    }
+                })
+            });
+            let failed = (0..MADE).find_map(|_| make(&outer, Kind::Run).err());
+            is_over.store(true, Ordering::Relaxed);
+            for sweeper in sweepers {
+                sweeper.join().expect("no sweeper panics");
+            }
+            assert!(failed.is_none(), "{failed:?}");
+        });
+        fs::remove_dir_all(&place).expect("it is there");
     }
 }
