@@ -20,13 +20,13 @@ use vswap_engine::Page;
 
 use crate::base::kernel::clock;
 use crate::base::kernel::uffd::{UffdError, copy_mode};
-use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::rules::{self, Rule};
 use crate::fault::serving::Serving;
 use crate::layout::words::{PageState, PageWord};
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
+use crate::space::giving::SharedGuard;
 use crate::space::wait::Wait;
 use crate::space::{Space, State, present};
 
@@ -89,7 +89,8 @@ impl<'a> FaultServer<'a> {
 
     /// Release the lock, and wake the threads whose faults were served under it. Faults that waited for a claim of this
     /// server, and that nobody has looked at since, go to the evictor: a reader may not come by again.
-    pub fn release(&mut self, mut state: MutexGuard<'_, State>) {
+    pub fn release<'g>(&mut self, state: impl Into<SharedGuard<'g>>) {
+        let mut state = state.into();
         let ready = state.take_ready();
         if !ready.is_empty() {
             state.deferred.extend(ready);
@@ -114,15 +115,17 @@ impl<'a> FaultServer<'a> {
         }
     }
 
-    /// Serve one fault. Returns the lock, which may have been released in between.
+    /// Serve one fault. Returns the lock, which may have been released in between. Others may be giving pages then:
+    /// whoever goes on with anything but serving has to exclude them.
     pub fn serve<'g>(
         &mut self,
-        mut state: MutexGuard<'g, State>,
+        state: impl Into<SharedGuard<'g>>,
         fault: &Fault,
-    ) -> (MutexGuard<'g, State>, Outcome)
+    ) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
+        let mut state = state.into();
         let word = state.layout.words.get(fault.page);
         if word.is_claimed() {
             state.waiting.push(fault.clone());
@@ -144,17 +147,14 @@ impl<'a> FaultServer<'a> {
                 let outcome = self.first_write(&mut state, fault);
                 (state, outcome)
             }
-            PageState::Plain => {
-                let outcome = self.first_touch(&mut state, fault);
-                (state, outcome)
-            }
+            PageState::Plain => self.first_touch(state, fault),
         }
     }
 
     /// Serve the faults that wait for memory: the urgent ones and those that `admit` allows. Up to the first that the
     /// kernel refuses because an event is unread: it would refuse all of them. It comes last then.
     pub fn serve_deferred(&mut self, admit: impl Fn(&State, &Fault) -> bool) {
-        let mut state = self.space.lock_thawed();
+        let mut state = SharedGuard::from(self.space.lock_thawed());
         let mut faults = std::mem::take(&mut state.deferred).into_iter();
         while let Some(mut fault) = faults.next() {
             if !fault.urgent && !admit(&state, &fault) {
@@ -174,16 +174,23 @@ impl<'a> FaultServer<'a> {
 
     /// Have a page that is not out present and unprotected, because the kernel will write to it when it cannot wait for
     /// a fault. False if a layout event prevents it.
-    pub fn make_writable(&mut self, state: &mut State, page: u64) -> bool {
+    pub fn make_writable<'g>(
+        &mut self,
+        state: SharedGuard<'g>,
+        page: u64,
+    ) -> (SharedGuard<'g>, bool)
+    where
+        'a: 'g,
+    {
         if !state.layout.registered.contains(page) {
-            return true;
+            return (state, true);
         }
         if !present::present_parts(self.space, page..page + 1).is_empty() {
             let lifted = self
                 .space
                 .uffd
                 .write_unprotect(page * PAGE_BYTES, PAGE_BYTES, true);
-            return !matches!(lifted, Err(UffdError::Again { .. }));
+            return (state, !matches!(lifted, Err(UffdError::Again { .. })));
         }
         let fault = Fault {
             page,
@@ -194,7 +201,8 @@ impl<'a> FaultServer<'a> {
             since: clock::now(),
             wait: Wait::nobody(),
         };
-        self.first_touch(state, &fault) != Outcome::Again
+        let (state, outcome) = self.first_touch(state, &fault);
+        (state, outcome != Outcome::Again)
     }
 
     /// Does the limit make this fault wait, or that the run is about to be parked? Not if eviction itself waits for the
@@ -210,11 +218,7 @@ impl<'a> FaultServer<'a> {
         evictable && self.space.forks_open.load(Ordering::Acquire) == 0 && !self.space.is_hung_up()
     }
 
-    fn defer<'g>(
-        &self,
-        mut state: MutexGuard<'g, State>,
-        fault: &Fault,
-    ) -> (MutexGuard<'g, State>, Outcome)
+    fn defer<'g>(&self, mut state: SharedGuard<'g>, fault: &Fault) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
@@ -233,7 +237,7 @@ impl<'a> FaultServer<'a> {
     }
 
     /// What `defer` does without rule P5.
-    fn wait_here<'g>(&self, state: MutexGuard<'g, State>) -> (MutexGuard<'g, State>, Outcome)
+    fn wait_here<'g>(&self, state: SharedGuard<'g>) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
@@ -241,7 +245,7 @@ impl<'a> FaultServer<'a> {
         while !self.serving.limit.has_headroom() && !self.space.has_ended() {
             clock::sleep(std::time::Duration::from_millis(1));
         }
-        (self.space.lock(), Outcome::Again)
+        (self.space.lock_shared(), Outcome::Again)
     }
 
     /// Have the thread look again.
@@ -330,50 +334,65 @@ impl<'a> FaultServer<'a> {
         Outcome::Done
     }
 
-    /// The page was never touched or was discarded: give it zeros.
-    fn first_touch(&mut self, state: &mut State, fault: &Fault) -> Outcome {
-        let Some(pages) = self.before_guards(fault, self.plain_window(state, fault)) else {
-            // It became a guard page after the message was sent. The thread shall run into the guard.
-            self.wake(fault);
-            return Outcome::Done;
-        };
-        let uffd = &self.space.uffd;
-        let answer = fill(pages, |bytes| {
-            if fault.write {
-                let zeros = ZEROS.as_ptr().cast();
-                uffd.copy(fault.page * PAGE_BYTES, zeros, bytes, copy_mode::DONTWAKE)
-            } else {
-                uffd.zeropage(fault.page * PAGE_BYTES, bytes, true)
-            }
-        });
-        let done = match answer {
+    /// The page was never touched or was discarded: give it zeros, and those behind it in a stream.
+    fn first_touch<'g>(
+        &mut self,
+        mut state: SharedGuard<'g>,
+        fault: &Fault,
+    ) -> (SharedGuard<'g>, Outcome)
+    where
+        'a: 'g,
+    {
+        let window = self.plain_window(&mut state, fault);
+        let (mut state, given) = self.space.give(state, || self.give_zeros(fault, window));
+        let done = match given {
             Ok(done) => done,
-            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => {
+                return (state, Outcome::Again);
+            }
             // Present already, or its mapping is gone: have the thread look again.
             Err(error) => {
                 if matches!(error, UffdError::Exists { .. }) {
                     self.lift_marker(fault.page);
                 }
                 self.wake(fault);
-                return Outcome::Done;
+                return (state, Outcome::Done);
             }
         };
+        if done == 0 {
+            // It became a guard page after the message was sent. The thread shall run into the guard.
+            self.wake(fault);
+            return (state, Outcome::Done);
+        }
         self.buffers().served.push((fault.page, done));
         state.layout.seen_missing(fault.page..fault.page + done);
         state.first_touches.reached(fault.page, done);
         if fault.write {
             self.took(done);
-        } else {
-            // Protect the zero pages, so that the write that makes memory of one faults and asks for it. If an unread
-            // event prevents that, the window grows unasked, and the next sample notices it.
-            let _ = self
-                .space
-                .uffd
-                .write_protect(fault.page * PAGE_BYTES, done * PAGE_BYTES);
         }
         self.serving.stats.faults.add(1);
         self.serving.stats.faults_first_touch.add(1);
-        Outcome::Done
+        (state, Outcome::Done)
+    }
+
+    /// Give zeros to at most `window` pages from the fault on. Returns to how many; none if there is a guard page.
+    fn give_zeros(&self, fault: &Fault, window: u64) -> Result<u64, UffdError> {
+        let Some(pages) = self.before_guards(fault, window) else {
+            return Ok(0);
+        };
+        let uffd = &self.space.uffd;
+        let address = fault.page * PAGE_BYTES;
+        if fault.write {
+            let zeros = ZEROS.as_ptr().cast();
+            return fill(pages, |bytes| {
+                uffd.copy(address, zeros, bytes, copy_mode::DONTWAKE)
+            });
+        }
+        let done = fill(pages, |bytes| uffd.zeropage(address, bytes, true))?;
+        // Protect the zero pages, so that the write that makes memory of one faults and asks for it. If an unread event
+        // prevents that, the window grows unasked, and the next sample notices it.
+        let _ = uffd.write_protect(address, done * PAGE_BYTES);
+        Ok(done)
     }
 
     /// How many of `pages` pages from the fault on lie before the next guard page (MADV_GUARD_INSTALL)? UFFDIO_COPY

@@ -49,6 +49,11 @@ impl Layout {
         ticket
     }
 
+    /// Does the claim still hold, and its page lie where it was claimed?
+    pub fn carries(&self, ticket: Ticket, page: u64) -> bool {
+        self.claims.page_of(ticket) == Some(page)
+    }
+
     /// End a claim. Returns where the page is now, because a remap carries pages on their way out along. Returns None
     /// if a layout event has taken the page away meanwhile; the caller must then not write its word.
     pub fn finish(&mut self, ticket: Ticket) -> Option<u64> {

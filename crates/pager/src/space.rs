@@ -3,9 +3,9 @@
 //! Reading messages from the userfaultfd and moving pages out must never overlap (rule P3). The space lock
 //! (`Space::lock`) keeps them apart.
 //!
-//! The lock is released while pages are compressed, decompressed or copied between processes. Claims in the layout
-//! protect those pages meanwhile. The lock is also released while the agent moves pages. Then the space is *closed*:
-//! nobody reads messages.
+//! The lock is released while pages are given to the process (`giving`), compressed, decompressed or copied between
+//! processes. Claims in the layout protect those pages meanwhile. The lock is also released while the agent moves
+//! pages. Then the space is *closed*: nobody reads messages.
 //!
 //! So a stopped process never holds its space lock. A thread that needs no message goes on. A thread that serves other
 //! spaces too waits for this one for a bounded time (`lock_soon`).
@@ -16,6 +16,7 @@ pub mod forking;
 pub mod exits;
 pub mod wait;
 pub mod fault;
+pub mod giving;
 pub mod leader;
 pub mod proofs;
 pub mod process;
@@ -89,6 +90,10 @@ pub struct State {
     children_read: u32,
     /// The agent is moving pages out: nobody reads messages.
     moving: bool,
+    /// Threads that give pages without the lock, see `giving`.
+    giving: u32,
+    /// Threads that wait until nobody gives pages.
+    excluding: u32,
     /// Token of the fork under way, 0 without one.
     pub open_fork: u64,
 }
@@ -148,7 +153,8 @@ pub struct Space {
     /// Threads that end.
     pub exits: Exits,
     state: Mutex<State>,
-    /// Signalled when pages on their way out have arrived, and when the space is open again.
+    /// Signalled when pages on their way out have arrived, when the space is open again, and when nobody gives pages
+    /// any more.
     settled: Condvar,
 }
 
@@ -167,6 +173,8 @@ impl Space {
             frozen: false,
             children_read: 0,
             moving: false,
+            giving: 0,
+            excluding: 0,
             open_fork: 0,
         };
         let space = Arc::new(Space {
@@ -219,7 +227,7 @@ impl Space {
 
     /// Take the space lock. Tests check each time that the last holder left everything in order.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        let state = self.state.lock();
+        let state = self.exclude(self.state.lock());
         debug_assert!(!cfg!(test) || state.is_valid());
         state
     }
@@ -228,7 +236,7 @@ impl Space {
     pub fn lock_thawed(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.is_closed() {
-            state = state.wait(&self.settled);
+            state = self.exclude(state.wait(&self.settled));
         }
         state
     }
@@ -236,12 +244,15 @@ impl Space {
     /// The same, if such a moment comes within about `patience`.
     pub fn lock_soon(&self, patience: Duration) -> Option<MutexGuard<'_, State>> {
         let state = self.state.try_lock();
-        let state = state.or_else(|| self.state.lock_for(patience))?;
-        if !state.is_closed() {
+        let mut state = state.or_else(|| self.state.lock_for(patience))?;
+        if state.is_open() {
             return Some(state);
         }
-        let state = state.wait_timeout_while(&self.settled, patience, |state| state.is_closed());
-        (!state.is_closed()).then_some(state)
+        state.excluding += 1;
+        let is_not_open = |state: &mut State| !state.is_open();
+        let mut state = state.wait_timeout_while(&self.settled, patience, is_not_open);
+        state.excluding -= 1;
+        state.is_open().then_some(state)
     }
 
     /// Wait until no fork is being applied, or until the process has ended. Does not wait for the process.
@@ -285,7 +296,7 @@ impl Space {
     pub fn freeze<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.frozen = true;
         while state.layout.has_pages_going_out() && !self.has_ended() {
-            state = state.wait(&self.settled);
+            state = self.exclude(state.wait(&self.settled));
         }
         state
     }
@@ -377,7 +388,7 @@ impl Space {
 
     /// The space lock, if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
-        self.state.try_lock()
+        self.state.try_lock().filter(|state| !state.is_shared())
     }
 
     /// The space lock, if it is free at some moment before `until`. For those who only look: nobody stands in line for
@@ -402,6 +413,11 @@ impl State {
     /// Must nobody read messages just now?
     fn is_closed(&self) -> bool {
         self.frozen || self.moving
+    }
+
+    /// May whoever holds the lock read messages?
+    fn is_open(&self) -> bool {
+        !self.is_closed() && !self.is_shared()
     }
 
     /// The child of a fork was taken from its event. The space stays as it is until `fork::apply` has made one for it.

@@ -14,6 +14,8 @@ pub enum Rule {
     OneMove,
     /// P3: no event is read while a move is under way.
     ReadInOrder,
+    /// P3: no message is read while pages are given to the process.
+    GiveInOrder,
     /// P4: pages that a fork has shared are made exclusive.
     Exclusive,
     /// P5: staging is emptied without an event.
@@ -58,6 +60,7 @@ fn named() -> Option<Rule> {
         "P1" => Rule::Stale,
         "P2" => Rule::OneMove,
         "P3-read" => Rule::ReadInOrder,
+        "P3-give" => Rule::GiveInOrder,
         "P4" => Rule::Exclusive,
         "P5-staging" => Rule::SilentStaging,
         "P5-read" => Rule::ReadAlways,

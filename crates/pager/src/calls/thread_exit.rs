@@ -193,8 +193,7 @@ pub fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
             continue;
         }
         if word.entry().is_none() {
-            let mut state = state;
-            let is_done = server.make_writable(&mut state, page);
+            let (state, is_done) = server.make_writable(state.into(), page);
             server.release(state);
             if is_done {
                 return;

@@ -27,6 +27,7 @@ use crate::events::{fork, layout_events};
 use crate::fault::{FaultServer, Outcome};
 use crate::run::buffers::Buffers;
 use crate::space::fault::Fault;
+use crate::space::giving::SharedGuard;
 use crate::space::wait::Wait;
 use crate::space::{Space, State, gain};
 
@@ -155,7 +156,7 @@ impl Reader<'_> {
         if !rules::holds(Rule::ReadInOrder) {
             let _ = space.uffd.read(&mut messages, 1);
         }
-        // Rule P3: messages are read with the lock held, while nothing moves.
+        // Rule P3: messages are read with the lock held, while nothing moves and nobody gives pages.
         let state = if messages.is_empty() {
             space.lock_soon(patience)
         } else {
@@ -299,23 +300,24 @@ impl<'a> Visit<'a> {
     /// Read one message and act on it. The error says that there is no descriptor for a fork event, which stays unread.
     fn read_one(
         &mut self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         messages: &mut Messages,
-    ) -> (MutexGuard<'a, State>, Result<(), ReadError>) {
+    ) -> (SharedGuard<'a>, Result<(), ReadError>) {
         if messages.is_empty() {
             match self.space.uffd.read(messages, 1) {
                 Ok(_) => {}
-                Err(error) if error.is_for_want_of_descriptors() => return (state, Err(error)),
+                Err(error) if error.is_for_want_of_descriptors() => {
+                    return (state.into(), Err(error));
+                }
                 // A race with the end of the process. Others notice that end.
-                Err(_) => return (state, Ok(())),
+                Err(_) => return (state.into(), Ok(())),
             }
         }
-        for message in messages {
-            state = match self.hear(message) {
-                Heard::Fault(fault) => self.serve(state, fault),
-                Heard::Event(event) => self.apply(state, event),
-            };
-        }
+        let state = match messages.next().map(|message| self.hear(message)) {
+            Some(Heard::Fault(fault)) => self.serve(state.into(), fault),
+            Some(Heard::Event(event)) => self.apply(state, event).into(),
+            None => state.into(),
+        };
         (state, Ok(()))
     }
 
@@ -323,27 +325,28 @@ impl<'a> Visit<'a> {
     /// kernel hands out faults first, and a thread that faults in a system call with a signal pending raises its fault
     /// again and again. Were each of them served before the next message is read, some hundred such threads would hide
     /// the event for ever.
-    fn read_on(&mut self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn read_on(&mut self, mut state: SharedGuard<'a>) -> SharedGuard<'a> {
         if self.again.is_empty() {
             return state;
         }
         for _ in 0..READ_ON_MAX {
+            // Rule P3: while nobody gives pages.
+            let alone = self.space.exclude(state);
             let mut messages = Messages::new();
             // What cannot be read is met again when the next message is read.
             let _ = self.space.uffd.read(&mut messages, 1);
-            let Some(message) = messages.next() else {
-                break;
-            };
-            match self.hear(message) {
-                Heard::Event(event) => return self.apply(state, event),
+            state = match messages.next().map(|message| self.hear(message)) {
+                None => return alone.into(),
+                Some(Heard::Event(event)) => return self.apply(alone, event).into(),
                 // The kernel may send the event only when the agent has its page.
-                Heard::Fault(fault) if fault.urgent => state = self.serve(state, fault),
-                Heard::Fault(fault) => {
+                Some(Heard::Fault(fault)) if fault.urgent => self.serve(alone.into(), fault),
+                Some(Heard::Fault(fault)) => {
                     if !self.again.iter().any(|known| known.is_like(&fault)) {
                         self.again.push(fault);
                     }
+                    alone.into()
                 }
-            }
+            };
         }
         state
     }
@@ -390,7 +393,7 @@ impl<'a> Visit<'a> {
         state
     }
 
-    fn serve(&mut self, state: MutexGuard<'a, State>, fault: Fault) -> MutexGuard<'a, State> {
+    fn serve(&mut self, state: SharedGuard<'a>, fault: Fault) -> SharedGuard<'a> {
         if fault.urgent && gain::fill(self.space, &state, fault.page) {
             return state;
         }
@@ -403,11 +406,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Serve refused faults, up to the first that is refused once more: all others would be too. It comes last then.
-    fn serve_again(
-        &mut self,
-        mut state: MutexGuard<'a, State>,
-        faults: Vec<Fault>,
-    ) -> MutexGuard<'a, State> {
+    fn serve_again(&mut self, mut state: SharedGuard<'a>, faults: Vec<Fault>) -> SharedGuard<'a> {
         let mut faults = faults.into_iter();
         let refused = self.again.len();
         while self.again.len() == refused

@@ -55,6 +55,7 @@ use crate::layout::Direction;
 use crate::layout::words::PageState;
 use crate::space::agent::{AgentGone, Slot};
 use crate::space::fault::Fault;
+use crate::space::giving::SharedGuard;
 use crate::space::wait::Wait;
 use crate::space::{State, marks, present};
 
@@ -219,6 +220,7 @@ impl<'a> Evictor<'a> {
         };
         marks::forget(&mut state, range.clone());
         self.mark(&mut state, &range.clone().collect::<Vec<_>>());
+        let mut state = SharedGuard::from(state);
         for fault in std::mem::take(&mut crossing.faults) {
             let (after, outcome) = self.server.serve(state, &fault);
             state = after;

@@ -178,7 +178,7 @@ impl<'a> Evictor<'a> {
 
     /// Write the entries into the page words. Returns the pages that still exist.
     pub(super) fn publish(&mut self, moving: &[Moving], stored: Vec<Copied>) -> Vec<Published> {
-        let mut state = self.space.lock();
+        let mut state = self.space.lock_shared();
         let mut published = Vec::with_capacity(stored.len());
         for (moved, Copied { entry, fresh }) in moving.iter().zip(stored) {
             match state.layout.finish(moved.ticket) {

@@ -1,23 +1,24 @@
 //! Bringing pages back: the page of a fault, and the pages behind it when the fault continues a stream.
 //!
-//! Called with the space lock held. The lock is released while entries are read. Meanwhile a claim in the layout keeps
-//! each page in place, and a layout event cancels the claim. Pages in an area are left to the threads of `area_reads`,
-//! so that no reader of faults waits for a disk. A lone page there brings its neighbours along (`read_around.rs`).
+//! Called with the space lock held. The lock is released while entries are read and while pages are given. Meanwhile a
+//! claim in the layout keeps each page in place, and a layout event cancels the claim. Pages in an area are left to the
+//! threads of `area_reads`, so that no reader of faults waits for a disk. A lone page there brings its neighbours along
+//! (`read_around.rs`).
 
 use std::sync::atomic::Ordering;
 
 use vswap_engine::{Entry, Page, Shadow, SwapIn, SwapInError};
 
 use crate::base::kernel::uffd::{UffdError, copy_mode};
-use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::fault::{FaultServer, Outcome, fill, lost};
 use crate::layout::words::PageWord;
 use crate::policy::working_set::heat_of;
 use crate::space::fault::Fault;
+use crate::space::giving::SharedGuard;
 use crate::space::incoming::{Incoming, claim_swapped, claim_window};
 use crate::space::wait::Wait;
-use crate::space::{AREA_WINDOW_PAGES_MAX, State, WINDOW_PAGES_MAX, marks};
+use crate::space::{AREA_WINDOW_PAGES_MAX, Space, State, WINDOW_PAGES_MAX, marks};
 
 /// Windows to read ahead of a long stream. Together with the fault's own these requests keep a disk busy.
 const WINDOWS_AHEAD: u64 = 6;
@@ -55,10 +56,10 @@ impl<'a> FaultServer<'a> {
     /// Bring a page back, and the pages behind it when the fault continues a stream.
     pub(crate) fn swap_in<'g>(
         &mut self,
-        mut state: MutexGuard<'g, State>,
+        mut state: SharedGuard<'g>,
         fault: &Fault,
         entry: Entry,
-    ) -> (MutexGuard<'g, State>, Outcome)
+    ) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
@@ -131,7 +132,7 @@ impl<'a> FaultServer<'a> {
         fault: &Fault,
         incoming: &[Incoming],
         around: u64,
-    ) -> (MutexGuard<'g, State>, Outcome)
+    ) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
@@ -145,14 +146,14 @@ impl<'a> FaultServer<'a> {
         fault: &Fault,
         incoming: &[Incoming],
         around: u64,
-    ) -> (MutexGuard<'g, State>, Outcome)
+    ) -> (SharedGuard<'g>, Outcome)
     where
         'a: 'g,
     {
         let read = self.read_entries(incoming, around);
         let keep = !fault.write && read.good > 0 && self.may_keep(incoming[0].entry, why);
         let space = self.space;
-        let mut state = space.lock();
+        let mut state = space.lock_shared();
         // A kept page is write-protected. The kernel could not write to it when a thread ends.
         let keep = keep
             && !incoming
@@ -178,8 +179,7 @@ impl<'a> FaultServer<'a> {
             }
         }
         let back = Return { why, keep };
-        let outcome = self.install(&mut state, fault, incoming, read.good, back);
-        (state, outcome)
+        self.install(state, fault, incoming, read.good, back)
     }
 
     /// Read the entries into the buffers.
@@ -258,87 +258,99 @@ impl<'a> FaultServer<'a> {
     }
 
     /// With the lock held again: give the first `good` pages to the process and set their words, which may keep their
-    /// entries.
-    fn install(
+    /// entries. Nobody takes a claim away between the look at it and the word, see `giving`.
+    fn install<'g>(
         &mut self,
-        state: &mut State,
+        mut state: SharedGuard<'g>,
         fault: &Fault,
         incoming: &[Incoming],
         good: usize,
         back: Return,
-    ) -> Outcome {
-        // Which pages no layout event has taken away.
-        let ours: Vec<bool> = incoming
-            .iter()
-            .map(|page| state.layout.finish(page.ticket) == Some(page.page))
-            .collect();
-        if good == 0 || !ours[0] {
-            return Outcome::Again;
+    ) -> (SharedGuard<'g>, Outcome)
+    where
+        'a: 'g,
+    {
+        let mut runs = self.runs_to_give(&mut state, incoming, good);
+        let space = self.space;
+        let source = self.buffers().pages();
+        let (mut state, refused) = space.give(state, || give_runs(space, &mut runs, source, back));
+        for page in incoming {
+            state.layout.finish(page.ticket);
         }
-        let mut at = 0;
-        for run in incoming.chunk_by(|a, b| a.page + 1 == b.page) {
-            let here = at..at + run.len();
-            at = here.end;
-            let held = ours[here.clone()].iter().take_while(|&&is_ours| is_ours);
-            let held = held.count().min(good.saturating_sub(here.start));
-            let pages = run[0].page..run[0].page + held as u64;
-            let put = &mut |word| self.serving.references.put(word);
-            // Nobody waits for a page other than the first. What is there of the others may be told later.
-            let left = marks::drop_discarded(self.space, state, pages, put).unwrap_or(0);
-            if left == 0 && held > 0 && here.start == 0 {
-                return Outcome::Again;
+        for run in runs.iter().filter(|run| run.done > 0) {
+            self.settle(&mut state, &incoming[run.first..], run, back);
+        }
+        let outcome = match (runs.first(), refused) {
+            (None, _) | (_, Some(UffdError::Again { .. } | UffdError::NoMemory { .. })) => {
+                return (state, Outcome::Again);
             }
-            let held = held.min(usize::try_from(left).unwrap_or(held));
-            match self.install_run(state, &run[..held], here.start, back) {
-                Ok(done) if done == run.len() as u64 => {}
-                Ok(done) if held > 0 => {
-                    let end = run[0].page + done;
-                    state.swap_ins.reached(fault.page, end - fault.page);
-                    break;
-                }
-                // Nobody waits for a page other than the first. Whoever touches it faults.
-                Ok(_) => break,
-                Err(_) if here.start > 0 => break,
-                Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
-                Err(error) => return self.not_installed(state, fault, error),
+            (_, Some(error)) => {
+                let outcome = self.not_installed(&mut state, fault, error);
+                return (state, outcome);
             }
+            _ => Outcome::Done,
+        };
+        if let Some(last) = runs.iter().rfind(|run| run.done > 0)
+            && last.done < last.wanted
+        {
+            let end = last.start + last.done as u64;
+            state.swap_ins.reached(fault.page, end - fault.page);
         }
         if !fault.ahead {
             self.serving.stats.faults.add(1);
             self.buffers().recorder.record(fault.since.elapsed());
         }
-        Outcome::Done
+        (state, outcome)
     }
 
-    /// Give a run of neighbouring pages to the process. Their content is in the buffers from `first` on. Returns how
-    /// many pages the process took.
-    fn install_run(
+    /// The runs of neighbouring pages that the process shall get: what was read and no layout event has taken away, up
+    /// to the first page that is missing. Nobody waits for a page other than the first; whoever touches it faults. No
+    /// runs if the first page is not among them.
+    fn runs_to_give(&self, state: &mut State, incoming: &[Incoming], good: usize) -> Vec<Run> {
+        let is_ours = |state: &State, page: &Incoming| state.layout.carries(page.ticket, page.page);
+        let mut runs = Vec::new();
+        let mut first = 0;
+        for run in incoming.chunk_by(|a, b| a.page + 1 == b.page) {
+            let held = run.iter().take_while(|page| is_ours(state, page)).count();
+            let held = held.min(good.saturating_sub(first));
+            // What is there of the others may be told later.
+            let there = run[0].page..run[0].page + held as u64;
+            let put = &mut |word| self.serving.references.put(word);
+            let there = marks::drop_discarded(self.space, state, there, put).unwrap_or(0);
+            let held = held.min(usize::try_from(there).unwrap_or(held));
+            if held > 0 {
+                runs.push(Run {
+                    start: run[0].page,
+                    first,
+                    held,
+                    wanted: run.len(),
+                    done: 0,
+                });
+            }
+            if held < run.len() {
+                break;
+            }
+            first += run.len();
+        }
+        runs
+    }
+
+    /// The process has got the pages of a run: write their words.
+    fn settle(
         &mut self,
         state: &mut State,
-        run: &[Incoming],
-        first: usize,
+        pages: &[Incoming],
+        run: &Run,
         Return { why, keep }: Return,
-    ) -> Result<u64, UffdError> {
-        let Some(start) = run.first().map(|page| page.page) else {
-            return Ok(0);
-        };
-        // The call that brings a lone page also wakes its thread, which saves a call. The thread may fault again before
-        // the lock is released, and then waits for the lock.
-        let lone = run.len() == 1;
-        let modes =
-            if lone { 0 } else { copy_mode::DONTWAKE } | if keep { copy_mode::WP } else { 0 };
-        let space = self.space;
-        let source = self.buffers().pages()[first..].as_ptr().cast();
-        let done = fill(run.len() as u64, |bytes| {
-            space.uffd.copy(start * PAGE_BYTES, source, bytes, modes)
-        })?;
-        if lone {
+    ) {
+        let (start, done) = (run.start, run.done as u64);
+        if run.held == 1 {
             self.space.faults_served.fetch_add(1, Ordering::Relaxed);
         } else {
             self.buffers().served.push((start, done));
         }
         let resident_pages = self.serving.limit.resident_pages();
-        for page in run.iter().take(usize::try_from(done).unwrap_or(0)) {
+        for page in &pages[..run.done] {
             let shadow = self.serving.engine.shadow(page.entry).unwrap_or_default();
             let is_wanted = why == Why::Wanted;
             let heat = if is_wanted {
@@ -371,7 +383,6 @@ impl<'a> FaultServer<'a> {
             .came_back(self.space.id, start..start + done);
         self.serving.stats.pages_in.add(done);
         self.serving.limit.has_more_room();
-        Ok(done)
     }
 
     /// May the pages that were read keep their entries? The first page decides. Its content is in the first buffer.
@@ -437,4 +448,46 @@ impl<'a> FaultServer<'a> {
         }
         Outcome::Done
     }
+}
+
+/// Neighbouring pages that come back together.
+#[derive(Debug)]
+struct Run {
+    /// Its first page.
+    start: u64,
+    /// The place of the first one among all that were claimed.
+    first: usize,
+    /// How many can come.
+    held: usize,
+    /// How many were claimed.
+    wanted: usize,
+    /// How many the process has taken.
+    done: usize,
+}
+
+/// Give runs to the process, until it does not take all of one. `source` has the content of all claimed pages. The
+/// error says why it has not taken the first page at all.
+fn give_runs(space: &Space, runs: &mut [Run], source: &[Page], back: Return) -> Option<UffdError> {
+    for run in runs {
+        // The call that brings a lone page also wakes its thread, which saves a call. The thread may fault again before
+        // the lock is released, and then waits for the lock.
+        let lone = run.held == 1;
+        let modes =
+            if lone { 0 } else { copy_mode::DONTWAKE } | if back.keep { copy_mode::WP } else { 0 };
+        let content = source[run.first..].as_ptr().cast();
+        let given = fill(run.held as u64, |bytes| {
+            space
+                .uffd
+                .copy(run.start * PAGE_BYTES, content, bytes, modes)
+        });
+        match given {
+            Ok(done) => run.done = usize::try_from(done).unwrap_or(run.held),
+            Err(error) if run.first == 0 => return Some(error),
+            Err(_) => return None,
+        }
+        if run.done < run.held {
+            return None;
+        }
+    }
+    None
 }

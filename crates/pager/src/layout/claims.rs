@@ -47,6 +47,12 @@ impl Claims {
         ticket
     }
 
+    /// Where is the page of a claim now? None if the claim was taken away.
+    pub fn page_of(&self, ticket: Ticket) -> Option<u64> {
+        let mut claims = self.list.iter();
+        Some(claims.find(|claim| claim.ticket == ticket)?.page)
+    }
+
     /// End a claim. Returns where its page is now, or None if the claim was taken away.
     pub fn end(&mut self, ticket: Ticket) -> Option<u64> {
         let index = self.list.iter().position(|claim| claim.ticket == ticket)?;

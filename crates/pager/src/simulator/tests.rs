@@ -87,6 +87,11 @@ fn messages_that_are_read_while_pages_move_are_noticed() {
 }
 
 #[test]
+fn messages_that_are_read_while_pages_are_given_are_noticed() {
+    notices(Rule::GiveInOrder, plans(kind::DISCARD, 60_000));
+}
+
+#[test]
 fn moves_that_nobody_admits_are_noticed() {
     notices(Rule::MovedUnsaid, plans(kind::ALL, 500));
 }
