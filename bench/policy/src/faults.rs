@@ -2,9 +2,9 @@
 //!
 //! Each processor has a thread of the program and a reader. The thread faults again and again; its reader takes the
 //! message, brings the page, and gives it. What a reader does alone, beside others, and without the space lock is what
-//! `crates/pager/src/space/giving.rs` says. The times of these parts are measured (docs/where-time-goes.md says how)
-//! and constant here, so the model shows what the lock costs and nothing else: no memory bus, no lock of the kernel, no
-//! thread that sleeps for a lock instead of spinning.
+//! `crates/pager/src/space/giving.rs` says. The times of these parts are given and constant, so the model shows what
+//! the lock costs and nothing else: no memory bus, no lock of the kernel, no thread that sleeps for a lock instead of
+//! spinning.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -191,14 +191,10 @@ mod tests {
 
     #[test]
     fn nobody_is_alone_while_somebody_gives() {
-        // Of two threads one always waits for what the other does.
+        // Of two threads one always waits for what the other does. Given without that, the rate is twice as high.
         let parts = [Part::Alone(1.0), Part::Give(1.0)];
-        let rate = per_ms(&parts, 2);
-        assert!(
-            (rate - 500.0).abs() < 5.0 || (rate - 667.0).abs() < 5.0,
-            "{rate}"
-        );
+        assert!((per_ms(&parts, 2) - 500.0).abs() < 5.0);
         let beside = [Part::Free(1.0), Part::Give(1.0)];
-        assert!(per_ms(&beside, 2) > 990.0);
+        assert!((per_ms(&beside, 2) - 1000.0).abs() < 5.0);
     }
 }

@@ -4,7 +4,7 @@
 //! `record` runs a program under vswap with everything evicted every few milliseconds, so that each page's first touch
 //! in each of these intervals is a fault, and keeps the order of the faults. `compare` plays such traces with a few
 //! policies, among them the best there can be (Belady's MIN, which knows the future), and counts misses. `faults` plays
-//! the lock of a space with measured times. Docs: `docs/where-time-goes.md`.
+//! the lock of a space with times that are given. Docs: `docs/where-time-goes.md`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

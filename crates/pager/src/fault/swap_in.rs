@@ -280,16 +280,16 @@ impl<'a> FaultServer<'a> {
         for run in runs.iter().filter(|run| run.done > 0) {
             self.settle(&mut state, &incoming[run.first..], run, back);
         }
-        let outcome = match (runs.first(), refused) {
-            (None, _) | (_, Some(UffdError::Again { .. } | UffdError::NoMemory { .. })) => {
+        match refused {
+            None if !runs.is_empty() => {}
+            None | Some(UffdError::Again { .. } | UffdError::NoMemory { .. }) => {
                 return (state, Outcome::Again);
             }
-            (_, Some(error)) => {
+            Some(error) => {
                 let outcome = self.not_installed(&mut state, fault, error);
                 return (state, outcome);
             }
-            _ => Outcome::Done,
-        };
+        }
         if let Some(last) = runs.iter().rfind(|run| run.done > 0)
             && last.done < last.wanted
         {
@@ -300,7 +300,7 @@ impl<'a> FaultServer<'a> {
             self.serving.stats.faults.add(1);
             self.buffers().recorder.record(fault.since.elapsed());
         }
-        (state, outcome)
+        (state, Outcome::Done)
     }
 
     /// The runs of neighbouring pages that the process shall get: what was read and no layout event has taken away, up

@@ -3,8 +3,8 @@
 //! The call that brings pages takes from 1 us for one page to 60 us for a window of first touches. Were the space lock
 //! held meanwhile, the faults of one process would be served one after another, on however many processors they were
 //! raised. So the lock is released during the call, and the state counts who is giving. Whoever takes the space lock
-//! waits until nobody gives. Only those who come to give pages, or to release what they have claimed, do not wait
-//! (`lock_shared`).
+//! waits until nobody gives. Only those do not wait who come to give pages or to write the words of pages that they
+//! have claimed (`lock_shared`).
 //!
 //! Rule P3 holds by this: a message is read by somebody who has excluded the givers. So no event can be read, and no
 //! claim be taken away, between the look at a claim and the word that says that the page is there. An event that begins
