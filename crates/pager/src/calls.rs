@@ -10,3 +10,4 @@ pub mod copied_fork;
 pub mod forks;
 pub mod notify;
 pub mod earlier_calls;
+pub mod unknown;

@@ -32,8 +32,7 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::{advice, confine, forks, handlers, moves, thread_exit};
-use crate::events::fork;
+use crate::calls::{advice, confine, forks, handlers, moves, thread_exit, unknown};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -64,6 +63,11 @@ const CLONE3: i32 = abi::call::CLONE3.cast_signed();
 const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
 /// MAP_POPULATE fills the mapping at once, which would exceed the limit by as much. It is a hint and may be left out.
 const MAP_POPULATE: u64 = 0x8000;
+/// The mapping replaces what lies there.
+const MAP_FIXED: u64 = 0x10;
+/// How long such a mapping waits for the end of a fork if it replaces pages that are out. Not for ever: its thread may
+/// hold a lock that the forking thread waits for.
+const FORK_PATIENCE: Duration = Duration::from_millis(100);
 /// The child shares its parent's memory: a thread, or a child of vfork.
 const CLONE_VM: u64 = 0x100;
 /// A stack that grows downwards is not one range.
@@ -76,14 +80,6 @@ const POSTPONE_BYTES_LEAST: u64 = 128 << 10;
 /// How long a call waits until its process is watched, and how often that is checked.
 const POSTPONE_PATIENCE: Duration = Duration::from_millis(200);
 const POSTPONE_PACE: Duration = Duration::from_micros(500);
-
-/// How long a forked child may be about to get its agent, and how often that is looked at. Whoever sees to it gives up
-/// before.
-const ADOPT_PATIENCE: Duration = Duration::from_secs(120);
-const ADOPT_PACE: Duration = Duration::from_millis(1);
-
-/// An answer that the kernel gives too, and better than wrong bytes.
-const EAGAIN: i32 = 11;
 
 /// Has a space's memory registered as soon as possible. The evictor that does so is on a higher floor, so this is a
 /// callback.
@@ -160,9 +156,13 @@ fn take_one(
             postpone(listening, call, Arc::clone(hasten));
         }
         None if may_wait_for_fork(call.notification.nr)
-            && is_of_attached_copy(listening, call.notification.tid) =>
+            && unknown::is_of_attached_copy(listening, call.notification.tid) =>
         {
-            after_copies(listening, call);
+            unknown::after_copies(listening, call);
+        }
+        None if may_grow(call.notification.nr) => {
+            let references = &listening.serving.references;
+            unknown::decide_before_growth(references, &listening.spaces);
         }
         _ => drop(call),
     }
@@ -215,69 +215,6 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     });
 }
 
-/// Is this a thread of a copy of a process whose agent was attached from outside? Nobody knows which space is its own.
-/// A child that gets an agent stands still until then. A call of a copy that moves or discards memory could bring back
-/// what it discards if it ran as it is.
-///
-/// The fork has returned when its event was read, and whoever has read it may still be about to make the copy's space.
-/// So it is asked first whether anybody is, and then which spaces there are.
-fn is_of_attached_copy(listening: &Listening, tid: u32) -> bool {
-    let spaces = &listening.spaces;
-    let may_come = |space: &Arc<Space>| space.has_no_hooks() && space.may_apply_fork();
-    let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
-    let may_be = spaces.all().iter().any(may_come) || spaces.all().iter().any(is_unknown);
-    may_be && task::process_of(tid).is_some_and(has_ring)
-}
-
-/// Is this the space of such a copy, or of a child that has no agent yet?
-fn is_unknown(space: &Arc<Space>) -> bool {
-    let has_no_agent = space.process.get().is_none() && space.has_no_hooks();
-    has_no_agent && !space.let_go.load(Ordering::Acquire) && !space.uffd.is_gone()
-}
-
-/// Let go of all copies, and then run the call as it is. This has its own thread, because it brings back all that they
-/// have out. Calls wait while there is no thread: a program should not fail for want of one of vswap's. The call fails
-/// with EAGAIN if there is none for long, or if it does not turn out who is a copy.
-fn after_copies(listening: &Arc<Listening>, call: Call) {
-    let own = Arc::clone(listening);
-    let (sender, sent) = mpsc::channel::<Call>();
-    let has_thread = threads::spawn_within("copies", fork::THREAD_PATIENCE, move || {
-        let Ok(call) = sent.recv() else { return };
-        if let_copies_go(&own) {
-            drop(call);
-        } else {
-            call.answer(Answer::Errno(EAGAIN));
-        }
-    });
-    if has_thread {
-        // The thread waits for it.
-        drop(sender.send(call));
-    } else {
-        call.answer(Answer::Errno(EAGAIN));
-    }
-}
-
-/// False if a child has been without an agent for long, and nobody has given up that it gets one.
-fn let_copies_go(listening: &Listening) -> bool {
-    let since = Instant::now();
-    let is_copy = |space: &Space| space.is_attached_copy.load(Ordering::Acquire);
-    for space in listening.spaces.all() {
-        space.wait_for_fork();
-    }
-    for space in listening.spaces.all() {
-        while is_unknown(&space) && !is_copy(&space) {
-            if since.elapsed() > ADOPT_PATIENCE {
-                return false;
-            }
-            std::thread::sleep(ADOPT_PACE);
-        }
-        if is_unknown(&space) {
-            confine::let_go_of_copy(&listening.serving, &space);
-        }
-    }
-    true
-}
-
 fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
     let nr = call.notification.nr;
     let call = if may_fork(nr) {
@@ -300,6 +237,11 @@ fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
 /// Does the thread that answers this call wait until no fork is under way?
 fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
+}
+
+/// May this call make a mapping larger?
+fn may_grow(nr: i32) -> bool {
+    matches!(nr, MREMAP | BRK)
 }
 
 /// Would this call go wrong if memory were registered between its entry and its work?
@@ -452,8 +394,11 @@ fn map(
     process: &Process,
     args: &[u64; 6],
 ) -> Result<i64, AgentGone> {
-    let mut slot = process.agent.slot_beside_fork();
     let [address, bytes, protection, flags, ..] = *args;
+    let mut slot = process.agent.slot_beside_fork();
+    if flags & MAP_FIXED != 0 && slot.is_forking() && has_entries(space, address, bytes) {
+        slot = slot.after_fork(FORK_PATIENCE);
+    }
     let is_active = space.is_active();
     let flags = if is_active {
         flags & !MAP_POPULATE
@@ -468,6 +413,14 @@ fn map(
         regions::adopt(references, space, pages_of(start, bytes), &slot);
     }
     Ok(result)
+}
+
+/// Has any page of a range content outside of memory? If an mmap replaces it, the child of a fork may have copied it
+/// before, so its entries must not go before the child has them.
+fn has_entries(space: &Space, address: u64, bytes: u64) -> bool {
+    let state = space.lock();
+    let mut words = state.layout.words.iter(pages_of(address, bytes));
+    words.any(|(_, word)| word.entry().is_some())
 }
 
 /// brk. What the heap gains is registered before anybody touches it.

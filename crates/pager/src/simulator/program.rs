@@ -23,7 +23,7 @@ use super::uffd::Userfaultfd;
 use crate::base::kernel::pagemap::Pagemap;
 use crate::base::kernel::procmap::ProcMap;
 use crate::base::page_run::{PAGE_BYTES, PageRun};
-use crate::calls::notify;
+use crate::calls::{notify, unknown};
 use crate::events::fork;
 use crate::events::regions;
 use crate::life::lifecycle;
@@ -159,6 +159,10 @@ impl Thread {
     /// The pager's answer to a trapped call. `Continue` if nobody listens.
     fn trap(&self, nr: i32, args: [u64; 6]) -> Answer {
         let Some(space) = &self.space else {
+            if nr == MREMAP {
+                let run = &self.run;
+                unknown::decide_before_growth(&run.serving.references, &run.listening.spaces);
+            }
             return Answer::Continue;
         };
         let Some(process) = space.process.get() else {

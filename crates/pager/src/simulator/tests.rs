@@ -131,3 +131,66 @@ fn late_faults_that_are_not_asked_about_are_noticed() {
     let plans = (0..3000).map(|seed| (seed, plan.clone()));
     notices(Rule::LateFault, plans);
 }
+
+/// Every schedule of a plan has to pass.
+fn passes(plan: &Plan, seeds: u64) {
+    let mut lab = Lab::new();
+    let plans = (0..seeds).map(|seed| (seed, plan.clone()));
+    if let Some(failure) = shrink::search(&mut lab, plans, None) {
+        panic!("{failure}");
+    }
+}
+
+/// One thread forks while another maps new memory in place of some that is in swap.
+#[test]
+fn a_child_has_what_is_replaced_during_its_fork() {
+    let pages = PROGRAM.start + 2..PROGRAM.start + 18;
+    let discards = vec![Call::Discard(PROGRAM.start..PROGRAM.start + 1); 8];
+    let replace = |page: u64| Call::Map {
+        at: Some(page),
+        pages: 1,
+    };
+    let mut first = vec![Call::Write(pages.clone())];
+    first.extend(discards.clone());
+    first.extend(pages.map(replace));
+    let mut second = discards;
+    let fork = Call::Fork {
+        announced: true,
+        child: Vec::new(),
+    };
+    second.extend(vec![fork; 3]);
+    let plan = Plan {
+        threads: vec![first, second],
+    };
+    passes(&plan, 400);
+}
+
+/// A child without an agent unmaps memory that is in swap, and grows its neighbour into the place.
+#[test]
+fn a_child_reads_zeros_in_memory_that_has_grown() {
+    let kept = PROGRAM.start + 2..PROGRAM.start + 4;
+    let gone = kept.end..kept.end + 4;
+    let child = vec![
+        Call::Unmap {
+            range: gone.clone(),
+            fails: false,
+        },
+        Call::Remap {
+            old: kept.clone(),
+            pages: gone.end - kept.start,
+            to: None,
+        },
+        Call::Read(gone.clone()),
+    ];
+    let discards = vec![Call::Discard(PROGRAM.start..PROGRAM.start + 1); 20];
+    let mut first = vec![Call::Write(kept.start..gone.end)];
+    first.extend(discards.clone());
+    first.push(Call::Fork {
+        announced: false,
+        child,
+    });
+    let plan = Plan {
+        threads: vec![first, discards],
+    };
+    passes(&plan, 400);
+}

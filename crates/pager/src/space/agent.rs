@@ -275,7 +275,21 @@ impl Agent {
     }
 }
 
-impl Slot<'_> {
+impl<'a> Slot<'a> {
+    /// Is a fork under way?
+    pub fn is_forking(&self) -> bool {
+        self.held.is_open
+    }
+
+    /// Let others give commands until no fork is under way, but for about `patience` at the most.
+    pub fn after_fork(self, patience: Duration) -> Slot<'a> {
+        let opens = &self.agent.slot_opens;
+        let held = self
+            .held
+            .wait_timeout_while(opens, patience, |forks| forks.is_open);
+        self.agent.slot_of(held)
+    }
+
     /// Give a command and wait for its result.
     ///
     /// # Errors
