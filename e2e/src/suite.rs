@@ -6,6 +6,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,6 +38,9 @@ const RESTARTED: &str = "VSWAP_E2E_RESTARTED";
 /// Signals 32 and 33. No program can change them, because the C library keeps them for itself.
 const OF_THE_C_LIBRARY: u64 = 0x1_8000_0000;
 
+/// Tests that could not run here. Those that are left out because they take long do not count.
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+
 /// One test of a suite.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
@@ -46,6 +50,8 @@ pub struct Test {
     pub bound_s: u64,
     /// The test itself.
     pub body: fn(&Context) -> Outcome,
+    /// It takes long, and others of its kind are shorter. It runs only with `--include-ignored` or `--ignored`.
+    pub is_long: bool,
 }
 
 impl Test {
@@ -55,6 +61,15 @@ impl Test {
             name,
             bound_s,
             body,
+            is_long: false,
+        }
+    }
+
+    /// The same test, left out of runs that should be short.
+    pub const fn long(self) -> Test {
+        Test {
+            is_long: true,
+            ..self
         }
     }
 }
@@ -73,12 +88,11 @@ pub fn run_suite(tests: &[Test]) -> ExitCode {
         return ExitCode::FAILURE;
     }
     sweep_places();
-    let trials = tests
-        .iter()
-        .copied()
-        .map(|test| Trial::ignorable_test(test.name, move || run(test)));
+    let trials = tests.iter().copied().map(|test| {
+        Trial::ignorable_test(test.name, move || run(test)).with_ignored_flag(test.is_long)
+    });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    println!("SKIPPED: {}", conclusion.num_ignored);
+    println!("SKIPPED: {}", SKIPPED.load(Ordering::Relaxed));
     conclusion.exit_code()
 }
 
@@ -159,6 +173,7 @@ fn run(test: Test) -> Result<Completion, Failed> {
                 return Err(format!("{text} (and VSWAP_E2E_NO_SKIP=1 allows none)").into());
             }
             println!("{text}");
+            SKIPPED.fetch_add(1, Ordering::Relaxed);
             Ok(Completion::ignored_with(text))
         }
         Err(failure) => {

@@ -40,10 +40,12 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("tsan", nightly::tsan, 20),
     ("victims", victims, 15),
     ("rules", rules::check, 15),
+    ("checkers", checkers, 60),
     ("chaos", chaos::check, 25),
     ("hostile", hostile::check, 15),
     ("e2e-command", e2e_command, 25),
-    ("e2e", e2e, 60),
+    ("e2e", e2e, 40),
+    ("long", long, 60),
     ("deps", tidy::check_deps, 2),
     ("book", book::build, 5),
 ];
@@ -57,9 +59,12 @@ const CI: &[&[&[&str]]] = &[
         &["chaos", "hostile", "property"],
         &["loom", "shuttle", "miri", "tsan"],
     ],
-    &[&["victims", "rules"], &["e2e-command"]],
+    &[&["victims"], &["e2e-command"]],
     &[&["e2e"]],
 ];
+
+/// What is too long for `ci`. The soak ends with it.
+const LONG: &[&str] = &["rules", "checkers", "long"];
 
 /// The suites of `e2e` that have the machine to themselves, and those that bear others beside them. `packages` wants
 /// what `dist` makes.
@@ -75,6 +80,11 @@ pub fn ci() -> Vec<Stage> {
     CI.iter()
         .map(|lanes| lanes.iter().map(lane).collect())
         .collect()
+}
+
+/// What the soak runs after its own parts.
+pub fn long_steps() -> Vec<Step> {
+    LONG.iter().filter_map(|name| by_name(name)).collect()
 }
 
 /// The step with this name, which is also a verb.
@@ -148,15 +158,26 @@ fn property(root: &Path, limit: Duration) -> Result<Report, String> {
 }
 
 fn loom(root: &Path, limit: Duration) -> Result<Report, String> {
-    under_cfg(root, "loom", limit)
+    tests(under_cfg(root, "loom"), limit)
 }
 
 fn shuttle(root: &Path, limit: Duration) -> Result<Report, String> {
-    under_cfg(root, "shuttle", limit)
+    tests(under_cfg(root, "shuttle"), limit)
+}
+
+/// loom, shuttle and Miri, with more of everything.
+fn checkers(root: &Path, limit: Duration) -> Result<Report, String> {
+    let mut report = nightly::miri_long(root, limit)?;
+    for name in ["loom", "shuttle"] {
+        let mut command = under_cfg(root, name);
+        command.env("VSWAP_LONG", "1");
+        report.tests.passed += tests(command, limit)?.tests.passed;
+    }
+    Ok(report)
 }
 
 /// The engine's tests with that name. The checker's primitives replace the engine's own.
-fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String> {
+fn under_cfg(root: &Path, name: &str) -> Command {
     let words = [
         "test",
         "--package",
@@ -169,7 +190,7 @@ fn under_cfg(root: &Path, name: &str, limit: Duration) -> Result<Report, String>
     command
         .env("RUSTFLAGS", format!("--cfg {name}"))
         .env("CARGO_TARGET_DIR", own_target(root, name));
-    tests(command, limit)
+    command
 }
 
 /// Runs every victim for a few seconds while everything is evicted again and again.
@@ -179,16 +200,27 @@ fn victims(root: &Path, _limit: Duration) -> Result<Report, String> {
 
 /// The end-to-end tests that measure memory and time.
 fn e2e(root: &Path, limit: Duration) -> Result<Report, String> {
-    end_to_end(root, SUITES, limit)
+    end_to_end(root, SUITES, &[], limit)
 }
 
 /// The end-to-end tests that measure neither.
 fn e2e_command(root: &Path, limit: Duration) -> Result<Report, String> {
-    end_to_end(root, COMMAND_SUITES, limit)
+    end_to_end(root, COMMAND_SUITES, &[], limit)
+}
+
+/// The end-to-end tests that the other two leave out, because others of their kind are shorter.
+fn long(root: &Path, limit: Duration) -> Result<Report, String> {
+    let suites = [SUITES, COMMAND_SUITES].concat();
+    end_to_end(root, &suites, &["--ignored"], limit)
 }
 
 /// Builds what is tested, then runs the tests of some suites one at a time, because each wants much memory.
-fn end_to_end(root: &Path, suites: &[&str], limit: Duration) -> Result<Report, String> {
+fn end_to_end(
+    root: &Path,
+    suites: &[&str],
+    options: &[&str],
+    limit: Duration,
+) -> Result<Report, String> {
     build_release(root, limit)?;
     let mut command = cargo(
         root,
@@ -197,7 +229,7 @@ fn end_to_end(root: &Path, suites: &[&str], limit: Duration) -> Result<Report, S
     for suite in suites {
         command.args(["--test", suite]);
     }
-    command.args(["--", "--test-threads=1"]);
+    command.args(["--", "--test-threads=1"]).args(options);
     tests(command, limit)
 }
 
@@ -261,7 +293,7 @@ mod tests {
         for (name, _, _) in STEPS {
             let runs = steps.iter().filter(|step| step.name == *name).count();
             // `tidy` checks what `deps` does; the other three want tools that not everybody has.
-            let is_apart = ["deps", "msrv", "deny", "book"].contains(name);
+            let is_apart = ["deps", "msrv", "deny", "book"].contains(name) || LONG.contains(name);
             assert_eq!(runs, usize::from(!is_apart), "{name}");
         }
         for step in &steps {

@@ -39,7 +39,7 @@ use step::{Stage, Step};
 const VERBS: &[(&str, &str)] = &[
     (
         "ci",
-        "every check of this list from fmt to rules, chaos and hostile",
+        "every check of this list from fmt to victims, chaos and hostile",
     ),
     ("fmt", "formatting of all Rust code"),
     (
@@ -100,7 +100,15 @@ const VERBS: &[(&str, &str)] = &[
     ("deps", "the arrows between crates alone (part of tidy)"),
     (
         "soak",
-        "victims and stress-ng under constant eviction; --minutes N, 10 unless told",
+        "victims and stress-ng under constant eviction; --minutes N, 10 unless told; then what is too long for ci",
+    ),
+    (
+        "checkers",
+        "loom, shuttle and miri with more of everything than in ci",
+    ),
+    (
+        "long",
+        "real programs that take too long for ci, where it has shorter ones of their kind",
     ),
     (
         "chaos",
@@ -170,7 +178,11 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     let in_order = |steps: Vec<Step>| vec![vec![steps]];
     let stages = match verb.as_str() {
         "ci" => no_options(checks::ci())?,
-        "soak" => in_order(soak::steps(soak::minutes(rest)?)),
+        "soak" => {
+            let mut steps = soak::steps(soak::minutes(rest)?);
+            steps.extend(checks::long_steps());
+            in_order(steps)
+        }
         "fuzz" => in_order(vec![fuzz::step(fuzz::search(rest)?)]),
         "chaos" => in_order(vec![chaos::step(rest)]),
         "hostile" => in_order(vec![hostile::step(rest)]),

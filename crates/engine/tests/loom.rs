@@ -7,12 +7,13 @@
 #[macro_use]
 mod races;
 
-/// Forced switches in one run. Two take seconds, three about a minute, and four would take most of an hour.
-const PREEMPTIONS_MAX: usize = 3;
+/// Forced switches in one run, and how many there are in long runs (`VSWAP_LONG=1`). Two take seconds, three about a
+/// minute, and four would take most of an hour.
+const PREEMPTIONS_MAX: (usize, usize) = (2, 3);
 
 fn model(race: fn()) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS_MAX);
+    builder.preemption_bound = Some(races::length(PREEMPTIONS_MAX));
     builder.max_branches = 20_000;
     // The model's first thread has a small stack, so a second thread runs the race.
     builder.check(move || races::spawn_deep(race).join().expect("no panic"));

@@ -34,17 +34,19 @@ const TESTS: &[Test] = &[
     Test::new("swapoff_without_room", 120, live::swapoff_without_room),
     Test::new("swapoff_interrupted", 120, live::swapoff_interrupted),
     Test::new("no_virtual", 240, direct::no_virtual),
-    Test::new("no_virtual_swapoff", 180, direct::no_virtual_swapoff),
+    Test::new("no_virtual_swapoff", 180, direct::no_virtual_swapoff).long(),
     Test::new(
         "no_virtual_swapoff_without_room",
         120,
         direct::no_virtual_swapoff_without_room,
-    ),
+    )
+    .long(),
     Test::new(
         "no_virtual_swapoff_interrupted",
         120,
         direct::no_virtual_swapoff_interrupted,
-    ),
+    )
+    .long(),
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("frozen_memory", 180, frozen::frozen_memory),
     Test::new("merged_pages", 120, merged::merged_pages),

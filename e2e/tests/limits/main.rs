@@ -21,7 +21,7 @@ const TESTS: &[Test] = &[
     Test::new("group_limits", 120, group::limits),
     Test::new("state_full", 90, state::full),
     Test::new("state_stopped", 60, state::stopped),
-    Test::new("thrashing", 120, state::thrashing),
+    Test::new("thrashing", 120, state::thrashing).long(),
 ];
 
 fn main() -> ExitCode {

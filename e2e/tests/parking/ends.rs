@@ -28,7 +28,7 @@ fn parked(context: &Context) -> Outcome<Program<'_>> {
 pub fn continued(context: &Context) -> Outcome {
     let mut program = parked(context)?;
     signal_pid(program.running.program_pid()?, Signal::CONT)?;
-    program.until_in("running")?;
+    program.until_it_runs()?;
     program.does("check")?;
     program.parks()?;
     program.wakes()?;
@@ -85,7 +85,7 @@ pub fn given_up(context: &Context) -> Outcome {
         parking.wait().during(|| "wait for vswap park".to_owned())?;
         // It may have come too late.
         program.must(&["wake"])?;
-        program.until_in("running")?;
+        program.until_it_runs()?;
         let stopped = |pid: &u32| procfs::stat(*pid).is_some_and(|stat| stat.state == b'T');
         ensure!(
             !program.processes().iter().any(stopped),

@@ -27,7 +27,7 @@ const TESTS: &[Test] = &[
     Test::new("given_up", 120, ends::given_up),
     Test::new("idle_server_is_parked_and_woken", 120, used::server),
     Test::new("input_and_signals", 120, used::input_and_signals),
-    Test::new("victims", 400, victims::test),
+    Test::new("victims", 400, victims::test).long(),
 ];
 
 fn main() -> ExitCode {

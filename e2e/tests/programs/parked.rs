@@ -43,7 +43,7 @@ pub fn redis(context: &Context) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
     let launcher = context.limited(LIMIT_BYTES)?;
     let (running, mut client) = redis::start(&launcher, &server)?;
-    redis::load(&mut client)?;
+    redis::load(&mut client, redis::SMALL)?;
     let run = running.pid().to_string();
     for _ in 0..2 {
         context.say(must(
@@ -69,7 +69,7 @@ pub fn redis(context: &Context) -> Outcome {
             "an answer took {:?}",
             began.elapsed()
         );
-        redis::read_back(&mut client, redis::SEED)?;
+        redis::read_back(&mut client, redis::SMALL, redis::SEED)?;
     }
     redis::shut_down(&launcher, running, client)
 }
@@ -79,17 +79,17 @@ pub fn attached(context: &Context) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
     let launcher = context.native()?;
     let (running, mut client) = redis::start(&launcher, &server)?;
-    redis::load(&mut client)?;
+    redis::load(&mut client, redis::SMALL)?;
     let attached = attach::attach(context, &launcher, running.pid(), LIMIT_BYTES)?;
     let server = running.pid().to_string();
     context.say(must(context, &["park", &server])?);
     ensure!(is_stopped(&running), "the server is not stopped");
     must(context, &["wake", &server])?;
-    redis::read_back(&mut client, redis::SEED)?;
+    redis::read_back(&mut client, redis::SMALL, redis::SEED)?;
     must(context, &["park", &server])?;
     attached.leaves()?;
     ensure!(!is_stopped(&running), "the server does not go on");
-    redis::read_back(&mut client, redis::SEED)?;
+    redis::read_back(&mut client, redis::SMALL, redis::SEED)?;
     redis::shut_down(&launcher, running, client)
 }
 

@@ -1,4 +1,4 @@
-//! redis-server with 600,000 values of 1 KiB: load, read back, benchmark, BGSAVE while values change, restart from the
+//! redis-server with values of 1 KiB: load, read back, benchmark, BGSAVE while values change, restart from the
 //! dump, compare again.
 //!
 //! BGSAVE forks while most of the memory is swapped. The child must see the values from the moment of the fork,
@@ -15,8 +15,22 @@ use vswap_e2e::{Context, Failure, Job, Launcher, MIB, Outcome, Running, ensure, 
 
 use crate::attach;
 
-const LIMIT_BYTES: u64 = 256 * MIB;
-const KEYS: u64 = 600_000;
+/// How much the server holds, and a limit that is less than a third of it.
+#[derive(Clone, Copy)]
+pub struct Size {
+    keys: u64,
+    limit_bytes: u64,
+}
+
+pub const SMALL: Size = Size {
+    keys: 150_000,
+    limit_bytes: 64 * MIB,
+};
+const LARGE: Size = Size {
+    keys: 600_000,
+    limit_bytes: 256 * MIB,
+};
+
 const VALUE_BYTES: usize = 1024;
 pub const SEED: u64 = 0x5eed_0001;
 /// Commands in flight: enough to hide the round trip, few enough for socket buffers.
@@ -27,36 +41,44 @@ const OVERWRITE_EVERY: u64 = 50;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn test(context: &Context) -> Outcome {
+    of_size(context, SMALL)
+}
+
+pub fn large(context: &Context) -> Outcome {
+    of_size(context, LARGE)
+}
+
+fn of_size(context: &Context, size: Size) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
     let benchmark = require_program("redis-benchmark", "apt package redis-tools")?;
-    context.compare(LIMIT_BYTES, |launcher| {
+    context.compare(size.limit_bytes, |launcher| {
         let (running, mut client) = start(launcher, &server)?;
-        load(&mut client)?;
-        read_back(&mut client, SEED)?;
-        smoke(context, launcher, &benchmark)?;
-        save_while_overwriting(&running, &mut client)?;
+        load(&mut client, size)?;
+        read_back(&mut client, size, SEED)?;
+        smoke(context, launcher, &benchmark, size)?;
+        save_while_overwriting(&running, &mut client, size)?;
         shut_down(launcher, running, client)?;
 
         let (running, mut client) = start(launcher, &server)?;
         // The dump holds the values from the moment of the fork, and nothing that was written afterwards.
-        read_back(&mut client, SEED)?;
+        read_back(&mut client, size, SEED)?;
         shut_down(launcher, running, client)?;
-        Ok(KEYS)
+        Ok(size.keys)
     })
 }
 
 /// Without what comes before the fork, for other ways of following it.
 pub fn fork_while_swapped(context: &Context) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
-    context.compare(LIMIT_BYTES, |launcher| {
+    context.compare(SMALL.limit_bytes, |launcher| {
         let (running, mut client) = start(launcher, &server)?;
-        load(&mut client)?;
-        save_while_overwriting(&running, &mut client)?;
+        load(&mut client, SMALL)?;
+        save_while_overwriting(&running, &mut client, SMALL)?;
         shut_down(launcher, running, client)?;
         let (running, mut client) = start(launcher, &server)?;
-        read_back(&mut client, SEED)?;
+        read_back(&mut client, SMALL, SEED)?;
         shut_down(launcher, running, client)?;
-        Ok(KEYS)
+        Ok(SMALL.keys)
     })
 }
 
@@ -65,14 +87,15 @@ pub fn attached_while_it_runs(context: &Context) -> Outcome {
     let server = require_program("redis-server", "apt package redis-server")?;
     let launcher = context.native()?;
     let (running, mut client) = start(&launcher, &server)?;
-    load(&mut client)?;
-    let attached = attach::attach(context, &launcher, running.pid(), LIMIT_BYTES)?;
-    read_back(&mut client, SEED)?;
-    save_while_overwriting(&running, &mut client)?;
+    load(&mut client, SMALL)?;
+    let limit_bytes = SMALL.limit_bytes;
+    let attached = attach::attach(context, &launcher, running.pid(), limit_bytes)?;
+    read_back(&mut client, SMALL, SEED)?;
+    save_while_overwriting(&running, &mut client, SMALL)?;
     let summary = attached.leaves()?;
     ensure!(summary["pages_out"].as_u64() > Some(0), "{summary:#}");
     // The same values once more, and a fork that nobody follows.
-    save_while_overwriting(&running, &mut client)?;
+    save_while_overwriting(&running, &mut client, SMALL)?;
     shut_down(&launcher, running, client)
 }
 
@@ -97,21 +120,22 @@ fn key(number: u64) -> String {
 }
 
 fn in_batches(
+    keys: u64,
     mut send: impl FnMut(u64) -> Outcome,
     mut receive: impl FnMut(u64) -> Outcome,
 ) -> Outcome {
-    for first in (0..KEYS).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
+    for first in (0..keys).step_by(usize::try_from(PIPELINE).unwrap_or(1)) {
         send(first)?;
-        (first..(first + PIPELINE).min(KEYS)).try_for_each(&mut receive)?;
+        (first..(first + PIPELINE).min(keys)).try_for_each(&mut receive)?;
     }
     Ok(())
 }
 
-pub fn load(client: &mut Connection) -> Outcome {
+pub fn load(client: &mut Connection, Size { keys, .. }: Size) -> Outcome {
     let client = std::cell::RefCell::new(client);
     let mut value = Vec::new();
     let send = |first: u64| {
-        for number in first..(first + PIPELINE).min(KEYS) {
+        for number in first..(first + PIPELINE).min(keys) {
             value.clear();
             record(SEED, number, VALUE_BYTES, &mut value);
             let mut client = client.borrow_mut();
@@ -121,7 +145,7 @@ pub fn load(client: &mut Connection) -> Outcome {
         }
         Ok(())
     };
-    in_batches(send, |number| {
+    in_batches(keys, send, |number| {
         let reply = client.borrow_mut().receive().map_err(Failure::wrong)?;
         ensure!(
             reply == Reply::Status("OK".to_owned()),
@@ -132,15 +156,15 @@ pub fn load(client: &mut Connection) -> Outcome {
     })
 }
 
-pub fn read_back(client: &mut Connection, seed: u64) -> Outcome {
+pub fn read_back(client: &mut Connection, Size { keys, .. }: Size, seed: u64) -> Outcome {
     ensure!(
-        client.ask(&[b"DBSIZE"]).map_err(Failure::wrong)? == Reply::Integer(KEYS.cast_signed()),
-        "DBSIZE is not {KEYS}"
+        client.ask(&[b"DBSIZE"]).map_err(Failure::wrong)? == Reply::Integer(keys.cast_signed()),
+        "DBSIZE is not {keys}"
     );
     let client = std::cell::RefCell::new(client);
     let mut value = Vec::new();
     let send = |first: u64| {
-        for number in first..(first + PIPELINE).min(KEYS) {
+        for number in first..(first + PIPELINE).min(keys) {
             let mut client = client.borrow_mut();
             client
                 .send(&[b"GET", key(number).as_bytes()])
@@ -148,7 +172,7 @@ pub fn read_back(client: &mut Connection, seed: u64) -> Outcome {
         }
         Ok(())
     };
-    in_batches(send, |number| {
+    in_batches(keys, send, |number| {
         let reply = client.borrow_mut().receive().map_err(Failure::wrong)?;
         value.clear();
         record(seed, number, VALUE_BYTES, &mut value);
@@ -169,8 +193,8 @@ pub fn read_back(client: &mut Connection, seed: u64) -> Outcome {
     })
 }
 
-fn smoke(context: &Context, launcher: &Launcher, benchmark: &Path) -> Outcome {
-    let keys = KEYS.to_string();
+fn smoke(context: &Context, launcher: &Launcher, benchmark: &Path, size: Size) -> Outcome {
+    let keys = size.keys.to_string();
     let options = [
         "-r", &keys, "-n", &keys, "-d", "1024", "-c", "12", "-P", "32", "-t", "get", "-q",
     ];
@@ -201,14 +225,14 @@ fn smoke(context: &Context, launcher: &Launcher, benchmark: &Path) -> Outcome {
     Ok(())
 }
 
-fn save_while_overwriting(running: &Running, client: &mut Connection) -> Outcome {
+fn save_while_overwriting(running: &Running, client: &mut Connection, size: Size) -> Outcome {
     let reply = client.ask(&[b"BGSAVE"]).map_err(Failure::wrong)?;
     ensure!(
         reply == Reply::Status("Background saving started".to_owned()),
         "BGSAVE: {reply:?}"
     );
     let mut value = Vec::new();
-    for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
+    for number in (0..size.keys).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
         value.clear();
         record(!SEED, number, VALUE_BYTES, &mut value);
         let reply = client
@@ -235,7 +259,7 @@ fn save_while_overwriting(running: &Running, client: &mut Connection) -> Outcome
         );
         Ok(Some(()))
     })?;
-    for number in (0..KEYS).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
+    for number in (0..size.keys).step_by(usize::try_from(OVERWRITE_EVERY).unwrap_or(1)) {
         value.clear();
         record(!SEED, number, VALUE_BYTES, &mut value);
         let reply = client

@@ -81,14 +81,29 @@ fn moves_at_the_same_time_are_noticed() {
     notices(Rule::OneMove, plans(kind::REMAP | kind::MAP, 4000));
 }
 
+/// Schedules of one plan: threads that discard pages and write to them at once.
+fn discards_and_writes(seeds: u64) -> impl Iterator<Item = (u64, Plan)> {
+    let pages = PROGRAM.start + 2..PROGRAM.start + 8;
+    let again = |page: u64| {
+        let one = page..page + 1;
+        [Call::Discard(one.clone()), Call::Write(one)]
+    };
+    let mut thread = vec![Call::Write(pages.clone())];
+    thread.extend((0..6).flat_map(|_| pages.clone().flat_map(again)));
+    let plan = Plan {
+        threads: vec![thread.clone(), thread],
+    };
+    (0..seeds).map(move |seed| (seed, plan.clone()))
+}
+
 #[test]
 fn messages_that_are_read_while_pages_move_are_noticed() {
-    notices(Rule::ReadInOrder, plans(kind::DISCARD, 60_000));
+    notices(Rule::ReadInOrder, discards_and_writes(20_000));
 }
 
 #[test]
 fn messages_that_are_read_while_pages_are_given_are_noticed() {
-    notices(Rule::GiveInOrder, plans(kind::DISCARD, 60_000));
+    notices(Rule::GiveInOrder, discards_and_writes(20_000));
 }
 
 #[test]
