@@ -50,18 +50,54 @@ pub fn skipped(what: &str, component: &str) -> Report {
     }
 }
 
-/// The engine's tests under Miri.
+/// Tests of the engine that Miri never runs. Those of the pool itself and of the codecs take it far longer, and the
+/// others use the pool too. The header's tests are long as well and test code without unsafe. So are those of
+/// allocation, areas, charges, discards, reading of runs, swapping off and writing back, which the model and stress
+/// tests cover.
+const NOT_FOR_MIRI: [&str; 12] = [
+    "zpool",
+    "codec",
+    "header",
+    "alloc::",
+    "areas::",
+    "charge::",
+    "discard",
+    "runs::",
+    "swap_off",
+    "write_back",
+    "demote",
+    "transition",
+];
+/// Tests that it runs only where it may take long.
+const LONG_FOR_MIRI: [&str; 5] = [
+    "area::tests",
+    "far_end",
+    "read_ahead",
+    "verbs::tests",
+    "write_out",
+];
+
+/// The engine's tests under Miri, without those that take it long.
 ///
 /// # Errors
 /// A test failed, or had undefined behaviour.
 pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
+    under_miri(root, limit, &[&NOT_FOR_MIRI[..], &LONG_FOR_MIRI].concat())
+}
+
+/// The same, with those.
+///
+/// # Errors
+/// As for `miri`.
+pub fn miri_long(root: &Path, limit: Duration) -> Result<Report, String> {
+    under_miri(root, limit, &NOT_FOR_MIRI)
+}
+
+fn under_miri(root: &Path, limit: Duration, left_out: &[&str]) -> Result<Report, String> {
     if !succeeds(nightly(root, &["cargo", "miri", "--version"])) {
         return Ok(skipped("miri", "miri,rust-src"));
     }
-    // Left out: the tests of the pool itself and of the codecs take Miri far longer, and the engine's tests use the
-    // pool too. The header's tests are long as well and test code without unsafe. So are those of allocation, areas,
-    // charges, discards, reading of runs, swapping off and writing back, which the model and stress tests cover.
-    let words = [
+    let mut words = vec![
         "cargo",
         "miri",
         "test",
@@ -73,31 +109,8 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
         "--test",
         "stress",
         "--",
-        "--skip",
-        "zpool",
-        "--skip",
-        "codec",
-        "--skip",
-        "header",
-        "--skip",
-        "alloc::",
-        "--skip",
-        "areas::",
-        "--skip",
-        "charge::",
-        "--skip",
-        "discard",
-        "--skip",
-        "runs::",
-        "--skip",
-        "swap_off",
-        "--skip",
-        "write_back",
-        "--skip",
-        "demote",
-        "--skip",
-        "transition",
     ];
+    words.extend(left_out.iter().flat_map(|name| ["--skip", name]));
     let mut command = nightly(root, &words);
     command
         // The property tests look for a file with old failures.

@@ -38,6 +38,7 @@ use crate::process::PidFd;
 use crate::process::procfs;
 use crate::ring::RING_NAME;
 use crate::seccomp::Listener;
+use crate::taken;
 use crate::uffd::Userfaultfd;
 
 /// How long agents have to stop their processes before the guardian looks for processes without an agent.
@@ -67,6 +68,7 @@ impl Guardian {
     /// What the kernel said: no process or no descriptor is to be had.
     pub fn start() -> io::Result<Guardian> {
         let own = PidFd::open(std::process::id())?;
+        taken::share()?;
         // SAFETY: this process has one thread, so every lock in the child's copy of the memory is as this thread left
         // it. The child never returns from `guard`. Only the bare call can share descriptors and set the exit signal 0.
         let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_FILES, 0, 0, 0, 0) };
@@ -153,8 +155,10 @@ fn stop_all(mut table: Table) -> Vec<Listener> {
     }
 }
 
-/// Lets every call run as it is, until no process is left whose calls stop.
+/// Lets every call run as it is, until no process is left whose calls stop. Begins with the calls that the pager had
+/// taken in when it was killed: those of processes that it had put nothing of out.
 fn let_calls_through(mut listeners: Vec<Listener>) {
+    listeners.iter().for_each(Listener::let_taken_through);
     while !listeners.is_empty() {
         let mut fds: Vec<PollFd<'_>> = listeners
             .iter()

@@ -19,6 +19,7 @@ pub mod patience;
 // How the pager hears of an agent and of its calls.
 pub mod sock;
 pub mod epoll;
+pub mod taken;
 pub mod seccomp;
 // Memory of this process and of others, processes, faults.
 pub mod memory;

@@ -16,6 +16,7 @@ use rustix::ioctl::{Opcode, Setter, Updater, opcode};
 
 use crate::eventfd::{EventFd, PollFd, PollFlags, poll};
 use crate::kind::{self, Kind};
+use crate::taken;
 
 const RECV: Opcode = opcode::read_write::<seccomp_notif>(b'!', 0);
 const SEND: Opcode = opcode::read_write::<seccomp_notif_resp>(b'!', 1);
@@ -28,6 +29,11 @@ const _: () = assert!(size_of::<seccomp_data>() == 64);
 const FLAG_CONTINUE: u32 = 1;
 /// Wake on the CPU of the caller (`SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6).
 const FD_SYNC_WAKE_UP: u64 = 1;
+
+/// Which numbers of calls are tried, before the last one that is known and after it. A call that waited while so many
+/// others were answered stays without an answer. The process may have been killed before it could note the last ones.
+const TAKEN_BEFORE: u64 = 4096;
+const TAKEN_AFTER: u64 = 16;
 
 /// Why a listener call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -153,6 +159,7 @@ impl Listener {
         // SAFETY: the ioctl writes one seccomp_notif, whose size is part of its number.
         let done = unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<RECV, _>::new(&mut notif)) };
         done.map_err(meaning)?;
+        taken::note(self.fd.as_fd(), notif.id);
         Ok(Notification {
             id: notif.id,
             tid: notif.pid,
@@ -166,6 +173,18 @@ impl Listener {
         if let Ok(notification) = self.receive() {
             // The caller may have been killed.
             let _ = self.respond(notification.id, Answer::Continue);
+        }
+    }
+
+    /// Lets the calls run as they are that a process which is gone now has taken in by this listener, and not answered.
+    pub fn let_taken_through(&self) {
+        let Some(last) = taken::last(self.fd.as_fd()) else {
+            return;
+        };
+        let first = last.wrapping_sub(TAKEN_BEFORE);
+        for step in 0..=TAKEN_BEFORE + TAKEN_AFTER {
+            // Most of them were answered.
+            let _ = self.respond(first.wrapping_add(step), Answer::Continue);
         }
     }
 
