@@ -55,16 +55,13 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
 /// it alone.
 const CI: &[&[&[&str]]] = &[
     &[&["fmt", "tidy", "clippy", "doc", "test"]],
-    &[
-        &["chaos", "hostile", "property"],
-        &["loom", "shuttle", "miri", "tsan"],
-    ],
+    &[&["chaos", "hostile"], &["loom", "miri", "tsan"]],
     &[&["victims"], &["e2e-command"]],
     &[&["e2e"]],
 ];
 
-/// What is too long for `ci`. The soak ends with it.
-const LONG: &[&str] = &["rules", "checkers", "long"];
+/// What is too long for `ci`, mostly because it is built with other flags. The soak ends with it.
+const LONG: &[&str] = &["property", "shuttle", "rules", "checkers", "long"];
 
 /// The suites of `e2e` that have the machine to themselves, and those that bear others beside them. `packages` wants
 /// what `dist` makes.
@@ -165,14 +162,12 @@ fn shuttle(root: &Path, limit: Duration) -> Result<Report, String> {
     tests(under_cfg(root, "shuttle"), limit)
 }
 
-/// loom, shuttle and Miri, with more of everything.
+/// loom and Miri, with more of everything.
 fn checkers(root: &Path, limit: Duration) -> Result<Report, String> {
     let mut report = nightly::miri_long(root, limit)?;
-    for name in ["loom", "shuttle"] {
-        let mut command = under_cfg(root, name);
-        command.env("VSWAP_LONG", "1");
-        report.tests.passed += tests(command, limit)?.tests.passed;
-    }
+    let mut command = under_cfg(root, "loom");
+    command.env("VSWAP_LONG", "1");
+    report.tests.passed += tests(command, limit)?.tests.passed;
     Ok(report)
 }
 

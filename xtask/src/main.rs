@@ -104,7 +104,7 @@ const VERBS: &[(&str, &str)] = &[
     ),
     (
         "checkers",
-        "loom, shuttle and miri with more of everything than in ci",
+        "loom and miri with more of everything than in ci",
     ),
     (
         "long",

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::checks::{self, tests};
 use crate::step::Report;
 
-/// Cases per property under Miri, which is some hundred times slower.
-const MIRI_PROPERTY_CASES: &str = "3";
+/// Cases per property under Miri, which is some hundred times slower: in ci, and where it may take long.
+const MIRI_PROPERTY_CASES: (&str, &str) = ("1", "5");
 /// The one target of instrumented code. It is named so that build scripts are not instrumented.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -82,7 +82,8 @@ const LONG_FOR_MIRI: [&str; 5] = [
 /// # Errors
 /// A test failed, or had undefined behaviour.
 pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
-    under_miri(root, limit, &[&NOT_FOR_MIRI[..], &LONG_FOR_MIRI].concat())
+    let left_out = [&NOT_FOR_MIRI[..], &LONG_FOR_MIRI].concat();
+    under_miri(root, limit, &left_out, MIRI_PROPERTY_CASES.0)
 }
 
 /// The same, with those.
@@ -90,10 +91,15 @@ pub fn miri(root: &Path, limit: Duration) -> Result<Report, String> {
 /// # Errors
 /// As for `miri`.
 pub fn miri_long(root: &Path, limit: Duration) -> Result<Report, String> {
-    under_miri(root, limit, &NOT_FOR_MIRI)
+    under_miri(root, limit, &NOT_FOR_MIRI, MIRI_PROPERTY_CASES.1)
 }
 
-fn under_miri(root: &Path, limit: Duration, left_out: &[&str]) -> Result<Report, String> {
+fn under_miri(
+    root: &Path,
+    limit: Duration,
+    left_out: &[&str],
+    cases: &str,
+) -> Result<Report, String> {
     if !succeeds(nightly(root, &["cargo", "miri", "--version"])) {
         return Ok(skipped("miri", "miri,rust-src"));
     }
@@ -115,7 +121,7 @@ fn under_miri(root: &Path, limit: Duration, left_out: &[&str]) -> Result<Report,
     command
         // The property tests look for a file with old failures.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-        .env("PROPTEST_CASES", MIRI_PROPERTY_CASES)
+        .env("PROPTEST_CASES", cases)
         .env("CARGO_TARGET_DIR", checks::own_target(root, "nightly"));
     tests(command, limit)
 }

@@ -9,9 +9,9 @@ mod races;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 
-/// Schedules for each race, with each of two schedulers, and how many there are in long runs (`VSWAP_LONG=1`).
-const SCHEDULES: (usize, usize) = (400, 4000);
-/// Points at which the priority scheduler forces a switch: one more than loom's bound.
+/// Schedules for each race, with each of two schedulers.
+const SCHEDULES: usize = 4000;
+/// Points at which the priority scheduler forces a switch: as many as loom has in its long runs.
 const DEPTH: usize = 3;
 
 fn check(race: fn()) {
@@ -21,9 +21,8 @@ fn check(race: fn()) {
         config.stack_size = 0x4_0000;
         config
     };
-    let schedules = races::length(SCHEDULES);
-    shuttle::Runner::new(RandomScheduler::new(schedules), config()).run(race);
-    shuttle::Runner::new(PctScheduler::new(DEPTH, schedules), config()).run(race);
+    shuttle::Runner::new(RandomScheduler::new(SCHEDULES), config()).run(race);
+    shuttle::Runner::new(PctScheduler::new(DEPTH, SCHEDULES), config()).run(race);
 }
 
 each_race!(check);

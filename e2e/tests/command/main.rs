@@ -55,7 +55,7 @@ const TESTS: &[Test] = &[
     Test::new("doctor", 60, says::doctor),
     Test::new("advise", 120, advise::keeps_every_byte),
     Test::new("advise_of_nothing", 60, advise::of_nothing),
-    Test::new("advise_joined", 240, advise_joined::keeps_every_byte),
+    Test::new("advise_joined", 240, advise_joined::keeps_every_byte).long(),
     Test::new("advise_joined_refuses", 120, advise_joined::refuses),
     Test::new("completions_of_bash", 60, scripts::completions_of_bash),
     Test::new(

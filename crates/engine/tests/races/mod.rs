@@ -212,12 +212,6 @@ fn spawn<R: Send + 'static>(
     spawn_deep(move || work(&engine))
 }
 
-/// The first of two measures, or the second in a run that may be long.
-pub fn length<T>((usual, long): (T, T)) -> T {
-    let is_long = std::env::var_os("VSWAP_LONG").is_some_and(|value| value == "1");
-    if is_long { long } else { usual }
-}
-
 /// Starts a thread whose stack has room for an engine under construction and a page or two.
 pub fn spawn_deep<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
