@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::command::TestCounts;
 use crate::fuzz::Search;
 
-/// The longest time for all steps together where limits hold. They take some 50 minutes on two idle processors, and
-/// should take less than 40. This limit ends hangs and leaves a shared machine half as much time again.
+/// The longest time for all steps together where limits hold. They should take less than 40 minutes on two processors,
+/// and took 65 before some of them went to the soak. This limit ends hangs.
 const TOTAL_LIMIT: Duration = Duration::from_secs(75 * 60);
 
 /// One check.
