@@ -73,15 +73,28 @@ fn mremap(bytes: usize) -> (i64, i32) {
     )
 }
 
-fn child(parent: &Stream) -> i32 {
-    let listener = match install() {
-        Ok(listener) => listener,
-        Err(_) => return 77,
+const NOT_PERMITTED: &str = "seccomp user notification is not permitted here";
+
+/// Forks a child that runs `body` with the filter. Returns it and its listener. None if there can be no filter.
+fn fork_trapped(body: fn() -> i32) -> Option<(i32, Listener)> {
+    let (mine, theirs) = Stream::pair().unwrap();
+    let pid = support::fork(|| {
+        let Ok(listener) = install() else { return 77 };
+        if theirs.send(&1u8, &[listener.as_fd()], Wait::Yes).is_err() {
+            return 1;
+        }
+        drop(listener);
+        body()
+    });
+    drop(theirs);
+    let Ok((_, mut fds)) = mine.recv::<u8>(Wait::Yes) else {
+        assert_eq!(support::wait(pid), 77);
+        return None;
     };
-    if parent.send(&1u8, &[listener.as_fd()], Wait::Yes).is_err() {
-        return 1;
-    }
-    drop(listener);
+    Some((pid, Listener::from_fd(fds.take(0).unwrap())))
+}
+
+fn child() -> i32 {
     if mremap(1).0 != 0x1234_5678_9000 {
         return 2;
     }
@@ -105,14 +118,9 @@ fn child(parent: &Stream) -> i32 {
 #[test]
 fn trapped_calls_are_answered() {
     let _alone = support::alone();
-    let (mine, theirs) = Stream::pair().unwrap();
-    let pid = support::fork(|| child(&theirs));
-    drop(theirs);
-    let Ok((_, mut fds)) = mine.recv::<u8>(Wait::Yes) else {
-        assert_eq!(support::wait(pid), 77);
-        return support::skip("seccomp user notification is not permitted here");
+    let Some((pid, listener)) = fork_trapped(child) else {
+        return support::skip(NOT_PERMITTED);
     };
-    let listener = Listener::from_fd(fds.take(0).unwrap());
     // This is a hint, which kernels before 6.6 refuse.
     let _ = listener.wake_on_callers_cpu();
     let stop = EventFd::new().unwrap();
@@ -139,14 +147,9 @@ fn trapped_calls_are_answered() {
 #[test]
 fn a_caller_that_dies_is_over() {
     let _alone = support::alone();
-    let (mine, theirs) = Stream::pair().unwrap();
-    let pid = support::fork(|| child(&theirs));
-    drop(theirs);
-    let Ok((_, mut fds)) = mine.recv::<u8>(Wait::Yes) else {
-        assert_eq!(support::wait(pid), 77);
-        return support::skip("seccomp user notification is not permitted here");
+    let Some((pid, listener)) = fork_trapped(child) else {
+        return support::skip(NOT_PERMITTED);
     };
-    let listener = Listener::from_fd(fds.take(0).unwrap());
     let call = listener.receive().unwrap();
     vswap_sys::process::kill(u32::try_from(pid).unwrap()).unwrap();
     assert_eq!(support::wait(pid), 128 + libc::SIGKILL);
@@ -160,15 +163,7 @@ fn a_caller_that_dies_is_over() {
 }
 
 /// A child whose one trapped call must run as it is.
-fn child_that_goes_on(parent: &Stream) -> i32 {
-    let listener = match install() {
-        Ok(listener) => listener,
-        Err(_) => return 77,
-    };
-    if parent.send(&1u8, &[listener.as_fd()], Wait::Yes).is_err() {
-        return 1;
-    }
-    drop(listener);
+fn child_that_goes_on() -> i32 {
     if mremap(4096) == (-1, libc::EFAULT) {
         0
     } else {
@@ -180,14 +175,9 @@ fn child_that_goes_on(parent: &Stream) -> i32 {
 #[test]
 fn a_call_that_nobody_answered_is_let_through() {
     let _alone = support::alone();
-    let (mine, theirs) = Stream::pair().unwrap();
-    let caller = support::fork(|| child_that_goes_on(&theirs));
-    drop(theirs);
-    let Ok((_, mut fds)) = mine.recv::<u8>(Wait::Yes) else {
-        assert_eq!(support::wait(caller), 77);
-        return support::skip("seccomp user notification is not permitted here");
+    let Some((caller, listener)) = fork_trapped(child_that_goes_on) else {
+        return support::skip(NOT_PERMITTED);
     };
-    let listener = Listener::from_fd(fds.take(0).unwrap());
     vswap_sys::taken::share().unwrap();
     let taker = support::fork(|| i32::from(listener.receive().is_err()));
     assert_eq!(support::wait(taker), 0);

@@ -163,6 +163,7 @@ fn take_one(
         None if may_grow(call.notification.nr) => {
             let references = &listening.serving.references;
             unknown::decide_before_growth(references, &listening.spaces);
+            drop(call);
         }
         _ => drop(call),
     }
