@@ -22,6 +22,15 @@ pub enum StorageError {
     /// The storage has no such operation.
     #[error("it cannot do that")]
     Unsupported,
+    /// What was written to the slot is not there any more: somebody deleted it, or whoever kept it has gone for good.
+    #[error("what was written to it is not there any more")]
+    Lost,
+    /// The slot holds something else than what was written to it last: somebody changed it, or it is an older content.
+    #[error("it holds something else than what was written to it")]
+    Altered,
+    /// Nobody answered in time. A later request may succeed.
+    #[error("it has not answered in time")]
+    TimedOut,
     /// The system reported an error.
     #[error("{}", io::Error::from_raw_os_error(*errno))]
     Failed {
@@ -64,6 +73,24 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StorageError`]; the slots then hold anything.
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError>;
+
+    /// Whether the storage keeps content as it is packed, so that less of it travels. [`Engine`](crate::Engine) then
+    /// writes what comes out of the pool by [`Storage::write_packed`]. What is read is pages all the same: such storage
+    /// has the engine's codec.
+    fn keeps_packed(&self) -> bool {
+        false
+    }
+
+    /// Writes neighbouring slots from `slot` on, one from each payload of the engine's codec. As everywhere, a payload
+    /// of [`PAGE_BYTES`](super::pages::PAGE_BYTES) is the page itself. May block. Called only if the storage
+    /// [keeps them packed](Storage::keeps_packed).
+    ///
+    /// # Errors
+    /// [`StorageError`]; the slots then hold anything.
+    fn write_packed(&self, slot: u64, payloads: &[&[u8]]) -> Result<(), StorageError> {
+        let _ = (slot, payloads);
+        Err(StorageError::Unsupported)
+    }
 
     /// Whether a page is available at once, as from memory. Reading ahead does not pay then. The kernel's name for this
     /// is `SWP_SYNCHRONOUS_IO`.
