@@ -355,6 +355,21 @@ impl Areas {
         physical.write(first.offset(), pages)
     }
 
+    /// Whether the area's storage takes payloads of the pool as they are.
+    pub(crate) fn keeps_packed(&self, id: AreaId) -> bool {
+        self.get(id).is_some_and(Physical::keeps_packed)
+    }
+
+    /// Writes payloads to neighbouring slots of one area that keeps them packed, starting with `first`.
+    pub(crate) fn write_packed(
+        &self,
+        first: Entry,
+        payloads: &[&[u8]],
+    ) -> Result<(), StorageError> {
+        let physical = self.get(first.area()).ok_or(StorageError::Short)?;
+        physical.write_packed(first.offset(), payloads)
+    }
+
     /// All areas, by number.
     pub(crate) fn all(&self) -> impl Iterator<Item = (AreaId, &Physical)> {
         let ids = (0..AREAS_MAX).filter_map(AreaId::physical);

@@ -1,5 +1,6 @@
 //! Helpers of the engine's unit tests: engines with areas whose storage counts requests, breaks and has bad places.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,6 +145,47 @@ impl Storage for Probe {
             .expect("no panic")
             .push(slots.clone());
         self.0.ram.discard(slots)
+    }
+}
+
+/// Storage that keeps payloads as they are packed. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Packing(Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
+
+impl Packing {
+    /// Bytes of each payload, by slot.
+    pub(crate) fn payloads(&self) -> Vec<usize> {
+        let kept = self.0.lock().expect("no panic");
+        kept.values().map(Vec::len).collect()
+    }
+}
+
+impl Storage for Packing {
+    fn keeps_packed(&self) -> bool {
+        true
+    }
+
+    fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+        let kept = self.0.lock().expect("no panic");
+        let mut scratch = Codec::Lz4.scratch();
+        for (slot, page) in (slot..).zip(pages) {
+            let payload = kept.get(&slot).ok_or(StorageError::Lost)?;
+            let unpacked = Codec::Lz4.decompress(payload, page, &mut scratch);
+            unpacked.map_err(|_| StorageError::Altered)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+        let payloads: Vec<&[u8]> = pages.iter().map(|page| &page.0[..]).collect();
+        self.write_packed(slot, &payloads)
+    }
+
+    fn write_packed(&self, slot: u64, payloads: &[&[u8]]) -> Result<(), StorageError> {
+        let payloads = payloads.iter().map(|payload| payload.to_vec());
+        let mut kept = self.0.lock().expect("no panic");
+        kept.extend((slot..).zip(payloads));
+        Ok(())
     }
 }
 

@@ -174,14 +174,32 @@ impl Physical {
         }
     }
 
+    pub(super) fn keeps_packed(&self) -> bool {
+        self.storage().is_ok_and(|storage| storage.keeps_packed())
+    }
+
     pub(super) fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
-        let storage = self.storage();
-        let written = storage.and_then(|storage| storage.write(slot, pages));
+        self.write_by(pages.len(), |storage| storage.write(slot, pages))
+    }
+
+    pub(super) fn write_packed(&self, slot: u64, payloads: &[&[u8]]) -> Result<(), StorageError> {
+        self.write_by(payloads.len(), |storage| {
+            storage.write_packed(slot, payloads)
+        })
+    }
+
+    /// Writes this many pages, and notes how that went.
+    fn write_by(
+        &self,
+        pages: usize,
+        write: impl FnOnce(&dyn Storage) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let written = self.storage().and_then(|storage| write(&*storage));
         if let Err(error) = written {
             self.set_failing(true);
             *self.last_error.lock() = Some(error);
         }
-        self.count(&self.pages_written, pages.len(), written)
+        self.count(&self.pages_written, pages, written)
     }
 
     fn count(

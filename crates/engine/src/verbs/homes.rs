@@ -160,11 +160,15 @@ impl Engine {
     where
         P: Deref<Target = Page>,
     {
-        let content: Vec<&Page> = pages.iter().map(|page| &*page.page).collect();
+        let Some(&first) = run.first() else { return };
         self.at_storage.pass();
-        let written = run
-            .first()
-            .map_or(Ok(()), |&first| self.areas.write(first, &content));
+        let written = if pages.iter().any(|page| page.is_packed()) {
+            let payloads: Vec<&[u8]> = pages.iter().map(|page| page.payload()).collect();
+            self.areas.write_packed(first, &payloads)
+        } else {
+            let content: Vec<&Page> = pages.iter().map(|page| &*page.page).collect();
+            self.areas.write(first, &content)
+        };
         for (page, &slot) in pages.iter_mut().zip(run) {
             page.to = match written {
                 Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),

@@ -1,5 +1,8 @@
 //! A page on its way from one place to another.
 
+use std::ops::Deref;
+
+use crate::base::pages::{PAGE_BYTES, Page};
 use crate::base::storage::StorageError;
 use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
@@ -28,6 +31,8 @@ pub(crate) struct Leaving<P> {
     pub(crate) entry: Entry,
     pub(crate) group: GroupIndex,
     pub(crate) page: P,
+    /// How many of the page's bytes are a payload as the pool had it. All of them are the page itself.
+    payload_bytes: usize,
     pub(crate) to: Destination,
 }
 
@@ -37,13 +42,33 @@ impl<P> Leaving<P> {
             entry,
             group,
             page,
+            payload_bytes: PAGE_BYTES,
             to: Destination::NOWHERE,
         }
+    }
+
+    /// The same with a payload in place of the page: its bytes are the first ones of `page`.
+    pub(crate) fn with_payload(self, payload_bytes: usize) -> Leaving<P> {
+        Leaving {
+            payload_bytes,
+            ..self
+        }
+    }
+
+    pub(crate) fn is_packed(&self) -> bool {
+        self.payload_bytes < PAGE_BYTES
     }
 
     /// Whether an area failed to take the page.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.to, Destination::Refused(_))
+    }
+}
+
+impl<P: Deref<Target = Page>> Leaving<P> {
+    /// The page, or what the pool had in its place.
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.page.0.get(..self.payload_bytes).unwrap_or_default()
     }
 }
 

@@ -213,18 +213,37 @@ impl Engine {
         dst: &mut Page,
         scratch: &mut Scratch,
     ) -> Result<SwapIn, SwapInError> {
-        let corrupt = |what| SwapInError::Corrupt {
-            raw: entry.raw(),
-            what,
-        };
-        self.at_pool.pass();
-        match self.pool.with(handle, |payload| {
+        self.with_payload(entry, handle, |payload| {
             self.codec.decompress(payload, dst, scratch)
-        }) {
-            Ok(Ok(())) => Ok(SwapIn::Compressed),
-            Ok(Err(_)) => Err(corrupt("they do not decompress to a page")),
-            Err(_) => Err(corrupt("the checksum does not fit")),
-        }
+        })?
+        .map(|()| SwapIn::Compressed)
+        .map_err(|_| corrupt(entry, "they do not decompress to a page"))
+    }
+
+    /// Copies the payload as it lies in the pool to the beginning of `dst`. Returns its length in bytes.
+    pub(crate) fn copy_packed(
+        &self,
+        entry: Entry,
+        handle: Handle,
+        dst: &mut Page,
+    ) -> Result<usize, SwapInError> {
+        self.with_payload(entry, handle, |payload| {
+            let place = dst.0.get_mut(..payload.len())?;
+            place.copy_from_slice(payload);
+            Some(payload.len())
+        })?
+        .ok_or(corrupt(entry, "they are more than a page"))
+    }
+
+    fn with_payload<R>(
+        &self,
+        entry: Entry,
+        handle: Handle,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, SwapInError> {
+        self.at_pool.pass();
+        let read = self.pool.with(handle, read);
+        read.map_err(|_| corrupt(entry, "the checksum does not fit"))
     }
 
     /// Whether a used slot has no frame, no zero flag and no backing. No operation leaves such a slot.
@@ -236,4 +255,9 @@ impl Engine {
             stored && word.count_field() > 0 && cluster.backing(slot).stored().is_none()
         })
     }
+}
+
+fn corrupt(entry: Entry, what: &'static str) -> SwapInError {
+    let raw = entry.raw();
+    SwapInError::Corrupt { raw, what }
 }

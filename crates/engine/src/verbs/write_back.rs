@@ -5,7 +5,8 @@
 //!    read. It is compared again at the end. Only pinned bytes of the pool are read.
 //! 2. *Slots.* The pages get neighbouring slots of the areas, as pages that are written out do. Pages that get none
 //!    stay where they are, so a full area costs no decompression.
-//! 3. *Unpack and write.* Each row of neighbours is written with one request.
+//! 3. *Unpack and write.* Each row of neighbours is written with one request. An area that keeps pages packed gets the
+//!    payloads as they lie in the pool.
 //! 4. *Exchange* (`exchange.rs`). If the backing word is what it was, it names the slot from now on, and the bytes in
 //!    the pool are freed. A page that was read or put meanwhile keeps what it has, and the slot is freed instead.
 //!
@@ -20,8 +21,9 @@ use super::charge::Uncharges;
 use super::exchange::Settled;
 use super::homes::are_alike;
 use super::leaving::Leaving;
+use super::swap_in::SwapInError;
 use crate::area::Cold;
-use crate::base::pages::Page;
+use crate::base::pages::{PAGE_BYTES, Page};
 use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::groups::{GroupId, GroupIndex};
@@ -111,15 +113,14 @@ impl Engine {
         let mut going: Vec<(Backing, Entry)> = Vec::with_capacity(placed.len());
         let mut leaving = Vec::with_capacity(placed.len());
         for ((&(page, group), slot), buffer) in placed.iter().zip(slots).zip(buffer) {
-            let unpacked = self.unpack(page.entry, page.handle, buffer, scratch);
-            if unpacked.is_err() {
+            let Ok(payload_bytes) = self.take_out(page, slot, buffer, scratch) else {
                 self.lose_among(page.entry, group, Stored::Physical(slot), &mut uncharges);
                 self.leave_damaged(page.entry);
                 done.damaged += 1;
                 continue;
-            }
+            };
             going.push((page.backing, slot));
-            leaving.push(Leaving::new(page.entry, group, &*buffer));
+            leaving.push(Leaving::new(page.entry, group, &*buffer).with_payload(payload_bytes));
         }
         let slots: Vec<Entry> = going.iter().map(|&(_, slot)| slot).collect();
         self.write_runs(&slots, &mut leaving.iter_mut().collect::<Vec<_>>());
@@ -134,6 +135,21 @@ impl Engine {
                 Settled::NoRoom => done.homeless += 1,
             }
         }
+    }
+
+    /// Copies a pinned page out of the pool, as the area of `slot` wants it. Returns how many bytes it takes.
+    fn take_out(
+        &self,
+        page: &Cold,
+        slot: Entry,
+        buffer: &mut Page,
+        scratch: &mut Scratch,
+    ) -> Result<usize, SwapInError> {
+        if self.areas.keeps_packed(slot.area()) {
+            return self.copy_packed(page.entry, page.handle, buffer);
+        }
+        self.unpack(page.entry, page.handle, buffer, scratch)?;
+        Ok(PAGE_BYTES)
     }
 
     /// The pages that may have slots in areas, with their groups, which are charged for the slots. Unpins the others.

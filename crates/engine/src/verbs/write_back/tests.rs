@@ -2,8 +2,11 @@
 //! bugs have what other threads do meanwhile.
 
 use super::*;
+use crate::areas::NewArea;
 use crate::base::storage::StorageError;
-use crate::testing::{BROKEN, Probe, area_on, assert_holds, damage, engine_with_areas, out, read};
+use crate::testing::{
+    BROKEN, Packing, Probe, area_on, assert_holds, damage, engine_with_areas, out, read,
+};
 use crate::verbs::swap_in::{SwapIn, SwapInError};
 use crate::zpool::testing::Content;
 
@@ -19,10 +22,14 @@ fn engine(slots: u64) -> (Engine, Probe) {
 
 /// Stores the page of a seed in the pool.
 fn stored(engine: &Engine, seed: u64) -> Entry {
-    let entry = out(engine, Content::Text, seed);
+    stored_as(engine, Content::Text, seed)
+}
+
+fn stored_as(engine: &Engine, kind: Content, seed: u64) -> Entry {
+    let entry = out(engine, kind, seed);
     let written = engine.write_out(entry, &mut engine.scratch());
     written.expect("room");
-    assert_holds(engine, entry, Content::Text, seed, SwapIn::Compressed);
+    assert_holds(engine, entry, kind, seed, SwapIn::Compressed);
     entry
 }
 
@@ -83,6 +90,57 @@ fn the_cold_goes_and_the_hot_stays() {
         (stats.slots_used, stats.physical, stats.pool_bytes),
         (0, 0, 0)
     );
+}
+
+#[test]
+fn storage_that_keeps_pages_packed_gets_what_the_pool_has() {
+    let (engine, _) = engine_with_areas(FRAMES, POOL_BYTES, &[]);
+    let kind = |seed: u64| match seed % 3 {
+        1 => Content::Random,
+        _ => Content::Text,
+    };
+    let entries: Vec<Entry> = (0..24)
+        .map(|seed| stored_as(&engine, kind(seed), seed))
+        .collect();
+    let packing = Packing::default();
+    let area = area_on(&Probe::new(0), ROOMY);
+    let storage = Box::new(packing.clone());
+    let swapped_on = engine.swap_on(NewArea { storage, ..area });
+    let area = swapped_on.expect("a good area");
+    assert_eq!(write_back(&engine, 24), moved(24));
+    let payloads = packing.payloads();
+    let is_raw = |bytes: &&usize| **bytes == PAGE_BYTES;
+    assert_eq!(payloads.len(), 24);
+    assert_eq!(payloads.iter().filter(is_raw).count(), 8, "{payloads:?}");
+    assert!(payloads.iter().sum::<usize>() < 20 * PAGE_BYTES);
+    for (seed, &entry) in (0..).zip(&entries) {
+        assert_holds(&engine, entry, kind(seed), seed, SwapIn::Physical);
+    }
+    let left = engine.swap_off(area, &mut engine.scratch(), &|| false);
+    assert_eq!(left, Ok(()));
+    for (seed, &entry) in (0..).zip(&entries) {
+        assert_holds(&engine, entry, kind(seed), seed, SwapIn::Compressed);
+    }
+}
+
+#[test]
+fn damage_in_the_pool_does_not_travel() {
+    let (engine, _) = engine_with_areas(FRAMES, POOL_BYTES, &[]);
+    let entries = stored_all(&engine, 0..4);
+    let packing = Packing::default();
+    let area = area_on(&Probe::new(0), ROOMY);
+    let storage = Box::new(packing.clone());
+    engine
+        .swap_on(NewArea { storage, ..area })
+        .expect("a good area");
+    damage(&engine, entries[1]);
+    let done = write_back(&engine, 4);
+    assert_eq!((done.pages, done.damaged), (3, 1));
+    assert_eq!(packing.payloads().len(), 3);
+    assert!(matches!(
+        read(&engine, entries[1]),
+        Err(SwapInError::Corrupt { .. })
+    ));
 }
 
 #[test]
@@ -174,7 +232,7 @@ fn a_failure_at_any_request_costs_no_page() {
             let area = area_on(&probe, 64);
             let bad = bad.clone();
             engine
-                .swap_on(crate::areas::NewArea { bad, ..area })
+                .swap_on(NewArea { bad, ..area })
                 .expect("a good area");
             let entries = stored_all(&engine, 0..12);
             probe.refuse_writes(requests, Some(error));
