@@ -12,7 +12,7 @@ use rustix::fs::statvfs;
 use serde_json::Value;
 use vswap_engine::Discard;
 use vswap_engine::header::{self, PAGES_MAX};
-use vswap_pager::{Store, SwapOn};
+use vswap_pager::{Medium, Store, SwapOn};
 use vswap_sys::disk::area_file::{AreaError, AreaFile};
 use vswap_sys::disk::{Disk, Options};
 
@@ -114,7 +114,7 @@ fn private(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     }
     Ok(SwapOn {
         name: name(&spec.path).map_err(|error| error.to_string())?,
-        disk,
+        medium: Medium::disk(disk),
         slots,
         bad: Vec::new(),
         priority: spec.priority,
@@ -167,7 +167,7 @@ fn made_before(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
     let disk = Disk::of_area(file, opening).map_err(|error| error.to_string())?;
     Ok(SwapOn {
         name: name(&spec.path).map_err(|error| error.to_string())?,
-        disk,
+        medium: Medium::disk(disk),
         slots: header.pages,
         // The header lies in the first page.
         bad: std::iter::once(0)

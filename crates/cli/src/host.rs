@@ -11,7 +11,7 @@ use vswap_pager::{
     Config, GroupChange, MapQuery, MemoryMap, Pager, ParkStep, Parked, Sampled, Sampling, Status,
     Store, StoreConfig, StoreStatus,
 };
-use vswap_sys::confinement;
+use vswap_sys::confinement::{self, Reach};
 use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
 
@@ -293,8 +293,8 @@ pub fn guarded() -> Result<Option<Guardian>, Failure> {
 
 /// Gives up what this process does not need any more. Call it when it makes no process any more, on the thread that
 /// lives longest: the others have no more capabilities than they need.
-pub fn confine(quiet: bool) {
-    match confinement::confine() {
+pub fn confine(quiet: bool, reach: Reach) {
+    match confinement::confine(reach) {
         Err(error) if !quiet => warning(&format!(
             "this process runs without a filter for its own system calls: {error}"
         )),

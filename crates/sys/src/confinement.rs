@@ -21,6 +21,15 @@ use std::thread::Builder;
 pub use capabilities::{kept, reduce};
 pub use filter::{FilterError, install};
 
+/// Whom vswap may begin to talk to from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Processes of this machine.
+    Machine,
+    /// Others as well: an area is there.
+    Network,
+}
+
 /// Does `work` on a new thread with few capabilities, and waits for it. Threads that it starts have no more.
 ///
 /// # Errors
@@ -43,7 +52,7 @@ pub fn start_threads<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> 
 ///
 /// # Errors
 /// The filter cannot be installed; the capabilities are gone all the same.
-pub fn confine() -> Result<(), FilterError> {
+pub fn confine(reach: Reach) -> Result<(), FilterError> {
     reduce();
-    install()
+    install(reach)
 }

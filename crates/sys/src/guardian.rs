@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::confinement;
+use crate::confinement::{self, Reach};
 use crate::eventfd::{PollFd, PollFlags, poll};
 use crate::kind::Kind;
 use crate::process::PidFd;
@@ -119,7 +119,7 @@ fn guard(pager: PidFd) -> ! {
         libc::prctl(libc::PR_SET_NAME, c"vswap-guard".as_ptr());
     }
     // It guards without, too, and the pager has said already that there is no filter.
-    let _ = confinement::confine();
+    let _ = confinement::confine(Reach::Machine);
     while !matches!(pager.exited(None), Ok(true)) {}
     // From here on the table is the guardian's alone. It may be full, so this makes room for the look at it.
     drop(pager);

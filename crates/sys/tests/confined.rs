@@ -5,14 +5,14 @@ mod support;
 use std::fs;
 use std::io::ErrorKind;
 
-use vswap_sys::confinement;
+use vswap_sys::confinement::{self, Reach};
 
 /// Runs `body` in a copy of this process that has been confined. Returns its exit code; for a signal 128 + its number.
 fn confined(body: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the C library's fork leaves its allocator usable in the child, which needs no other lock of this process.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let code = confinement::confine().map_or(UNCONFINED, |()| body());
+        let code = confinement::confine(Reach::Machine).map_or(UNCONFINED, |()| body());
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code) }
     }

@@ -14,7 +14,7 @@ use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_pager::{Store, SwapOn, Wish};
+use vswap_pager::{Medium, Store, SwapOn, Wish};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::areas::area_file::name;
@@ -108,7 +108,7 @@ fn spill(store: &Store, opening: Options, why: &str) -> Result<String, String> {
     let directory = place.directory.display();
     let refused = |why: String| format!("{directory}: {why}");
     let area = area(&place, opening).map_err(refused)?;
-    let private = if area.disk.is_encrypted() {
+    let private = if area.medium.encrypted {
         "private, encrypted"
     } else {
         "private"
@@ -131,7 +131,7 @@ fn area(place: &Place, opening: Options) -> Result<SwapOn, String> {
     let disk = Disk::private(&place.directory, slots * PAGE_BYTES, options);
     Ok(SwapOn {
         name: name(&place.directory).map_err(|error| error.to_string())?,
-        disk: disk.map_err(|error| error.to_string())?,
+        medium: Medium::disk(disk.map_err(|error| error.to_string())?),
         slots,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,

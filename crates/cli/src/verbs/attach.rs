@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vswap_pager::Status;
 use vswap_pager::config::RamRange;
+use vswap_sys::confinement::Reach;
 use vswap_sys::process::signals::{self, Blocked};
 
 use crate::args::on_full::OnFull;
@@ -89,7 +90,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         }
     };
     run::raise_descriptor_limit();
-    confine(manage.quiet);
+    confine(manage.quiet, Reach::Machine);
     let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged).attached();
     if !manage.quiet {
         say_managed(&target, ram);

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
-use vswap_sys::confinement;
+use vswap_sys::confinement::{self, Reach};
 use vswap_sys::disk::Options;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{self, Blocked};
@@ -100,7 +100,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let server = Server::bind(dir.path())
         .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
     let metrics = Metrics::open(args.metrics.as_ref(), args.quiet)?;
-    confine(args.quiet);
+    confine(args.quiet, Reach::Machine);
     let daemon = Daemon {
         store,
         opening,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use vswap_engine::{
-    AreaFigures, AreaId, BringBack, Discard, Engine, NewArea, SwapOffError, SwapOnError,
+    AreaFigures, AreaId, BringBack, Discard, Engine, NewArea, Storage, SwapOffError, SwapOnError,
 };
 use vswap_sys::disk::Disk;
 use vswap_sys::disk::area_file::Kind;
@@ -17,13 +17,53 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::store::more_room::MoreRoom;
 use crate::store::on_disk::OnDisk;
 
+/// Where the bytes of an area are, and what people are told of that.
+#[derive(Debug)]
+pub struct Medium {
+    storage: Box<dyn Storage>,
+    /// `file` or `partition`, as swapon says, or `far`.
+    kind: &'static str,
+    /// How it is read and written.
+    io: &'static str,
+    /// Its pages are encrypted.
+    pub encrypted: bool,
+    rotating: bool,
+}
+
+impl Medium {
+    /// A file or block device.
+    pub fn disk(disk: Disk) -> Medium {
+        Medium {
+            kind: match disk.kind() {
+                Kind::RegularFile => "file",
+                Kind::BlockDevice => "partition",
+            },
+            io: disk.engine(),
+            encrypted: disk.is_encrypted(),
+            rotating: disk.is_rotating(),
+            storage: Box::new(OnDisk::new(disk)),
+        }
+    }
+
+    /// Storage on other machines, spoken to in this way. It encrypts.
+    pub fn far(storage: Box<dyn Storage>, io: &'static str) -> Medium {
+        Medium {
+            storage,
+            kind: "far",
+            io,
+            encrypted: true,
+            rotating: false,
+        }
+    }
+}
+
 /// An area to be added. The caller has opened and checked it.
 #[derive(Debug)]
 pub struct SwapOn {
     /// What the user calls it: its path.
     pub name: String,
-    /// Its bytes.
-    pub disk: Disk,
+    /// Where its bytes are.
+    pub medium: Medium,
     /// Its slots, the header's included.
     pub slots: u64,
     /// Slots that must never be used.
@@ -39,7 +79,7 @@ pub struct SwapOn {
 pub struct AreaStatus {
     /// The path that the user gave.
     pub name: String,
-    /// `file` or `partition`, as swapon says.
+    /// `file` or `partition`, as swapon says, or `far`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// Bytes that the area can hold.
@@ -121,12 +161,13 @@ impl Areas {
 
     /// Begin to use an area.
     pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), SwapOnError> {
-        let io = new.disk.engine();
-        let encrypted = new.disk.is_encrypted();
-        let kind = match new.disk.kind() {
-            Kind::RegularFile => "file",
-            Kind::BlockDevice => "partition",
-        };
+        let Medium {
+            storage,
+            kind,
+            io,
+            encrypted,
+            rotating,
+        } = new.medium;
         // Before the first page can lie on it.
         self.in_use.fetch_add(1, Ordering::AcqRel);
         let begun = engine.swap_on(NewArea {
@@ -134,8 +175,8 @@ impl Areas {
             bad: new.bad,
             priority: new.priority,
             discard: new.discard,
-            rotating: new.disk.is_rotating(),
-            storage: Box::new(OnDisk::new(new.disk)),
+            rotating,
+            storage,
         });
         let id = begun.inspect_err(|_| {
             self.in_use.fetch_sub(1, Ordering::AcqRel);

@@ -5,6 +5,7 @@
 
 use libc::c_long;
 
+use super::Reach;
 use super::rule::Rule;
 
 /// Calls with any arguments. The kernel remembers that these need no look at the filter, so they cost nothing.
@@ -194,13 +195,27 @@ const BLKGETSIZE64: u64 = 0x8008_1272;
 const EXECUTABLE: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
 const THREAD: u64 = libc::CLONE_THREAD.unsigned_abs() as u64;
 const LOCAL: u64 = libc::AF_UNIX.unsigned_abs() as u64;
+const INTERNET: u64 = libc::AF_INET.unsigned_abs() as u64;
+const INTERNET_6: u64 = libc::AF_INET6.unsigned_abs() as u64;
 /// The C library names what it maps.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 /// rustix looks for the clock's ticks and the vdso.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// Calls with some arguments alone. Of several rules for a call one has to fit. Those that are asked most stand first.
-pub fn allowed_with() -> Vec<(c_long, Vec<Rule>)> {
+pub fn allowed_with(reach: Reach) -> Vec<(c_long, Vec<Rule>)> {
+    let mut calls = allowed_on_machine();
+    if reach == Reach::Network {
+        let families = [LOCAL, INTERNET, INTERNET_6].map(|family| Rule::is(0, family));
+        calls.retain(|(call, _)| *call != libc::SYS_socket);
+        calls.push((libc::SYS_socket, families.into()));
+        // The C library asks for both kinds of address of a name at once.
+        calls.push((libc::SYS_sendmmsg, Vec::new()));
+    }
+    calls
+}
+
+fn allowed_on_machine() -> Vec<(c_long, Vec<Rule>)> {
     let ioctls = [
         Rule::masked(1, TYPE, UFFD),
         Rule::masked(1, TYPE, LISTENER),
@@ -213,6 +228,7 @@ pub fn allowed_with() -> Vec<(c_long, Vec<Rule>)> {
         BLKSSZGET,
         BLKGETSIZE64,
         libc::FIONBIO,
+        libc::FIONREAD,
         libc::FIOCLEX,
         libc::TCGETS,
         libc::TIOCGPGRP,
@@ -241,7 +257,7 @@ pub fn allowed_with() -> Vec<(c_long, Vec<Rule>)> {
         // Threads, and no processes. `clone3` hides what it is to make behind a pointer; without it the C library takes
         // this one.
         (libc::SYS_clone, vec![Rule::masked(0, THREAD, THREAD)]),
-        // The network is for the connections that come to a listener from before.
+        // Others are reached only if an area is on them. What comes to a listener from before is another matter.
         (libc::SYS_socket, vec![Rule::is(0, LOCAL)]),
         (libc::SYS_socketpair, vec![Rule::is(0, LOCAL)]),
         (

@@ -14,8 +14,8 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-use super::calls;
 use super::rule::Rule;
+use super::{Reach, calls};
 
 /// What a call gets that is not on the list, as from a kernel that does not have it.
 const REFUSAL: SeccompAction = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
@@ -54,8 +54,8 @@ fn program(
 }
 
 /// Lets through what is on the list.
-fn allowing() -> Result<BpfProgram, BackendError> {
-    let rules = rules(calls::ALLOWED, calls::allowed_with())?;
+fn allowing(reach: Reach) -> Result<BpfProgram, BackendError> {
+    let rules = rules(calls::ALLOWED, calls::allowed_with(reach))?;
     program(rules, REFUSAL, SeccompAction::Allow)
 }
 
@@ -96,8 +96,8 @@ const fn step(code: u32, jf: u8, k: u32) -> sock_filter {
 ///
 /// # Errors
 /// [`FilterError`]. A part of the filter may be there then.
-pub fn install() -> Result<(), FilterError> {
-    let (first, second) = (allowing()?, ending()?);
+pub fn install(reach: Reach) -> Result<(), FilterError> {
+    let (first, second) = (allowing(reach)?, ending()?);
     rustix::thread::set_no_new_privs(true).map_err(|errno| FilterError::Refused(errno.into()))?;
     add(&first, libc::SECCOMP_FILTER_FLAG_LOG)?;
     // What it ends is logged in any case.

@@ -41,7 +41,11 @@ fn answer(program: &[sock_filter], architecture: u32, call: c_long, arguments: [
 
 /// The stricter of two answers, as the kernel has it: the lower one, taken as signed.
 fn verdict(call: c_long, arguments: [u64; 6]) -> u32 {
-    let programs = [ending().unwrap(), allowing().unwrap()];
+    verdict_of(Reach::Machine, call, arguments)
+}
+
+fn verdict_of(reach: Reach, call: c_long, arguments: [u64; 6]) -> u32 {
+    let programs = [ending().unwrap(), allowing(reach).unwrap()];
     let answers = programs.map(|program| answer(&program, ARCHITECTURE, call, arguments));
     let strictness = |answer: &u32| (answer & libc::SECCOMP_RET_ACTION_FULL).cast_signed();
     answers.into_iter().min_by_key(strictness).unwrap()
@@ -79,7 +83,7 @@ fn listed_calls_are_made_and_others_refused() {
 fn the_lists_are_as_long_as_the_documentation_says() {
     let lengths = [
         calls::ALLOWED.len(),
-        calls::allowed_with().len(),
+        calls::allowed_with(Reach::Machine).len(),
         calls::FATAL.len(),
         calls::fatal_with().len(),
     ];
@@ -92,7 +96,7 @@ fn attacks_are_the_end() {
         assert_eq!(verdict(*call, [0; 6]), KILL, "{call}");
     }
     // Of another word size: what the numbers mean there nobody has looked at.
-    let program = allowing().unwrap();
+    let program = allowing(Reach::Machine).unwrap();
     assert_eq!(answer(&program, 0x4000_0003, libc::SYS_read, [0; 6]), KILL);
 }
 
@@ -103,6 +107,28 @@ fn threads_are_made_and_no_processes() {
     assert_eq!(verdict(libc::SYS_clone, with(0, thread)), ALLOW);
     for flags in [0, libc::SIGCHLD, libc::CLONE_VM | libc::CLONE_VFORK] {
         assert_eq!(verdict(libc::SYS_clone, with(0, number(flags))), KILL);
+    }
+}
+
+#[test]
+fn others_are_reached_only_if_an_area_is_there() {
+    let socket = |reach, family: i32| {
+        let family = with(0, u64::from(family.unsigned_abs()));
+        verdict_of(reach, libc::SYS_socket, family)
+    };
+    for reach in [Reach::Machine, Reach::Network] {
+        let (allowed, is_far) = (
+            |is_so| if is_so { ALLOW } else { refusal() },
+            reach == Reach::Network,
+        );
+        assert_eq!(socket(reach, libc::AF_UNIX), ALLOW);
+        assert_eq!(socket(reach, libc::AF_INET), allowed(is_far));
+        assert_eq!(socket(reach, libc::AF_INET6), allowed(is_far));
+        assert_eq!(socket(reach, libc::AF_PACKET), refusal());
+        assert_eq!(
+            verdict_of(reach, libc::SYS_sendmmsg, [0; 6]),
+            allowed(is_far)
+        );
     }
 }
 
@@ -127,12 +153,6 @@ fn arguments_are_looked_at() {
             "{request:#x}"
         );
     }
-    let families = |family: i32| with(0, u64::from(family.unsigned_abs()));
-    assert_eq!(verdict(libc::SYS_socket, families(libc::AF_UNIX)), ALLOW);
-    assert_eq!(
-        verdict(libc::SYS_socket, families(libc::AF_INET)),
-        refusal()
-    );
     assert_eq!(verdict(libc::SYS_prlimit64, [0; 6]), ALLOW);
     // A pointer whose low half is 0.
     assert_eq!(verdict(libc::SYS_prlimit64, with(2, 1 << 32)), refusal());
