@@ -338,6 +338,11 @@ impl Areas {
         self.get(id).is_some_and(Physical::is_quick)
     }
 
+    /// Whether the area's storage is on other machines.
+    pub(crate) fn is_far(&self, id: AreaId) -> bool {
+        self.get(id).is_some_and(Physical::is_far)
+    }
+
     /// Reads runs of neighbouring slots of one area.
     pub(crate) fn read_runs(&self, id: AreaId, runs: &mut [ReadRun<'_>]) {
         match self.get(id) {

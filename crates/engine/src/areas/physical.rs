@@ -26,6 +26,9 @@ pub(crate) struct Physical {
     /// the last request is done.
     storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
     priority: AtomicI16,
+    /// What the storage says of itself.
+    far: AtomicBool,
+    packed: AtomicBool,
     /// Slots that are not bad.
     usable: AtomicU64,
     /// Slots in use. The clusters know it too, but adding them up for each written batch of pages would take long.
@@ -56,6 +59,8 @@ impl Physical {
             used: AtomicU64::new(0),
             storage: Lock::new(None),
             priority: AtomicI16::new(PRIORITY_DEFAULT),
+            far: AtomicBool::new(false),
+            packed: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             last_error: Lock::new(None),
             is_closing: AtomicBool::new(true),
@@ -76,6 +81,9 @@ impl Physical {
         let usable = new.slots - new.bad.len() as u64;
         self.usable.store(usable, Ordering::Relaxed);
         self.priority.store(new.priority, Ordering::Relaxed);
+        self.far.store(new.storage.is_far(), Ordering::Relaxed);
+        self.packed
+            .store(new.storage.keeps_packed(), Ordering::Relaxed);
         self.set_failing(false);
         *self.last_error.lock() = None;
         for counter in [
@@ -174,8 +182,12 @@ impl Physical {
         }
     }
 
+    pub(super) fn is_far(&self) -> bool {
+        self.far.load(Ordering::Relaxed)
+    }
+
     pub(super) fn keeps_packed(&self) -> bool {
-        self.storage().is_ok_and(|storage| storage.keeps_packed())
+        self.packed.load(Ordering::Relaxed)
     }
 
     pub(super) fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {

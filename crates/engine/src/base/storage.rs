@@ -98,6 +98,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether each request travels over a network, and may wait for a long time until somebody answers again. Who waits
+    /// for it had better not be needed elsewhere.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Forgets what slots hold, so that the medium behind them can be reused. Nobody reads these slots before they are
     /// written again. May block. Storage that cannot do this does nothing.
     ///

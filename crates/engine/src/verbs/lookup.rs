@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::frames::FrameRef;
 use crate::words::backing::Stored;
-use crate::words::entry::Entry;
+use crate::words::entry::{AreaId, Entry};
 use crate::words::slot::Kind;
 
 /// What [`Engine::lookup`] found.
@@ -81,6 +81,20 @@ impl Engine {
     #[must_use]
     pub fn is_physical(&self, entry: Entry) -> bool {
         self.physical_of(entry).is_some()
+    }
+
+    /// The area that the entry's content is in, and in no other place. A hint in the same way.
+    #[inline]
+    #[must_use]
+    pub fn area_of(&self, entry: Entry) -> Option<AreaId> {
+        Some(self.physical_of(entry)?.area())
+    }
+
+    /// Whether an area's storage is on other machines, so that reading may take long.
+    #[inline]
+    #[must_use]
+    pub fn is_far(&self, area: AreaId) -> bool {
+        self.areas.is_far(area)
     }
 
     /// The physical slot, if the entry's content is only there. A hint.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::base::threads;
 use crate::fault::serving::Serving;
 use crate::fault::{FaultServer, Outcome};
-use crate::run::area_queue::{Job, Next};
+use crate::run::area_queue::{AreaQueue, AreaQueues, Job, Next};
 use crate::run::buffers::Buffers;
 
 /// Threads that read, and so the number of windows read at once. A disk gives twice as much with eight requests as with
@@ -26,26 +26,38 @@ const RETRY_PACE: Duration = Duration::from_micros(50);
 const DISCARD_EVERY: Duration = Duration::from_millis(500);
 const DISCARD_CLUSTERS: usize = 8;
 
-/// Start the threads, once, before the first area is used. The first thread must start, the others may fail to.
+type Queue = fn(&AreaQueues) -> &AreaQueue;
+
+/// Start the threads, once, before the first area is used, and those for other machines before the first area there.
+/// The first thread of each kind must start, the others may fail to.
 pub fn start(serving: &Arc<Serving>) {
-    if !serving.area_queue.begin() {
+    start_on(serving, "swap-in", |queues| &queues.near);
+    if serving.areas.any_far() {
+        start_on(serving, "swap-in-far", |queues| &queues.far);
+    }
+}
+
+fn start_on(serving: &Arc<Serving>, name: &str, queue: Queue) {
+    if !queue(&serving.area_queues).begin() {
         return;
     }
     let first = Arc::clone(serving);
-    threads::spawn_late("swap-in-0", move || run(&first, DISCARD_EVERY));
+    threads::spawn_late(&format!("{name}-0"), move || {
+        run(&first, queue, DISCARD_EVERY);
+    });
     for number in 1..THREADS {
         let serving = Arc::clone(serving);
-        let name = format!("swap-in-{number}");
-        let _ = threads::try_spawn(&name, move || run(&serving, Duration::MAX));
+        let name = format!("{name}-{number}");
+        let _ = threads::try_spawn(&name, move || run(&serving, queue, Duration::MAX));
     }
 }
 
 /// Read until the run ends. Discard after `patience` without a read.
-fn run(serving: &Arc<Serving>, patience: Duration) {
+fn run(serving: &Arc<Serving>, queue: Queue, patience: Duration) {
     threads::hurry();
     let mut buffers = Buffers::new(&serving.engine, &serving.stats);
     loop {
-        match serving.area_queue.next(patience) {
+        match queue(&serving.area_queues).next(patience) {
             Next::Job(job) => buffers = serve(serving, &job, buffers),
             Next::Nothing => drop(serving.engine.discard(DISCARD_CLUSTERS)),
             Next::End => return,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vswap_engine::Engine;
 
 use crate::policy::working_set::WorkingSet;
-use crate::run::area_queue::AreaQueue;
+use crate::run::area_queue::AreaQueues;
 use crate::run::buffers::SpareBuffers;
 use crate::run::limit::Limit;
 use crate::run::parking::Parking;
@@ -38,7 +38,7 @@ pub struct Serving {
     /// Which pages went out too early.
     pub working_set: WorkingSet,
     /// Swap-ins that wait to be read from areas.
-    pub area_queue: AreaQueue,
+    pub area_queues: AreaQueues,
     /// Figures on pages that come back from areas.
     pub shrinker: Shrinker,
     /// Buffers for threads that bring pages back only now and then.

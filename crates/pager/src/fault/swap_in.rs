@@ -14,6 +14,7 @@ use crate::base::page_run::PAGE_BYTES;
 use crate::fault::{FaultServer, Outcome, fill, lost};
 use crate::layout::words::PageWord;
 use crate::policy::working_set::heat_of;
+use crate::run::area_queue::{AreaQueue, Lies};
 use crate::space::fault::Fault;
 use crate::space::giving::SharedGuard;
 use crate::space::incoming::{Incoming, claim_swapped, claim_window};
@@ -63,7 +64,8 @@ impl<'a> FaultServer<'a> {
     where
         'a: 'g,
     {
-        let begins_there = self.is_in_area(entry);
+        let begins = self.lies(entry);
+        let begins_there = begins > Lies::Memory;
         let most = if begins_there {
             AREA_WINDOW_PAGES_MAX
         } else {
@@ -73,17 +75,17 @@ impl<'a> FaultServer<'a> {
         let incoming = claim_window(&mut state, fault.page, entry, window);
         // The first page's answer is taken from above: the page may move meanwhile, and the window was chosen by that
         // answer.
-        if begins_there || incoming.iter().any(|page| self.is_in_area(page.entry)) {
+        let others = incoming.iter().skip(1).map(|page| self.lies(page.entry));
+        let farthest = others.fold(begins, Ord::max);
+        if let Some(queue) = self.serving.area_queues.of(farthest) {
             let around = if begins_there && incoming.len() == 1 {
                 state.read_around.window(fault.page)
             } else {
                 1
             };
-            self.serving
-                .area_queue
-                .push(&state, self.space, fault.clone(), incoming, around);
+            queue.push(&state, self.space, fault.clone(), incoming, around);
             if window == AREA_WINDOW_PAGES_MAX {
-                self.read_ahead(&mut state, fault);
+                self.read_ahead(&mut state, fault, queue);
             }
             return (state, Outcome::Done);
         }
@@ -91,14 +93,26 @@ impl<'a> FaultServer<'a> {
         self.fetch(fault, &incoming, 1)
     }
 
+    /// Where is the page just now?
+    fn lies(&self, entry: Entry) -> Lies {
+        if !self.serving.areas.any() {
+            return Lies::Memory;
+        }
+        match self.serving.engine.area_of(entry) {
+            None => Lies::Memory,
+            Some(area) if self.serving.engine.is_far(area) => Lies::Far,
+            Some(_) => Lies::Area,
+        }
+    }
+
     /// Is the page in an area just now?
     fn is_in_area(&self, entry: Entry) -> bool {
-        self.serving.areas.any() && self.serving.engine.is_physical(entry)
+        self.lies(entry) > Lies::Memory
     }
 
     /// The fault continues a long stream. Have its next windows read at the same time, so that the area works while the
     /// program does, and on several requests.
-    fn read_ahead(&self, state: &mut State, fault: &Fault) {
+    fn read_ahead(&self, state: &mut State, fault: &Fault, queue: &AreaQueue) {
         for number in 1..=WINDOWS_AHEAD {
             let room = (number + 1) * AREA_WINDOW_PAGES_MAX * PAGE_BYTES;
             let behind = fault.page + number * AREA_WINDOW_PAGES_MAX;
@@ -119,9 +133,7 @@ impl<'a> FaultServer<'a> {
                 wait: Wait::nobody(),
             };
             state.swap_ins.ahead(fault.page, AREA_WINDOW_PAGES_MAX);
-            self.serving
-                .area_queue
-                .push(state, self.space, next, incoming, 1);
+            queue.push(state, self.space, next, incoming, 1);
         }
     }
 

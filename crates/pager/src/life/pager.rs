@@ -201,7 +201,7 @@ impl Pager {
         self.run.serving.limit.stop();
         self.run.listening.watch.stop();
         self.run.evicting.write_queue.stop();
-        self.run.serving.area_queue.stop();
+        self.run.serving.area_queues.stop();
         self.run.serving.shrinker.stop();
         // If this fails, the threads end with the process.
         let _ = self.stop.signal();

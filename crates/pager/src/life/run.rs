@@ -10,7 +10,7 @@ use crate::evict::evicting::Evicting;
 use crate::fault::serving::Serving;
 use crate::life::callers::Callers;
 use crate::policy::working_set::WorkingSet;
-use crate::run::area_queue::AreaQueue;
+use crate::run::area_queue::AreaQueues;
 use crate::run::buffers::SpareBuffers;
 use crate::run::filters::Filters;
 use crate::run::forks::Forks;
@@ -72,7 +72,7 @@ impl Run {
             pressure: Pressure::default(),
             references: References::new(Arc::clone(engine)),
             working_set: WorkingSet::default(),
-            area_queue: AreaQueue::default(),
+            area_queues: AreaQueues::default(),
             shrinker: Shrinker::default(),
             spare_buffers: SpareBuffers::default(),
             quiet: config.quiet,

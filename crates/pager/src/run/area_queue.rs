@@ -1,4 +1,7 @@
 //! Faults that wait for an area, with their pages claimed. The lock is innermost.
+//!
+//! Those that wait for another machine have a queue and threads of their own: should that machine not answer, all its
+//! threads wait for it, and what lies on a disk still comes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +12,43 @@ use crate::base::work::Work;
 use crate::space::fault::Fault;
 use crate::space::incoming::Incoming;
 use crate::space::{Space, State};
+
+/// Where a page is, the nearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lies {
+    /// In a frame, in the pool, or all zeros.
+    Memory,
+    /// In an area of this machine.
+    Area,
+    /// In an area on other machines.
+    Far,
+}
+
+/// The queues of a run.
+#[derive(Debug, Default)]
+pub struct AreaQueues {
+    /// For areas of this machine.
+    pub near: AreaQueue,
+    /// For areas on other machines.
+    pub far: AreaQueue,
+}
+
+impl AreaQueues {
+    /// Which queue is for pages of which the farthest lies there. None if all are in memory.
+    pub fn of(&self, farthest: Lies) -> Option<&AreaQueue> {
+        match farthest {
+            Lies::Memory => None,
+            Lies::Area => Some(&self.near),
+            Lies::Far => Some(&self.far),
+        }
+    }
+
+    /// End the threads.
+    pub fn stop(&self) {
+        self.near.stop();
+        self.far.stop();
+    }
+}
 
 /// A fault whose pages are claimed and have to be read.
 #[derive(Debug)]
@@ -74,8 +114,7 @@ impl AreaQueue {
         !self.started.swap(true, Ordering::AcqRel)
     }
 
-    /// End the threads.
-    pub fn stop(&self) {
+    fn stop(&self) {
         self.queue.end();
     }
 

@@ -3,7 +3,7 @@
 //! The engine knows areas by number. Here they have the path that the user gave. The lock of the list is innermost and
 //! is held for list operations only. One area at a time is added or removed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::Serialize;
 use vswap_engine::{
@@ -131,6 +131,8 @@ pub struct Areas {
     list: Mutex<Vec<NamedArea>>,
     /// Areas that a page may lie on.
     in_use: AtomicUsize,
+    /// Is there, or was there, one on other machines?
+    has_far: AtomicBool,
     /// Those of them that are being given up.
     leaving: AtomicUsize,
     /// The wish for one more.
@@ -142,6 +144,7 @@ impl Default for Areas {
         Areas {
             list: Mutex::new(Row::Innermost, "the list of areas", Vec::new()),
             in_use: AtomicUsize::new(0),
+            has_far: AtomicBool::new(false),
             leaving: AtomicUsize::new(0),
             more_room: MoreRoom::default(),
         }
@@ -159,6 +162,11 @@ impl Areas {
         self.in_use.load(Ordering::Acquire) > self.leaving.load(Ordering::Acquire)
     }
 
+    /// Has there been an area on other machines?
+    pub fn any_far(&self) -> bool {
+        self.has_far.load(Ordering::Acquire)
+    }
+
     /// Begin to use an area.
     pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), SwapOnError> {
         let Medium {
@@ -169,6 +177,7 @@ impl Areas {
             rotating,
         } = new.medium;
         // Before the first page can lie on it.
+        self.has_far.fetch_or(storage.is_far(), Ordering::AcqRel);
         self.in_use.fetch_add(1, Ordering::AcqRel);
         let begun = engine.swap_on(NewArea {
             slots: new.slots,
