@@ -22,6 +22,7 @@ mod fork;
 mod memhog;
 mod phases;
 mod redis;
+mod sparse;
 mod usemem;
 mod zipf;
 
@@ -41,6 +42,8 @@ pub enum Workload {
     Zipf(Zipf),
     /// Fill memory as fast as possible, then rewrite and verify it again and again.
     Memhog(Memhog),
+    /// Use few pages of a large address space, or of many mappings, and verify them.
+    Sparse(Sparse),
     /// Run tasks that write their memory word by word, with the options of vm-scalability's usemem.
     Usemem(usemem::Usemem),
     /// Run a large parent that forks again and again.
@@ -133,6 +136,25 @@ pub struct Memhog {
     /// How long to go on after the fill, in seconds.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
+}
+
+/// Options of `sparse`. The size is that of the address space.
+#[derive(Args, Debug)]
+pub struct Sparse {
+    #[command(flatten)]
+    common: Common,
+    /// Pages to use.
+    #[arg(long, default_value_t = 65_536)]
+    pages: usize,
+    /// Bytes from one page in use to the next, from the beginning on. Default: what spreads them over all.
+    #[arg(long, value_parser = parse_bytes)]
+    distance: Option<usize>,
+    /// Mappings that the address space is cut into.
+    #[arg(long, default_value_t = 1)]
+    mappings: usize,
+    /// Random reads. Default: as many as there are pages in use.
+    #[arg(long)]
+    count: Option<usize>,
 }
 
 /// Content that differs from what was written.
@@ -291,6 +313,7 @@ impl Workload {
             Self::FillReadWrite(options) => phases::run(options),
             Self::Zipf(options) => zipf::run(options),
             Self::Memhog(options) => memhog::run(options),
+            Self::Sparse(options) => sparse::run(options),
             Self::Fork(options) => fork::run(options),
             Self::Usemem(options) => return usemem::run_all(options),
             Self::Build(options) => return verdict(build::run(options)),

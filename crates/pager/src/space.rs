@@ -24,6 +24,7 @@ pub mod mailbox;
 pub mod kin;
 pub mod present;
 pub mod gain;
+pub mod mappings_seen;
 pub mod incoming;
 pub mod marks;
 
@@ -46,6 +47,7 @@ use crate::space::forking::Forking;
 use crate::space::gain::Gain;
 use crate::space::kin::Kin;
 use crate::space::mailbox::Mailbox;
+use crate::space::mappings_seen::MappingsSeen;
 use crate::space::process::Process;
 
 /// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window). So filling memory costs one fault
@@ -118,8 +120,8 @@ pub struct Space {
     pub forks_open: AtomicU32,
     /// What the evictor is asked for.
     pub mailbox: Arc<Mailbox>,
-    /// Resident anonymous bytes when the mappings were last looked at.
-    pub rescanned_at: AtomicU64,
+    /// What the process was like when its mappings were last looked at.
+    pub mappings_seen: MappingsSeen,
     /// Faults served so far.
     pub faults_served: AtomicU64,
     /// Pages given to the process so far, minus those moved out.
@@ -186,7 +188,7 @@ impl Space {
             marks: AtomicBool::new(false),
             forks_open: AtomicU32::new(0),
             mailbox: Arc::new(Mailbox::new(id)),
-            rescanned_at: AtomicU64::new(0),
+            mappings_seen: MappingsSeen::default(),
             faults_served: AtomicU64::new(0),
             pages_given: AtomicI64::new(0),
             shares: AtomicBool::new(false),
@@ -368,15 +370,6 @@ impl Space {
     /// Has the agent's connection closed?
     pub fn is_hung_up(&self) -> bool {
         self.hung_up.lock().is_some()
-    }
-
-    /// Has resident memory grown by more than `bytes` since the last look at the mappings? Pages that move out lower
-    /// the mark, so that memory that takes their place is noticed.
-    pub fn grew_beyond(&self, resident_bytes: u64, bytes: u64) -> bool {
-        let mark = self
-            .rescanned_at
-            .fetch_min(resident_bytes, Ordering::Relaxed);
-        resident_bytes > mark + bytes
     }
 
     /// Do faults wait for memory? Does not wait for the lock, because its holder looks after them.

@@ -10,13 +10,16 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 
 /// The way to the thread that looks. Innermost lock, held for a moment.
 static LOOKS: Mutex<Option<Sender<Look>>> = Mutex::new(None);
+
+/// How much of a long file is read at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 type Look = Box<dyn FnOnce() + Send>;
 
@@ -101,6 +104,26 @@ pub fn read_into(path: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
         Ok(std::mem::take(&mut own))
     })?;
     Ok(())
+}
+
+/// Takes the lines of a file of /proc in, one after the other, without their ends. Begins anew if it has to.
+///
+/// # Errors
+/// As for [`read`].
+pub fn fold_lines<S: Send + 'static>(
+    path: &str,
+    begin: impl Fn() -> S + Send + 'static,
+    take: impl Fn(&mut S, &[u8]) + Send + 'static,
+) -> io::Result<S> {
+    look(path, move |path| {
+        let mut file = BufReader::with_capacity(PIECE_BYTES, fs::File::open(path)?);
+        let (mut folded, mut line) = (begin(), Vec::new());
+        while file.read_until(b'\n', &mut line)? > 0 {
+            take(&mut folded, line.strip_suffix(b"\n").unwrap_or(&line));
+            line.clear();
+        }
+        Ok(folded)
+    })
 }
 
 /// As [`read`], for text.

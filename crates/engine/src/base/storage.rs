@@ -98,8 +98,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether each request travels over a network, and may wait for a long time until somebody answers again. Who waits
-    /// for it had better not be needed elsewhere.
+    /// Whether each request travels over a network, and may wait for long until somebody answers again. Who waits for it
+    /// had better not be needed elsewhere.
     fn is_far(&self) -> bool {
         false
     }

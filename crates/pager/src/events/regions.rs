@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::kernel::clock;
-use crate::base::kernel::maps::{self, Mapping, MapsError};
+use crate::base::kernel::maps::{self, MapsError};
 use crate::base::kernel::uffd::mode;
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::{PAGE_BYTES, pages_of};
@@ -33,6 +33,9 @@ use crate::space::{Space, State, marks, present};
 /// Pause while somebody else carries a page that must come back.
 const LET_GO_PACE: Duration = Duration::from_micros(100);
 
+/// Mappings that are looked at with the lock held once. Few in tests, so that more can happen in between.
+const BATCH_MAPPINGS: usize = if cfg!(test) { 4 } else { 1024 };
+
 /// Most passes over the mappings. A mapping that changes during a pass may be registered in part, which cuts it in two.
 /// The next pass makes it whole again. The passes end when one finds nothing new.
 const PASSES_MAX: u32 = 8;
@@ -44,36 +47,55 @@ const PASSES_MAX: u32 = 8;
 /// layout knows a mapping already, an UNMAP event tells of changes. Memory that is watched but unknown costs a fault,
 /// no more.
 pub fn rescan(references: &References, space: &Space, process: &Process, slot: &Slot<'_>) {
-    let mut text = Vec::new();
+    let begun = clock::now();
+    let sizes = process.sizes();
     for _ in 0..PASSES_MAX {
+        match pass(references, space, process, slot) {
+            Some(true) => {}
+            Some(false) => break,
+            None => return,
+        }
+    }
+    space.mappings_seen.note(sizes, begun);
+}
+
+/// Go over the mappings once. True if some were registered. None if the kernel cannot tell of them at this moment.
+fn pass(
+    references: &References,
+    space: &Space,
+    process: &Process,
+    slot: &Slot<'_>,
+) -> Option<bool> {
+    let mut found_any = false;
+    // The list is old anyway. Asking for it takes long where there are many mappings, so that is done without the lock.
+    for mappings in Eligible::from(process, 0) {
+        let mappings = mappings.ok()?;
         let mut state = space.lock_thawed();
         layout_events::decide(references, space, &mut state, slot);
-        let Ok(mappings) = eligible(process, &mut text) else {
-            return;
-        };
-        let mut found_any = false;
-        for mapping in mappings {
-            if unknown_parts(&state, process, &mapping).is_empty() {
-                continue;
-            }
+        let is_new = |mapping: &Range<u64>| has_unknown_part(&state, process, mapping);
+        let new: Vec<Range<u64>> = mappings.into_iter().filter(is_new).collect();
+        for mapping in joined(new) {
             // A mapping is registered as a whole or not at all. Registering a part would split it, and the kernel may
             // never merge the halves again.
-            let known =
-                layout_events::keep_registered(references, space, &mut state, mapping.clone());
-            if known.is_none() {
-                return;
-            }
+            layout_events::keep_registered(references, space, &mut state, mapping.clone())?;
             for part in unknown_parts(&state, process, &mapping) {
                 found_any |= enter(references, space, &mut state, part);
             }
         }
-        if !found_any {
-            break;
+    }
+    Some(found_any)
+}
+
+/// Ranges in address order, those that touch made one. The kernel takes neighbours with one call.
+fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
         }
     }
-    space
-        .rescanned_at
-        .store(process.anonymous_bytes(), Ordering::Relaxed);
+    joined
 }
 
 /// Register memory that a call of the agent has just made for a thread of the program, which still waits. The memory
@@ -174,11 +196,11 @@ pub fn watch_copied(references: &References, space: &Space) -> bool {
     let Some(process) = space.process.get() else {
         return false;
     };
-    let Ok(mappings) = eligible(process, &mut Vec::new()) else {
+    let Ok(mappings) = Eligible::from(process, 0).collect::<Result<Vec<_>, _>>() else {
         return false;
     };
     let mut state = space.lock_thawed();
-    for mapping in mappings {
+    for mapping in joined(mappings.concat()) {
         let known: Vec<Range<u64>> = state.layout.registered.overlaps(mapping.clone()).collect();
         let mut parts = known
             .iter()
@@ -213,14 +235,43 @@ pub fn watch_copied(references: &References, space: &Space) -> bool {
     true
 }
 
-/// The private anonymous mappings, in address order.
-fn eligible(process: &Process, text: &mut Vec<u8>) -> Result<Vec<Range<u64>>, MapsError> {
-    process.by_a_thread(|tid| maps::read(tid, text))?;
-    Ok(maps::parse(text)
-        .filter_map(Result::ok)
-        .filter(Mapping::private_anonymous)
-        .map(|mapping| mapping.start / PAGE_BYTES..mapping.end / PAGE_BYTES)
-        .collect())
+/// The private anonymous mappings, as page numbers in address order, some at a time.
+struct Eligible<'a> {
+    process: &'a Process,
+    /// Where to ask next. None at the end.
+    at: Option<u64>,
+}
+
+impl Eligible<'_> {
+    /// Those from the one that holds page `first` on.
+    fn from(process: &Process, first: u64) -> Eligible<'_> {
+        let at = Some(first * PAGE_BYTES);
+        Eligible { process, at }
+    }
+}
+
+impl Iterator for Eligible<'_> {
+    type Item = Result<Vec<Range<u64>>, MapsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at.take()?;
+        let found = match self.process.map.private_anonymous(at, BATCH_MAPPINGS) {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        // More than asked for are all there are.
+        let is_last = found.len() != BATCH_MAPPINGS;
+        self.at = found.last().map(|last| last.end).filter(|_| !is_last);
+        let pages = |mapping: Range<u64>| mapping.start / PAGE_BYTES..mapping.end / PAGE_BYTES;
+        Some(Ok(found.into_iter().map(pages).collect()))
+    }
+}
+
+/// Has a mapping parts that are neither registered, nor the agent's, nor foreign?
+fn has_unknown_part(state: &State, process: &Process, mapping: &Range<u64>) -> bool {
+    let known = state.layout.registered.range_of(mapping.start);
+    known.is_none_or(|known| known.end < mapping.end)
+        && !unknown_parts(state, process, mapping).is_empty()
 }
 
 /// The parts of a mapping that are neither registered, nor the agent's, nor foreign.
@@ -286,15 +337,18 @@ pub fn take_back_kept(
     if !space.is_active() {
         return;
     }
-    let Ok(mappings) = eligible(process, &mut Vec::new()) else {
-        return;
-    };
-    let mut state = space.lock_thawed();
-    for mapping in mappings {
-        for part in unknown_parts(&state, process, &mapping) {
-            if let Some(part) = ranges::shared(&part, range) {
-                enter(references, space, &mut state, part);
+    for mappings in Eligible::from(process, range.start) {
+        let Ok(mappings) = mappings else { return };
+        let mut state = space.lock_thawed();
+        for mapping in &mappings {
+            for part in unknown_parts(&state, process, mapping) {
+                if let Some(part) = ranges::shared(&part, range) {
+                    enter(references, space, &mut state, part);
+                }
             }
+        }
+        if mappings.last().is_none_or(|last| last.end >= range.end) {
+            return;
         }
     }
 }
@@ -309,13 +363,9 @@ pub fn wiped_on_fork(process: &Process, range: &Range<u64>) -> Vec<Range<u64>> {
 }
 
 fn read_wiped(process: &Process) -> Result<Vec<Range<u64>>, MapsError> {
-    let mut text = Vec::new();
-    process.by_a_thread(|tid| maps::read_smaps(tid, &mut text))?;
-    Ok(maps::parse_vm_flags(&text)?
-        .into_iter()
-        .filter(|flags| flags.wipe_on_fork)
-        .map(|flags| flags.start / PAGE_BYTES..flags.end / PAGE_BYTES)
-        .collect())
+    let wiped = process.by_a_thread(|tid| maps::flagged(tid, &["wf"]))?;
+    let pages = |mapping: Range<u64>| mapping.start / PAGE_BYTES..mapping.end / PAGE_BYTES;
+    Ok(wiped.into_iter().map(pages).collect())
 }
 
 /// Vswap may not manage [start, start + bytes) any more. Bring back what is out, and stop watching. Waits until that is

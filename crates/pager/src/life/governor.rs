@@ -192,7 +192,12 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
     };
     for (bytes, space) in residents.iter().filter(|(_, space)| space.is_active()) {
         let share = wanted_pages * bytes / resident.max(1);
-        let rescan = space.grew_beyond(*bytes, limit.limit_bytes() / RESCAN_PART);
+        let rescan = space.process.get().is_some_and(|process| {
+            let sizes = || process.sizes();
+            space
+                .mappings_seen
+                .grew_beyond(*bytes, limit.limit_bytes() / RESCAN_PART, sizes)
+        });
         let deferred = limit.has_headroom() || limit.is_stalled();
         if share > 0 || rescan || (deferred && space.has_deferred()) {
             space.mailbox.ask(|wanted| {

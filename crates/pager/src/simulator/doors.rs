@@ -105,6 +105,7 @@ pub mod procmap {
     use crate::base::kernel::maps::MapsError;
     use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
+    use crate::simulator::memory::OWN;
 
     /// The mappings of a process.
     #[derive(Debug)]
@@ -133,6 +134,26 @@ pub mod procmap {
                 found.push(part.start * PAGE_BYTES..part.end * PAGE_BYTES);
             }
             Ok(found)
+        }
+
+        pub fn private_anonymous(
+            &self,
+            from: u64,
+            most: usize,
+        ) -> Result<Vec<Range<u64>>, MapsError> {
+            actors::step("maps", from / PAGE_BYTES, 0);
+            world(|world| {
+                let memory = &world.memories[self.0];
+                if memory.gone {
+                    return Err(MapsError::Gone);
+                }
+                let of_program = memory.vmas.iter().filter(|(start, _)| !OWN.contains(start));
+                Ok(of_program
+                    .map(|(start, vma)| start * PAGE_BYTES..vma.end * PAGE_BYTES)
+                    .filter(|range| range.end > from)
+                    .take(most)
+                    .collect())
+            })
         }
 
         /// No mapping has a file.
@@ -167,8 +188,9 @@ pub mod procmap {
 /// Like `vswap_sys::memory::maps`.
 pub mod maps {
     use std::io::Write;
+    use std::ops::Range;
 
-    pub use vswap_sys::memory::maps::{Mapping, MapsError, parse, parse_vm_flags};
+    pub use vswap_sys::memory::maps::{MapsError, parse};
 
     use crate::base::page_run::PAGE_BYTES;
     use crate::simulator::actors::{self, world};
@@ -194,9 +216,9 @@ pub mod maps {
         })
     }
 
-    pub fn read_smaps(_: u32, text: &mut Vec<u8>) -> Result<(), MapsError> {
-        text.clear();
-        Ok(())
+    /// No mapping has flags.
+    pub fn flagged(_: u32, _: &'static [&'static str]) -> Result<Vec<Range<u64>>, MapsError> {
+        Ok(Vec::new())
     }
 }
 

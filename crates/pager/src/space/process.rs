@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vswap_sys::process::memory_file::MemoryFile;
-use vswap_sys::process::procfs::{self, Statm};
+use vswap_sys::process::procfs::{self, Sizes, Statm};
 use vswap_sys::process::task;
 
 use crate::base::kernel::pagemap::Pagemap;
@@ -216,15 +216,20 @@ impl Process {
 
     /// Resident anonymous memory, 0 when the process is gone.
     pub fn anonymous_bytes(&self) -> u64 {
+        self.sizes().anonymous_bytes()
+    }
+
+    /// How much memory it has, nothing when it is gone.
+    pub fn sizes(&self) -> Sizes {
         let sizes = self.statm.sizes().unwrap_or_default();
         if sizes.virtual_bytes > 0 {
-            return sizes.anonymous_bytes();
+            return sizes;
         }
         self.leader.notice();
         let late = self
             .late_statm
             .get_or_init(|| self.by_a_thread(Statm::open).ok());
         let sizes = late.as_ref().and_then(|statm| statm.sizes().ok());
-        sizes.unwrap_or_default().anonymous_bytes()
+        sizes.unwrap_or_default()
     }
 }

@@ -4,6 +4,9 @@
 //! is read while its process runs is a mix of moments. Each line was true once, and lines are in address order without
 //! overlap; `read` checks this and reads again.
 
+use std::io;
+use std::ops::Range;
+
 use crate::looks;
 
 /// What a mapping is called.
@@ -56,9 +59,20 @@ impl Mapping<'_> {
 
     /// Is it private memory without a file, and neither the main stack nor the kernel's own?
     pub fn private_anonymous(&self) -> bool {
-        let kind = matches!(self.name, Name::Anonymous | Name::Named(_) | Name::Heap);
-        kind && !self.shared && self.inode == 0
+        self.name.is_of_memory() && !self.shared && self.inode == 0
     }
+}
+
+impl Name<'_> {
+    /// Is it what memory without a file is called, if it is not the main stack?
+    fn is_of_memory(self) -> bool {
+        matches!(self, Name::Anonymous | Name::Named(_) | Name::Heap)
+    }
+}
+
+/// Is this what memory without a file is called, if it is not the main stack? As the kernel writes it in maps.
+pub fn is_name_of_memory(text: &[u8]) -> bool {
+    name(text).is_of_memory()
 }
 
 /// Why a file of /proc could not be understood or read.
@@ -81,7 +95,7 @@ pub enum MapsError {
     },
     /// Reading failed.
     #[error("mappings of the process cannot be read: {0}")]
-    Io(std::io::Error),
+    Io(io::Error),
 }
 
 /// Iterates over the lines of a maps file.
@@ -226,99 +240,87 @@ pub fn read(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
     })
 }
 
-/// Reads /proc/`pid`/smaps whole into `buffer`. Walks all page tables, which costs far more than `read`.
-///
-/// # Errors
-/// As `MapsError` says.
-pub fn read_smaps(pid: u32, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
-    read_file(pid, "smaps", buffer)
-}
-
 fn read_file(pid: u32, file: &str, buffer: &mut Vec<u8>) -> Result<(), MapsError> {
     match looks::read_into(&format!("/proc/{pid}/{file}"), buffer) {
         Ok(()) if buffer.is_empty() => Err(MapsError::Gone),
         Ok(()) => Ok(()),
-        Err(error) => Err(match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ESRCH) => MapsError::Gone,
-            _ => MapsError::Io(error),
-        }),
+        Err(error) => Err(meaning(error)),
     }
 }
 
-/// A mapping's flags, from the VmFlags line of smaps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct VmFlags {
-    /// Start address of the mapping.
-    pub start: u64,
-    /// End address, exclusive.
-    pub end: u64,
-    /// `lo`: locked in memory.
-    pub locked: bool,
-    /// `ht`: huge pages of hugetlbfs.
-    pub hugetlb: bool,
-    /// `io` or `pf`: memory of a device.
-    pub device: bool,
-    /// `gd`: grows down, a stack.
-    pub grows_down: bool,
-    /// `um`: registered with a userfaultfd for missing pages.
-    pub uffd_missing: bool,
-    /// `uw`: registered with a userfaultfd for write protection.
-    pub uffd_wp: bool,
-    /// `dc`: not copied by fork.
-    pub dont_copy: bool,
-    /// `wf`: zeroed in the child by fork.
-    pub wipe_on_fork: bool,
-    /// `dp` or `dr`: droppable memory, or a flag name of the same meaning.
-    pub droppable: bool,
-    /// `sl`: sealed, its layout cannot change.
-    pub sealed: bool,
-    /// `ss`: a shadow stack.
-    pub shadow_stack: bool,
+fn meaning(error: io::Error) -> MapsError {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => MapsError::Gone,
+        _ => MapsError::Io(error),
+    }
 }
 
-/// The VmFlags of each mapping in the bytes of an smaps file, in file order.
+/// The mappings of `pid` that have one of these flags in their VmFlags line of smaps, such as `wf` (zeroed in the child
+/// by fork), in address order. Walks all page tables. Reads the file piece by piece: it has 700 bytes a mapping.
 ///
 /// # Errors
-/// `Malformed` for a mapping line that is not one.
-pub fn parse_vm_flags(bytes: &[u8]) -> Result<Vec<VmFlags>, MapsError> {
-    let (mut rest, mut line, mut found) = (bytes, 0, Vec::new());
-    let mut current: Option<(u64, u64)> = None;
-    while let Some(mut text) = next_line(&mut rest) {
-        line += 1;
-        let first = field(&mut text);
-        if first == b"VmFlags:" {
-            let (start, end) = current.take().ok_or(MapsError::Malformed { line })?;
-            found.push(vm_flags(start, end, text));
-        } else if !first.ends_with(b":") {
-            current = Some(range(first).ok_or(MapsError::Malformed { line })?);
-        }
+/// As `MapsError` says.
+pub fn flagged(pid: u32, flags: &'static [&'static str]) -> Result<Vec<Range<u64>>, MapsError> {
+    let path = format!("/proc/{pid}/smaps");
+    let read = looks::fold_lines(&path, move || Flagged::new(flags), Flagged::take);
+    let read = read.map_err(meaning)?;
+    match read.malformed {
+        Some(line) => Err(MapsError::Malformed { line }),
+        None if read.lines == 0 => Err(MapsError::Gone),
+        None => Ok(read.found),
     }
-    Ok(found)
 }
 
-fn vm_flags(start: u64, end: u64, text: &[u8]) -> VmFlags {
-    let mut flags = VmFlags {
-        start,
-        end,
-        ..VmFlags::default()
-    };
-    for flag in text.split(|&byte| byte == b' ') {
-        match flag {
-            b"lo" => flags.locked = true,
-            b"ht" => flags.hugetlb = true,
-            b"io" | b"pf" => flags.device = true,
-            b"gd" => flags.grows_down = true,
-            b"um" => flags.uffd_missing = true,
-            b"uw" => flags.uffd_wp = true,
-            b"dc" => flags.dont_copy = true,
-            b"wf" => flags.wipe_on_fork = true,
-            b"dp" | b"dr" => flags.droppable = true,
-            b"sl" => flags.sealed = true,
-            b"ss" => flags.shadow_stack = true,
-            _ => {}
+/// Finds mappings by their flags, line by line.
+#[derive(Debug)]
+struct Flagged {
+    flags: &'static [&'static str],
+    /// The mapping whose lines these are.
+    mapping: Option<Range<u64>>,
+    lines: usize,
+    /// The first line that is not one.
+    malformed: Option<usize>,
+    found: Vec<Range<u64>>,
+}
+
+impl Flagged {
+    fn new(flags: &'static [&'static str]) -> Flagged {
+        Flagged {
+            flags,
+            mapping: None,
+            lines: 0,
+            malformed: None,
+            found: Vec::new(),
         }
     }
-    flags
+
+    fn take(&mut self, mut line: &[u8]) {
+        self.lines += 1;
+        let first = field(&mut line);
+        let is_known = if first == b"VmFlags:" {
+            self.take_flags(line)
+        } else if first.ends_with(b":") {
+            true
+        } else {
+            self.mapping = range(first).map(|(start, end)| start..end);
+            self.mapping.is_some()
+        };
+        if !is_known {
+            self.malformed.get_or_insert(self.lines);
+        }
+    }
+
+    /// False if no mapping has these flags.
+    fn take_flags(&mut self, line: &[u8]) -> bool {
+        let Some(mapping) = self.mapping.take() else {
+            return false;
+        };
+        let mut has = line.split(|&byte| byte == b' ');
+        if has.any(|flag| self.flags.iter().any(|wanted| wanted.as_bytes() == flag)) {
+            self.found.push(mapping);
+        }
+        true
+    }
 }
 
 /// Sums over all mappings of a process, from smaps_rollup; bytes.

@@ -22,6 +22,9 @@ const EXECUTABLE: u64 = raw::procmap_query_flags::PROCMAP_QUERY_VMA_EXECUTABLE a
 const SHARED: u64 = raw::procmap_query_flags::PROCMAP_QUERY_VMA_SHARED as u64;
 const COVERING_OR_NEXT: u64 = raw::procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64;
 
+/// Room for the name of memory without a file: `[anon:` and 80 bytes that the program chose.
+const NAME_BYTES: usize = 128;
+
 /// A mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vma {
@@ -100,6 +103,56 @@ impl ProcMap {
         Ok(others.map(|(range, _)| range).collect())
     }
 
+    /// The private mappings without a file, from the one that holds `from` or the next one on, in address order. The
+    /// main stack and the kernel's own mappings are not among them. There are `most` of them, or fewer if there are no
+    /// more; before Linux 6.11 always all. Two system calls for each, no lock of the process for longer than one.
+    ///
+    /// # Errors
+    /// As `MapsError` says; `Gone` when the process has no memory any more.
+    pub fn private_anonymous(&self, from: u64, most: usize) -> Result<Vec<Range<u64>>, MapsError> {
+        let (mut found, mut at) = (Vec::new(), from);
+        while found.len() < most {
+            let mapping = match self.query(at, COVERING_OR_NEXT) {
+                Ok(mapping) => mapping,
+                Err(Errno::NOENT) => break,
+                Err(Errno::NOTTY) => return self.private_anonymous_by_text(from),
+                Err(errno) => return Err(meaning(errno)),
+            };
+            at = mapping.end;
+            if mapping.anonymous && self.is_named_as_memory(mapping.start)? {
+                found.push(mapping.start..mapping.end);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Does a private mapping without a file have the name of ordinary memory? It may have changed since it was found:
+    /// whatever is there now is told apart later.
+    fn is_named_as_memory(&self, start: u64) -> Result<bool, MapsError> {
+        let mut name = [0; NAME_BYTES];
+        match self.ask(start, 0, &mut name) {
+            Ok(query) => {
+                // Without its end. No name at all has length 0.
+                let bytes = (query.vma_name_size as usize).saturating_sub(1);
+                Ok(maps::is_name_of_memory(&name[..bytes.min(NAME_BYTES)]))
+            }
+            // No other mapping without a file has such a long name.
+            Err(Errno::NAMETOOLONG) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(meaning(errno)),
+        }
+    }
+
+    fn private_anonymous_by_text(&self, from: u64) -> Result<Vec<Range<u64>>, MapsError> {
+        let mut text = Vec::new();
+        maps::read(self.pid, &mut text)?;
+        Ok(maps::parse(&text)
+            .filter_map(Result::ok)
+            .filter(|mapping| mapping.end > from && mapping.private_anonymous())
+            .map(|mapping| mapping.start..mapping.end)
+            .collect())
+    }
+
     /// Each mapped part. True if it is private and without a file.
     fn parts(&self, start: u64, end: u64) -> Result<Vec<(Range<u64>, bool)>, MapsError> {
         let (mut found, mut at) = (Vec::new(), start);
@@ -127,7 +180,7 @@ impl ProcMap {
     /// The file that is mapped at `address`. None if there is no mapping, or one without a file. Touches no memory of
     /// the process.
     pub fn file_at(&self, address: u64) -> Option<FileId> {
-        match self.ask(address, 0) {
+        match self.ask(address, 0, &mut []) {
             Ok(query) => (query.inode != 0).then_some(FileId {
                 device: (query.dev_major, query.dev_minor),
                 inode: query.inode,
@@ -138,7 +191,7 @@ impl ProcMap {
     }
 
     fn query(&self, address: u64, flags: u64) -> Result<Vma, Errno> {
-        let query = self.ask(address, flags)?;
+        let query = self.ask(address, flags, &mut [])?;
         Ok(Vma {
             start: query.vma_start,
             end: query.vma_end,
@@ -148,7 +201,13 @@ impl ProcMap {
         })
     }
 
-    fn ask(&self, address: u64, flags: u64) -> Result<raw::procmap_query, Errno> {
+    /// Asks for the mapping at an address, and for its name if there is room for one.
+    fn ask(&self, address: u64, flags: u64, name: &mut [u8]) -> Result<raw::procmap_query, Errno> {
+        let name_size = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        let name_addr = match name_size {
+            0 => 0,
+            _ => name.as_mut_ptr().expose_provenance() as u64,
+        };
         let mut query = raw::procmap_query {
             size: size_of::<raw::procmap_query>() as u64,
             query_flags: flags,
@@ -161,13 +220,13 @@ impl ProcMap {
             inode: 0,
             dev_major: 0,
             dev_minor: 0,
-            vma_name_size: 0,
+            vma_name_size: name_size,
             build_id_size: 0,
-            vma_name_addr: 0,
+            vma_name_addr: name_addr,
             build_id_addr: 0,
         };
-        // SAFETY: the ioctl reads and writes one procmap_query, which asks for neither name nor build id, so the kernel
-        // writes nothing else. rustix has no wrapper for it.
+        // SAFETY: the ioctl reads and writes one procmap_query, which asks for no build id. The kernel writes nothing
+        // else but the name, and of that no more than `name` has room for. rustix has no wrapper for it.
         unsafe { rustix::ioctl::ioctl(&self.fd, Updater::<QUERY, _>::new(&mut query)) }?;
         Ok(query)
     }
@@ -247,6 +306,39 @@ mod tests {
         assert_eq!(map.not_anonymous(start, end).unwrap(), []);
         // Nothing is ever mapped in the first page.
         assert_eq!(map.mapped(0, PAGE).unwrap(), []);
+    }
+
+    #[test]
+    fn private_memory_is_found_from_any_address_on_as_the_file_says() {
+        let mapping = Mapping::anonymous(4 * 4096, HugePages::Never).unwrap();
+        let map = ProcMap::open(std::process::id()).unwrap();
+        // Other tests map and unmap meanwhile: what neither list has changed is in both.
+        let all = map.private_anonymous(0, usize::MAX).unwrap();
+        let by_text = map.private_anonymous_by_text(0).unwrap();
+        let own = |all: &[Range<u64>]| {
+            all.iter()
+                .filter(|range| range.contains(&mapping.address()))
+                .count()
+        };
+        assert_eq!((own(&all), own(&by_text)), (1, 1));
+        let on_the_stack = 0_u8;
+        let stack = (&raw const on_the_stack).addr() as u64;
+        assert!(map.at(stack).is_some());
+        let from = mapping.address() + PAGE;
+        let next = map.private_anonymous(from, 1).unwrap();
+        assert!(next.len() == 1 && next[0].contains(&from), "{next:?}");
+        let mut text = Vec::new();
+        maps::read(std::process::id(), &mut text).unwrap();
+        let special = maps::parse(&text)
+            .filter_map(Result::ok)
+            .filter(|mapping| !mapping.private_anonymous());
+        for mapping in special {
+            assert!(
+                !all.iter()
+                    .any(|range| range.start == mapping.start && range.end == mapping.end),
+                "{mapping:?}"
+            );
+        }
     }
 
     #[test]

@@ -63,16 +63,7 @@ pub fn has_ring_of_agent(pid: u32) -> bool {
 /// True also where nobody can tell.
 pub fn is_watched(pid: u32) -> bool {
     // Registered for missing pages, write protection, minor faults.
-    const FLAGS: [&str; 3] = ["um", "uw", "ui"];
-    let Ok(text) = looks::read_text(&format!("/proc/{pid}/smaps")) else {
-        return true;
-    };
-    let flags = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("VmFlags:"));
-    flags
-        .flat_map(str::split_whitespace)
-        .any(|flag| FLAGS.contains(&flag))
+    maps::flagged(pid, &["um", "uw", "ui"]).map_or(true, |watched| !watched.is_empty())
 }
 
 /// Will the loader of the process put `agent` into it? False also where `/proc` does not tell. None if the memory of
