@@ -83,10 +83,13 @@ pub enum Request {
 }
 
 /// How a run is to be parked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ParkOrder {
     /// Also a connection, input or a signal shall wake it.
     pub until_used: bool,
+    /// Not if its pages would stay in memory.
+    pub needs_area: bool,
 }
 
 /// Which process is to be let go of.

@@ -18,24 +18,56 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 use vswap_pager::Status;
 
-use crate::output::summary::summary_line;
+use crate::output::summary::{Circumstances, summary_lines};
 use crate::output::tables::printable;
 use crate::record::Record;
 
 /// Nothing from elsewhere is loaded and nothing is run, even if there were a hole in the escaping.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
+/// What a page is about: the command of vswap, and the program.
+#[derive(Debug, Clone)]
+pub struct Heading {
+    verb: &'static str,
+    program: String,
+}
+
+impl Heading {
+    /// The program is named by its command.
+    pub fn new(verb: &'static str, command: &[String]) -> Heading {
+        Heading {
+            verb,
+            program: printable(&command.join(" ")),
+        }
+    }
+
+    /// The program is that of a run which is under way, by the process of this id.
+    pub fn of_run(verb: &'static str, command: &[String], pid: u32) -> Heading {
+        let mut heading = Heading::new(verb, command);
+        heading.program += &format!(" (run {pid})");
+        heading
+    }
+
+    fn title(&self) -> String {
+        format!("vswap {}: {}", self.verb, self.program)
+    }
+
+    fn markup(&self) -> Markup {
+        html! { h1 { "vswap " (self.verb) ": " code { bdi { (self.program) } } } }
+    }
+}
+
 /// What the page is made of.
 #[derive(Debug)]
 pub struct Page<'a> {
-    /// The program and its arguments.
-    pub command: &'a [String],
+    /// What it is about.
+    pub heading: &'a Heading,
     /// When it was started, in universal time.
     pub began: &'a str,
     /// How it ended, in words.
     pub ending: &'a str,
-    /// The run was ended because everything was full.
-    pub was_full: bool,
+    /// What the last line has to know.
+    pub of: Circumstances,
     /// The last figures. None if nobody has them any more.
     pub status: Option<&'a Status>,
     /// The same and more as `--summary` has them.
@@ -47,12 +79,11 @@ pub struct Page<'a> {
 impl Page<'_> {
     /// The page as HTML.
     pub fn html(&self) -> String {
-        let command = printable(&self.command.join(" "));
         let body = html! {
-            h1 { "vswap run: " code { bdi { (command) } } }
+            (self.heading.markup())
             p { "Began " (self.began) "; " (self.ending) "." }
             @match self.status {
-                Some(status) => p id="summary" { (summary_line(status, self.was_full)) "." },
+                Some(status) => p id="summary" { (summary_lines(status, self.of).join("; ")) "." },
                 None => p.bad id="summary" {
                     "The last figures are missing: the daemon has ended before the run, and the run's programs with it."
                 },
@@ -63,7 +94,7 @@ impl Page<'_> {
             footer { "Made by vswap " (env!("CARGO_PKG_VERSION")) ". Times are seconds since the start of the program. "
                 "Sizes of what is in swap are as large as it is to the program." }
         };
-        document(&format!("vswap run: {command}"), &body)
+        document(&self.heading.title(), &body)
     }
 
     fn over_time(&self) -> Markup {
@@ -92,13 +123,12 @@ impl Page<'_> {
 }
 
 /// What stands in the file as long as there is no page.
-pub fn placeholder(command: &[String], words: &str) -> String {
-    let command = printable(&command.join(" "));
+pub fn placeholder(heading: &Heading, words: &str) -> String {
     let body = html! {
-        h1 { "vswap run: " code { bdi { (command) } } }
+        (heading.markup())
         p.bad id="no-report" { (words) }
     };
-    document(&format!("vswap run: {command}"), &body)
+    document(&heading.title(), &body)
 }
 
 fn document(title: &str, body: &Markup) -> String {

@@ -8,7 +8,7 @@
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
-    "vswap runs on x86_64 Linux alone: system calls, clone and the control block are written for it"
+    "vswap runs on x86_64 Linux alone; docs/versions.md lists what is written for it and missing elsewhere"
 );
 
 use core::arch::asm;

@@ -101,7 +101,7 @@ pub fn keeps_every_byte(context: &Context) -> Outcome {
     let output = first.end()?;
     let words = said(&output);
     ensure!(
-        output.status.success() && words.contains("under --ram 64M"),
+        output.status.success() && words.contains("Its limit meanwhile was 64 MiB"),
         "it ended with {}: {words}",
         output.status
     );

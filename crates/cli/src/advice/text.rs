@@ -23,17 +23,18 @@ impl Advice {
 
     /// What was watched.
     pub fn head(&self) -> String {
-        let watched = match self.limit_bytes {
-            Some(limit) => format!(
-                "It was watched for {:.1} s under --ram {}",
-                self.wall_seconds,
-                option(limit)
-            ),
-            None => format!("It took {:.1} s", self.wall_seconds),
+        let took = match self.limit_bytes {
+            Some(_) => "The run was watched for",
+            None => "The program took",
         };
+        let limit = self.limit_bytes.map_or_else(String::new, |limit| {
+            format!(" Its limit meanwhile was {}.", bytes(limit))
+        });
         format!(
-            "{watched}, {:.1} s of it its own, and had {} at the most.\n\
+            "{took} {:.1} s, about {:.1} s without watching and waiting for a processor.\n\
+             All its memory together, in RAM and in swap, was {} at the most.{limit}\n\
              {} of its pages were watched, one block in {}.\n",
+            self.wall_seconds,
             self.native_seconds,
             bytes(self.peak_bytes),
             self.watched_pages,

@@ -74,7 +74,7 @@ fn serve(store: &Store, opening: Options, quiet: bool) {
     let mut last_refusal = None;
     loop {
         let wish = store.wait_until_room_is_wanted();
-        match spill(store, opening, why(wish)) {
+        match spill(store, opening, &why(wish)) {
             Ok(said) => {
                 last_refusal = None;
                 if !quiet {
@@ -95,10 +95,15 @@ fn serve(store: &Store, opening: Options, quiet: bool) {
     }
 }
 
-fn why(wish: Wish) -> &'static str {
+/// What is full, and how large that is: the program may be far from full, and --pool be the reason.
+fn why(wish: Wish) -> String {
     match wish {
-        Wish::NearlyFull => "memory is nearly full",
-        Wish::Parking => "the run is being parked",
+        Wish::NearlyFull { pool_bytes: 0 } => "--ram is used up, and there is no pool".to_owned(),
+        Wish::NearlyFull { pool_bytes } => format!(
+            "the pool for compressed pages ({}) is nearly full",
+            bytes(pool_bytes)
+        ),
+        Wish::Parking => "the run is being parked".to_owned(),
     }
 }
 
@@ -116,8 +121,8 @@ fn spill(store: &Store, opening: Options, why: &str) -> Result<String, String> {
     let done = store.swap_on(area);
     done.map_err(|error| refused(error.to_string()))?;
     Ok(format!(
-        "{why}: further pages go to a {private} file in {directory}, where {} are free for \
-         it; {VARIABLE} or --swap names another place, --swap none does without",
+        "{why}: further pages go to a {private} file in {directory}, with {} free; {VARIABLE} or --swap names another \
+         place",
         bytes(place.room_bytes)
     ))
 }
@@ -255,6 +260,16 @@ mod tests {
             f_flag: StatVfsMountFlags::empty(),
             f_namemax: 255,
         }
+    }
+
+    #[test]
+    fn what_is_full_is_named() {
+        let of = |pool_bytes| why(Wish::NearlyFull { pool_bytes });
+        assert_eq!(
+            of(2 << 20),
+            "the pool for compressed pages (2 MiB) is nearly full"
+        );
+        assert_eq!(of(0), "--ram is used up, and there is no pool");
     }
 
     #[test]

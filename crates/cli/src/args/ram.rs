@@ -50,9 +50,11 @@ impl Ram {
         };
         if range.least_bytes > range.most_bytes {
             return Err(Failure::own(format!(
-                "--ram has its least, {}, above its most, {}: write the smaller one first, for example 512M..2G",
+                "--ram has its least, {}, above its most, {}: write the smaller one first, --ram {}M..{}M",
                 bytes(range.least_bytes),
-                bytes(range.most_bytes)
+                bytes(range.most_bytes),
+                range.most_bytes >> 20,
+                range.least_bytes >> 20
             )));
         }
         Ok(range)
@@ -91,11 +93,11 @@ mod tests {
             assert!(error.contains("512M..2G"), "{error}");
         }
         assert!("1G..2X".parse::<Ram>().is_err());
-        let ram: Ram = "2G..1G".parse().expect("two sizes");
+        let ram: Ram = "64M..32M".parse().expect("two sizes");
         let error = ram.resolve(AVAILABLE).expect_err("upside down").to_string();
-        assert!(
-            error.contains("2 GiB") && error.contains("smaller one first"),
-            "{error}"
+        assert_eq!(
+            error,
+            "--ram has its least, 64 MiB, above its most, 32 MiB: write the smaller one first, --ram 32M..64M"
         );
     }
 }

@@ -95,9 +95,12 @@ pub fn area_row(area: &Value, pid: &Value) -> [String; 7] {
     ]
 }
 
-/// The table of `vswap status --groups`.
+/// The table of `vswap status --groups`. The daemon tells of the groups of all runs that have joined it, so where it is
+/// listed these do not tell of them again.
 pub fn groups_table(reports: &[Value]) -> String {
-    let rows = reports.iter().flat_map(|report| {
+    let has_daemon = reports.iter().any(|report| report["daemon"] == true);
+    let tells = |report: &&Value| !has_daemon || report["shared"] != true;
+    let rows = reports.iter().filter(tells).flat_map(|report| {
         let groups = report["groups"].as_array().into_iter().flatten();
         groups.map(|group| group_row(group, &report["pid"]))
     });
@@ -317,5 +320,16 @@ mod tests {
                 "web/jobs  8 KiB     8 KiB  1 KiB     2 KiB  no         swap_fail 1.2k, swap_max 3    7",
             ]
         );
+    }
+
+    #[test]
+    fn groups_of_the_daemon_are_shown_once() {
+        let run = json!({"pid": 8, "shared": true, "groups": [{"name": "/"}, {"name": "run-8"}]});
+        let daemon =
+            json!({"pid": 7, "daemon": true, "groups": [{"name": "/"}, {"name": "run-8"}]});
+        let other = json!({"pid": 9, "shared": false, "groups": [{"name": "/"}]});
+        let lines = |reports: &[Value]| groups_table(reports).lines().count() - 1;
+        assert_eq!(lines(&[daemon, run.clone(), other]), 3);
+        assert_eq!(lines(&[run]), 2, "who asks for one run sees its groups");
     }
 }

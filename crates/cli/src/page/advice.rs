@@ -4,9 +4,8 @@ use maud::{Markup, html};
 
 use crate::advice::text::{option, percent, words};
 use crate::advice::{Advice, Place, RATIOS};
-use crate::output::tables::printable;
 use crate::page::chart::{Along, Chart, Scale, Series};
-use crate::page::document;
+use crate::page::{Heading, document};
 
 /// The highest ratio that is drawn: what is above is more than anybody would wait for.
 const TOP: f64 = 3.0;
@@ -16,10 +15,9 @@ const GIB: f64 = (1 << 30) as f64;
 const GIB_FROM: u64 = 8 << 30;
 
 /// The page as HTML.
-pub fn html(command: &[String], advice: &Advice) -> String {
-    let command = printable(&command.join(" "));
+pub fn html(heading: &Heading, advice: &Advice) -> String {
     let body = html! {
-        h1 { "vswap advise: " code { bdi { (command) } } }
+        (heading.markup())
         p id="head" { (advice.head()) }
         (sizes(advice))
         (curve(&advice.curve).markup(&[]))
@@ -30,7 +28,7 @@ pub fn html(command: &[String], advice: &Advice) -> String {
         }
         footer { "Made by vswap " (env!("CARGO_PKG_VERSION")) ". All figures are in what --json writes." }
     };
-    document(&format!("vswap advise: {command}"), &body)
+    document(&heading.title(), &body)
 }
 
 fn sizes(advice: &Advice) -> Markup {
@@ -161,7 +159,8 @@ mod tests {
 
     #[test]
     fn the_page_says_in_words_and_tables_what_the_curve_shows() {
-        let page = html(&["<script>alert(1)</script>".to_owned()], &advice());
+        let command = ["<script>alert(1)</script>".to_owned()];
+        let page = html(&Heading::new("advise", &command), &advice());
         assert!(!page.contains("<script>"), "{page}");
         for part in [
             "+5 % or less",
@@ -178,6 +177,43 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
+    }
+
+    #[test]
+    fn a_run_that_was_joined_is_named_in_the_heading() {
+        let command = ["redis-server".to_owned(), "--save".to_owned()];
+        let heading = Heading::of_run("advise", &command, 4711);
+        for page in [
+            html(&heading, &advice()),
+            crate::page::placeholder(&heading, "not yet"),
+        ] {
+            assert!(page.contains("<title>vswap advise: redis-server --save (run 4711)</title>"));
+            assert!(page.contains("<bdi>redis-server --save (run 4711)</bdi>"));
+        }
+    }
+
+    #[test]
+    fn what_was_watched_is_said_in_sentences() {
+        let joined = Advice {
+            limit_bytes: Some(32 << 20),
+            ..advice()
+        };
+        let head = joined.head();
+        assert!(
+            head.contains("watched for 12.0 s, about 11.5 s without"),
+            "{head}"
+        );
+        assert!(
+            head.contains(
+                "in RAM and in swap, was 200 MiB at the most. Its limit meanwhile was 32 MiB."
+            ),
+            "{head}"
+        );
+        let head = advice().head();
+        assert!(
+            head.starts_with("The program took 12.0 s") && !head.contains("limit"),
+            "{head}"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::page::placeholder;
+use crate::page::{Heading, placeholder};
 
 const NOT_YET: &str = "There is no report yet: the run goes on. If it does not, it could not be started, or vswap \
                        itself was killed, and with it all figures of the run are gone.";
@@ -19,6 +19,7 @@ const NO_ROOM: &str = "There is no report: it could not be written at the end of
 #[derive(Debug)]
 pub struct PageFile {
     path: PathBuf,
+    heading: Heading,
     file: File,
     /// It can be written again from its beginning. Pipes and devices cannot.
     is_regular: bool,
@@ -30,11 +31,11 @@ impl PageFile {
     ///
     /// # Errors
     /// The path cannot be written.
-    pub fn create(path: &Path, command: &[String]) -> Result<PageFile, Failure> {
-        PageFile::open(path)
+    pub fn create(path: &Path, heading: Heading) -> Result<PageFile, Failure> {
+        PageFile::open(path, heading)
             .and_then(|mut file| {
                 if file.is_regular {
-                    file.replace(&placeholder(command, NOT_YET))?;
+                    file.replace(&placeholder(&file.heading, NOT_YET))?;
                 }
                 Ok(file)
             })
@@ -51,7 +52,7 @@ impl PageFile {
             })
     }
 
-    fn open(path: &Path) -> io::Result<PageFile> {
+    fn open(path: &Path, heading: Heading) -> io::Result<PageFile> {
         let file = if path == Path::new("-") {
             File::from(io::stdout().as_fd().try_clone_to_owned()?)
         } else {
@@ -60,6 +61,7 @@ impl PageFile {
         let is_regular = path != Path::new("-") && file.metadata()?.is_file();
         Ok(PageFile {
             path: path.to_owned(),
+            heading,
             file,
             is_regular,
         })
@@ -69,7 +71,7 @@ impl PageFile {
     ///
     /// # Errors
     /// What is to be told.
-    pub fn write(mut self, page: &str, command: &[String]) -> Result<(), String> {
+    pub fn write(mut self, page: &str) -> Result<(), String> {
         let path = self.path.display().to_string();
         let written = if self.is_regular {
             self.replace(page)
@@ -79,7 +81,7 @@ impl PageFile {
         if let Err(error) = written {
             if self.is_regular {
                 // The room of what has just been given back is enough for this as a rule.
-                let _ = self.replace(&placeholder(command, NO_ROOM));
+                let _ = self.replace(&placeholder(&self.heading, NO_ROOM));
             }
             return Err(format!("cannot write the report to {path}: {error}"));
         }
@@ -109,8 +111,8 @@ mod tests {
         dir
     }
 
-    fn command() -> Vec<String> {
-        vec!["<script>alert(1)</script>".to_owned()]
+    fn heading() -> Heading {
+        Heading::new("run", &["<script>alert(1)</script>".to_owned()])
     }
 
     #[test]
@@ -118,13 +120,13 @@ mod tests {
         let dir = dir("replaced");
         let path = dir.join("r.html");
         std::fs::write(&path, "x".repeat(1 << 20)).expect("an old page");
-        let file = PageFile::create(&path, &command()).expect("made");
+        let file = PageFile::create(&path, heading()).expect("made");
         let before = std::fs::read_to_string(&path).expect("read");
         assert!(
             before.contains("There is no report yet") && !before.contains("<script"),
             "{before}"
         );
-        file.write("<p>page</p>", &command()).expect("written");
+        file.write("<p>page</p>").expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "<p>page</p>");
         std::fs::remove_dir_all(&dir).expect("removed");
     }
@@ -139,7 +141,7 @@ mod tests {
             (dir.join("file/r.html"), "Not a directory"),
             (PathBuf::new(), "make its directory first"),
         ] {
-            let failure = PageFile::create(&path, &command()).expect_err("refused");
+            let failure = PageFile::create(&path, heading()).expect_err("refused");
             assert_eq!(failure.exit_status, crate::failure::OWN_ERROR);
             assert!(failure.to_string().contains(why), "{failure}");
         }
@@ -148,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_full_device_is_told_at_the_end() {
-        let file = PageFile::create(Path::new("/dev/full"), &command()).expect("opened");
-        let error = file.write("page", &command()).expect_err("full");
+        let file = PageFile::create(Path::new("/dev/full"), heading()).expect("opened");
+        let error = file.write("page").expect_err("full");
         assert!(error.contains("/dev/full: No space left"), "{error}");
     }
 
@@ -157,14 +159,14 @@ mod tests {
     fn a_file_that_was_removed_is_told() {
         let dir = dir("removed");
         let path = dir.join("r.html");
-        let file = PageFile::create(&path, &command()).expect("made");
+        let file = PageFile::create(&path, heading()).expect("made");
         let mode = std::fs::metadata(&path)
             .expect("there")
             .permissions()
             .mode();
         assert_eq!(mode & 0o111, 0, "no page is a program");
         std::fs::remove_dir_all(&dir).expect("removed");
-        let error = file.write("page", &command()).expect_err("lost");
+        let error = file.write("page").expect_err("lost");
         assert!(error.contains("somebody has removed"), "{error}");
     }
 }

@@ -62,6 +62,10 @@ fn record(samples: u64) -> Record {
     record
 }
 
+fn heading() -> Heading {
+    Heading::new("run", &[HOSTILE.to_owned(), "--option".to_owned()])
+}
+
 fn page(record: Option<&Record>, status: Option<&Status>) -> String {
     let report = json!({"pid": 7, "command": [HOSTILE], "pages_out": 1234, "pool_bytes": 4096,
         "pressure": {"full": {"avg10": 0.5}},
@@ -69,10 +73,10 @@ fn page(record: Option<&Record>, status: Option<&Status>) -> String {
         "groups": [{"name": "/"}, {"name": HOSTILE, "swap_max_bytes": null}],
         "unmanaged": [{"pid": 9, "name": HOSTILE, "why": HOSTILE}]});
     Page {
-        command: &[HOSTILE.to_owned(), "--option".to_owned()],
+        heading: &heading(),
         began: "2026-11-25T17:19:47Z",
         ending: "exited with status 0",
-        was_full: false,
+        of: Circumstances::default(),
         status,
         report: &report,
         record,
@@ -109,7 +113,7 @@ fn no_name_of_anything_gets_through_as_markup() {
     }
     // The title, the heading, the process, its map twice, the area, the group and one without an agent twice.
     assert_eq!(page.matches("&lt;script&gt;").count(), 9);
-    assert!(placeholder(&[HOSTILE.to_owned()], "words").contains("&lt;script&gt;"));
+    assert!(placeholder(&heading(), "words").contains("&lt;script&gt;"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::args::RunArgs;
 use crate::args::advise::AdviseArgs;
 use crate::failure::Failure;
 use crate::output::{SCHEMA, notice, warning};
-use crate::page::{self, file::PageFile};
+use crate::page::{self, Heading, file::PageFile};
 use crate::verbs::run::sampled::SAMPLE_EVERY;
 use crate::verbs::run::{Environment, Finished, carry_out};
 
@@ -44,10 +44,11 @@ pub fn advise(
                 .to_owned(),
         ));
     }
-    let files = Files::create(args)?;
     if let Some(pid) = args.run {
-        return joined::advise(pid, args, files);
+        return joined::advise(pid, args);
     }
+    let command = words(&args.command);
+    let files = Files::create(args, Heading::new("advise", &command))?;
     let run = RunArgs {
         manage: args.manage(),
         require_managed: false,
@@ -58,7 +59,7 @@ pub fn advise(
     let nothing = "nothing of the program's memory could be watched: it has less than 4 MiB, ended at once, or cannot \
                    be managed; there is no advice";
     let advice = advice_of(&finished, args);
-    files.tell(args, &words(&args.command), advice.as_ref().ok_or(nothing));
+    files.tell(args, &command, advice.as_ref().ok_or(nothing));
     Ok(finished.exit())
 }
 
@@ -86,16 +87,18 @@ fn words(command: &[OsString]) -> Vec<String> {
 struct Files {
     json: Option<Box<dyn Write>>,
     page: Option<PageFile>,
+    heading: Heading,
 }
 
 impl Files {
-    fn create(args: &AdviseArgs) -> Result<Files, Failure> {
+    fn create(args: &AdviseArgs, heading: Heading) -> Result<Files, Failure> {
         let page = args.report.as_deref();
         Ok(Files {
             json: args.json.as_deref().map(create).transpose()?,
             page: page
-                .map(|path| PageFile::create(path, &words(&args.command)))
+                .map(|path| PageFile::create(path, heading.clone()))
                 .transpose()?,
+            heading,
         })
     }
 
@@ -111,10 +114,10 @@ impl Files {
         }
         if let Some(file) = self.page {
             let page = match advice {
-                Ok(advice) => page::advice::html(command, advice),
-                Err(why) => page::placeholder(command, why),
+                Ok(advice) => page::advice::html(&self.heading, advice),
+                Err(why) => page::placeholder(&self.heading, why),
             };
-            if let Err(error) = file.write(&page, command) {
+            if let Err(error) = file.write(&page) {
                 warning(&error);
             }
         }

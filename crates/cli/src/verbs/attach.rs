@@ -15,6 +15,7 @@ use serde_json::Value;
 use vswap_pager::Status;
 use vswap_pager::config::RamRange;
 use vswap_sys::confinement::Reach;
+use vswap_sys::process::procfs::Statm;
 use vswap_sys::process::signals::{self, Blocked};
 
 use crate::args::on_full::OnFull;
@@ -80,6 +81,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     let metrics = Metrics::open(manage.metrics.as_ref(), manage.quiet)?;
     let unmanaged = UnmanagedList::default();
     let family = Family::attached(args.pid).ok_or_else(|| target.has_ended())?;
+    let before_bytes = anonymous_bytes(args.pid);
     let strangers = run::strangers(&run_dir, &host, &family, &unmanaged)?;
     let strangers = match begin(strangers, &target, &host) {
         Ok(strangers) => strangers.quiet(manage.quiet),
@@ -91,7 +93,8 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
     };
     run::raise_descriptor_limit();
     confine(manage.quiet, Reach::Machine);
-    let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged).attached();
+    let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged);
+    let identity = identity.attached(before_bytes);
     if !manage.quiet {
         say_managed(&target, ram);
     }
@@ -132,6 +135,12 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         notice(&format!("process {} goes on without vswap", args.pid));
     }
     Ok(ExitCode::from(exit_status(manage, ended.was_full)))
+}
+
+/// What a process has in memory that counts against a limit.
+fn anonymous_bytes(pid: u32) -> u64 {
+    let sizes = Statm::open(pid).and_then(|statm| statm.sizes());
+    sizes.map_or(0, |sizes| sizes.anonymous_bytes())
 }
 
 /// Returns the figures from before: while everything comes back there is no limit.

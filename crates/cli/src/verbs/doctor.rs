@@ -12,6 +12,8 @@ use crate::output::print;
 
 /// Exit status if `run` cannot work here. It is none of vswap's own errors, because the question was answered.
 const CANNOT_RUN: u8 = 1;
+/// Longest line of what to do.
+const ADVICE_COLUMNS: usize = 90;
 
 /// Prints the list of probes, and in the last line what follows.
 pub fn doctor() -> Result<ExitCode, Failure> {
@@ -29,10 +31,9 @@ pub fn doctor() -> Result<ExitCode, Failure> {
 /// Works, works without something, or does not and what to do first.
 fn verdict(findings: &[Finding]) -> String {
     if let Some(first) = missing(findings).next() {
-        return format!(
-            "vswap run does not work here ({}); do this first: {}",
-            first.name, first.advice
-        );
+        let (name, advice) = (first.name, first.advice);
+        let words = format!("vswap run does not work here ({name}); do this first: {advice}");
+        return wrapped(&words).join("\n");
     }
     let without: Vec<&str> = findings
         .iter()
@@ -59,9 +60,8 @@ pub fn require_for_daemon() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::own(
-        "the daemon needs CAP_SYS_PTRACE in the initial user namespace, because programs of its runs are not its \
-         descendants; start it as root, or with AmbientCapabilities=CAP_SYS_PTRACE in a systemd unit, or use `vswap \
-         run` without a daemon"
+        "the daemon needs CAP_SYS_PTRACE in the initial user namespace: start it as root, or with \
+         AmbientCapabilities=CAP_SYS_PTRACE in a systemd unit, or use `vswap run` without a daemon"
             .to_owned(),
     ))
 }
@@ -99,9 +99,26 @@ fn entry(finding: &Finding, width: usize, is_news: bool) -> String {
     let mut text = format!("{mark} {status:<7}  {name:<width$}  {detail}\n");
     if finding.status != Status::Works && !finding.advice.is_empty() && is_news {
         let indent = " ".repeat(mark.len_utf8() + " missing  ".len());
-        text += &format!("{indent}to do: {}\n", finding.advice);
+        for line in wrapped(&format!("to do: {}", finding.advice)) {
+            text += &format!("{indent}{line}\n");
+        }
     }
     text
+}
+
+/// Lines of at most `ADVICE_COLUMNS`, parted at blanks. A longer word stays whole, so that it can be copied.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= ADVICE_COLUMNS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn word(status: Status) -> &'static str {
@@ -163,6 +180,16 @@ mod tests {
             verdict(&[useful, required, later]),
             "vswap run does not work here (move); do this first: use a newer kernel"
         );
+    }
+
+    #[test]
+    fn long_advice_is_wrapped_and_loses_no_word() {
+        let advice = "give it the device or the system call ".repeat(8);
+        let lines = wrapped(advice.trim());
+        assert!(lines.len() > 3 && lines.iter().all(|line| line.len() <= ADVICE_COLUMNS));
+        assert_eq!(lines.join(" "), advice.trim());
+        let path = "x".repeat(200);
+        assert_eq!(wrapped(&path), [path], "it can be copied");
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub fn park(args: &ParkArgs) -> Result<ExitCode, Failure> {
     let run = meant(&args.meant)?;
     let order = ParkOrder {
         until_used: args.until_used,
+        needs_area: false,
     };
     let left = || control::ask(&run.path, &Request::Status).ok()?["resident_bytes"].as_u64();
     let answer = shown("parking", left, || ask(&run, &Request::Park(order)))?;

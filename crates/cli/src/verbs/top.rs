@@ -2,8 +2,8 @@
 //!
 //! One thread draws. One reads keys: when the terminal hangs up, crossterm reads its end for ever. Another one looks at
 //! the runs: one that is stopped takes half a second to say nothing. What is done to a run has a thread of its own,
-//! because that may take as long. Model, view and input know
-//! nothing of one another's business: keys become inputs, inputs change the model, the view draws it.
+//! because that may take as long, and parking longer. Model, view and input know nothing of one another's business:
+//! keys become inputs, inputs change the model, the view draws it.
 
 mod act;
 mod columns;
@@ -13,6 +13,7 @@ mod input;
 mod listing;
 mod look;
 mod model;
+mod parking;
 mod run;
 mod screen;
 mod view;
@@ -48,7 +49,8 @@ const CONTINUED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum News {
     Looked(Look),
-    Done(String),
+    /// How far a deed is, or what has come of it.
+    Said(String),
     Typed(Event),
     Unreadable(io::Error),
 }
@@ -196,7 +198,7 @@ impl Top {
     fn on_news(&mut self, news: News) -> io::Result<Option<End>> {
         match news {
             News::Looked(look) => self.model.renew(look),
-            News::Done(message) => self.model.message = Some(message),
+            News::Said(message) => self.model.message = Some(message),
             News::Typed(event) => {
                 if let Some(input) = input::meaning(&event, self.model.is_typing()) {
                     return self.on_input(input);
@@ -221,7 +223,9 @@ impl Top {
             }
             Some(Wish::Do(deed)) => {
                 let tell = self.tell.clone();
-                let carry_out = move || drop(tell.send(News::Done(carry_out(&deed))));
+                // Nobody hears it when the end has come.
+                let say = move |message| drop(tell.send(News::Said(message)));
+                let carry_out = move || say(carry_out(&deed, &say));
                 if let Err(error) = Builder::new().spawn(carry_out) {
                     self.model.message = Some(format!("cannot start a thread: {error}"));
                 }

@@ -45,11 +45,16 @@ impl Drop for Run {
 
 /// A terminal with a run in the background.
 fn with_run() -> (Terminal, Run) {
+    with_run_of("$V")
+}
+
+/// The same with a run that is started by this command.
+fn with_run_of(command: &str) -> (Terminal, Run) {
     let mut terminal = Terminal::new();
     terminal.resize(24, 80);
-    terminal.type_line(
-        "$V sleep 1000 2>/dev/null & echo $! > $XDG_RUNTIME_DIR/run.pid; echo star''ted",
-    );
+    terminal.type_line(&format!(
+        "{command} sleep 1000 2>/dev/null & echo $! > $XDG_RUNTIME_DIR/run.pid; echo star''ted"
+    ));
     terminal.expect("started");
     let run = Run(pid(&terminal, "run.pid"));
     eventually("the run", || report(&terminal, run.0));
@@ -132,6 +137,42 @@ fn keys_drive_it() {
     terminal.expect("\x1b[?1049l");
     terminal.expect("ended 0");
     terminal.expect(" icanon");
+}
+
+#[test]
+fn a_run_is_parked_and_woken() {
+    let (mut terminal, run) = with_run();
+    open(&mut terminal, run.0);
+    let state = |terminal: &Terminal| report(terminal, run.0).map(|report| report["state"].clone());
+    terminal.type_keys("w");
+    must_show(&terminal, &["is not parked: there is nothing to wake"]);
+    terminal.type_keys("p");
+    must_show(&terminal, &["y yes"]);
+    terminal.type_keys("y");
+    must_show(
+        &terminal,
+        &[&format!("run {} is parked:", run.0), "left of"],
+    );
+    assert_eq!(state(&terminal), Some("parked".into()));
+    must_show(&terminal, &["sleep 1000", "parked"]);
+    terminal.type_keys("p");
+    must_show(&terminal, &["is parked already: w lets it go on"]);
+    terminal.type_keys("w");
+    must_show(&terminal, &[&format!("run {} goes on", run.0)]);
+    must_show(&terminal, &["sleep 1000", "running"]);
+    terminal.type_keys("q");
+    terminal.expect("ended 0");
+}
+
+#[test]
+fn a_run_without_areas_is_not_parked() {
+    let (mut terminal, run) = with_run_of("$S run --ram 256M --swap none");
+    open(&mut terminal, run.0);
+    terminal.type_keys("p");
+    must_show(&terminal, &["y yes"]);
+    terminal.type_keys("y");
+    must_show(&terminal, &["goes on: it has no swap area"]);
+    must_show(&terminal, &["sleep 1000", "running"]);
 }
 
 #[test]

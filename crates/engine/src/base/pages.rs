@@ -11,7 +11,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a page: x86_64's base page, and the unit in which the kernel reports faults.
+/// Bytes of a page, and the unit in which the kernel reports faults: the base page of x86_64 and of most kernels for
+/// aarch64. The header of a swap area is one page long as well, so it is no choice of ours.
 pub const PAGE_BYTES: usize = 4096;
 
 /// One page of content.

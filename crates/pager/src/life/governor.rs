@@ -85,9 +85,7 @@ pub fn run(run: &Arc<Run>) {
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
         limit.pool.renew(&run.part, &run.serving.areas);
-        if is_running_out(run, usage.pool_bytes) {
-            run.serving.areas.more_room.want(Wish::NearlyFull);
-        }
+        wish_for_room(run, usage.pool_bytes);
         let growing = spaces.len().min(run.cpus.len()) as u64;
         let is_held = run.serving.parking.is_holding();
         if limit.is_stalled() && !is_held && spaces.iter().any(|space| space.has_deferred()) {
@@ -138,10 +136,18 @@ impl Still {
     }
 }
 
+/// Wish for an area if pages will soon have nowhere to go.
+fn wish_for_room(run: &Run, pool_bytes: u64) {
+    let most = run.serving.limit.pool.bytes();
+    if is_running_out(run, pool_bytes, most) {
+        let wish = Wish::NearlyFull { pool_bytes: most };
+        run.serving.areas.more_room.want(wish);
+    }
+}
+
 /// Will pages soon have nowhere to go, and would an area change that?
-fn is_running_out(run: &Run, pool_bytes: u64) -> bool {
+fn is_running_out(run: &Run, pool_bytes: u64, most: u64) -> bool {
     let limit = &run.serving.limit;
-    let most = limit.pool.bytes();
     let nearly_full = pool_bytes >= most - most / ROOM_PART;
     let is_due = limit.is_stalled() || (limit.is_short() && nearly_full);
     // One that is being given up on purpose may still turn out to be needed: then it stays.

@@ -61,6 +61,8 @@ pub struct Parked {
     pub is_done: bool,
     /// Pages that it has not moved yet, where that may take a while.
     pub left_pages: u64,
+    /// There is an area for them. Without one they stay compressed in memory.
+    pub has_area: bool,
 }
 
 /// A step that does not fit: somebody else is parking or waking the run.
@@ -84,10 +86,15 @@ pub(crate) fn step(run: &Arc<Run>, step: ParkStep) -> Result<Parked, OutOfStep> 
     }
 }
 
-fn done() -> Parked {
+fn done(run: &Run) -> Parked {
+    so_far(run, true, 0)
+}
+
+fn so_far(run: &Run, is_done: bool, left_pages: u64) -> Parked {
     Parked {
-        is_done: true,
-        left_pages: 0,
+        is_done,
+        left_pages,
+        has_area: run.serving.areas.any(),
     }
 }
 
@@ -102,7 +109,7 @@ fn begin(run: &Arc<Run>) -> Result<Parked, OutOfStep> {
         wait_until(AREA_PATIENCE, || areas.any());
     }
     set_pool(run, true);
-    Ok(done())
+    Ok(done(run))
 }
 
 /// Give the pool's memory up, or let it have its share again.
@@ -138,10 +145,9 @@ fn move_out(run: &Arc<Run>) -> Parked {
     let pages = run.serving.stats.pages_out.get() - before;
     let is_stalled = run.serving.limit.is_stalled();
     let is_written = run.evicting.write_queue.pending() == 0 || is_stalled;
-    Parked {
-        is_done: is_fresh && are_over && is_written && pages < FEW_PAGES,
-        left_pages: movable().map(|space| space.resident_bytes()).sum::<u64>() / PAGE_BYTES,
-    }
+    let is_done = is_fresh && are_over && is_written && pages < FEW_PAGES;
+    let left_bytes: u64 = movable().map(|space| space.resident_bytes()).sum();
+    so_far(run, is_done, left_bytes / PAGE_BYTES)
 }
 
 /// May pages of this space be moved out, now or soon?
@@ -160,7 +166,7 @@ fn release(run: &Run) -> Result<Parked, OutOfStep> {
     // From now on no window begins, and those under way are soon over.
     let spaces = run.listening.spaces.all();
     wait_until(STEP_PATIENCE, || spaces.iter().all(|space| is_idle(space)));
-    Ok(done())
+    Ok(done(run))
 }
 
 /// Has the agent nothing to do at this moment?
@@ -208,10 +214,7 @@ fn write_back(run: &Run) -> Parked {
     if after == 0 || after == before {
         give_back(run);
     }
-    Parked {
-        is_done: after == 0,
-        left_pages: after,
-    }
+    so_far(run, after == 0, after)
 }
 
 /// Give back the memory that moving pages out takes, and take a sample of what is left.
@@ -238,7 +241,7 @@ fn wake(run: &Arc<Run>) -> Result<Parked, OutOfStep> {
     let woken = Arc::clone(run);
     // Without a thread each page comes when it is touched.
     let _ = threads::try_spawn("wake", move || bring_recent(&woken));
-    Ok(done())
+    Ok(done(run))
 }
 
 /// Bring back what was in memory before, the pages first that had come back early again and again.

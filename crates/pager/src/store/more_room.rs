@@ -10,8 +10,11 @@ use crate::base::work::Work;
 /// Why an area is wished for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// Pages will soon have nowhere to go.
-    NearlyFull,
+    /// The limit is reached and the pool, which may be no larger than this, has no room for what is to go out.
+    NearlyFull {
+        /// 0 where there is no pool.
+        pool_bytes: u64,
+    },
     /// A run is to be parked.
     Parking,
 }
@@ -49,6 +52,6 @@ impl MoreRoom {
         self.has_giver.store(true, Ordering::Release);
         let mut wish = self.wish.wait_while(Option::is_none);
         // At the end there is none.
-        wish.take().unwrap_or(Wish::NearlyFull)
+        wish.take().unwrap_or(Wish::NearlyFull { pool_bytes: 0 })
     }
 }

@@ -16,6 +16,7 @@ use crate::args::advise::AdviseArgs;
 use crate::control::{self, Answers, Connection, Request};
 use crate::failure::Failure;
 use crate::output::warning;
+use crate::page::Heading;
 use crate::run_dir::{self, Kind, Living};
 use crate::verbs::advise::{Files, latencies_us};
 use crate::verbs::run::sampled::{Bit, Reason};
@@ -38,7 +39,7 @@ struct Seen {
 }
 
 /// Watches the run of this process, and says how much RAM it needs.
-pub fn advise(pid: u32, args: &AdviseArgs, files: Files) -> Result<ExitCode, Failure> {
+pub fn advise(pid: u32, args: &AdviseArgs) -> Result<ExitCode, Failure> {
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     let mut living = run_dir::living();
@@ -52,6 +53,8 @@ pub fn advise(pid: u32, args: &AdviseArgs, files: Files) -> Result<ExitCode, Fai
     };
     // It may have ended by the time of the advice.
     let report = control::ask(&run.path, &Request::Status).map_err(failed)?;
+    let command = command(&report);
+    let files = Files::create(args, Heading::of_run("advise", &command, run.pid))?;
     let answers = Connection::open(&run.path)
         .and_then(|kept| kept.listen(&Request::Sample(args.time.as_secs_f64())))
         .map_err(failed)?;
@@ -68,7 +71,7 @@ pub fn advise(pid: u32, args: &AdviseArgs, files: Files) -> Result<ExitCode, Fai
     });
     let nothing = "nothing of the run's memory could be watched: its processes have less than 4 MiB each, or cannot \
                    be managed, or it was watched for too short a time; there is no advice";
-    files.tell(args, &command(&report), advice.as_ref().ok_or(nothing));
+    files.tell(args, &command, advice.as_ref().ok_or(nothing));
     Ok(ExitCode::SUCCESS)
 }
 

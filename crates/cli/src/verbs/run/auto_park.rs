@@ -46,7 +46,10 @@ impl AutoPark {
     fn park(&self) {
         let (run_dir, quiet, seconds) = (self.run_dir.clone(), self.quiet, self.after.as_secs());
         let ask = move || {
-            let order = ParkOrder { until_used: true };
+            let order = ParkOrder {
+                until_used: true,
+                needs_area: false,
+            };
             // Where it was given up, the run has something to do.
             let answer = control::ask(&run_dir, &Request::Park(order)).ok();
             let report = answer.and_then(|answer| serde_json::from_value(answer).ok());

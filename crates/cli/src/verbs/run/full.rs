@@ -137,9 +137,8 @@ impl Full {
         };
         if status.stalled_by_group {
             return format!(
-                "the limits of the run's group are full and leave no room for more of its pages in swap: {then}; run \
-                 it with a larger --swap-max or --pool-max, without --no-writeback, or with more --ram; `vswap status \
-                 --groups` says which limit it is"
+                "the limits of the run's group are full and leave no room: {then}; `vswap status --groups` says which \
+                 limit it is, and `vswap set --group` changes it"
             );
         }
         format!(

@@ -38,6 +38,8 @@ const GIVE_UP_PATIENCE: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_millis(2);
 /// Why a run is not parked after all.
 const GIVEN_UP: &str = "it was woken, or told something, before it was parked";
+/// Why it is not parked by who wants its memory to be free.
+const NO_AREA: &str = "it has no swap area, so its memory would stay: `vswap swapon` adds one";
 
 /// What parking came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -140,10 +142,13 @@ impl<'a> Parking<'a> {
         // Before anything stops: what comes while it is parked is news.
         let bells = order.until_used.then(|| Bells::hang(&self.family.living()));
         let before = self.host.status().ok_or("the daemon does not answer")?;
-        self.host.park(ParkStep::Begin)?;
-        let moved = self
-            .until_done(ParkStep::MoveOut, || asker.has_gone())
-            .and_then(|()| self.host.park(ParkStep::Release));
+        let begun = self.host.park(ParkStep::Begin)?;
+        let moved = if order.needs_area && !begun.has_area {
+            Err(NO_AREA.to_owned())
+        } else {
+            self.until_done(ParkStep::MoveOut, || asker.has_gone())
+                .and_then(|()| self.host.park(ParkStep::Release))
+        };
         if let Err(why) = moved {
             // If this fails, the daemon has gone, and the run with it.
             let _ = self.host.park(ParkStep::Wake);

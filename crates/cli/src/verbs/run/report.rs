@@ -48,7 +48,8 @@ impl fmt::Display for Ending {
 pub struct Identity<'a> {
     command: Vec<String>,
     program_pid: u32,
-    attached: bool,
+    /// What it had in memory when it was attached to.
+    attached_bytes: Option<u64>,
     started: Instant,
     unmanaged: &'a UnmanagedList,
 }
@@ -90,18 +91,23 @@ impl<'a> Identity<'a> {
         Identity {
             command,
             program_pid,
-            attached: false,
+            attached_bytes: None,
             started,
             unmanaged,
         }
     }
 
-    /// The program was there before.
-    pub fn attached(self) -> Identity<'a> {
+    /// The program was there before, with so much in memory.
+    pub fn attached(self, bytes: u64) -> Identity<'a> {
         Identity {
-            attached: true,
+            attached_bytes: Some(bytes),
             ..self
         }
+    }
+
+    /// What the program had in memory when it was attached to.
+    pub fn attached_bytes(&self) -> Option<u64> {
+        self.attached_bytes
     }
 
     /// When the program was started, or attached to.
@@ -143,7 +149,7 @@ impl<'a> Identity<'a> {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             program_pid: self.program_pid,
-            attached: self.attached,
+            attached: self.attached_bytes.is_some(),
             command: &self.command,
             wall_seconds: self.seconds(),
             exit_status: ending.map(Ending::exit_status),

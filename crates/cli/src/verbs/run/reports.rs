@@ -11,10 +11,11 @@ use vswap_pager::Status;
 use crate::args::ManageArgs;
 use crate::failure::Failure;
 use crate::host::Host;
+use crate::output::summary::Circumstances;
 use crate::output::time;
 use crate::output::warning;
-use crate::page::Page;
 use crate::page::file::PageFile;
+use crate::page::{Heading, Page};
 use crate::record::{Record, Recording};
 use crate::verbs::run::report::{Ending, Identity};
 use crate::verbs::run::summary::Summary;
@@ -29,7 +30,7 @@ pub struct Reports {
 #[derive(Debug)]
 struct Wanted {
     file: PageFile,
-    command: Vec<String>,
+    heading: Heading,
     began: String,
 }
 
@@ -51,6 +52,13 @@ impl Ended {
             was_full,
         }
     }
+
+    fn known_of(&self, identity: &Identity<'_>) -> Circumstances {
+        Circumstances {
+            was_full: self.was_full,
+            attached_bytes: identity.attached_bytes(),
+        }
+    }
 }
 
 impl Reports {
@@ -68,9 +76,10 @@ impl Reports {
         };
         let words = command.iter().map(|word| word.to_string_lossy());
         let command: Vec<String> = words.map(String::from).collect();
+        let heading = Heading::new("run", &command);
         let page = Wanted {
-            file: PageFile::create(path, &command)?,
-            command,
+            file: PageFile::create(path, heading.clone())?,
+            heading,
             began: time::now(),
         };
         Ok(Reports {
@@ -109,7 +118,8 @@ impl Reports {
         if let Some(page) = self.page {
             page.write(identity, record, status.as_ref().ok(), ended, &report);
         }
-        self.summary.report(args, &status?, ended.was_full, &report);
+        self.summary
+            .report(args, &status?, ended.known_of(identity), &report);
         Ok(())
     }
 }
@@ -128,15 +138,15 @@ impl Wanted {
             record.note(status, identity.seconds());
         }
         let page = Page {
-            command: &self.command,
+            heading: &self.heading,
             began: &self.began,
             ending: &ended.words,
-            was_full: ended.was_full,
+            of: ended.known_of(identity),
             status,
             report,
             record: record.as_ref(),
         };
-        if let Err(error) = self.file.write(&page.html(), &self.command) {
+        if let Err(error) = self.file.write(&page.html()) {
             warning(&error);
         }
     }

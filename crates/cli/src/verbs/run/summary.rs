@@ -1,4 +1,4 @@
-//! What is written when a run is over: the summary line for people, and the JSON summary.
+//! What is written when a run is over: the summary lines for people, and the JSON summary.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use vswap_pager::Status;
 
 use crate::args::ManageArgs;
 use crate::failure::Failure;
-use crate::output::summary::summary_line;
+use crate::output::summary::{Circumstances, summary_lines};
 use crate::output::{notice, warning};
 
 /// Where the JSON summary goes to, if the user wants one.
@@ -26,9 +26,11 @@ impl Summary {
 
     /// Writes both. The program has ended and its own status counts. So a file that can no longer be written is
     /// reported and changes nothing.
-    pub fn report(self, args: &ManageArgs, status: &Status, was_full: bool, report: &Value) {
+    pub fn report(self, args: &ManageArgs, status: &Status, of: Circumstances, report: &Value) {
         if !args.quiet {
-            notice(&summary_line(status, was_full));
+            summary_lines(status, of)
+                .iter()
+                .for_each(|line| notice(line));
         }
         let Some((path, mut file)) = self.0 else {
             return;

@@ -56,7 +56,7 @@ impl<'a> Watch<'a> {
         if self.thrashing.note(is_thrashing, Instant::now()) && !self.quiet {
             warning(&format!(
                 "the program has spent {full:.0} % of the last seconds waiting for its pages and doing nothing else: \
-                 it works on more memory than it has; `vswap set --run {} --ram SIZE` gives it more while it runs",
+                 `vswap set --run {} --ram SIZE` gives it more memory",
                 std::process::id()
             ));
         }

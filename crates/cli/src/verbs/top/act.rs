@@ -56,6 +56,8 @@ fn on_page(model: &mut Model, input: Input) -> Option<Wish> {
         Input::Limit => ask_limit(model),
         Input::End => ask_end(model, Ending::Term),
         Input::Kill => ask_end(model, Ending::Kill),
+        Input::Park => ask_park(model),
+        Input::Wake => return wake(model),
         _ => {}
     }
     None
@@ -115,11 +117,14 @@ fn type_text(text: &mut String, input: Input) {
     }
 }
 
+/// Why nothing is asked of a run that does not answer.
+const SILENT: &str = "this run does not answer just now";
+
 fn ask_limit(model: &mut Model) {
     let limit = match model.run() {
         None => return,
         Some(run) if run.is_daemon => Err("the daemon has no limit: choose one of its runs"),
-        Some(run) if run.error.is_some() => Err("this run does not answer just now"),
+        Some(run) if run.error.is_some() => Err(SILENT),
         Some(run) => Ok(Limit {
             run: run.pid,
             command: run.command.clone(),
@@ -159,6 +164,42 @@ fn on_limit(model: &mut Model, mut limit: Limit, input: Input) -> Option<Wish> {
     }
     model.popup = Some(Popup::Limit(limit));
     None
+}
+
+/// On either page it is about the whole run.
+fn ask_park(model: &mut Model) {
+    let Some(run) = model.run() else { return };
+    let pid = run.pid;
+    let refused = if run.is_daemon {
+        Some("the daemon cannot be parked: choose one of its runs".to_owned())
+    } else if run.is_parked() {
+        Some(format!("run {pid} is parked already: w lets it go on"))
+    } else if run.error.is_some() {
+        Some(SILENT.to_owned())
+    } else {
+        None
+    };
+    if refused.is_some() {
+        model.message = refused;
+        return;
+    }
+    let question = format!(
+        "Park run {pid} ({})? It stops, and all of its memory moves to its areas. w lets it go on; so does leaving \
+         vswap top before it is parked.",
+        run.command
+    );
+    model.popup = Some(Popup::Sure(question, Deed::Park { run: pid }));
+}
+
+/// Without a question: nothing is lost by it. It is asked also of a run that is not parked yet, to have it given up.
+fn wake(model: &mut Model) -> Option<Wish> {
+    let run = model.run()?;
+    let pid = run.pid;
+    if run.is_daemon {
+        model.message = Some("the daemon is never parked: choose one of its runs".to_owned());
+        return None;
+    }
+    Some(Wish::Do(Deed::Wake { run: pid }))
 }
 
 /// On the page of the runs it is about a whole run, else about a process of it.

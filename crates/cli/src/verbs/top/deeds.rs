@@ -1,4 +1,5 @@
-//! What can be done to runs and processes: another limit, and an end. Each has been asked about before.
+//! What can be done to runs and processes: another limit, parking and waking, and an end. All but waking has been asked
+//! about before.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::args::ram::Ram;
 use crate::args::size::Available;
 use crate::control::{Connection, Request};
 use crate::output::figures::bytes;
-use crate::run_dir;
+use crate::run_dir::{self, Living};
+use crate::verbs::top::parking;
 
 /// How long a run may take to answer. One that is stopped does not.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum Deed {
     /// Give a run another limit.
     Limit { run: u32, ram: RamRange },
+    /// Park a run.
+    Park { run: u32 },
+    /// Have a run go on.
+    Wake { run: u32 },
     /// Send a signal to a process.
     Signal { target: Target, with: Ending },
 }
@@ -94,10 +100,12 @@ pub fn shown(ram: RamRange) -> String {
     }
 }
 
-/// Does it, and says what has come of it.
-pub fn carry_out(deed: &Deed) -> String {
+/// Does it, and says what has come of it. What takes long says meanwhile how far it is.
+pub fn carry_out(deed: &Deed, say: &dyn Fn(String)) -> String {
     let done = match deed {
-        Deed::Limit { run, ram } => set(*run, *ram),
+        Deed::Limit { run, ram } => living(*run).and_then(|run| set(&run, *ram)),
+        Deed::Park { run } => living(*run).and_then(|run| parking::park(&run, say)),
+        Deed::Wake { run } => living(*run).and_then(|run| parking::wake(&run)),
         Deed::Signal { target, with } => target
             .signal(with.signal())
             .map(|()| format!("process {} was sent {}", target.pid, with.name())),
@@ -105,18 +113,22 @@ pub fn carry_out(deed: &Deed) -> String {
     done.unwrap_or_else(|why| why)
 }
 
-fn set(run: u32, ram: RamRange) -> Result<String, String> {
+fn living(run: u32) -> Result<Living, String> {
     let living = run_dir::living().into_iter().find(|one| one.pid == run);
-    let living = living.ok_or_else(|| format!("run {run} has ended already"))?;
+    living.ok_or_else(|| format!("run {run} has ended already"))
+}
+
+fn set(run: &Living, ram: RamRange) -> Result<String, String> {
+    let pid = run.pid;
     let settings = Settings {
         ram: Some(ram),
         ..Settings::default()
     };
-    let asked = Connection::open(&living.path)
+    let asked = Connection::open(&run.path)
         .and_then(|mut run| run.ask(&Request::Set(settings), Some(PATIENCE)));
     match asked {
-        Ok(_) => Ok(format!("run {run} may use {} now", shown(ram))),
-        Err(error) => Err(format!("run {run} keeps its limit: {error}")),
+        Ok(_) => Ok(format!("run {pid} may use {} now", shown(ram))),
+        Err(error) => Err(format!("run {pid} keeps its limit: {error}")),
     }
 }
 
@@ -134,9 +146,9 @@ mod tests {
             target,
             with: Ending::Kill,
         };
-        assert!(carry_out(&kill).contains("was sent SIGKILL"));
+        assert!(carry_out(&kill, &|_| {}).contains("was sent SIGKILL"));
         child.wait().expect("it ends");
-        assert!(carry_out(&kill).contains("has ended already"));
+        assert!(carry_out(&kill, &|_| {}).contains("has ended already"));
         let other = Target {
             pid: std::process::id(),
             start_ticks: Some(1),
@@ -152,7 +164,13 @@ mod tests {
         let ram = limit("64M..128M").expect("a range");
         assert_eq!(shown(ram), "64 MiB to 128 MiB");
         assert!(limit("1M").expect_err("too little").contains("16 MiB"));
-        let gone = Deed::Limit { run: u32::MAX, ram };
-        assert!(carry_out(&gone).contains("has ended already"));
+        let run = u32::MAX;
+        for gone in [
+            Deed::Limit { run, ram },
+            Deed::Park { run },
+            Deed::Wake { run },
+        ] {
+            assert!(carry_out(&gone, &|_| {}).contains("has ended already"));
+        }
     }
 }

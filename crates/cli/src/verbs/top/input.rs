@@ -26,6 +26,8 @@ pub enum Input {
     End,
     /// SIGKILL.
     Kill,
+    Park,
+    Wake,
     /// The terminal has another size, or shall be drawn anew.
     Redraw,
     /// A letter of a text.
@@ -88,6 +90,8 @@ fn of_letter(letter: char) -> Option<Input> {
         'l' => Input::Limit,
         'k' => Input::End,
         'K' => Input::Kill,
+        'p' => Input::Park,
+        'w' => Input::Wake,
         other => Input::Letter(other),
     };
     Some(input)
@@ -108,6 +112,12 @@ mod tests {
         assert_eq!(
             press(KeyCode::Char('q'), none, true),
             Some(Input::Letter('q'))
+        );
+        assert_eq!(press(KeyCode::Char('p'), none, false), Some(Input::Park));
+        assert_eq!(press(KeyCode::Char('w'), none, false), Some(Input::Wake));
+        assert_eq!(
+            press(KeyCode::Char('w'), none, true),
+            Some(Input::Letter('w'))
         );
         assert_eq!(press(KeyCode::Backspace, none, true), Some(Input::Erase));
         assert_eq!(press(KeyCode::Backspace, none, false), Some(Input::Back));

@@ -94,6 +94,10 @@ impl Run {
         }
     }
 
+    pub fn is_parked(&self) -> bool {
+        self.state == "parked"
+    }
+
     /// How many times smaller the compressed pages are.
     pub fn ratio(&self) -> Option<f64> {
         (self.payload_bytes > 0).then(|| self.compressed_bytes as f64 / self.payload_bytes as f64)

@@ -17,6 +17,7 @@ s r                 sort by the next column, reverse
 f                   freeze, and go on
 l                   another limit for the run
 k K                 end or kill a run or process
+p w                 park the run, and let it go on
 q                   quit
 
 COMP DISK ZERO: in swap, as large as it is to

@@ -237,6 +237,45 @@ fn nothing_is_ended_without_a_question() {
 }
 
 #[test]
+fn a_run_is_parked_after_a_question_and_woken_without() {
+    let mut model = model();
+    choose(&mut model, SWAPS);
+    press(&mut model, &[Input::Park]);
+    let question = shown(&model, (80, 24));
+    assert!(question.contains("Park run 13177"), "{question}");
+    assert!(press(&mut model, &[Input::Letter('n')]).is_none());
+    // Also on the page of its processes it is about the run.
+    press(&mut model, &[Input::Enter, Input::Park]);
+    let parks = press(&mut model, &[Input::Letter('y')]);
+    assert_eq!(parks, Some(Wish::Do(Deed::Park { run: SWAPS })));
+    let wakes = press(&mut model, &[Input::Wake]);
+    assert_eq!(wakes, Some(Wish::Do(Deed::Wake { run: SWAPS })));
+}
+
+#[test]
+fn what_cannot_be_parked_is_refused_with_words() {
+    let mut model = model();
+    let mut last = looks().pop().expect("a look");
+    for run in last.runs.iter_mut().filter(|run| run.pid == SWAPS) {
+        "parked".clone_into(&mut run.state);
+    }
+    model.renew(last);
+    for (pid, words) in [
+        (SWAPS, "run 13177 is parked already: w lets it go on"),
+        (13179, "does not answer"),
+        (13100, "the daemon cannot be parked"),
+    ] {
+        choose(&mut model, pid);
+        press(&mut model, &[Input::Park]);
+        let shown = shown(&model, (80, 24));
+        assert!(shown.contains(words), "{shown}");
+        assert_eq!(model.popup, None);
+    }
+    assert!(press(&mut model, &[Input::Wake]).is_none());
+    assert!(shown(&model, (80, 24)).contains("the daemon is never parked"));
+}
+
+#[test]
 fn help_fits_also_where_there_is_little_room() {
     let mut model = model();
     press(&mut model, &[Input::Help]);
