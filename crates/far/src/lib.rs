@@ -1,0 +1,8 @@
+//! x
+#![allow(missing_docs)]
+mod spec;
+mod cipher;
+mod slots;
+mod wire;
+pub use spec::*;
+pub use wire::*;
