@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TcpSettings, TlsCertificates, Value,
+    RedisConnectionInfo, RedisError, ServerError, TlsCertificates, Value, io::tcp::TcpSettings,
 };
 
 use crate::spec::{Address, FarSpec, Password, SpecError};
@@ -201,5 +201,13 @@ fn broken(error: &RedisError) -> WireError {
         }
         _ if error.is_timeout() => WireError::Broken("no answer in time".into()),
         _ => WireError::Broken(error.to_string()),
+    }
+}
+
+/// What a server says of its error, as it says it.
+pub(crate) fn said(error: &ServerError) -> String {
+    match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
     }
 }
