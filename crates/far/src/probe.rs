@@ -15,7 +15,7 @@ use crate::keys::{AreaId, RunId};
 use crate::node::{Deadline, Node};
 use crate::spec::FarSpec;
 use crate::store::{FarError, Patience, connect};
-use crate::topology::{Kind, Place};
+use crate::topology::{Kind, Place, text};
 use crate::wire::said;
 
 /// The oldest version that has everything: ACL came with it.
@@ -108,6 +108,7 @@ pub(crate) fn probed(
         }
         let info = Info::read(answer).unwrap_or_default();
         let checked = check(node, &info, &mut probe.warnings)?;
+        note_snapshots(exchange, node, &info, &mut probe.warnings, deadline);
         probe.nodes.push(checked);
         try_commands(exchange, node, id, &acl_line(spec, kind), deadline)?;
     }
@@ -132,7 +133,7 @@ fn acl_line(spec: &FarSpec, kind: &Kind) -> String {
 fn refused(node: &Node, error: &redis::ServerError, commands: &str, mend: &str) -> FarError {
     let node = node.name.clone();
     match error.code() {
-        "NOPERM" => FarError::NotPermitted {
+        _ if is_denied(error) => FarError::NotPermitted {
             node,
             commands: commands.to_owned(),
             mend: mend.to_owned(),
@@ -150,6 +151,11 @@ fn refused(node: &Node, error: &redis::ServerError, commands: &str, mend: &str) 
             what: format!("refuses {commands}: {}", said(error)),
         },
     }
+}
+
+/// Whether the user may not do it. What EXEC says it says as the reason why it did nothing.
+fn is_denied(error: &redis::ServerError) -> bool {
+    error.code() == "NOPERM" || error.details().is_some_and(|text| text.contains("NOPERM"))
 }
 
 fn check(node: &Node, info: &Info, warnings: &mut Vec<String>) -> Result<ProbedNode, FarError> {
@@ -196,17 +202,35 @@ fn check(node: &Node, info: &Info, warnings: &mut Vec<String>) -> Result<ProbedN
             "{name} keeps an append-only file: swapped pages go to its disk too, encrypted"
         ));
     }
-    if info.number("rdb_last_save_time") > 0 && info.number("rdb_saves") > 0 {
-        warnings.push(format!(
-            "{name} saves snapshots: swapped pages go to its disk too, encrypted"
-        ));
-    }
     Ok(ProbedNode {
         name: name.clone(),
         version: format!("{product} {version}"),
         memory_max: (max > 0).then_some(max),
         memory_used: info.number("used_memory"),
     })
+}
+
+/// Whether the server saves snapshots. A user who may not ask is told only of those that it has saved.
+fn note_snapshots(
+    exchange: &Exchange,
+    node: &Node,
+    info: &Info,
+    warnings: &mut Vec<String>,
+    deadline: Deadline,
+) {
+    let mut get = cmd("CONFIG");
+    get.arg("GET").arg("save");
+    let answers = exchange.ask(node, &[get], deadline).unwrap_or_default();
+    let is_set = match answers.first() {
+        Some(Value::Array(pair)) => pair.get(1).and_then(text).is_some_and(|save| !save.is_empty()),
+        _ => info.number("rdb_saves") > 0,
+    };
+    if is_set {
+        warnings.push(format!(
+            "{} saves snapshots: swapped pages go to its disk too, encrypted",
+            node.name
+        ));
+    }
 }
 
 /// Writes a key, reads it and deletes it, by the commands that will be used.
@@ -263,7 +287,7 @@ fn try_commands(
     });
     let errors: Vec<_> = errors.collect();
     if let Some((first, error)) = errors.first() {
-        let denied = errors.iter().filter(|(_, error)| error.code() == "NOPERM");
+        let denied = errors.iter().filter(|(_, error)| is_denied(error));
         let denied: Vec<&str> = denied.map(|(name, _)| *name).collect();
         let what = if denied.is_empty() {
             (*first).to_owned()
