@@ -92,7 +92,11 @@ impl Area {
 
     /// Runs something with contexts of the codec, which few threads need at once.
     pub(crate) fn with_scratch<T>(&self, what: impl FnOnce(&mut Scratch) -> T) -> T {
-        let pool = || self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = || {
+            self.scratches
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         let taken = pool().pop();
         let mut scratch = taken.unwrap_or_else(|| self.codec.scratch());
         let done = what(&mut scratch);

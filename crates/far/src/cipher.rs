@@ -42,9 +42,9 @@ impl Cipher {
         let mut sealed = Vec::with_capacity(payload.len() + TAG_BYTES);
         sealed.extend_from_slice(payload);
         let nonce = nonce(slot, version);
-        let tag = self
-            .key
-            .encrypt_inout_detached(&nonce, &self.bound_to, sealed.as_mut_slice().into());
+        let tag =
+            self.key
+                .encrypt_inout_detached(&nonce, &self.bound_to, sealed.as_mut_slice().into());
         sealed.extend_from_slice(&tag.ok()?);
         Some(sealed)
     }
@@ -59,9 +59,7 @@ impl Cipher {
         version: u32,
         sealed: &'s mut [u8],
     ) -> Result<&'s [u8], Broken> {
-        let (payload, tag) = sealed
-            .split_last_chunk_mut::<TAG_BYTES>()
-            .ok_or(Broken)?;
+        let (payload, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(Broken)?;
         let nonce = nonce(slot, version);
         self.key
             .decrypt_inout_detached(

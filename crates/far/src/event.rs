@@ -44,7 +44,11 @@ impl fmt::Display for FarEvent {
                 write!(f, "waits for {node}, at most {bound} s: {reason}")
             }
             FarEvent::Answers { node, waited } => {
-                write!(f, "{node} answers again after {:.1} s", waited.as_secs_f32())
+                write!(
+                    f,
+                    "{node} answers again after {:.1} s",
+                    waited.as_secs_f32()
+                )
             }
             FarEvent::GaveUp { node, reason } => write!(f, "{node} was given up: {reason}"),
         }

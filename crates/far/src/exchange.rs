@@ -64,9 +64,21 @@ enum Way {
     Asking(Arc<Node>),
 }
 
+/// Nodes by name, and the numbers of the requests that go there.
+type Groups = BTreeMap<String, (Arc<Node>, Vec<usize>)>;
+
 struct Open {
     way: Way,
     served: Option<Served>,
+}
+
+impl Open {
+    fn new(served: Option<Served>) -> Open {
+        Open {
+            way: Way::Home,
+            served,
+        }
+    }
 }
 
 /// Requests that go to one node in one round.
@@ -81,29 +93,47 @@ struct Batch<'n> {
 /// What one answer means for its request.
 enum Verdict {
     Done(Served),
-    Again { reason: String, way: Way, stale: bool },
+    Again {
+        reason: String,
+        way: Way,
+        stale: bool,
+    },
 }
 
 impl Exchange {
     /// Has all requests served, or as many as can be until the deadline. Whoever is not served then is told. Blocks.
     pub(crate) fn run(&self, requests: &[Request], deadline: Deadline) -> Vec<Served> {
-        self.rounds(requests, deadline, true)
+        let open = requests.iter().map(|_| Open::new(None)).collect();
+        self.rounds(requests, open, deadline, true)
     }
 
-    /// The same for requests that have another way, so that failing is no news. Blocks for `time` at most.
+    /// The same for requests that have another way, so that failing is no news. A node that is in trouble is tried once
+    /// in a while, and its requests fail at once in between. Blocks for `time` at most.
     pub(crate) fn run_briefly(&self, requests: &[Request], time: Duration) -> Vec<Served> {
-        self.rounds(requests, Deadline::after(time), false)
+        let mut tried: BTreeMap<String, bool> = BTreeMap::new();
+        let mut is_tried = |request: &Request| {
+            let Some(node) = self.topology.node_of(&request.place) else {
+                return true;
+            };
+            let known = tried.entry(node.name.clone());
+            *known.or_insert_with(|| node.may_try())
+        };
+        let open = |request| match is_tried(request) {
+            true => Open::new(None),
+            false => Open::new(Some(Err(Failure::NoAnswer))),
+        };
+        let open = requests.iter().map(open).collect();
+        self.rounds(requests, open, Deadline::after(time), false)
     }
 
-    fn rounds(&self, requests: &[Request], deadline: Deadline, is_last: bool) -> Vec<Served> {
+    fn rounds(
+        &self,
+        requests: &[Request],
+        mut open: Vec<Open>,
+        deadline: Deadline,
+        is_last: bool,
+    ) -> Vec<Served> {
         let begun = Instant::now();
-        let mut open: Vec<Open> = requests
-            .iter()
-            .map(|_| Open {
-                way: Way::Home,
-                served: None,
-            })
-            .collect();
         let mut pause = PAUSE;
         for round in 0.. {
             let troubles = self.round(requests, &mut open, deadline);
@@ -163,12 +193,8 @@ impl Exchange {
     }
 
     /// Open requests by node, and whether there are some for which there is none before the topology has changed.
-    fn grouped(
-        &self,
-        requests: &[Request],
-        open: &[Open],
-    ) -> (BTreeMap<String, (Arc<Node>, Vec<usize>)>, bool) {
-        let mut groups = BTreeMap::new();
+    fn grouped(&self, requests: &[Request], open: &[Open]) -> (Groups, bool) {
+        let mut groups = Groups::new();
         let mut homeless = false;
         for (index, (request, one)) in requests.iter().zip(open).enumerate() {
             if one.served.is_some() {

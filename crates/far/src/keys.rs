@@ -123,7 +123,12 @@ mod tests {
         let (first, second) = (id.place(home, 0), id.place(home, 1));
         assert_ne!(first.key, second.key);
         assert_eq!(first.family, second.family);
-        for key in [first.key, second.key, id.registry().into(), id.probe(1).into()] {
+        for key in [
+            first.key,
+            second.key,
+            id.registry().into(),
+            id.probe(1).into(),
+        ] {
             assert_eq!(AreaId::of_key(&key), Some(id));
             assert!(!key.contains(&b'{'));
         }

@@ -45,7 +45,10 @@ impl Latency {
 
     /// What this many of a thousand did not exceed, to half of a power of two. None if nothing was measured yet.
     pub(crate) fn quantile(&self, of_a_thousand: u64) -> Option<Duration> {
-        let counts = self.steps.each_ref().map(|step| step.load(Ordering::Relaxed));
+        let counts = self
+            .steps
+            .each_ref()
+            .map(|step| step.load(Ordering::Relaxed));
         let all: u64 = counts.iter().sum();
         let wanted = (all * of_a_thousand).div_ceil(1000);
         let mut seen = 0;

@@ -12,6 +12,9 @@ use crate::latency::Latency;
 use crate::spec::Address;
 use crate::wire::{Network, Role, Wire, WireError};
 
+/// How long a node in trouble is left alone by requests that have another way.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
 /// When something has to be done.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Instant);
@@ -56,6 +59,8 @@ pub(crate) struct Trouble {
     pub reason: String,
     /// Whether a request has waited as long as it may.
     pub given_up: bool,
+    /// When it was last tried by those that have another way.
+    pub tried: Instant,
 }
 
 /// A server.
@@ -168,6 +173,7 @@ impl Node {
             since: Instant::now(),
             reason: String::new(),
             given_up: false,
+            tried: Instant::now(),
         });
         reason.clone_into(&mut trouble.reason);
         self.troubled.store(true, Ordering::Relaxed);
@@ -192,6 +198,22 @@ impl Node {
         drop(lanes);
         let node = self.name.clone();
         teller.tell(&FarEvent::GaveUp { node, reason });
+    }
+
+    /// Whether a request that has another way is to try it: always, or once in a while if it is in trouble.
+    pub(crate) fn may_try(&self) -> bool {
+        if !self.is_troubled() {
+            return true;
+        }
+        let mut lanes = self.lock();
+        let Some(trouble) = lanes.trouble.as_mut() else {
+            return true;
+        };
+        let is_due = trouble.tried.elapsed() >= TRY_AGAIN;
+        if is_due {
+            trouble.tried = Instant::now();
+        }
+        is_due
     }
 
     /// Whether nobody waits for it any longer as long as it may.

@@ -84,7 +84,9 @@ pub(crate) fn probed(
         let (copies, nodes) = (demand.copies, nodes.len());
         return Err(FarError::Unfit {
             node: spec.to_string(),
-            what: format!("cannot keep {copies} copies: they need as many masters, and it has {nodes}"),
+            what: format!(
+                "cannot keep {copies} copies: they need as many masters, and it has {nodes}"
+            ),
         });
     }
     let mut probe = Probe {
@@ -96,8 +98,8 @@ pub(crate) fn probed(
         nodes: Vec::new(),
         warnings: Vec::new(),
     };
-    let deadline = Deadline::after(exchange.patience);
     for node in &nodes {
+        let deadline = Deadline::after(exchange.patience);
         let answer = exchange.ask(node, &[cmd("INFO")], deadline);
         let answers = answer.map_err(|error| FarError::of(&node.name, error))?;
         let [answer] = answers.as_slice() else {
@@ -222,7 +224,10 @@ fn note_snapshots(
     get.arg("GET").arg("save");
     let answers = exchange.ask(node, &[get], deadline).unwrap_or_default();
     let is_set = match answers.first() {
-        Some(Value::Array(pair)) => pair.get(1).and_then(text).is_some_and(|save| !save.is_empty()),
+        Some(Value::Array(pair)) => pair
+            .get(1)
+            .and_then(text)
+            .is_some_and(|save| !save.is_empty()),
         _ => info.number("rdb_saves") > 0,
     };
     if is_set {
@@ -281,10 +286,13 @@ fn try_commands(
     let answers = exchange
         .ask(node, &commands, deadline)
         .map_err(|error| FarError::of(&node.name, error))?;
-    let errors = names.iter().zip(&answers).filter_map(|(name, answer)| match answer {
-        Value::ServerError(error) => Some((*name, error)),
-        _ => None,
-    });
+    let errors = names
+        .iter()
+        .zip(&answers)
+        .filter_map(|(name, answer)| match answer {
+            Value::ServerError(error) => Some((*name, error)),
+            _ => None,
+        });
     let errors: Vec<_> = errors.collect();
     if let Some((first, error)) = errors.first() {
         let denied = errors.iter().filter(|(_, error)| is_denied(error));

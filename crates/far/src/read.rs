@@ -211,7 +211,9 @@ impl Area {
     fn read_backup(&self, wanted: &mut [Wanted<'_>], backup: Option<&Backup>) {
         let Some(backup) = backup else { return };
         for one in wanted.iter_mut().filter(|one| !one.done) {
-            let Some((home, field)) = one.at else { continue };
+            let Some((home, field)) = one.at else {
+                continue;
+            };
             let cluster = one.slot / SPAN;
             let at = usize::from(field.at);
             if !self.slots.is_backed(cluster, at) {

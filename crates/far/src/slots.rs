@@ -126,7 +126,9 @@ impl Slots {
     /// Slots 0 to `slots`, none of them written.
     pub(crate) fn new(slots: u64) -> Slots {
         Slots {
-            clusters: (0..slots.div_ceil(SPAN)).map(|_| Mutex::default()).collect(),
+            clusters: (0..slots.div_ceil(SPAN))
+                .map(|_| Mutex::default())
+                .collect(),
             slots,
             pages: AtomicU64::new(0),
             keys: AtomicU64::new(0),
@@ -439,10 +441,7 @@ mod tests {
     fn slots_without_versions_are_refused() {
         let slots = Slots::new(512);
         slots.lock(0).unwrap().base = u32::MAX;
-        assert_eq!(
-            slots.begin_write(0, 0..1, |_| 0).err(),
-            Some(Exhausted)
-        );
+        assert_eq!(slots.begin_write(0, 0..1, |_| 0).err(), Some(Exhausted));
         assert_eq!(slots.keys(), 0);
     }
 

@@ -179,7 +179,9 @@ impl FarSpec {
         let switch = |value: Option<&str>| match value {
             None | Some("yes") => Ok(true),
             Some("no") => Ok(false),
-            Some(other) => wrong(format!("{name}={other} is neither {name}=yes nor {name}=no")),
+            Some(other) => wrong(format!(
+                "{name}={other} is neither {name}=yes nor {name}=no"
+            )),
         };
         match name {
             "tls" => self.tls = switch(value)?,
@@ -248,10 +250,7 @@ impl FromStr for FarSpec {
         };
         let (hosts, db) = rest.split_once('/').unwrap_or((rest, ""));
         let mut spec = FarSpec {
-            nodes: hosts
-                .split(',')
-                .map(str::parse)
-                .collect::<Result<_, _>>()?,
+            nodes: hosts.split(',').map(str::parse).collect::<Result<_, _>>()?,
             user: None,
             password: None,
             password_file: None,

@@ -220,9 +220,8 @@ impl Topology {
         };
         let at = self.ask(&self.seeds, Role::Sentinel, &question, deadline, read)?;
         let known = self.map().nodes.first().cloned();
-        let node = known.unwrap_or_else(|| {
-            Arc::new(Node::new(master.to_owned(), at.clone(), self.lanes_max))
-        });
+        let node = known
+            .unwrap_or_else(|| Arc::new(Node::new(master.to_owned(), at.clone(), self.lanes_max)));
         node.move_to(at);
         Ok(Map {
             nodes: vec![node],

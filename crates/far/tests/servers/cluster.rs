@@ -24,11 +24,18 @@ fn cluster(nodes: usize) -> Option<Vec<Server>> {
         .arg("--cluster-yes")
         .output()
         .expect("redis-cli");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stdout)
+    );
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
         let is_ready = |server: &Server| {
-            let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut server.client()).unwrap();
+            let info: String = redis::cmd("CLUSTER")
+                .arg("INFO")
+                .query(&mut server.client())
+                .unwrap();
             info.contains("cluster_state:ok")
         };
         if servers.iter().all(is_ready) {
@@ -52,7 +59,10 @@ fn clusters_spread_over_nodes_and_hash_slots_may_move() {
     assert_eq!(keys.iter().sum::<usize>(), 16);
     assert!(keys.iter().all(|keys| *keys > 0), "{keys:?}");
     let id = |server: &Server| -> String {
-        redis::cmd("CLUSTER").arg("MYID").query(&mut server.client()).unwrap()
+        redis::cmd("CLUSTER")
+            .arg("MYID")
+            .query(&mut server.client())
+            .unwrap()
     };
     std::thread::scope(|scope| {
         let moving = scope.spawn(|| {
@@ -87,7 +97,9 @@ fn every_page_is_there_when_a_master_is_killed_and_there_are_two_copies() {
     let Some(servers) = cluster(3) else { return };
     for server in &servers {
         let mut set = redis::cmd("CONFIG");
-        set.arg("SET").arg("cluster-require-full-coverage").arg("no");
+        set.arg("SET")
+            .arg("cluster-require-full-coverage")
+            .arg("no");
         set.query::<()>(&mut server.client()).unwrap();
     }
     let mut two = options(SLOTS);
@@ -111,5 +123,8 @@ fn every_page_is_there_when_a_master_is_killed_and_there_are_two_copies() {
         .map(|cluster| check(&single, cluster * 512, &[cluster * 512]))
         .collect();
     let timed_out = Err(StorageError::TimedOut);
-    assert!(outcomes.iter().all(|one| one.is_ok() || *one == timed_out), "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|one| one.is_ok() || *one == timed_out),
+        "{outcomes:?}"
+    );
 }

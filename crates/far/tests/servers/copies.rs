@@ -59,7 +59,9 @@ fn a_copy_that_was_lost_is_written_again_and_two_lost_ones_are_lost() {
     }
     assert_eq!(storage.figures().repaired_pages, 64);
     for server in &servers {
-        redis::cmd("FLUSHALL").query::<()>(&mut server.client()).unwrap();
+        redis::cmd("FLUSHALL")
+            .query::<()>(&mut server.client())
+            .unwrap();
     }
     assert_eq!(check(&storage, 0, &[0]), Err(StorageError::Lost));
 }

@@ -9,7 +9,9 @@ use crate::support::{Server, Told, check, open, options, write};
 
 #[test]
 fn a_server_that_stands_still_is_waited_for_and_nothing_is_lost() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let told = Arc::new(Told::default());
     let mut options = options(1024);
     let listener = Arc::clone(&told);
@@ -31,15 +33,23 @@ fn a_server_that_stands_still_is_waited_for_and_nothing_is_lost() {
     check(&storage, 0, &[1, 2, 3, 4]).unwrap();
     check(&storage, 600, &[5]).unwrap();
     let told = told.all();
-    let waits = told.iter().filter(|line| line.starts_with("waits for")).count();
+    let waits = told
+        .iter()
+        .filter(|line| line.starts_with("waits for"))
+        .count();
     assert_eq!(waits, 1, "{told:?}");
     assert!(told[0].contains(&server.at()), "{told:?}");
-    assert!(told.iter().any(|line| line.contains("answers again")), "{told:?}");
+    assert!(
+        told.iter().any(|line| line.contains("answers again")),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn a_server_that_has_gone_is_given_up_within_the_bound() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let told = Arc::new(Told::default());
     let mut options = options(1024);
     options.patience.bound = Duration::from_secs(2);
@@ -55,7 +65,10 @@ fn a_server_that_has_gone_is_given_up_within_the_bound() {
     assert_eq!(check(&storage, 0, &[1]), Err(StorageError::TimedOut));
     assert_eq!(storage.discard(0..1), Err(StorageError::TimedOut));
     let took = begun.elapsed();
-    assert!(took > Duration::from_secs(5) && took < Duration::from_secs(9), "{took:?}");
+    assert!(
+        took > Duration::from_secs(5) && took < Duration::from_secs(9),
+        "{took:?}"
+    );
     let told = told.all();
     let given_up = told.iter().filter(|line| line.contains("was given up"));
     assert_eq!(given_up.count(), 1, "{told:?}");
@@ -66,15 +79,17 @@ fn a_server_that_has_gone_is_given_up_within_the_bound() {
 
 #[test]
 fn a_server_that_was_started_anew_is_found_again_and_its_content_is_lost() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let storage = open(&server.url(), options(1024));
     write(&storage, 0, &[1]).unwrap();
-    let port = server.port.to_string();
+    let port = server.port;
     let url = server.at();
     drop(server);
     let again = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(1));
-        Server::start(&["--port", &port])
+        Server::start_at(port, &[]).flatten()
     });
     write(&storage, 1, &[2]).unwrap();
     check(&storage, 1, &[2]).unwrap();

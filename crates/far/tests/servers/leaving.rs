@@ -19,7 +19,9 @@ fn short_lease(url: &str) -> FarStorage {
 
 #[test]
 fn keys_stay_while_they_are_renewed_and_go_with_the_area() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let storage = short_lease(&server.url());
     for slot in [0, 512, 1024] {
         write(&storage, slot, &[slot]).unwrap();
@@ -41,7 +43,9 @@ fn keys_stay_while_they_are_renewed_and_go_with_the_area() {
 /// Not a test of its own: what the child process does.
 #[test]
 fn leaves_keys() {
-    let Ok(url) = std::env::var(CHILD) else { return };
+    let Ok(url) = std::env::var(CHILD) else {
+        return;
+    };
     let storage = short_lease(&url);
     write(&storage, 0, &[1]).unwrap();
     println!("written");
@@ -50,7 +54,9 @@ fn leaves_keys() {
 
 #[test]
 fn what_a_killed_process_leaves_goes_with_its_lease() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaving::leaves_keys", "--nocapture"])
         .env(CHILD, server.url())
@@ -77,7 +83,9 @@ fn what_a_killed_process_leaves_goes_with_its_lease() {
 
 #[test]
 fn what_is_left_over_is_shown_first_and_then_removed() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let living = open(&server.url(), options(512));
     write(&living, 0, &[1]).unwrap();
     let mut client = server.client();
@@ -88,7 +96,11 @@ fn what_is_left_over_is_shown_first_and_then_removed() {
         let _: () = set.arg(key).arg("a").arg("b").query(&mut client).unwrap();
     }
     for other in ["vswap:mine", "other:1"] {
-        let _: () = redis::cmd("SET").arg(other).arg(1).query(&mut client).unwrap();
+        let _: () = redis::cmd("SET")
+            .arg(other)
+            .arg(1)
+            .query(&mut client)
+            .unwrap();
     }
     let spec = spec(&server.url());
     let shown = gc(&spec, false, &Patience::default()).unwrap();
@@ -101,6 +113,9 @@ fn what_is_left_over_is_shown_first_and_then_removed() {
     assert_eq!((again.left_over(), again.removed), (0, 0));
     assert!(again.areas.iter().any(|area| area.id.run == living.run()));
     check(&living, 0, &[1]).unwrap();
-    let others: u32 = redis::cmd("EXISTS").arg(&["vswap:mine", "other:1"]).query(&mut client).unwrap();
+    let others: u32 = redis::cmd("EXISTS")
+        .arg(&["vswap:mine", "other:1"])
+        .query(&mut client)
+        .unwrap();
     assert_eq!(others, 2);
 }

@@ -8,3 +8,4 @@ mod failing;
 mod leaving;
 mod refusing;
 mod storing;
+mod ways;

@@ -11,11 +11,13 @@ use crate::support::{Seeded, Server, check, open, options, page, write};
 const THREADS: u64 = 4;
 /// Slots of one thread: they share clusters with those of others.
 const SLOTS: u64 = 700;
-const STEPS: u64 = 300;
+const STEPS: u64 = 120;
 
 #[test]
 fn every_byte_comes_back_while_threads_write_rewrite_and_discard() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let storage = open(&server.url(), options(THREADS * SLOTS));
     let seeds = AtomicU64::new(1);
     std::thread::scope(|scope| {
@@ -80,7 +82,9 @@ fn exercise(storage: &FarStorage, seeds: &AtomicU64, thread: u64) {
 
 #[test]
 fn packed_content_travels_as_it_is_and_runs_have_results_of_their_own() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let storage = open(&server.url(), options(2000));
     assert!(storage.keeps_packed());
     let mut scratch = Scratch::new();
@@ -100,9 +104,21 @@ fn packed_content_travels_as_it_is_and_runs_have_results_of_their_own() {
     let (first, rest) = into.split_at_mut(10);
     let (second, third) = rest.split_at_mut(10);
     let mut runs = [
-        ReadRun { slot: 500, pages: first.iter_mut().collect(), outcome: Ok(()) },
-        ReadRun { slot: 695, pages: second.iter_mut().collect(), outcome: Ok(()) },
-        ReadRun { slot: 1999, pages: third.iter_mut().collect(), outcome: Ok(()) },
+        ReadRun {
+            slot: 500,
+            pages: first.iter_mut().collect(),
+            outcome: Ok(()),
+        },
+        ReadRun {
+            slot: 695,
+            pages: second.iter_mut().collect(),
+            outcome: Ok(()),
+        },
+        ReadRun {
+            slot: 1999,
+            pages: third.iter_mut().collect(),
+            outcome: Ok(()),
+        },
     ];
     storage.read_runs(&mut runs);
     let outcomes: Vec<_> = runs.iter().map(|run| run.outcome).collect();
@@ -116,7 +132,9 @@ fn packed_content_travels_as_it_is_and_runs_have_results_of_their_own() {
 
 #[test]
 fn a_backup_has_what_the_store_has_lost() {
-    let Some(server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else {
+        return;
+    };
     let mut options = options(600);
     options.backup = Some(Box::new(RamStorage::new(600)));
     let storage = open(&server.url(), options);

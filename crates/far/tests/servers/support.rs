@@ -17,7 +17,7 @@ pub struct Server {
 }
 
 /// A free port. Another program may take it before it is used; then the server does not start and another is tried.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("bound").port()
 }
@@ -26,28 +26,41 @@ impl Server {
     /// None, and a word about it, if this machine has no server program.
     pub fn start(more: &[&str]) -> Option<Server> {
         for _ in 0..5 {
-            let dir = tempfile::tempdir().expect("a directory");
-            let port = free_port();
-            let started = Command::new("redis-server")
-                .args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"])
-                .args(["--dir", dir.path().to_str().expect("UTF-8")])
-                .args(more)
-                .stdout(Stdio::null())
-                .spawn();
-            let Ok(child) = started else {
-                eprintln!("skipped: there is no redis-server here");
-                return None;
-            };
-            let mut server = Server {
-                child,
-                port,
-                _dir: dir,
-            };
-            if server.is_up() {
-                return Some(server);
+            let server = Server::start_at(free_port(), more)?;
+            if server.is_some() {
+                return server;
             }
         }
         panic!("redis-server does not start");
+    }
+
+    /// On this port. None in there if it does not start.
+    #[expect(clippy::option_option, reason = "no program, and a port that is taken")]
+    pub fn start_at(port: u16, more: &[&str]) -> Option<Option<Server>> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let started = Command::new("redis-server")
+            .args([
+                "--port",
+                &port.to_string(),
+                "--save",
+                "",
+                "--bind",
+                "127.0.0.1",
+            ])
+            .args(["--dir", dir.path().to_str().expect("UTF-8")])
+            .args(more)
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(child) = started else {
+            eprintln!("skipped: there is no redis-server here");
+            return None;
+        };
+        let mut server = Server {
+            child,
+            port,
+            _dir: dir,
+        };
+        Some(server.is_up().then_some(server))
     }
 
     fn is_up(&mut self) -> bool {
@@ -94,7 +107,10 @@ impl Server {
 }
 
 pub fn all_keys(client: &mut Connection) -> Vec<Vec<u8>> {
-    redis::cmd("KEYS").arg("vswap:*").query(client).expect("keys")
+    redis::cmd("KEYS")
+        .arg("vswap:*")
+        .query(client)
+        .expect("keys")
 }
 
 impl Drop for Server {
@@ -166,7 +182,11 @@ pub fn check(storage: &FarStorage, slot: u64, seeds: &[u64]) -> Result<(), Stora
     let mut pages = vec![Page([0x5a; 4096]); seeds.len()];
     storage.read(slot, &mut pages.iter_mut().collect::<Vec<_>>())?;
     for (at, (got, seed)) in pages.iter().zip(seeds).enumerate() {
-        assert!(*got == page(*seed), "slot {} is not {seed}", slot + at as u64);
+        assert!(
+            *got == page(*seed),
+            "slot {} is not {seed}",
+            slot + at as u64
+        );
     }
     Ok(())
 }
