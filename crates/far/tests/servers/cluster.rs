@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use vswap_engine::StorageError;
 
-use crate::support::{Server, check, open, options, write};
+use crate::support::{Server, check, free_port, open, options, write};
 
 const SLOTS: u64 = 512 * 16;
 
 fn cluster(nodes: usize) -> Option<Vec<Server>> {
     let mut servers = Vec::new();
     for _ in 0..nodes {
-        let bus = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let bus = bus.local_addr().unwrap().port().to_string();
+        let bus = free_port().to_string();
         let quick = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let more = [&quick[..], &["--cluster-port", &bus]].concat();
         servers.push(Server::start(&more)?);
@@ -24,11 +23,8 @@ fn cluster(nodes: usize) -> Option<Vec<Server>> {
         .arg("--cluster-yes")
         .output()
         .expect("redis-cli");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stdout)
-    );
+    let said = [&made.stdout[..], &made.stderr[..]].concat();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&said));
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
         let is_ready = |server: &Server| {
