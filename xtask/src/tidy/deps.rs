@@ -38,6 +38,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: false,
     },
     Rule {
+        name: "vswap-far",
+        // Sockets of the standard library, by way of its client, are all that it needs.
+        may_use: &["vswap-engine"],
+        may_call_kernel: false,
+    },
+    Rule {
         name: "vswap-agent",
         may_use: &["vswap-sys"],
         may_call_kernel: false,

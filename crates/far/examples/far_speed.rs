@@ -1,0 +1,108 @@
+//! How many pages a second go to a store and come back: `far_speed STORE [THREADS] [COPIES]`.
+//!
+//! Windows of 64 pages that compress two to three times, several threads, every byte compared. The store must be fit;
+//! what is written is deleted again.
+
+use std::time::{Duration, Instant};
+
+use vswap_engine::{Codec, Page, ReadRun, Scratch, Storage};
+use vswap_far::{AreaId, FarOptions, FarStorage, RunId};
+
+/// Pages of one window.
+const WINDOW: usize = 64;
+/// Windows that each thread writes and reads.
+const WINDOWS: usize = 512;
+/// Reads of one page.
+const SINGLES: u64 = 2000;
+
+fn page(seed: u64) -> Page {
+    let mut page = Page::zeroed();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in page.0.as_chunks_mut::<8>().0.iter_mut().step_by(3) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *word = state.to_le_bytes();
+    }
+    page
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let store = arguments.next().ok_or("which store?")?;
+    let threads: usize = arguments.next().map_or(Ok(2), |text| text.parse())?;
+    let run = RunId::random().ok_or("no random bytes")?;
+    let slots = (threads * WINDOWS * WINDOW) as u64;
+    let mut options = FarOptions::new(AreaId { run, area: 0 }, slots, Codec::Lz4);
+    options.copies = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    options.lanes = threads;
+    let storage = FarStorage::open(&store.parse()?, options)?;
+    let pages = slots as f64;
+    let wrote = timed(threads, |thread| write(&storage, thread));
+    let read = timed(threads, |thread| check(&storage, thread));
+    let begun = Instant::now();
+    let mut into = Page::zeroed();
+    for at in 0..SINGLES {
+        storage.read(at * 7919 % slots, &mut [&mut into])?;
+    }
+    let single = begun.elapsed().as_secs_f64() / SINGLES as f64;
+    let figures = storage.figures();
+    let bytes: u64 = figures.nodes.iter().map(|node| node.bytes_out).sum();
+    println!("{} bytes a page, packed", bytes / slots);
+    println!("write {:.0} pages/s", pages / wrote.as_secs_f64());
+    println!("read {:.0} pages/s", pages / read.as_secs_f64());
+    println!("one page {:.1} us", single * 1e6);
+    for node in figures.nodes {
+        println!(
+            "{}: half {:?}, p99 {:?}",
+            node.name, node.latency_half, node.latency_p99
+        );
+    }
+    Ok(())
+}
+
+fn timed(threads: usize, what: impl Fn(usize) + Sync) -> Duration {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let what = &what;
+            scope.spawn(move || what(thread));
+        }
+    });
+    begun.elapsed()
+}
+
+fn slot(thread: usize, window: usize) -> u64 {
+    ((thread * WINDOWS + window) * WINDOW) as u64
+}
+
+/// What is compressed is the engine's time, not the store's: a few pages are, once.
+fn write(storage: &FarStorage, thread: usize) {
+    let mut scratch = Scratch::new();
+    let packed: Vec<Vec<u8>> = (0..WINDOW as u64)
+        .map(|seed| {
+            let packed = Codec::Lz4.compress(&page(seed), &mut scratch);
+            packed.expect("it compresses").to_vec()
+        })
+        .collect();
+    let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
+    for window in 0..WINDOWS {
+        let written = storage.write_packed(slot(thread, window), &packed);
+        written.expect("written");
+    }
+}
+
+fn check(storage: &FarStorage, thread: usize) {
+    let expected: Vec<Page> = (0..WINDOW as u64).map(page).collect();
+    let mut pages = vec![Page::zeroed(); WINDOW];
+    for window in 0..WINDOWS {
+        let mut run = ReadRun {
+            slot: slot(thread, window),
+            pages: pages.iter_mut().collect(),
+            outcome: Ok(()),
+        };
+        storage.read_runs(std::slice::from_mut(&mut run));
+        run.outcome.expect("read");
+        assert!(pages == expected);
+    }
+}

@@ -1,0 +1,223 @@
+//! The lease: every key has a time to live, which one thread renews while the area does. What a machine leaves that
+//! loses its power is gone after that time.
+//!
+//! The same thread writes copies again that were found missing.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Value, cmd};
+
+use crate::area::{Area, Repair};
+use crate::exchange::Request;
+use crate::topology::{Kind, Place};
+use crate::write::unlink;
+
+/// Keys that one batch renews or deletes.
+const BATCH: usize = 256;
+/// Renewals within a lease.
+const RENEWALS: u32 = 3;
+/// How soon a renewal that failed is tried again, as a part of the lease.
+const RETRIES: u32 = 12;
+/// How long one batch may take. What fails is tried again soon.
+const BRIEFLY: Duration = Duration::from_secs(2);
+/// How often the thread looks whether copies are to be written again.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long deleting everything may take at the end.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// The thread that renews.
+pub(crate) struct Keeper {
+    area: Arc<Area>,
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Registers the run, then renews. None if the system gives no thread.
+    pub(crate) fn start(area: Arc<Area>) -> Option<Keeper> {
+        area.register();
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let (of_thread, stopped) = (Arc::clone(&area), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("vswap-lease".into())
+            .spawn(move || keep(&of_thread, &stopped))
+            .ok()?;
+        Some(Keeper {
+            area,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Keeper {
+    /// Ends the thread and deletes all keys. Blocks for some seconds if the store does not answer.
+    fn drop(&mut self) {
+        *lock(&self.stop.0) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+        self.area.delete_all();
+    }
+}
+
+fn lock(stop: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    stop.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar)) {
+    let mut wait = area.lease / RENEWALS;
+    let mut waited = Duration::ZERO;
+    let mut stopped = lock(stop);
+    while !*stopped {
+        let pause = LOOK.min(wait.saturating_sub(waited));
+        let woken = woken.wait_timeout(stopped, pause.max(Duration::from_millis(1)));
+        stopped = woken.unwrap_or_else(PoisonError::into_inner).0;
+        if *stopped {
+            break;
+        }
+        drop(stopped);
+        waited += pause;
+        area.repair();
+        if waited >= wait {
+            let done = area.register() && area.renew();
+            wait = area.lease / if done { RENEWALS } else { RETRIES };
+            waited = Duration::ZERO;
+        }
+        stopped = lock(stop);
+    }
+}
+
+impl Area {
+    /// Writes down who the run is, on every store that knows nothing of the others. Returns whether that was done.
+    fn register(&self) -> bool {
+        let key = self.id.registry();
+        let began = SystemTime::now().duration_since(UNIX_EPOCH);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let mut set = cmd("HSET");
+        set.arg(&key).arg("host").arg(host.trim());
+        set.arg("pid").arg(std::process::id());
+        set.arg("seen").arg(began.unwrap_or_default().as_secs());
+        set.arg("lease_s").arg(self.lease.as_secs());
+        let expire = self.expire(key.as_bytes());
+        let requests: Vec<Request> = self
+            .registry_places()
+            .into_iter()
+            .map(|place| Request {
+                place,
+                commands: vec![set.clone(), expire.clone()],
+                atomic: true,
+            })
+            .collect();
+        let served = self.exchange.run_briefly(&requests, BRIEFLY);
+        served.iter().all(Result::is_ok)
+    }
+
+    fn registry_places(&self) -> Vec<Place> {
+        let place = Place::of(self.id.registry().into_bytes());
+        let stores = match self.exchange.topology.kind {
+            Kind::Stores => self.exchange.topology.nodes().len(),
+            _ => 1,
+        };
+        let on = |copy| Place {
+            copy,
+            ..place.clone()
+        };
+        (0..stores).map(on).collect()
+    }
+
+    /// Renews the lease of every key. Returns whether all of it was done.
+    fn renew(&self) -> bool {
+        let mut done = true;
+        let mut from = 0;
+        loop {
+            let (homes, next) = self.slots.homes(from, BATCH);
+            if homes.is_empty() {
+                return done;
+            }
+            from = next;
+            let mut requests = Vec::with_capacity(homes.len() * self.copies);
+            for home in homes {
+                for copy in 0..self.copies {
+                    let expire = |key: &[u8]| vec![self.expire(key)];
+                    requests.push(self.request(home, copy, expire, false));
+                }
+            }
+            for served in self.exchange.run_briefly(&requests, BRIEFLY) {
+                match served.as_deref() {
+                    // A key that is being written for the first time is not there yet, so this is a hint.
+                    Ok([Value::Int(0)]) => {
+                        self.counts.keys_gone.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(_) => {}
+                    Err(_) => done = false,
+                }
+            }
+        }
+    }
+
+    /// Writes copies again that were found missing, as far as they are still wanted.
+    fn repair(&self) {
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = std::mem::take(&mut *repairs);
+        drop(repairs);
+        let is_wanted = |repair: &Repair| self.slots.is_current(repair.home, repair.field);
+        let requests: Vec<Request> = queued
+            .into_iter()
+            .filter(is_wanted)
+            .map(|repair| {
+                let commands = |key: &[u8]| {
+                    let mut set = cmd("HSET");
+                    set.arg(key).arg(&repair.field.name()[..]);
+                    set.arg(repair.sealed.as_slice());
+                    vec![set, self.expire(key)]
+                };
+                self.request(repair.home, repair.copy, commands, true)
+            })
+            .collect();
+        if requests.is_empty() {
+            return;
+        }
+        let served = self.exchange.run_briefly(&requests, BRIEFLY);
+        let repaired = served.iter().filter(|one| one.is_ok()).count() as u64;
+        self.counts.repaired.fetch_add(repaired, Ordering::Relaxed);
+    }
+
+    /// Deletes all keys of the area, in bounded time. What remains goes with its lease.
+    fn delete_all(&self) {
+        let begun = std::time::Instant::now();
+        let mut from = 0;
+        loop {
+            let (homes, next) = self.slots.homes(from, BATCH);
+            let left = GOODBYE.saturating_sub(begun.elapsed());
+            if homes.is_empty() || left.is_zero() {
+                break;
+            }
+            from = next;
+            let requests: Vec<Request> = homes
+                .iter()
+                .flat_map(|home| (0..self.copies).map(move |copy| (*home, copy)))
+                .map(|(home, copy)| self.request(home, copy, unlink, false))
+                .collect();
+            let served = self.exchange.run_briefly(&requests, left.min(BRIEFLY));
+            if served.iter().all(Result::is_err) {
+                break;
+            }
+        }
+        let requests: Vec<Request> = self
+            .registry_places()
+            .into_iter()
+            .map(|place| Request {
+                commands: unlink(&place.key),
+                place,
+                atomic: false,
+            })
+            .collect();
+        self.exchange.run_briefly(&requests, BRIEFLY);
+    }
+}

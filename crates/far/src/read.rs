@@ -1,0 +1,245 @@
+//! Reading: one request for each run of slots within a cluster, all of them at once.
+//!
+//! What one copy does not have, or has altered, comes from the other or from the backup. While there is another place
+//! to look, a node that does not answer is waited for briefly.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use redis::{Value, cmd};
+use vswap_engine::{Page, ReadRun, StorageError};
+
+use crate::area::{Area, BRIEFLY, Repair, error};
+use crate::backup::Backup;
+use crate::exchange::Request;
+use crate::slots::{Field, Home, SPAN, by_cluster};
+
+/// A page that is to be read.
+struct Wanted<'p> {
+    /// Which run it is of.
+    run: usize,
+    slot: u64,
+    /// None if the slot holds nothing.
+    at: Option<(Home, Field)>,
+    page: &'p mut Page,
+    /// What each copy said last. None if it was not asked.
+    said: [Option<StorageError>; 2],
+    done: bool,
+}
+
+/// Where pages are looked for next.
+#[derive(Clone, Copy)]
+enum Step {
+    /// In a copy, and how long that may take. None is as long as anything may.
+    Copy(usize, Option<Duration>),
+    Backup,
+}
+
+impl Area {
+    /// Reads runs of slots, each with a result of its own. Blocks.
+    pub(crate) fn read_all(&self, runs: &mut [ReadRun<'_>], backup: Option<&Backup>) {
+        let begun = Instant::now();
+        let mut wanted = Vec::new();
+        for (index, run) in runs.iter_mut().enumerate() {
+            let slots = run.slot..run.slot.saturating_add(run.pages.len() as u64);
+            run.outcome = Ok(());
+            let mut at = Vec::with_capacity(run.pages.len());
+            for (cluster, places, _) in by_cluster(slots.clone()) {
+                let (home, fields) = self.slots.look_up(cluster, places);
+                at.extend(fields.into_iter().map(|field| Some((home?, field?))));
+            }
+            for ((slot, page), at) in slots.zip(run.pages.iter_mut()).zip(at) {
+                wanted.push(Wanted {
+                    run: index,
+                    slot,
+                    at,
+                    page,
+                    said: [None; 2],
+                    done: false,
+                });
+            }
+        }
+        for step in self.steps(backup.is_some()) {
+            if wanted.iter().all(|one| one.done || one.at.is_none()) {
+                break;
+            }
+            match step {
+                Step::Copy(copy, time) => self.read_copy(&mut wanted, copy, time),
+                Step::Backup => self.read_backup(&mut wanted, backup),
+            }
+        }
+        let outcomes: Vec<(usize, StorageError)> = wanted
+            .iter()
+            .filter(|one| !one.done)
+            .map(|one| (one.run, self.conclusion(one)))
+            .collect();
+        let pages = wanted.len();
+        for (run, error) in outcomes {
+            if let Some(run) = runs.get_mut(run).filter(|run| run.outcome.is_ok()) {
+                run.outcome = Err(error);
+            }
+        }
+        if pages == 1 {
+            self.latency.note(begun.elapsed());
+        }
+    }
+
+    fn steps(&self, has_backup: bool) -> Vec<Step> {
+        let briefly = Some(BRIEFLY);
+        match (self.copies, has_backup) {
+            (2, true) => vec![
+                Step::Copy(0, briefly),
+                Step::Copy(1, briefly),
+                Step::Backup,
+                Step::Copy(0, None),
+                Step::Copy(1, briefly),
+            ],
+            (2, false) => vec![
+                Step::Copy(0, briefly),
+                Step::Copy(1, briefly),
+                Step::Copy(0, None),
+                Step::Copy(1, briefly),
+            ],
+            (_, true) => vec![Step::Copy(0, briefly), Step::Backup, Step::Copy(0, None)],
+            (_, false) => vec![Step::Copy(0, None)],
+        }
+    }
+
+    fn read_copy(&self, wanted: &mut [Wanted<'_>], copy: usize, time: Option<Duration>) {
+        // What a copy has said for certain it will say again.
+        let asks = |one: &Wanted<'_>| {
+            !one.done
+                && one.at.is_some()
+                && matches!(one.said[copy], None | Some(StorageError::TimedOut))
+        };
+        let mut groups: Vec<(Home, Vec<&mut Wanted<'_>>)> = Vec::new();
+        for one in wanted.iter_mut().filter(|one| asks(one)) {
+            let Some((home, _)) = one.at else { continue };
+            match groups.last_mut() {
+                Some((last, group)) if *last == home => group.push(one),
+                _ => groups.push((home, vec![one])),
+            }
+        }
+        let requests: Vec<Request> = groups
+            .iter()
+            .map(|(home, group)| self.get(*home, copy, group))
+            .collect();
+        let served = match time {
+            Some(time) => self.exchange.run_briefly(&requests, time),
+            None => self.exchange.run(&requests, self.deadline()),
+        };
+        for (((_, group), served), request) in groups.into_iter().zip(served).zip(&requests) {
+            let values = match served {
+                Ok(mut answers) => match answers.pop() {
+                    Some(Value::Array(values)) => values,
+                    _ => Vec::new(),
+                },
+                Err(failure) => {
+                    for one in group {
+                        one.said[copy] = Some(error(&failure));
+                    }
+                    continue;
+                }
+            };
+            let (mut pages, mut bytes) = (0, 0);
+            let mut values = values.into_iter();
+            for one in group {
+                let value = values.next().unwrap_or_default();
+                let sealed = self.is_other_bad(one, copy).then(|| value.clone());
+                match self.open(one, value) {
+                    Ok(length) => {
+                        one.done = true;
+                        pages += 1;
+                        bytes += length;
+                    }
+                    Err(error) => one.said[copy] = Some(error),
+                }
+                self.repair_other(one, copy, sealed);
+            }
+            self.count_pages(request, pages, bytes, false);
+        }
+    }
+
+    fn get(&self, home: Home, copy: usize, group: &[&mut Wanted<'_>]) -> Request {
+        let get = |key: &[u8]| {
+            let mut get = cmd("HMGET");
+            get.arg(key);
+            for (_, field) in group.iter().filter_map(|one| one.at) {
+                get.arg(&field.name()[..]);
+            }
+            vec![get]
+        };
+        self.request(home, copy, get, false)
+    }
+
+    /// Verifies and unpacks what the store gave. Returns the length of the payload.
+    fn open(&self, one: &mut Wanted<'_>, value: Value) -> Result<usize, StorageError> {
+        let Value::BulkString(mut sealed) = value else {
+            return Err(StorageError::Lost);
+        };
+        let version = one.at.map(|(_, field)| field.version).unwrap_or_default();
+        let payload = self
+            .cipher
+            .open(one.slot, version, &mut sealed)
+            .map_err(|_| StorageError::Altered)?;
+        self.with_scratch(|scratch| self.codec.decompress(payload, one.page, scratch))
+            .map_err(|_| StorageError::Altered)?;
+        Ok(payload.len())
+    }
+
+    /// Whether the other copy is known not to have the page.
+    fn is_other_bad(&self, one: &Wanted<'_>, copy: usize) -> bool {
+        let bad = [StorageError::Lost, StorageError::Altered];
+        self.copies > 1 && one.said[1 - copy].is_some_and(|said| bad.contains(&said))
+    }
+
+    /// Has the other copy written again, from the very bytes of this one: other bytes would need another version.
+    fn repair_other(&self, one: &Wanted<'_>, copy: usize, sealed: Option<Value>) {
+        if let (true, Some((home, field)), Some(Value::BulkString(sealed))) =
+            (one.done, one.at, sealed)
+        {
+            let copy = 1 - copy;
+            self.queue_repair(Repair {
+                home,
+                field,
+                copy,
+                sealed,
+            });
+        }
+    }
+
+    fn read_backup(&self, wanted: &mut [Wanted<'_>], backup: Option<&Backup>) {
+        let Some(backup) = backup else { return };
+        for one in wanted.iter_mut().filter(|one| !one.done) {
+            let Some((home, field)) = one.at else {
+                continue;
+            };
+            let cluster = one.slot / SPAN;
+            let at = usize::from(field.at);
+            if !self.slots.is_backed(cluster, at) {
+                backup.flush(self.bound);
+            }
+            let is_same = self.slots.is_current(home, field) && self.slots.is_backed(cluster, at);
+            if is_same && backup.read(one.slot, one.page).is_ok() {
+                one.done = true;
+                self.counts.from_backup.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What is said of a page that nobody has given.
+    fn conclusion(&self, one: &Wanted<'_>) -> StorageError {
+        let said = |what| one.said.contains(&Some(what));
+        if one.at.is_some() && said(StorageError::TimedOut) {
+            return StorageError::TimedOut;
+        }
+        if said(StorageError::Altered) {
+            self.counts.altered.fetch_add(1, Ordering::Relaxed);
+            return StorageError::Altered;
+        }
+        if one.at.is_some() {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        StorageError::Lost
+    }
+}

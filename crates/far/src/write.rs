@@ -1,0 +1,197 @@
+//! Writing: one request for each cluster of slots and copy, all of them at once.
+//!
+//! Each deletes what it replaces, sets what is new and renews the lease, all or nothing: a key never is without a
+//! lease. With two copies a write has succeeded when both are stored, or one while the other's node does not answer.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use redis::{Cmd, cmd};
+use vswap_engine::StorageError;
+
+use crate::area::{Area, BRIEFLY, delete_fields, error};
+use crate::exchange::{Failure, Request, Served};
+use crate::slots::{Discarded, Field, Home, Writing, by_cluster};
+
+/// Bytes of a request beside its payloads, for each of them.
+const FRAMING_BYTES: usize = 40;
+
+/// A part of a write: what goes to one cluster.
+struct Part {
+    writing: Writing,
+    bytes: usize,
+}
+
+impl Area {
+    /// Writes payloads to neighbouring slots. Returns what was written, in order. Blocks.
+    ///
+    /// # Errors
+    /// [`StorageError`]; the slots then hold nothing.
+    pub(crate) fn write_payloads(
+        &self,
+        slot: u64,
+        payloads: &[&[u8]],
+    ) -> Result<Vec<(Home, Field)>, StorageError> {
+        let end = slot.checked_add(payloads.len() as u64);
+        let end = end.filter(|end| *end <= self.slots.len());
+        let slots = slot..end.ok_or(StorageError::Short)?;
+        let mut parts = Vec::new();
+        let mut requests = Vec::new();
+        for (cluster, places, of_run) in by_cluster(slots) {
+            let begun = self
+                .slots
+                .begin_write(cluster, places, |home| self.salt(home));
+            let Ok(writing) = begun else {
+                self.end(parts, false);
+                return Err(StorageError::Full);
+            };
+            let slot = slot + of_run.start as u64;
+            let payloads = payloads.get(of_run).unwrap_or_default();
+            let sealed = self.sealed(slot, &writing, payloads);
+            let bytes = payloads.iter().map(|payload| payload.len()).sum();
+            let is_sealed = sealed.len() == payloads.len();
+            for copy in 0..self.copies {
+                let commands = |key: &[u8]| self.commands(key, &writing, &sealed);
+                requests.push(self.request(writing.home, copy, commands, true));
+            }
+            parts.push(Part { writing, bytes });
+            if !is_sealed {
+                self.end(parts, false);
+                return Err(StorageError::Unsupported);
+            }
+        }
+        let served = match self.copies > 1 && self.is_given_up(&requests) {
+            true => self.exchange.run_briefly(&requests, BRIEFLY),
+            false => self.exchange.run(&requests, self.deadline()),
+        };
+        self.concluded(parts, &requests, &served)
+    }
+
+    fn sealed(&self, slot: u64, writing: &Writing, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
+        let each = (slot..).zip(&writing.new).zip(payloads);
+        each.map_while(|((slot, field), payload)| self.cipher.seal(slot, field.version, payload))
+            .collect()
+    }
+
+    fn commands(&self, key: &[u8], writing: &Writing, sealed: &[Vec<u8>]) -> Vec<Cmd> {
+        let mut commands = Vec::with_capacity(3);
+        if !writing.old.is_empty() {
+            commands.push(delete_fields(key, &writing.old));
+        }
+        let bytes: usize = sealed.iter().map(|one| one.len() + FRAMING_BYTES).sum();
+        let mut set = Cmd::with_capacity(2 * sealed.len() + 2, bytes);
+        set.arg("HSET").arg(key);
+        for (field, sealed) in writing.new.iter().zip(sealed) {
+            set.arg(&field.name()[..]).arg(sealed.as_slice());
+        }
+        commands.push(set);
+        commands.push(self.expire(key));
+        commands
+    }
+
+    fn concluded(
+        &self,
+        parts: Vec<Part>,
+        requests: &[Request],
+        served: &[Served],
+    ) -> Result<Vec<(Home, Field)>, StorageError> {
+        let mut written = Vec::new();
+        let mut failed = None;
+        let copies = served.chunks(self.copies);
+        let requests = requests.chunks(self.copies);
+        for ((part, served), requests) in parts.into_iter().zip(copies).zip(requests) {
+            let Part { writing, bytes } = part;
+            let stored = served.iter().filter(|one| one.is_ok()).count();
+            let worst = served
+                .iter()
+                .filter_map(|one| one.as_ref().err())
+                .find(|failure| stored == 0 || **failure != Failure::NoAnswer);
+            for (request, _) in requests.iter().zip(served).filter(|(_, one)| one.is_ok()) {
+                self.count_pages(request, writing.new.len(), bytes, true);
+            }
+            if stored > 0 && stored < self.copies && worst.is_none() {
+                let pages = writing.new.len() as u64;
+                self.counts.single.fetch_add(pages, Ordering::Relaxed);
+            }
+            let home = writing.home;
+            written.extend(writing.new.iter().map(|field| (home, *field)));
+            if let Some(failure) = worst {
+                failed = failed.or(Some(failure.clone()));
+                let left = (writing.home, [&writing.old[..], &writing.new[..]].concat());
+                self.slots.end_write(writing, false);
+                // A store without room still deletes.
+                if *failure == Failure::Full {
+                    let _ = self.delete(left.0, &left.1);
+                }
+            } else {
+                self.slots.end_write(writing, true);
+            }
+        }
+        match failed {
+            None => Ok(written),
+            Some(failure) => Err(error(&failure)),
+        }
+    }
+
+    fn end(&self, parts: Vec<Part>, done: bool) {
+        for part in parts {
+            self.slots.end_write(part.writing, done);
+        }
+    }
+
+    /// Forgets what slots hold. Blocks.
+    ///
+    /// # Errors
+    /// [`StorageError`]; what is left in the store is of no use to anybody and goes with its lease.
+    pub(crate) fn discard_slots(&self, slots: Range<u64>) -> Result<(), StorageError> {
+        if slots.end > self.slots.len() {
+            return Err(StorageError::Short);
+        }
+        let mut requests = Vec::new();
+        let mut left = Vec::new();
+        for (cluster, places, _) in by_cluster(slots) {
+            let discarded = self.slots.discard(cluster, places);
+            for copy in 0..self.copies {
+                match &discarded {
+                    Discarded::Nothing => {}
+                    Discarded::Key(home) => requests.push(self.request(*home, copy, unlink, false)),
+                    Discarded::Fields(home, fields) => {
+                        let delete = |key: &[u8]| vec![delete_fields(key, fields)];
+                        requests.push(self.request(*home, copy, delete, false));
+                    }
+                }
+            }
+            if let Discarded::Fields(home, fields) = discarded {
+                left.push((home, fields));
+            }
+        }
+        let served = match self.copies > 1 && self.is_given_up(&requests) {
+            true => self.exchange.run_briefly(&requests, BRIEFLY),
+            false => self.exchange.run(&requests, self.deadline()),
+        };
+        let failure = served.iter().find_map(|one| one.as_ref().err());
+        if let Some(failure) = failure {
+            for (home, fields) in left {
+                self.slots.keep_stale(home, fields);
+            }
+            return Err(error(failure));
+        }
+        Ok(())
+    }
+
+    /// Deletes fields of a key, if that is quickly done.
+    fn delete(&self, home: Home, fields: &[Field]) -> Vec<Served> {
+        let delete = |key: &[u8]| vec![delete_fields(key, fields)];
+        let requests: Vec<_> = (0..self.copies)
+            .map(|copy| self.request(home, copy, delete, false))
+            .collect();
+        self.exchange.run_briefly(&requests, BRIEFLY)
+    }
+}
+
+/// The command that deletes a key.
+pub(crate) fn unlink(key: &[u8]) -> Vec<Cmd> {
+    let mut command = cmd("UNLINK");
+    command.arg(key);
+    vec![command]
+}

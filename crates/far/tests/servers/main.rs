@@ -1,0 +1,11 @@
+//! Areas in real servers, which the tests start on loopback and stop. Without `redis-server` they say so and pass.
+
+mod support;
+
+mod cluster;
+mod copies;
+mod failing;
+mod leaving;
+mod refusing;
+mod storing;
+mod ways;
