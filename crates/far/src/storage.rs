@@ -215,6 +215,10 @@ impl Storage for FarStorage {
         self.write_packed(slot, &packed)
     }
 
+    fn is_far(&self) -> bool {
+        true
+    }
+
     fn keeps_packed(&self) -> bool {
         true
     }

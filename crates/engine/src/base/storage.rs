@@ -98,7 +98,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether each request travels over a network, and may wait for long until somebody answers again. Who waits for it
+    /// Whether each request travels over a network, and may wait long until somebody answers again. Who waits for it
     /// had better not be needed elsewhere.
     fn is_far(&self) -> bool {
         false
