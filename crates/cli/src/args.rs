@@ -1,5 +1,6 @@
 //! The command line, as clap reads it.
 
+pub mod far;
 pub mod advise;
 pub mod metrics_address;
 pub mod on_full;
@@ -23,6 +24,7 @@ use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 
 use crate::args::advise::{ADVISE_EXAMPLES, AdviseArgs};
+use crate::args::far::{FAR_EXAMPLES, FarArgs, FarCommand};
 use crate::args::metrics_address::MetricsAddress;
 use crate::args::on_full::OnFull;
 use crate::args::park::{PARK_EXAMPLES, ParkArgs, WAKE_EXAMPLES, WakeArgs, parse_idle_time};
@@ -268,6 +270,9 @@ pub enum Command {
     /// Run one of the workloads of `bench` by itself.
     #[command(subcommand, hide = true)]
     BenchWorkload(vswap_bench::workload::Workload),
+    /// Look at a store that is to hold pages: is it fit, and what was left in it?
+    #[command(subcommand, after_help = FAR_EXAMPLES)]
+    Far(FarCommand),
     /// Say what this machine and user permit, and what to do about each missing thing.
     #[command(after_help = "Exit status: 0 when `vswap run` can work here, 1 when not.")]
     Doctor,
@@ -288,10 +293,13 @@ pub struct ManageArgs {
     /// How pages are compressed: lz4 (default) is fast, zstd is dense, none keeps pages as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
-    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
-    /// used when memory is nearly full; `none` does without.
+    /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
+    /// store (valkey://HOST:PORT:SIZE). Without it a private file on disk is used when memory is nearly full; `none`
+    /// does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
+    #[command(flatten)]
+    pub far: FarArgs,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
     #[arg(long)]
     pub no_encrypt: bool,
@@ -388,10 +396,13 @@ pub struct DetachArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Use a swap area behind the compressed pool; may be given again and again. Without it a private file on disk is
-    /// used when memory is nearly full; `none` does without.
+    /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
+    /// store (valkey://HOST:PORT:SIZE). Without it a private file on disk is used when memory is nearly full; `none`
+    /// does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
+    #[command(flatten)]
+    pub far: FarArgs,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
     #[arg(long)]
     pub no_encrypt: bool,

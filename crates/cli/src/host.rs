@@ -12,10 +12,9 @@ use vswap_pager::{
     Store, StoreConfig, StoreStatus,
 };
 use vswap_sys::confinement::{self, Reach};
-use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
 
-use crate::areas;
+use crate::areas::{self, Opening};
 use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
@@ -31,7 +30,7 @@ pub enum Host {
         /// Swap tables, pool and areas.
         store: Arc<Store>,
         /// How its areas are opened.
-        opening: Options,
+        opening: Opening,
         /// The run.
         pager: Pager,
         /// Stops the programs if this process is killed. Declared after the pager because it holds the pager's
@@ -86,14 +85,22 @@ impl Host {
         let store = Arc::new(store.map_err(Failure::of)?);
         let limit_bytes = config.ram.most_bytes;
         let pager = Pager::start(&store, config).map_err(Failure::of)?;
-        let opening = areas::opening(args.no_encrypt);
-        areas::begin(&store, opening, &args.swap, limit_bytes, args.quiet)?;
+        let opening = Opening::new(args.no_encrypt, &args.far, &args.swap);
+        areas::begin(&store, &opening, &args.swap, limit_bytes, args.quiet)?;
         Ok(Host::Own {
             store,
             opening,
             pager,
             guardian,
         })
+    }
+
+    /// Whom this process may begin to talk to.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Host::Own { opening, .. } => opening.reach,
+            Host::Daemon(_) => Reach::Machine,
+        }
     }
 
     /// The socket where agents say hello.
@@ -176,7 +183,7 @@ impl Host {
     /// Changes the run's areas as another command asks.
     pub fn change_areas(&self, request: &Request, asker: &Asker<'_>) -> Result<Value, String> {
         match self {
-            Host::Own { store, opening, .. } => areas::change(store, *opening, request, asker),
+            Host::Own { store, opening, .. } => areas::change(store, opening, request, asker),
             Host::Daemon(joined) => {
                 let pid = joined.daemon_pid();
                 Err(format!(
@@ -309,6 +316,10 @@ fn refuse_what_is_the_daemons(args: &ManageArgs, daemon: &Living) -> Result<(), 
         ("--pool", args.pool.is_some()),
         ("--codec", args.codec.is_some()),
         ("--no-encrypt", args.no_encrypt),
+        (
+            args.far.given().unwrap_or_default(),
+            args.far.given().is_some(),
+        ),
         ("--debug-checksums", args.debug_checksums),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {

@@ -100,6 +100,9 @@ fn main() -> ExitCode {
             command: Command::BenchWorkload(workload),
         }) => Ok(workload.run()),
         Ok(Args {
+            command: Command::Far(command),
+        }) => verbs::far::far(&command),
+        Ok(Args {
             command: Command::Doctor,
         }) => verbs::doctor::doctor(),
         Ok(Args {

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod completions;
 pub mod daemon;
 pub mod doctor;
+pub mod far;
 pub mod man;
 pub mod mkswap;
 pub mod run;

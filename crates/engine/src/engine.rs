@@ -120,6 +120,11 @@ impl Engine {
         self.codec.scratch_in(&self.pages)
     }
 
+    /// How pages are compressed.
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
     /// Pages for one thread to work with, in the engine's own memory.
     #[must_use]
     pub fn buffer(&self, count: usize) -> PageBuffer {

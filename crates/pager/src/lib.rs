@@ -60,7 +60,7 @@ pub use policy::{hello, sampling, working_set};
 pub use run::pressure::{Lost, Share};
 pub use run::samples::{self, Sampled};
 pub use run::stats::LatencyBucket;
-pub use store::areas::{self, AreaStatus, GiveUpError, Medium, SwapOn};
+pub use store::areas::{self, AreaStatus, GiveUpError, Medium, SwapOn, on_disk};
 pub use store::config::{self, Config, RunGroup, StoreConfig};
 pub use store::groups::{self, GroupStatus};
 pub use store::more_room::Wish;

@@ -50,7 +50,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap",
-        may_use: &["vswap-pager", "vswap-engine", "vswap-sys", "vswap-bench"],
+        may_use: &[
+            "vswap-pager",
+            "vswap-engine",
+            "vswap-far",
+            "vswap-sys",
+            "vswap-bench",
+        ],
         // For its own files, terminal and child. Everything about programs' memory goes through vswap-sys.
         may_call_kernel: true,
     },

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::ManageArgs;
+use crate::args::far::FarArgs;
 use crate::args::on_full::OnFull;
 use crate::args::park::parse_idle_time;
 use crate::args::ram::Ram;
@@ -77,6 +78,7 @@ impl AdviseArgs {
             ram: self.ram,
             codec: None,
             swap: Vec::new(),
+            far: FarArgs::default(),
             no_encrypt: false,
             on_full: OnFull::default(),
             pool: None,

@@ -1,21 +1,41 @@
-//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`, and `--swap none`.
+//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`, the same with a store in place
+//! of the path, and `--swap none`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
+use vswap_far::{FarSpec, SpecError};
 
 use crate::args::size::parse_area_size;
+
+/// Where an area is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file, a block device or a directory.
+    Disk(PathBuf),
+    /// A store on other machines.
+    Far(Box<FarSpec>),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Disk(path) => path.display().fmt(f),
+            Place::Far(store) => store.fmt(f),
+        }
+    }
+}
 
 /// One area as the user describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapSpec {
-    /// The text as typed, for messages and for the run that will open the area.
+    /// The text as typed, for the run that will open the area. It may have a password in it.
     text: String,
-    /// A file, a block device or a directory.
-    pub path: PathBuf,
-    /// Size of a private file that does not exist yet.
+    /// Where it is.
+    pub place: Place,
+    /// Size of a private file that does not exist yet, or of an area in a store.
     pub size: Option<u64>,
     /// 0 to 32767, or the default, which is lower than all of these.
     pub priority: i16,
@@ -26,20 +46,27 @@ pub struct SwapSpec {
 impl SwapSpec {
     /// The same area with an absolute path, for a process that was started in another directory.
     pub fn absolute(&self) -> std::io::Result<SwapSpec> {
-        let relative = self.path.display().to_string();
-        let path = std::path::absolute(&self.path)?;
+        let Place::Disk(path) = &self.place else {
+            return Ok(self.clone());
+        };
+        let relative = path.display().to_string();
+        let path = std::path::absolute(path)?;
         let rest = self.text.strip_prefix(&relative).unwrap_or_default();
         Ok(SwapSpec {
             text: format!("{}{rest}", path.display()),
-            path,
+            place: Place::Disk(path),
             ..self.clone()
         })
     }
-}
 
-impl fmt::Display for SwapSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+    /// The text as typed. It may have a password in it, so it is for no message.
+    pub fn as_typed(&self) -> &str {
+        &self.text
+    }
+
+    /// Is it on other machines?
+    pub fn is_far(&self) -> bool {
+        matches!(self.place, Place::Far(_))
     }
 }
 
@@ -47,16 +74,20 @@ impl FromStr for SwapSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SwapSpec, String> {
-        let mut parts = text.split(',');
-        let (path, size) = path_and_size(parts.next().unwrap_or_default())?;
+        let (named, options) = if FarSpec::names_a_store(text) {
+            text.split_at(end_of_store(text))
+        } else {
+            text.split_at(text.find(',').unwrap_or(text.len()))
+        };
+        let (place, size) = place_and_size(named)?;
         let mut spec = SwapSpec {
             text: text.to_owned(),
-            path,
+            place,
             size,
             priority: PRIORITY_DEFAULT,
             discard: None,
         };
-        for option in parts {
+        for option in options.split(',').skip(1) {
             spec.set(option)?;
         }
         Ok(spec)
@@ -147,8 +178,20 @@ fn is_size_without_unit(path: &str, number: &str, text: &str) -> bool {
     is_number && Path::new(path).exists() && !Path::new(text).exists()
 }
 
+/// Where the name of a store ends, and options follow. Its servers have commas between them too.
+fn end_of_store(text: &str) -> usize {
+    let is_option = |part: &str| {
+        let key = part.split_once('=').map_or("", |(key, _)| key);
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase())
+    };
+    let mut commas = text.match_indices(',').map(|(at, _)| at);
+    commas
+        .find(|at| is_option(&text[at + 1..]))
+        .unwrap_or(text.len())
+}
+
 /// What follows the last colon is a size if it is a number with a unit; names of devices may have colons too.
-fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
+fn place_and_size(text: &str) -> Result<(Place, Option<u64>), String> {
     let (path, size) = match text.rsplit_once(':') {
         Some((path, size))
             if size.starts_with(|first: char| first.is_ascii_digit())
@@ -163,6 +206,10 @@ fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
         }
         _ => (text, None),
     };
+    if FarSpec::names_a_store(path) {
+        let store: FarSpec = path.parse().map_err(|error: SpecError| error.to_string())?;
+        return Ok((Place::Far(Box::new(store)), size));
+    }
     if path.is_empty() {
         return Err(
             "no path: expected a file, a block device or a directory, for example: \
@@ -170,7 +217,7 @@ fn path_and_size(text: &str) -> Result<(PathBuf, Option<u64>), String> {
                 .to_owned(),
         );
     }
-    Ok((PathBuf::from(path), size))
+    Ok((Place::Disk(PathBuf::from(path)), size))
 }
 
 #[cfg(test)]
@@ -183,19 +230,44 @@ mod tests {
 
     #[test]
     fn paths_sizes_and_options() {
+        let disk = |path: &str| Place::Disk(path.into());
         let plain = parsed("/dev/vdb");
         assert_eq!(
-            (plain.path, plain.size, plain.priority, plain.discard),
-            ("/dev/vdb".into(), None, PRIORITY_DEFAULT, None)
+            (plain.place, plain.size, plain.priority, plain.discard),
+            (disk("/dev/vdb"), None, PRIORITY_DEFAULT, None)
         );
         let full = parsed("/var/tmp/x:8G,prio=5,discard=pages");
         assert_eq!(
-            (full.path, full.size, full.priority, full.discard),
-            ("/var/tmp/x".into(), Some(8 << 30), 5, Some(Discard::Pages))
+            (full.place, full.size, full.priority, full.discard),
+            (disk("/var/tmp/x"), Some(8 << 30), 5, Some(Discard::Pages))
         );
         let colon = parsed("/dev/disk/by-path/pci-0000:00:05.0");
         assert_eq!(colon.size, None, "not a size: {colon:?}");
         assert_eq!(parsed("a,discard=once").discard, Some(Discard::Once));
+    }
+
+    #[test]
+    fn stores_with_sizes_and_options() {
+        let nodes = |spec: &SwapSpec| match &spec.place {
+            Place::Far(store) => store.nodes.len(),
+            Place::Disk(path) => panic!("{}", path.display()),
+        };
+        let one = parsed("valkey://far:6379");
+        assert_eq!((nodes(&one), one.size), (1, None));
+        let sized = parsed("redis://user:secret@far:6379/3:8G,prio=5");
+        assert_eq!(
+            (nodes(&sized), sized.size, sized.priority),
+            (1, Some(8 << 30), 5)
+        );
+        assert!(!sized.place.to_string().contains("secret"));
+        let three = parsed("valkey://a:1,b:2,c:3?tls&user=u:64M,discard=pages");
+        assert_eq!((nodes(&three), three.size), (3, Some(64 << 20)));
+        assert_eq!(three.discard, Some(Discard::Pages));
+        let again = parsed(three.absolute().expect("no directory").as_typed());
+        assert_eq!(again, three);
+        assert!(three.is_far() && !parsed("valkey").is_far());
+        let error = "valkey://:8G".parse::<SwapSpec>().expect_err("no host");
+        assert!(error.contains("valkey://"), "{error}");
     }
 
     #[test]
@@ -235,8 +307,11 @@ mod tests {
     #[test]
     fn an_absolute_one_keeps_what_follows_the_path() {
         let spec = parsed("x:1G,prio=3").absolute().expect("a directory");
-        let again = parsed(&spec.to_string());
-        assert!(again.path.is_absolute() && again.path.ends_with("x"));
+        let again = parsed(spec.as_typed());
+        let Place::Disk(path) = &again.place else {
+            panic!("{}", again.place);
+        };
+        assert!(path.is_absolute() && path.ends_with("x"));
         assert_eq!((again.size, again.priority), (Some(1 << 30), 3));
     }
 }

@@ -14,7 +14,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vswap_pager::Status;
 use vswap_pager::config::RamRange;
-use vswap_sys::confinement::Reach;
 use vswap_sys::process::procfs::Statm;
 use vswap_sys::process::signals::{self, Blocked};
 
@@ -92,7 +91,7 @@ pub fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         }
     };
     run::raise_descriptor_limit();
-    confine(manage.quiet, Reach::Machine);
+    confine(manage.quiet, host.reach());
     let identity = Identity::new(&target.command, args.pid, Instant::now(), &unmanaged);
     let identity = identity.attached(before_bytes);
     if !manage.quiet {

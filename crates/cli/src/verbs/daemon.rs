@@ -14,12 +14,11 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::config::SHARED_FRAMES;
 use vswap_pager::{Pager, Store, StoreConfig, StoreStatus};
-use vswap_sys::confinement::{self, Reach};
-use vswap_sys::disk::Options;
+use vswap_sys::confinement;
 use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{self, Blocked};
 
-use crate::areas;
+use crate::areas::{self, Opening};
 use crate::args::size::Available;
 use crate::args::{Codec, DaemonArgs};
 use crate::control::{Asker, Request, Server};
@@ -43,7 +42,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 struct Daemon {
     store: Arc<Store>,
     /// How its areas are opened.
-    opening: Options,
+    opening: Opening,
     codec: Codec,
     runs: Mutex<Runs>,
     started: Instant,
@@ -93,14 +92,14 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         shared: true,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    let opening = areas::opening(args.no_encrypt);
-    areas::begin(&store, opening, &args.swap, 0, args.quiet)?;
+    let opening = Opening::new(args.no_encrypt, &args.far, &args.swap);
+    areas::begin(&store, &opening, &args.swap, 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())
         .map_err(|error| Failure::own(format!("cannot make the daemon's socket: {error}")))?;
     let metrics = Metrics::open(args.metrics.as_ref(), args.quiet)?;
-    confine(args.quiet, Reach::Machine);
+    confine(args.quiet, opening.reach);
     let daemon = Daemon {
         store,
         opening,
@@ -138,7 +137,7 @@ impl Daemon {
         match request {
             Request::Status => Ok(self.report()),
             Request::SwapOn(_) | Request::SwapOff(_) => {
-                areas::change(&self.store, self.opening, request, asker)
+                areas::change(&self.store, &self.opening, request, asker)
             }
             Request::Join(join) => self.host(join, asker),
             Request::RunStatus(pid) => {

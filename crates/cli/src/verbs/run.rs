@@ -35,7 +35,7 @@ use vswap_engine::{GroupLimits, Mapping};
 use vswap_pager::config::RamRange;
 use vswap_pager::page_run::PAGE_BYTES;
 use vswap_pager::{Config, RunGroup, Sampled, Status};
-use vswap_sys::confinement::{self, Reach};
+use vswap_sys::confinement;
 use vswap_sys::inject::Image;
 use vswap_sys::patience;
 use vswap_sys::process::pressure::Surroundings;
@@ -139,7 +139,7 @@ pub fn carry_out(
     }
     descriptors.release();
     raise_descriptor_limit();
-    confine(manage.quiet, Reach::Machine);
+    confine(manage.quiet, host.reach());
     let identity = Identity::new(&args.command, program_pid, started, &unmanaged);
     let parking = Parking::new(&host, &family);
     let supervisor = Supervisor::new(&signals, &host, &parking, program_pid, manage, strangers)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
+use vswap_far::FarSpec;
 
 use crate::areas::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
@@ -19,8 +20,8 @@ pub fn swap_on(args: &SwapOnArgs) -> Result<ExitCode, Failure> {
     for spec in &args.areas {
         let absolute = spec
             .absolute()
-            .map_err(|error| Failure::own(format!("{spec}: {error}")))?;
-        ask(&dir, &Request::SwapOn(absolute.to_string()))?;
+            .map_err(|error| Failure::own(format!("{}: {error}", spec.place)))?;
+        ask(&dir, &Request::SwapOn(absolute.as_typed().to_owned()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -71,6 +72,10 @@ pub fn only(living: Vec<Living>, pid: Option<u32>) -> Result<Living, Failure> {
 
 /// The run's name for the area that the user means.
 fn name_of(path: &Path) -> Result<String, Failure> {
+    if let Some(store) = path.to_str().filter(|text| FarSpec::names_a_store(text)) {
+        let store: FarSpec = store.parse().map_err(Failure::of)?;
+        return Ok(store.to_string());
+    }
     area_file::name(path)
         .map_err(|error| Failure::own(format!("\"{}\" names no area: {error}", path.display())))
 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use vswap_engine::{Engine, GroupId, GroupName, SwapOnError};
+use vswap_engine::{Codec, Engine, GroupId, GroupName, SwapOnError};
 use vswap_sys::{looks, process::cpu};
 
 use crate::base::lock::{Mutex, Row};
@@ -58,6 +58,11 @@ impl Store {
             shared: config.shared,
             runs: Mutex::new(Row::Runs, "the list of runs", Vec::new()),
         })
+    }
+
+    /// How its pages are compressed.
+    pub fn codec(&self) -> Codec {
+        self.engine.codec()
     }
 
     /// Begin to use a physical area.

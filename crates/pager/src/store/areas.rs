@@ -57,6 +57,11 @@ impl Medium {
     }
 }
 
+/// A file or block device as storage of another kind's backup.
+pub fn on_disk(disk: Disk) -> Box<dyn Storage> {
+    Box::new(OnDisk::new(disk))
+}
+
 /// An area to be added. The caller has opened and checked it.
 #[derive(Debug)]
 pub struct SwapOn {

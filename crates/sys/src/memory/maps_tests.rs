@@ -93,7 +93,10 @@ fn vm_flags_are_found_per_mapping() {
     let text = b"\
 1000-2000 rw-p 00000000 00:00 0 \nSize:                  4 kB\nVmFlags: rd wr mr mw me lo ac sd um uw \n\
 3000-4000 rw-p 00000000 00:00 0                [stack]\nVmFlags: rd wr gd dc\n";
-    assert_eq!(flagged_in(text, &["um", "uw"]).found, vec![0x1000..0x2000; 1]);
+    assert_eq!(
+        flagged_in(text, &["um", "uw"]).found,
+        vec![0x1000..0x2000; 1]
+    );
     assert_eq!(flagged_in(text, &["gd"]).found, vec![0x3000..0x4000; 1]);
     let both = [0x1000..0x2000, 0x3000..0x4000];
     assert_eq!(flagged_in(text, &["lo", "dc"]).found, both);
