@@ -246,10 +246,14 @@ impl Host {
     pub fn leave(self, say_stopped: impl FnMut(u32)) -> Result<Status, Failure> {
         match self {
             Host::Own {
-                pager, guardian, ..
+                store,
+                pager,
+                guardian,
+                ..
             } => {
                 pager.leave(say_stopped);
                 let status = pager.finish();
+                store.retire();
                 if let Some(guardian) = guardian {
                     guardian.stay();
                 }
@@ -263,9 +267,13 @@ impl Host {
     pub fn finish(self) -> Result<Status, Failure> {
         match self {
             Host::Own {
-                pager, guardian, ..
+                store,
+                pager,
+                guardian,
+                ..
             } => {
                 let status = pager.finish();
+                store.retire();
                 drop(guardian);
                 Ok(status)
             }

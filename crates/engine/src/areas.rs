@@ -338,6 +338,11 @@ impl Areas {
         self.get(id).is_some_and(Physical::is_quick)
     }
 
+    /// Nobody needs any area again.
+    pub(crate) fn retire_storage(&self) {
+        self.all().for_each(|(_, area)| area.retire_storage());
+    }
+
     /// Whether the area's storage is on other machines.
     pub(crate) fn is_far(&self, id: AreaId) -> bool {
         self.get(id).is_some_and(Physical::is_far)

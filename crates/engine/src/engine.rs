@@ -120,7 +120,14 @@ impl Engine {
         self.codec.scratch_in(&self.pages)
     }
 
+    /// Has areas remove what they would leave behind on other machines. Nobody may need a page any more: the process is
+    /// about to end. Blocks for some seconds at most.
+    pub fn retire_areas(&self) {
+        self.areas.retire_storage();
+    }
+
     /// How pages are compressed.
+    #[must_use]
     pub fn codec(&self) -> Codec {
         self.codec
     }

@@ -32,7 +32,7 @@ const GOODBYE: Duration = Duration::from_secs(10);
 pub(crate) struct Keeper {
     area: Arc<Area>,
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Keeper {
@@ -48,21 +48,32 @@ impl Keeper {
         Some(Keeper {
             area,
             stop,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 }
 
-impl Drop for Keeper {
-    /// Ends the thread and deletes all keys. Blocks for some seconds if the store does not answer.
-    fn drop(&mut self) {
+impl Keeper {
+    /// Ends the thread and deletes all keys, once. Blocks for some seconds if the store does not answer.
+    pub(crate) fn end(&self) {
         *lock(&self.stop.0) = true;
         self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
             // One that has panicked has said so.
             let _ = thread.join();
+            self.area.delete_all();
         }
-        self.area.delete_all();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

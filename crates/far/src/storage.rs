@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vswap_engine::{Codec, Page, ReadRun, Storage, StorageError};
@@ -82,7 +83,9 @@ pub struct FarStorage {
     area: Arc<Area>,
     // Dropped in this order: nothing is written behind any longer when the keys go.
     backup: Option<Backup>,
-    _keeper: Keeper,
+    keeper: Keeper,
+    /// Nobody needs it any more, and its keys go.
+    is_retired: AtomicBool,
     probe: Probe,
     name: String,
 }
@@ -144,7 +147,8 @@ impl FarStorage {
         Ok(FarStorage {
             area,
             backup,
-            _keeper: keeper,
+            keeper,
+            is_retired: AtomicBool::new(false),
             probe,
             name: spec.to_string(),
         })
@@ -224,11 +228,20 @@ impl Storage for FarStorage {
     }
 
     fn write_packed(&self, slot: u64, payloads: &[&[u8]]) -> Result<(), StorageError> {
+        if self.is_retired.load(Ordering::Relaxed) {
+            return Err(StorageError::Short);
+        }
         let written = self.area.write_payloads(slot, payloads)?;
         if let Some(backup) = &self.backup {
             backup.write(slot, payloads, written);
         }
         Ok(())
+    }
+
+    /// What is being written meanwhile goes with its lease.
+    fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        self.keeper.end();
     }
 
     fn is_quick(&self) -> bool {

@@ -5,18 +5,24 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use redis::{Cmd, cmd};
 use vswap_engine::StorageError;
 
 use crate::area::{Area, BRIEFLY, delete_fields, error};
 use crate::exchange::{Failure, Request, Served};
+use crate::node::Deadline;
 use crate::slots::{Discarded, Field, Home, Writing, by_cluster};
 
 /// Bytes of a request beside its payloads, for each of them.
 const FRAMING_BYTES: usize = 40;
 
 /// A part of a write: what goes to one cluster.
+/// How long the second copy of a page is waited for when the first is there. A master that fails over answers again in
+/// less, as a rule.
+const FOR_OTHER_COPY: Duration = Duration::from_secs(5);
+
 struct Part {
     writing: Writing,
     bytes: usize,
@@ -60,11 +66,28 @@ impl Area {
                 return Err(StorageError::Unsupported);
             }
         }
-        let served = match self.copies > 1 && self.is_given_up(&requests) {
-            true => self.exchange.run_briefly(&requests, BRIEFLY),
-            false => self.exchange.run(&requests, self.deadline()),
-        };
+        let served = self.served(&requests);
         self.concluded(parts, &requests, &served)
+    }
+
+    /// Sends the requests, all copies of a part one after the other. Where one copy is enough for now, nobody waits long
+    /// for the other one: a read that misses it writes it again. Where there is none, all the time is waited.
+    fn served(&self, requests: &[Request]) -> Vec<Served> {
+        if self.copies == 1 {
+            return self.exchange.run(requests, self.deadline());
+        }
+        let served = match self.is_given_up(requests) {
+            true => self.exchange.run_briefly(requests, BRIEFLY),
+            false => {
+                let soon = Deadline::after(self.bound.min(FOR_OTHER_COPY));
+                self.exchange.run(requests, soon)
+            }
+        };
+        let mut parts = served.chunks(self.copies);
+        match parts.all(|copies| copies.iter().any(Result::is_ok)) {
+            true => served,
+            false => self.exchange.run(requests, self.deadline()),
+        }
     }
 
     fn sealed(&self, slot: u64, writing: &Writing, payloads: &[&[u8]]) -> Vec<Vec<u8>> {

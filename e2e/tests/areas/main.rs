@@ -8,6 +8,7 @@ use vswap_e2e::suite::Test;
 
 mod breaks;
 mod direct;
+mod far;
 mod frozen;
 mod merged;
 mod groups;
@@ -33,6 +34,12 @@ const TESTS: &[Test] = &[
     ),
     Test::new("swapoff_without_room", 120, live::swapoff_without_room),
     Test::new("swapoff_interrupted", 120, live::swapoff_interrupted),
+    Test::new("far_store", 120, far::store),
+    Test::new("far_store_stopped", 120, far::stopped),
+    Test::new("far_copies", 120, far::one_of_three_dies),
+    Test::new("far_lost", 120, far::lost),
+    Test::new("far_live", 120, far::live),
+    Test::new("far_refused", 60, far::refused),
     Test::new("no_virtual", 240, direct::no_virtual),
     Test::new("no_virtual_swapoff", 180, direct::no_virtual_swapoff).long(),
     Test::new(

@@ -101,7 +101,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let metrics = Metrics::open(args.metrics.as_ref(), args.quiet)?;
     confine(args.quiet, opening.reach);
     let daemon = Daemon {
-        store,
+        store: Arc::clone(&store),
         opening,
         codec: args.codec,
         runs: Mutex::default(),
@@ -126,6 +126,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         metrics.stop();
         Ok::<_, Failure>(())
     })?;
+    store.retire();
     drop(guardian);
     drop(dir);
     Ok(ExitCode::SUCCESS)

@@ -182,6 +182,12 @@ impl Physical {
         }
     }
 
+    pub(super) fn retire_storage(&self) {
+        if let Ok(storage) = self.storage() {
+            storage.retire();
+        }
+    }
+
     pub(super) fn is_far(&self) -> bool {
         self.far.load(Ordering::Relaxed)
     }

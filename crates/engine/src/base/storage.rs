@@ -104,6 +104,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
         false
     }
 
+    /// The process ends, and nobody needs any slot again: what would stay behind elsewhere is removed. Blocks for some
+    /// seconds at most. Storage that goes with the process does nothing.
+    fn retire(&self) {}
+
     /// Forgets what slots hold, so that the medium behind them can be reused. Nobody reads these slots before they are
     /// written again. May block. Storage that cannot do this does nothing.
     ///

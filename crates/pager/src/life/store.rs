@@ -60,6 +60,11 @@ impl Store {
         })
     }
 
+    /// Remove what the areas would leave behind on other machines. For the end of the process, when no run is left.
+    pub fn retire(&self) {
+        self.engine.retire_areas();
+    }
+
     /// How its pages are compressed.
     pub fn codec(&self) -> Codec {
         self.engine.codec()
