@@ -40,6 +40,7 @@ pub(crate) fn swap_on(
         slots,
         bad: Vec::new(),
         priority,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage,

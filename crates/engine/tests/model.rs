@@ -1,6 +1,7 @@
 //! Random operations against a naive model: a map from entry to content, count and group. The pool and the areas behind
 //! it are so small that they fill up. Areas come and go, and their storage breaks now and then, at once or in the
-//! middle of something. Groups come and go too, and have limits that keep pages out of the pool or the areas. Page
+//! middle of something. Groups come and go too, and have limits that keep pages out of the pool, the areas, or
+//! those of some tier. Page
 //! tables name virtual slots, slots of areas, or some of both.
 //!
 //! The fuzz target `engine` drives the same model with operations that a fuzzer has chosen.
@@ -15,7 +16,7 @@ use proptest::prelude::*;
 use vswap_engine::{
     AllocError, AreaFigures, AreaId, BringBack, Codec, Config, Discard, DupError, Engine, Entry,
     HeapPages, Lookup, Mapping, NewArea, PAGE_BYTES, Page, Shadow, SwapIn, SwapInError,
-    SwapOffError, WriteOutError, Written,
+    SwapOffError, TierId, WriteOutError, Written,
 };
 
 #[path = "naive/content.rs"]
@@ -30,6 +31,7 @@ mod storage;
 pub(crate) use content::Content;
 use groups::{Charges, Groups};
 pub(crate) use operation::Operation;
+use operation::TIERS;
 use storage::{Fragile, SOUND};
 
 const FRAMES: usize = 8;
@@ -144,6 +146,7 @@ impl Run {
             slots,
             bad: if slots > BAD { vec![BAD] } else { vec![] },
             priority,
+            tier: TierId::new(usize::try_from(slots / 2).expect("few") % TIERS).expect("a number"),
             discard: if slots.is_multiple_of(3) {
                 Discard::Pages
             } else {

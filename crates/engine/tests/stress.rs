@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_engine::{
     Codec, Config, Discard, Engine, Entry, GroupId, HeapPages, Lookup, NewArea, PAGE_BYTES,
-    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, SwapOffError, WriteOutError,
-    Written,
+    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, SwapOffError, TierId,
+    WriteOutError, Written,
 };
 
 const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
@@ -221,6 +221,7 @@ fn new_area() -> NewArea {
         slots: AREA_SLOTS as u64,
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
+        tier: TierId::default(),
         discard: Discard::Pages,
         rotating: false,
         storage: Box::new(RamStorage::new(AREA_SLOTS)),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use super::pages::Page;
 
@@ -96,6 +97,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// is `SWP_SYNCHRONOUS_IO`.
     fn is_quick(&self) -> bool {
         false
+    }
+
+    /// How long reading a lone page takes on average. `None` as long as that is not known. For people.
+    fn latency(&self) -> Option<Duration> {
+        None
     }
 
     /// Forgets what slots hold, so that the medium behind them can be reused. Nobody reads these slots before they are
