@@ -118,6 +118,7 @@ fn private(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
         slots,
         bad: Vec::new(),
         priority: spec.priority,
+        tier: spec.tier.clone().unwrap_or_default(),
         // Freed slots are given back to the file system.
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
@@ -174,6 +175,7 @@ fn made_before(spec: &SwapSpec, opening: Options) -> Result<SwapOn, String> {
             .chain(header.bad_pages.iter().copied().map(u64::from))
             .collect(),
         priority: spec.priority,
+        tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::None),
     })
 }

@@ -16,7 +16,7 @@ use vswap_sys::disk::Options;
 use vswap_sys::guardian::Guardian;
 
 use crate::areas;
-use crate::args::{ManageArgs, RunArgs};
+use crate::args::{ManageArgs, RunArgs, tiers};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::host::joined::Joined;
@@ -85,9 +85,13 @@ impl Host {
         });
         let store = Arc::new(store.map_err(Failure::of)?);
         let limit_bytes = config.ram.most_bytes;
+        let named = args.areas();
+        // The limits of the run's group may name them.
+        let expected = store.expect_tiers(tiers::names(&named));
+        expected.map_err(Failure::of)?;
         let pager = Pager::start(&store, config).map_err(Failure::of)?;
         let opening = areas::opening(args.no_encrypt);
-        areas::begin(&store, opening, &args.swap, limit_bytes, args.quiet)?;
+        areas::begin(&store, opening, &named, limit_bytes, args.quiet)?;
         Ok(Host::Own {
             store,
             opening,
@@ -306,6 +310,7 @@ pub fn confine(quiet: bool, reach: Reach) {
 fn refuse_what_is_the_daemons(args: &ManageArgs, daemon: &Living) -> Result<(), Failure> {
     let given = [
         ("--swap", !args.swap.is_empty()),
+        ("--tier", !args.tier.is_empty()),
         ("--pool", args.pool.is_some()),
         ("--codec", args.codec.is_some()),
         ("--no-encrypt", args.no_encrypt),

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use vswap_engine::{
     AllocError, AreaFigures, AreaId, BringBack, Codec, Config, Discard, DupError, Engine, Entry,
     HeapPages, Lookup, Mapping, NewArea, PAGE_BYTES, Page, Shadow, SwapIn, SwapInError,
-    SwapOffError, TierId, WriteOutError, Written,
+    SwapOffError, WriteOutError, Written,
 };
 
 #[path = "naive/content.rs"]
@@ -31,7 +31,6 @@ mod storage;
 pub(crate) use content::Content;
 use groups::{Charges, Groups};
 pub(crate) use operation::Operation;
-use operation::TIERS;
 use storage::{Fragile, SOUND};
 
 const FRAMES: usize = 8;
@@ -146,7 +145,7 @@ impl Run {
             slots,
             bad: if slots > BAD { vec![BAD] } else { vec![] },
             priority,
-            tier: TierId::new(usize::try_from(slots / 2).expect("few") % TIERS).expect("a number"),
+            tier: operation::tier(slots),
             discard: if slots.is_multiple_of(3) {
                 Discard::Pages
             } else {

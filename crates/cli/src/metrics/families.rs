@@ -43,7 +43,10 @@ impl Collector for Families {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use vswap_pager::{AreaStatus, LatencyBucket, ProcessStatus, Status, StoreStatus};
+    use vswap_pager::{
+        AreaStatus, GroupStatus, GroupTier, LatencyBucket, ProcessStatus, Status, StoreStatus,
+        TierName, TierStatus,
+    };
 
     use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
     use crate::metrics::text::Format;
@@ -77,6 +80,33 @@ mod tests {
             errors: 0,
             failing: false,
             io: "calls",
+            tier: TierName::default(),
+            latency_us: None,
+        };
+        let tier = TierStatus {
+            name: TierName::default(),
+            areas: 1,
+            priority_min: -1,
+            priority_max: -1,
+            size_bytes: 8192,
+            used_bytes: 4096,
+            read_bytes: 1,
+            written_bytes: 2,
+            latency_us: Some(50.0),
+        };
+        let group = GroupStatus {
+            name: "/".to_owned(),
+            swap_bytes: 4096,
+            swap_max_bytes: None,
+            pool_bytes: 0,
+            pool_max_bytes: None,
+            writeback: true,
+            tiers: vec![GroupTier {
+                name: TierName::default(),
+                bytes: 4096,
+                max_bytes: None,
+            }],
+            events: vswap_pager::groups::Events::default(),
         };
         Figures {
             runs: vec![RunFigures {
@@ -89,6 +119,8 @@ mod tests {
                 codec: "lz4",
                 status: StoreStatus {
                     areas: vec![area],
+                    tiers: vec![tier],
+                    groups: vec![group],
                     ..StoreStatus::default()
                 },
             }),
@@ -118,6 +150,9 @@ mod tests {
                 "\"} 1"
             ),
             "vswap_store_info{codec=\"lz4\"} 1",
+            "vswap_tier_used_bytes{tier=\"default\"} 4096",
+            "vswap_tier_latency_seconds{tier=\"default\"} 0.00005",
+            "vswap_group_tier_bytes{group=\"/\",tier=\"default\"} 4096",
             "vswap_area_used_bytes{area=\"/a \\\"file\\\"\\nof mine\"} 4096",
         ] {
             assert!(

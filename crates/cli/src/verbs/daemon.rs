@@ -94,7 +94,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     });
     let store = Arc::new(store.map_err(Failure::of)?);
     let opening = areas::opening(args.no_encrypt);
-    areas::begin(&store, opening, &args.swap, 0, args.quiet)?;
+    areas::begin(&store, opening, &args.areas(), 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())

@@ -55,8 +55,8 @@ pub enum SwapOffError {
     UnderWay,
     /// Nothing else takes its pages.
     #[error(
-        "{pages} pages are left in the area and nothing else has room for them that they may have: raise the limit, add \
-         an area or let programs end, and repeat"
+        "{pages} pages are left in the area and nothing else has room for them, or none that their groups may have: \
+         raise the limit, add an area or let programs end, and repeat"
     )]
     NoRoom {
         /// Pages that are still in it.

@@ -1,7 +1,7 @@
 //! Operations on the model and the engine.
 
 use proptest::prelude::*;
-use vswap_engine::{GroupLimits, PAGE_BYTES, TIERS_MAX};
+use vswap_engine::{GroupLimits, PAGE_BYTES, TIERS_MAX, TierId};
 
 use super::FRAMES;
 use super::content::{Content, content};
@@ -72,6 +72,12 @@ pub enum Operation {
 
 /// How many tiers the areas are in.
 pub const TIERS: usize = 3;
+
+/// The tier of an area of this size.
+pub fn tier(slots: u64) -> TierId {
+    let number = usize::try_from(slots / 2).expect("few") % TIERS;
+    TierId::new(number).expect("below the most")
+}
 
 /// Limits of a few pages, or none. Those of tiers are told apart from none by being one less, so that there is 0.
 pub fn limits(
