@@ -51,6 +51,37 @@ mod tests {
     use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
     use crate::metrics::text::Format;
 
+    fn tier() -> TierStatus {
+        TierStatus {
+            name: TierName::default(),
+            areas: 1,
+            priority_min: -1,
+            priority_max: -1,
+            size_bytes: 8192,
+            used_bytes: 4096,
+            read_bytes: 1,
+            written_bytes: 2,
+            latency_us: Some(50.0),
+        }
+    }
+
+    fn group() -> GroupStatus {
+        GroupStatus {
+            name: "/".to_owned(),
+            swap_bytes: 4096,
+            swap_max_bytes: None,
+            pool_bytes: 0,
+            pool_max_bytes: None,
+            writeback: true,
+            tiers: vec![GroupTier {
+                name: TierName::default(),
+                bytes: 4096,
+                max_bytes: None,
+            }],
+            events: vswap_pager::groups::Events::default(),
+        }
+    }
+
     fn figures() -> Figures {
         let bucket = |until_us, count| LatencyBucket { until_us, count };
         let process = |pid| ProcessStatus {
@@ -83,31 +114,6 @@ mod tests {
             tier: TierName::default(),
             latency_us: None,
         };
-        let tier = TierStatus {
-            name: TierName::default(),
-            areas: 1,
-            priority_min: -1,
-            priority_max: -1,
-            size_bytes: 8192,
-            used_bytes: 4096,
-            read_bytes: 1,
-            written_bytes: 2,
-            latency_us: Some(50.0),
-        };
-        let group = GroupStatus {
-            name: "/".to_owned(),
-            swap_bytes: 4096,
-            swap_max_bytes: None,
-            pool_bytes: 0,
-            pool_max_bytes: None,
-            writeback: true,
-            tiers: vec![GroupTier {
-                name: TierName::default(),
-                bytes: 4096,
-                max_bytes: None,
-            }],
-            events: vswap_pager::groups::Events::default(),
-        };
         Figures {
             runs: vec![RunFigures {
                 pid: 4711,
@@ -119,8 +125,8 @@ mod tests {
                 codec: "lz4",
                 status: StoreStatus {
                     areas: vec![area],
-                    tiers: vec![tier],
-                    groups: vec![group],
+                    tiers: vec![tier()],
+                    groups: vec![group()],
                     ..StoreStatus::default()
                 },
             }),

@@ -7,8 +7,8 @@
 //! Pages that move from one area to another are charged for the tier that they leave until they have left it. Within a
 //! tier their charge goes with them, so a group at its limit can be moved there.
 //!
-//! A directly mapped slot is charged after it was taken (`verbs/charge.rs`), so here it is only looked whether its group
-//! has room.
+//! A directly mapped slot is charged after it was taken (`verbs/charge.rs`), so here it is only looked whether its
+//! group has room.
 
 use std::cell::Cell;
 

@@ -2,8 +2,8 @@
 //!
 //! Pages that go to an area get a run of neighbouring slots there, and one request writes them all. If no run is long
 //! enough, they get several shorter ones. Runs that happen to be neighbours are also written with one request. A page
-//! gets no place that its group may not have (`charge.rs`); then it stays where it was. Slots are found for pages of one
-//! group at a time, because each group may have other tiers.
+//! gets no place that its group may not have (`charge.rs`); then it stays where it was. Slots are found for pages of
+//! one group at a time, because each group may have other tiers.
 
 use std::ops::Deref;
 

@@ -106,7 +106,7 @@ impl Pager {
             }
             Some(name) => {
                 status.groups =
-                    groups::status_of(&self.run.serving.engine, &self.run.serving.areas, name)
+                    groups::status_of(&self.run.serving.engine, &self.run.serving.areas, name);
             }
         }
         status
