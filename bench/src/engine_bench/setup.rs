@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vswap_engine::{
     Codec, Config, Discard, Engine, Entry, GroupId, NewArea, Page, Scratch, Shadow, Storage,
-    Written,
+    TierId, Written,
 };
 
 use crate::engine_bench::Failure;
@@ -40,6 +40,7 @@ pub(crate) fn swap_on(
         slots,
         bad: Vec::new(),
         priority,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage,

@@ -153,6 +153,7 @@ fn private(spec: &SwapSpec, path: &Path, opening: Options) -> Result<SwapOn, Str
         slots,
         bad: Vec::new(),
         priority: spec.priority,
+        tier: spec.tier.clone().unwrap_or_default(),
         // Freed slots are given back to the file system.
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
@@ -209,6 +210,7 @@ fn made_before(spec: &SwapSpec, path: &Path, opening: Options) -> Result<SwapOn,
             .chain(header.bad_pages.iter().copied().map(u64::from))
             .collect(),
         priority: spec.priority,
+        tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::None),
     })
 }

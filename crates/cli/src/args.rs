@@ -11,6 +11,7 @@ pub mod scripts;
 pub mod set;
 pub mod similar;
 pub mod swap_spec;
+pub mod tiers;
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use uuid::Uuid;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
+use vswap_pager::TierLimit;
 
 use crate::args::advise::{ADVISE_EXAMPLES, AdviseArgs};
 use crate::args::far::{FAR_EXAMPLES, FarArgs, FarCommand};
@@ -33,6 +35,7 @@ use crate::args::scripts::{COMPLETIONS_EXAMPLES, CompletionsArgs, ManArgs};
 use crate::args::set::{SET_EXAMPLES, SetArgs};
 use crate::args::size::{PoolSize, parse_area_size, parse_duration, parse_limit};
 use crate::args::swap_spec::{SwapOption, SwapSpec};
+use crate::args::tiers::{TierArea, all_areas, parse_tier_max};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,6 +63,8 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   --swap DIR[:SIZE]    a private file in DIR that nobody sees, grows as it is needed and is gone at the end
   --swap PATH:SIZE     the same for a PATH that does not exist
   ,prio=N              0 to 32767; without it an area comes after all that have one
+  ,tier=NAME           areas that groups can be limited in together (--tier-max); without it, the tier \"default\"
+  --tier NAME=AREA     the same as --swap AREA,tier=NAME; without prio the tier named first is used first
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
 Without --swap a private file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR (no tmpfs)
 and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.
@@ -83,6 +88,7 @@ VSWAP_LOG=debug says more, VSWAP_LOG=warn less, and VSWAP_LOG=json says it as JS
 Groups: what a group's pages may take up beside --ram. At a limit the program waits as above.
   --group web/jobs     a group inside another one; `vswap status --groups` lists them
   --swap-max 2G        at most 2 GiB in swap areas; 0 is nothing at all
+  --tier-max fast=1G   at most 1 GiB in the areas of this tier; 0 is nothing at all, and pages go past it
   --pool-max 128M      at most 128 MiB of compressed pages in the pool
   --no-writeback       never to swap areas
 
@@ -296,10 +302,13 @@ pub struct ManageArgs {
     /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
     /// store (valkey://HOST:PORT:SIZE). Without it a private file on disk is used when memory is nearly full; `none`
     /// does without.
-    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
+    #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none", group = "areas_named")]
     pub swap: Vec<SwapOption>,
     #[command(flatten)]
     pub far: FarArgs,
+    /// Use a swap area of a tier; may be given again and again. The tier that is named first is used first.
+    #[arg(long, value_name = "NAME=PATH[:SIZE][,prio=N]", group = "areas_named")]
+    pub tier: Vec<TierArea>,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
     #[arg(long)]
     pub no_encrypt: bool,
@@ -317,7 +326,7 @@ pub struct ManageArgs {
     pub pool: Option<PoolSize>,
     /// Let page tables name slots of the swap areas directly, without virtual swap space. Then every swapped page takes
     /// a slot, even if it is zero or compressed, and swapoff walks all page tables.
-    #[arg(long, requires = "swap")]
+    #[arg(long, requires = "areas_named")]
     pub no_virtual: bool,
     /// Charge the run's pages to a group; the options below limit it.
     #[arg(long, value_name = "NAME[/SUB...]")]
@@ -325,6 +334,9 @@ pub struct ManageArgs {
     /// How much the group may have in swap areas.
     #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
     pub swap_max: Option<u64>,
+    /// How much the group may have in the areas of a tier, 0 for nothing at all; may be given again and again.
+    #[arg(long, value_name = "NAME=SIZE|max", requires = "group", value_parser = parse_tier_max)]
+    pub tier_max: Vec<TierLimit>,
     /// How much the group may have in the compressed pool.
     #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
     pub pool_max: Option<u64>,
@@ -357,6 +369,13 @@ pub struct ManageArgs {
     /// Debugging: verify the checksum of every page that comes back.
     #[arg(long, hide = true)]
     pub debug_checksums: bool,
+}
+
+impl ManageArgs {
+    /// All areas that were named, those of tiers as well.
+    pub fn areas(&self) -> Vec<SwapOption> {
+        all_areas(&self.swap, &self.tier)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -403,6 +422,9 @@ pub struct DaemonArgs {
     pub swap: Vec<SwapOption>,
     #[command(flatten)]
     pub far: FarArgs,
+    /// Use a swap area of a tier; may be given again and again. The tier that is named first is used first.
+    #[arg(long, value_name = "NAME=PATH[:SIZE][,prio=N]")]
+    pub tier: Vec<TierArea>,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
     #[arg(long)]
     pub no_encrypt: bool,
@@ -424,6 +446,13 @@ pub struct DaemonArgs {
     pub debug_checksums: bool,
 }
 
+impl DaemonArgs {
+    /// All areas that were named, those of tiers as well.
+    pub fn areas(&self) -> Vec<SwapOption> {
+        all_areas(&self.swap, &self.tier)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// Print everything known about each run, as a JSON array.
@@ -435,6 +464,10 @@ pub struct StatusArgs {
     /// Print the groups of each run instead of its figures.
     #[arg(long, conflicts_with = "areas")]
     pub groups: bool,
+    /// Print the tiers of each run's areas instead of its figures, with what goes down to them and comes up by the
+    /// second: since the look before, or since the start if there was none.
+    #[arg(long, conflicts_with_all = ["areas", "groups"])]
+    pub tiers: bool,
     /// Only the run of this process id, or the daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
@@ -448,7 +481,7 @@ pub struct StatusArgs {
     )]
     pub watch: Option<Duration>,
     /// What each run loses to paging instead of its figures.
-    #[arg(long, conflicts_with_all = ["areas", "groups"])]
+    #[arg(long, conflicts_with_all = ["areas", "groups", "tiers"])]
     pub pressure: bool,
 }
 

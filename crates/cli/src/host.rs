@@ -15,7 +15,7 @@ use vswap_sys::confinement::{self, Reach};
 use vswap_sys::guardian::Guardian;
 
 use crate::areas::{self, Opening};
-use crate::args::{ManageArgs, RunArgs};
+use crate::args::{ManageArgs, RunArgs, tiers};
 use crate::control::{Asker, Request};
 use crate::failure::Failure;
 use crate::host::joined::Joined;
@@ -84,9 +84,13 @@ impl Host {
         });
         let store = Arc::new(store.map_err(Failure::of)?);
         let limit_bytes = config.ram.most_bytes;
+        let named = args.areas();
+        // The limits of the run's group may name them.
+        let expected = store.expect_tiers(tiers::names(&named));
+        expected.map_err(Failure::of)?;
         let pager = Pager::start(&store, config).map_err(Failure::of)?;
-        let opening = Opening::new(args.no_encrypt, &args.far, &args.swap);
-        areas::begin(&store, &opening, &args.swap, limit_bytes, args.quiet)?;
+        let opening = Opening::new(args.no_encrypt, &args.far, &named);
+        areas::begin(&store, &opening, &named, limit_bytes, args.quiet)?;
         Ok(Host::Own {
             store,
             opening,
@@ -321,6 +325,7 @@ pub fn confine(quiet: bool, reach: Reach) {
 fn refuse_what_is_the_daemons(args: &ManageArgs, daemon: &Living) -> Result<(), Failure> {
     let given = [
         ("--swap", !args.swap.is_empty()),
+        ("--tier", !args.tier.is_empty()),
         ("--pool", args.pool.is_some()),
         ("--codec", args.codec.is_some()),
         ("--no-encrypt", args.no_encrypt),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vswap_pager::config::{GroupLimits, Mapping, RamRange};
-use vswap_pager::{Config, RunGroup};
+use vswap_pager::{Config, RunGroup, TierLimit};
 
 /// What a run tells the daemon when it joins. The socket says who the run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,7 @@ struct Group {
     swap_max_bytes: Option<u64>,
     pool_max_bytes: Option<u64>,
     writeback: bool,
+    tiers: Vec<TierLimit>,
 }
 
 impl Join {
@@ -37,6 +38,7 @@ impl Join {
             swap_max_bytes: given(group.limits.swap_max_bytes),
             pool_max_bytes: given(group.limits.pool_max_bytes),
             writeback: group.limits.writeback,
+            tiers: group.tiers.clone(),
         });
         Join {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,7 +69,9 @@ impl Join {
                     swap_max_bytes: group.swap_max_bytes.unwrap_or(GroupLimits::NO_LIMIT),
                     pool_max_bytes: group.pool_max_bytes.unwrap_or(GroupLimits::NO_LIMIT),
                     writeback: group.writeback,
+                    ..GroupLimits::default()
                 },
+                tiers: group.tiers.clone(),
             })
         });
         Ok(Config {
@@ -101,6 +105,10 @@ mod tests {
                     swap_max_bytes: 1 << 20,
                     ..GroupLimits::default()
                 },
+                tiers: vec![TierLimit {
+                    tier: "fast".parse().expect("a good name"),
+                    max_bytes: 0,
+                }],
             }),
             root_pid: 7,
             run_dir: "/run/vswap-0/run-7-x".into(),

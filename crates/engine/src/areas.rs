@@ -17,6 +17,7 @@
 mod closing;
 mod discard;
 mod new_area;
+mod payer;
 mod physical;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -24,10 +25,11 @@ mod tiers;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::area::{Area, AreaStats, OfGroup};
+use crate::area::{Area, AreaStats};
 use crate::base::lock_order;
 use crate::base::pages::{Page, PageSource};
 use crate::base::storage::{ReadRun, StorageError};
@@ -36,10 +38,12 @@ use crate::cluster::{ClusterGuard, Extent};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::order::Order;
 use crate::words::slot::Word;
+use crate::words::tier::TierId;
 
 pub(crate) use closing::CloseError;
 use new_area::check;
 pub use new_area::{AREAS_MAX, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
+pub(crate) use payer::Payer;
 pub(crate) use physical::Physical;
 
 /// The CPU has no area.
@@ -56,6 +60,10 @@ pub struct AreaFigures {
     pub used_bytes: u64,
     /// Its priority.
     pub priority: i16,
+    /// The tier that it belongs to.
+    pub tier: TierId,
+    /// How long reading a lone page takes on average, if its storage knows.
+    pub latency: Option<Duration>,
     /// Bytes of its tables.
     pub table_bytes: u64,
     /// Pages read so far.
@@ -157,36 +165,21 @@ impl Areas {
         self.areas[0].get().is_none()
     }
 
-    /// Takes neighbouring slots for pages with these `words`: as many, from the first word on, as fit in one place.
-    /// Returns the first slot and their number. `None` if no area has room, or if no words are given.
-    pub(crate) fn allocate(&self, cpu: usize, words: &[Word]) -> Option<(Entry, usize)> {
-        self.allocate_for(cpu, words, None)
-    }
-
-    /// Takes a directly mapped slot and stores `word` in it. `None` if no area has a slot to give, if there is no
-    /// memory for its tables, or if its group is gone.
-    pub(crate) fn allocate_mapped(
-        &self,
-        cpu: usize,
-        word: Word,
-        group: Option<OfGroup<'_>>,
-    ) -> Option<Entry> {
-        debug_assert!(word.is_used());
-        let (entry, _) = self.allocate_for(cpu, &[word], group)?;
-        Some(entry)
-    }
-
-    fn allocate_for(
+    /// Takes neighbouring slots for pages with these `words`, all of them the payer's: as many, from the first word on,
+    /// as fit in one place and as the payer may have in its tier. Returns the first slot and their number. `None` if no
+    /// area has room that the payer may have, if no words are given, if there is no memory for tables, or if the group
+    /// of directly mapped slots is gone.
+    pub(crate) fn allocate(
         &self,
         cpu: usize,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         let order = Order::for_pages(words.len())?;
         let index = self.current(cpu, order).load(Ordering::Acquire);
-        self.take_near(cpu, index, order, words, group)
-            .or_else(|| self.take_in_turn(cpu, order, words, group))
-            .or_else(|| self.allocate_discarded(cpu, order, words, group))
+        self.take_near(cpu, index, order, words, payer)
+            .or_else(|| self.take_in_turn(cpu, order, words, payer))
+            .or_else(|| self.allocate_discarded(cpu, order, words, payer))
     }
 
     #[inline]
@@ -201,16 +194,13 @@ impl Areas {
         index: u32,
         order: Order,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         let physical = AreaId::physical(index as usize).and_then(|id| self.get(id))?;
-        let words = up_to(order, words);
-        if physical.is_failing() {
-            return None;
-        }
-        let first = physical.area.allocate_near(cpu, order, words, group)?;
-        physical.count_taken(words.len());
-        Some((first, words.len()))
+        physical.take(payer, up_to(order, words), |words| {
+            let group = payer.of_group();
+            physical.area.allocate_near(cpu, order, words, group)
+        })
     }
 
     /// Takes the longest run that the highest priority with room has. For a CPU that has used up its cluster of this
@@ -221,14 +211,14 @@ impl Areas {
         cpu: usize,
         order: Order,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         let mut areas = self.order.lock();
         let equals = areas.chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
         for equals in equals {
             let longest = order
                 .and_below()
-                .find_map(|order| self.take_of_equals(cpu, equals, order, words, group));
+                .find_map(|order| self.take_of_equals(cpu, equals, order, words, payer));
             if longest.is_some() {
                 return longest;
             }
@@ -237,30 +227,31 @@ impl Areas {
     }
 
     /// Takes a run from the CPU's area for this order, or else from the next area in turn. The CPU then stays with that
-    /// area.
+    /// area, unless only a limit has led there: others may have slots of a higher tier.
     fn take_of_equals(
         &self,
         cpu: usize,
         equals: &mut [AreaId],
         order: Order,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         let current = self.current(cpu, order);
         let index = current.load(Ordering::Relaxed);
         if equals.iter().any(|&id| index_of(id) == index)
-            && let Some(taken) = self.take_near(cpu, index, order, words, group)
+            && let Some(taken) = self.take_near(cpu, index, order, words, payer)
         {
             return Some(taken);
         }
-        let words = up_to(order, words);
         let mut in_turn = equals.iter().enumerate();
-        let (at, first) = in_turn
-            .find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words, group)?)))?;
-        // Release pairs with the Acquire in `allocate`: the area exists.
-        current.store(index_of(equals[at]), Ordering::Release);
+        let (at, taken) = in_turn
+            .find_map(|(at, &id)| Some((at, self.take_of(id, cpu, order, words, payer)?)))?;
+        if !payer.was_refused() {
+            // Release pairs with the Acquire in `allocate`: the area exists.
+            current.store(index_of(equals[at]), Ordering::Release);
+        }
         equals[at..].rotate_left(1);
-        Some((first, words.len()))
+        Some(taken)
     }
 
     /// Takes a run from an area that is not failing.
@@ -270,25 +261,38 @@ impl Areas {
         cpu: usize,
         order: Order,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
-    ) -> Option<Entry> {
-        let physical = self.get(id).filter(|physical| !physical.is_failing())?;
-        let first = physical.area.allocate(cpu, order, words, group).ok()?;
-        physical.count_taken(words.len());
-        Some(first)
+        payer: &Payer<'_>,
+    ) -> Option<(Entry, usize)> {
+        let physical = self.get(id)?;
+        physical.take(payer, up_to(order, words), |words| {
+            let group = payer.of_group();
+            physical.area.allocate(cpu, order, words, group).ok()
+        })
     }
 
-    /// Frees a slot that held a page.
-    pub(crate) fn free(&self, entry: Entry) {
-        self.give_back(entry);
+    /// The tier of a slot in use.
+    pub(crate) fn tier_of(&self, entry: Entry) -> TierId {
+        let physical = self.get(entry.area());
+        physical.map_or_else(TierId::default, Physical::tier)
+    }
+
+    /// Frees a slot that held a page. Returns the slot's tier, in which its group is still charged. Once the slot is
+    /// free its area can go, and another area have its number.
+    #[must_use]
+    pub(crate) fn free(&self, entry: Entry) -> TierId {
+        let tier = self.give_back(entry);
         self.note_freed(entry);
+        tier
     }
 
-    /// Frees a directly mapped slot, whose cluster is locked.
-    pub(crate) fn release_mapped(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+    /// Frees a directly mapped slot, whose cluster is locked. Returns its tier, as `free` does.
+    #[must_use]
+    pub(crate) fn release_mapped(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) -> TierId {
+        let tier = self.tier_of(entry);
         if let Some(physical) = self.get(entry.area()) {
             physical.release_slot(cluster, entry);
         }
+        tier
     }
 
     /// Notes that a slot with a page was freed. If its area failed for lack of room, there is room again.
@@ -298,13 +302,14 @@ impl Areas {
         }
     }
 
-    /// Frees a slot that could not be written.
-    pub(crate) fn give_back(&self, entry: Entry) {
-        let physical = self.get(entry.area());
-        let locked = physical.and_then(|physical| Some((physical, physical.area.lock(entry)?)));
-        if let Some((physical, (mut cluster, _))) = locked {
-            physical.release_slot(&mut cluster, entry);
+    /// Frees a slot that could not be written. Returns its tier, as `free` does.
+    #[must_use]
+    pub(crate) fn give_back(&self, entry: Entry) -> TierId {
+        let tier = self.tier_of(entry);
+        if let Some(physical) = self.get(entry.area()) {
+            physical.release(entry);
         }
+        tier
     }
 
     /// The entry whose page a physical slot holds, or held a moment ago. That is the virtual slot before it, or the

@@ -21,6 +21,7 @@ use crate::groups::{
 };
 use crate::stats::Stats;
 use crate::words::entry::{AreaId, Entry};
+use crate::words::tier::TierId;
 use crate::zpool::{Pool, PoolFill};
 
 /// Settings of a new engine.
@@ -218,10 +219,12 @@ impl Engine {
         self.slots_of_group(id.index())
     }
 
-    /// Whether the group's limits permit another page to go to an area. A hint.
+    /// Whether the group's limits permit another page to go to an area: in all, and in a tier that has a free slot. If
+    /// no area has one, or there is none, limits alone decide. A hint.
     #[must_use]
     pub fn has_swap_room(&self, group: GroupId) -> bool {
-        self.groups.has_swap_room(group)
+        self.groups
+            .has_swap_room(group, self.areas.tiers_with_room())
     }
 
     /// Adds a reference, for a fork that shares the entry. Counts above 14 take room in the cluster's extend table.
@@ -260,14 +263,20 @@ impl Engine {
         Some((cluster.lock()?, slot))
     }
 
-    /// Frees a slot that a page table named, and which has neither frame nor backing any longer.
+    /// Frees a slot that a page table named, and which has neither frame nor backing any longer. Returns the tier in
+    /// which the slot is still charged to its group, if it was directly mapped.
     #[inline]
-    pub(crate) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+    #[must_use]
+    pub(crate) fn release_slot(
+        &self,
+        cluster: &mut ClusterGuard<'_>,
+        entry: Entry,
+    ) -> Option<TierId> {
         if entry.is_direct() {
-            self.areas.release_mapped(cluster, entry);
-        } else {
-            self.virtual_area.release_slot(cluster, entry);
+            return Some(self.areas.release_mapped(cluster, entry));
         }
+        self.virtual_area.release_slot(cluster, entry);
+        None
     }
 
     fn slots_of_group(&self, group: GroupIndex) -> u64 {

@@ -4,7 +4,7 @@
 //! charged to all groups around it. A limit holds for the group and those inside it together. *Only what takes up
 //! something is charged*. A virtual slot says which group it belongs to (`cluster/slot_groups.rs`) and costs the group
 //! nothing. A physical slot behind it and bytes in the pool are charged (`verbs/charge.rs`). This is the accounting of
-//! the kernel's memcg under virtual swap, with a counter for the pool added.
+//! the kernel's memcg under virtual swap, with a counter for the pool added, and one for each tier of areas.
 //!
 //! A group is found by its number without a lock, and its counters are atomics. Charging goes from the group outwards.
 //! If a group on the way refuses, what was charged before it is taken back. So a group may for a moment be refused what
@@ -25,11 +25,13 @@ use std::collections::BTreeMap;
 use crate::base::lock_order;
 use crate::base::pages::PAGE_BYTES;
 use crate::base::sync::{Lock, LockGuard, OncePtr, try_boxed_array};
+use crate::words::tier::{TIERS_MAX, TierId, TierSet};
 
 pub(crate) use group::Resource;
 use group::{Group, LIFE_MAX};
 pub use group::{GroupEvents, GroupLimits};
 pub use name::{GroupName, GroupNameError};
+pub(crate) use validity::SlotsOf;
 
 /// The model checkers and Miri make many engines, and tests make as many groups as there can be.
 const SMALL: bool = cfg!(any(loom, shuttle, miri, feature = "tests-small"));
@@ -130,6 +132,8 @@ pub struct GroupFigures {
     pub swap_bytes: u64,
     /// Bytes in the pool, of the group and those inside it.
     pub pool_bytes: u64,
+    /// Bytes in the areas of each tier, of the group and those inside it.
+    pub tier_bytes: [u64; TIERS_MAX],
     /// Its limits.
     pub limits: GroupLimits,
     /// How often its limits refused something.
@@ -322,7 +326,7 @@ impl Groups {
         group.begin_end(id.life);
         let pages = count_slots(id.index);
         // After the count of slots, because whoever frees a slot takes its charge back last.
-        let is_charged = group.charged(Resource::Swap) > 0 || group.charged(Resource::Pool) > 0;
+        let is_charged = Resource::all().any(|of| group.charged(of) > 0);
         if pages > 0 || is_charged || !group.end(id.life) {
             group.keep(id.life);
             return Err(GroupError::InUse { pages });
@@ -345,6 +349,7 @@ impl Groups {
                 name: name.clone(),
                 swap_bytes: group.charged(Resource::Swap),
                 pool_bytes: group.charged(Resource::Pool),
+                tier_bytes: group.tier_bytes(),
                 limits: group.limits(),
                 events: group.events(),
             })
@@ -361,11 +366,25 @@ impl Groups {
         })
     }
 
-    /// Whether the group's limits permit another page to go to an area. A hint.
-    pub(crate) fn has_swap_room(&self, id: GroupId) -> bool {
+    /// Whether the group's limits permit another page to go to an area of one of these tiers. A hint.
+    pub(crate) fn has_swap_room(&self, id: GroupId, tiers: TierSet) -> bool {
         let has_room = |group: &Group| group.has_room(Resource::Swap, PAGE_BYTES as u64);
-        self.path(id.index)
-            .all(|group| group.writes_back() && has_room(group))
+        let may = |group: &Group| group.writes_back() && has_room(group);
+        self.path(id.index).all(may) && !self.tiers_with_room(id.index, tiers).is_empty()
+    }
+
+    /// Those of `tiers` of which the group may have another page. A hint.
+    pub(crate) fn tiers_with_room(&self, group: GroupIndex, tiers: TierSet) -> TierSet {
+        self.path(group).fold(tiers, |tiers, record| {
+            record.tiers_with_room(tiers, PAGE_BYTES as u64)
+        })
+    }
+
+    /// Whether the group may have another page in this tier. A hint.
+    pub(crate) fn has_tier_room(&self, group: GroupIndex, tier: TierId) -> bool {
+        let bytes = PAGE_BYTES as u64;
+        self.path(group)
+            .all(|record| record.has_room(Resource::Tier(tier), bytes))
     }
 
     /// Bytes of the records.

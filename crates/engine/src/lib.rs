@@ -75,5 +75,6 @@ pub use verbs::write_out::WriteOutError;
 pub use words::entry::{AreaId, Entry};
 pub use words::geometry::{SLOTS_MAX, SLOTS_PER_CLUSTER};
 pub use words::shadow::Shadow;
+pub use words::tier::{TIERS_MAX, TierId};
 pub use words::{backing, slot as table};
 pub use zpool::PoolFill;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::area::AllocError;
-use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT};
+use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT, Payer};
 use crate::base::pages::{HeapPages, PAGE_BYTES, Page};
 use crate::base::storage::{RamStorage, Storage, StorageError};
 use crate::codec::Codec;
@@ -18,6 +18,7 @@ use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 use crate::words::shadow::Shadow;
 use crate::words::slot::Word;
+use crate::words::tier::TierId;
 use crate::zpool;
 use crate::zpool::testing::{Content, page_bytes};
 
@@ -195,6 +196,7 @@ pub(crate) fn area_on(probe: &Probe, slots: u64) -> NewArea {
         slots,
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage: Box::new(probe.clone()),
@@ -307,7 +309,7 @@ pub(crate) fn assert_holds(
 /// Takes a slot of an area for the page of the virtual slot at `offset`.
 pub(crate) fn slot(areas: &Areas, cpu: usize, offset: u64) -> Option<Entry> {
     let word = Word::pointer(offset)?;
-    Some(areas.allocate(cpu, &[word])?.0)
+    Some(areas.allocate(cpu, &[word], &Payer::nobody())?.0)
 }
 
 /// The slot of the area that holds an entry's page.

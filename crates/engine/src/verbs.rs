@@ -22,6 +22,8 @@ pub(crate) mod swap_out;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 #[cfg(all(test, not(any(loom, shuttle))))]
+mod tier_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod transition_tests;
 mod validity;
 pub(crate) mod write_back;

@@ -7,3 +7,4 @@ pub(crate) mod geometry;
 pub(crate) mod order;
 pub(crate) mod shadow;
 pub mod slot;
+pub(crate) mod tier;

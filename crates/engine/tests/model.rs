@@ -1,7 +1,7 @@
 //! Random operations against a naive model: a map from entry to content, count and group. The pool and the areas behind
 //! it are so small that they fill up. Areas come and go, and their storage breaks now and then, at once or in the
-//! middle of something. Groups come and go too, and have limits that keep pages out of the pool or the areas. Page
-//! tables name virtual slots, slots of areas, or some of both.
+//! middle of something. Groups come and go too, and have limits that keep pages out of the pool, the areas, or those of
+//! some tier. Page tables name virtual slots, slots of areas, or some of both.
 //!
 //! The fuzz target `engine` drives the same model with operations that a fuzzer has chosen.
 
@@ -139,18 +139,18 @@ impl Run {
     }
 
     fn swap_on(&mut self, slots: u64, priority: i16) {
-        let storage = Fragile::new(slots, &self.requests_left);
         let area = NewArea {
             slots,
             bad: if slots > BAD { vec![BAD] } else { vec![] },
             priority,
+            tier: operation::tier(slots),
             discard: if slots.is_multiple_of(3) {
                 Discard::Pages
             } else {
                 Discard::Once
             },
             rotating: slots.is_multiple_of(2),
-            storage: Box::new(storage),
+            storage: Box::new(Fragile::new(slots, &self.requests_left)),
         };
         let id = self.engine.swap_on(area).expect("a good area");
         assert!(!self.areas.contains(&id), "a number was given out twice");

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_engine::{
-    Codec, Config, Discard, Engine, Entry, GroupId, HeapPages, Lookup, NewArea, PAGE_BYTES,
-    PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, SwapOffError, WriteOutError,
-    Written,
+    Codec, Config, Discard, Engine, Entry, GroupId, GroupLimits, HeapPages, Lookup, NewArea,
+    PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, SwapInError, SwapOffError,
+    TierId, WriteOutError, Written,
 };
 
 const THREADS: u64 = if cfg!(miri) { 2 } else { 4 };
@@ -77,6 +77,8 @@ struct Worker<'a> {
     state: u64,
     thread: u64,
     made: u64,
+    /// The root, and groups with limits.
+    groups: [GroupId; 3],
     /// Pages that went to an area from their frame, and from the pool.
     written: u64,
     written_back: u64,
@@ -122,9 +124,10 @@ impl<'a> Worker<'a> {
         // Any CPU number: threads migrate.
         let cpu = self.pick(64);
         let shadow = Shadow::truncated(seed);
+        let group = self.groups[self.pick(3)];
         let entry = self
             .engine
-            .swap_out(cpu, frame, shadow, GroupId::ROOT)
+            .swap_out(cpu, frame, shadow, group)
             .expect("memory for a slot");
         let old = self.place().lock().unwrap().replace((entry, seed));
         if let Some((old, _)) = old {
@@ -141,10 +144,8 @@ impl<'a> Worker<'a> {
             .write_out_all(cpu, &entries, &mut self.scratch, |_, result| match result {
                 Ok(Written::Physical) => written += 1,
                 Ok(_) | Err(WriteOutError::Busy | WriteOutError::NotCached) => {}
-                Err(WriteOutError::Full) => refused += 1,
-                Err(error @ (WriteOutError::Limited | WriteOutError::Unwritable(_))) => {
-                    panic!("{error}")
-                }
+                Err(WriteOutError::Full | WriteOutError::Limited) => refused += 1,
+                Err(error @ WriteOutError::Unwritable(_)) => panic!("{error}"),
             });
         self.written += written;
         (0..refused).for_each(|_| self.drop_one());
@@ -216,15 +217,39 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn new_area() -> NewArea {
+fn new_area(tier: u64) -> NewArea {
     NewArea {
         slots: AREA_SLOTS as u64,
         bad: vec![0],
         priority: PRIORITY_DEFAULT,
+        tier: tier_id(tier),
         discard: Discard::Pages,
         rotating: false,
         storage: Box::new(RamStorage::new(AREA_SLOTS)),
     }
+}
+
+fn tier_id(number: u64) -> TierId {
+    let tier = usize::try_from(number).ok().and_then(TierId::new);
+    tier.expect("few")
+}
+
+/// The root; a group that may have little of one tier and nothing of another; and one inside it, with limits of its
+/// own.
+fn groups(engine: &Engine) -> [GroupId; 3] {
+    let add = |name: &str, tiers: [u64; 3]| {
+        let mut limits = GroupLimits::default();
+        for (max_bytes, pages) in limits.tier_max_bytes.iter_mut().zip(tiers) {
+            *max_bytes = pages * PAGE_BYTES as u64;
+        }
+        let name = name.parse().expect("a good name");
+        engine.add_group(&name, limits).expect("a new group")
+    };
+    [
+        GroupId::ROOT,
+        add("a", [6, 0, 1 << 20]),
+        add("a/b", [4, 9, 5]),
+    ]
 }
 
 /// Swaps off one area after the other, and another one on each time, until told to stop.
@@ -237,7 +262,8 @@ fn exchange_areas(engine: &Engine, stop: &AtomicBool) -> u64 {
         match engine.swap_off(id, &mut scratch, &is_over) {
             Ok(()) => {
                 exchanged += 1;
-                engine.swap_on(new_area()).expect("a good area");
+                let area = new_area(exchanged % 3);
+                engine.swap_on(area).expect("a good area");
             }
             Err(SwapOffError::NoRoom { .. }) => std::thread::yield_now(),
             Err(SwapOffError::Cancelled { .. }) => break,
@@ -274,9 +300,10 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
         checksums: true,
     };
     let engine = Engine::new(&config, Arc::clone(&pages) as _).expect("memory");
-    for _ in 0..2 {
-        engine.swap_on(new_area()).expect("a good area");
+    for tier in 0..2 {
+        engine.swap_on(new_area(tier)).expect("a good area");
     }
+    let groups = groups(&engine);
     let places: Vec<Place> = (0..PLACES).map(|_| Mutex::new(None)).collect();
     let stop = AtomicBool::new(false);
     let (exchanged, written) = std::thread::scope(|scope| {
@@ -291,6 +318,7 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
                     page: Box::new(Page([0; PAGE_BYTES])),
                     state: 0x1234_5678_9abc_def1 + thread,
                     thread,
+                    groups,
                     made: 0,
                     written: 0,
                     written_back: 0,
@@ -309,6 +337,7 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
         (exchanger.join().expect("no panic"), written)
     });
     verify_and_put(&engine, &places);
+    assert_eq!(engine.is_valid(), Ok(()));
     let stats = engine.stats();
     assert_eq!((stats.slots_used, stats.zero, stats.frames_used), (0, 0, 0));
     assert_eq!(

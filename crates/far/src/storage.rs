@@ -160,12 +160,6 @@ impl FarStorage {
         &self.probe
     }
 
-    /// How long reading one page takes, on a sliding average. None before the first.
-    #[must_use]
-    pub fn latency(&self) -> Option<Duration> {
-        self.area.latency.average()
-    }
-
     /// What it has done.
     #[must_use]
     pub fn figures(&self) -> FarFigures {
@@ -236,6 +230,10 @@ impl Storage for FarStorage {
             backup.write(slot, payloads, written);
         }
         Ok(())
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.area.latency.average()
     }
 
     /// What is being written meanwhile goes with its lease.

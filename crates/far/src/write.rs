@@ -70,8 +70,8 @@ impl Area {
         self.concluded(parts, &requests, &served)
     }
 
-    /// Sends the requests, all copies of a part one after the other. Where one copy is enough for now, nobody waits long
-    /// for the other one: a read that misses it writes it again. Where there is none, all the time is waited.
+    /// Sends the requests, all copies of a part one after the other. Where one copy is enough for now, nobody waits
+    /// long for the other one: a read that misses it writes it again. Where there is none, all the time is waited.
     fn served(&self, requests: &[Request]) -> Vec<Served> {
         if self.copies == 1 {
             return self.exchange.run(requests, self.deadline());

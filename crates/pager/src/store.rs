@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod config;
+pub mod tiers;
 pub mod groups;
 pub mod on_disk;
 pub mod more_room;

@@ -32,7 +32,7 @@ fn in_group(context: &Context, job: Job, options: &[&str]) -> Outcome<Job> {
 }
 
 /// The run's current report. `None` while it begins or has ended.
-fn report(context: &Context, running: &Running) -> Outcome<Option<Value>> {
+pub fn report(context: &Context, running: &Running) -> Outcome<Option<Value>> {
     let output = context.vswap(&["status", "--json"])?;
     let all: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let of_run = |report: &Value| report["pid"] == running.pid() && report["groups"].is_array();
@@ -40,7 +40,7 @@ fn report(context: &Context, running: &Running) -> Outcome<Option<Value>> {
 }
 
 /// One group's entry in a report.
-fn group<'a>(report: &'a Value, name: &str) -> Outcome<&'a Value> {
+pub fn group<'a>(report: &'a Value, name: &str) -> Outcome<&'a Value> {
     let groups = report["groups"].as_array();
     let found = groups
         .into_iter()
@@ -49,7 +49,7 @@ fn group<'a>(report: &'a Value, name: &str) -> Outcome<&'a Value> {
     found.ok_or_else(|| Failure::wrong(format!("no group {name} in {report}")))
 }
 
-fn figure(of: &Value, name: &str) -> Outcome<u64> {
+pub fn figure(of: &Value, name: &str) -> Outcome<u64> {
     let figure = of[name].as_u64();
     figure.ok_or_else(|| Failure::wrong(format!("no {name} in {of}")))
 }

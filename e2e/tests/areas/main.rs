@@ -16,6 +16,7 @@ mod live;
 mod moving;
 mod refused;
 mod secrets;
+mod tiers;
 mod used;
 
 const TESTS: &[Test] = &[
@@ -58,6 +59,7 @@ const TESTS: &[Test] = &[
     Test::new("frozen_memory", 180, frozen::frozen_memory),
     Test::new("merged_pages", 120, merged::merged_pages),
     Test::new("swap_max", 120, groups::swap_max),
+    Test::new("tier_limits", 240, tiers::limits),
     Test::new("no_writeback", 120, groups::no_writeback),
     Test::new("group_full", 120, groups::group_full),
     Test::new("full_file_system", 120, breaks::full_file_system),

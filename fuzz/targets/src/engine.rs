@@ -95,6 +95,7 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
                 bytes.below(GROUP_PAGES).into(),
                 bytes.u16().into(),
                 bytes.below(4) > 0,
+                std::array::from_fn(|_| bytes.below(GROUP_PAGES).into()),
             ),
         },
         39 => Operation::RemoveGroup {

@@ -54,6 +54,7 @@ pub fn open(
         slots,
         bad: Vec::new(),
         priority: spec.priority,
+        tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
 }

@@ -14,7 +14,7 @@ use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_pager::{Medium, Store, SwapOn, Wish};
+use vswap_pager::{Medium, Store, SwapOn, TierName, Wish};
 use vswap_sys::disk::{Disk, Options};
 
 use crate::areas::area_file::name;
@@ -140,6 +140,7 @@ fn area(place: &Place, opening: Options) -> Result<SwapOn, String> {
         slots,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
+        tier: TierName::default(),
         discard: Discard::Pages,
     })
 }

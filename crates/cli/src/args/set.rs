@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use vswap_engine::{GroupLimits, GroupName};
-use vswap_pager::GroupChange;
+use vswap_pager::{GroupChange, TierLimit};
 
 use crate::args::ram::Ram;
 use crate::args::size::{PoolSize, parse_limit};
+use crate::args::tiers::parse_tier_max;
 
 /// What stands below the options.
 pub const SET_EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ Examples:
   vswap set --run 4711 --ram 512M..2G --pool 25%
   vswap set --ram 256M --wait 120
   vswap set --run 4711 --swap-max 4G
+  vswap set --group web/jobs --tier-max fast=0 --tier-max far=4G
   vswap set --group web/jobs --swap-max none --pool-max 128M --writeback on";
 
 #[derive(Debug, clap::Args)]
@@ -49,6 +51,10 @@ pub struct SetArgs {
     /// Most that the group may have in swap areas, or none for no limit.
     #[arg(long, value_name = "SIZE", group = "change", value_parser = parse_limit_or_none)]
     pub swap_max: Option<u64>,
+    /// Most that the group may have in the areas of a tier, 0 for nothing at all, max for no limit; may be given again
+    /// and again.
+    #[arg(long, value_name = "NAME=SIZE|max", group = "change", value_parser = parse_tier_max)]
+    pub tier_max: Vec<TierLimit>,
     /// Most that the group may have in the compressed pool, or none for no limit.
     #[arg(long, value_name = "SIZE", group = "change", value_parser = parse_limit_or_none)]
     pub pool_max: Option<u64>,
@@ -67,6 +73,7 @@ impl SetArgs {
             swap_max_bytes: self.swap_max,
             pool_max_bytes: self.pool_max,
             writeback: self.writeback,
+            tiers: self.tier_max.clone(),
         }
     }
 }

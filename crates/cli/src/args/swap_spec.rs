@@ -1,5 +1,5 @@
-//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,discard=once|pages]`, the same with a store in place
-//! of the path, and `--swap none`.
+//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,tier=NAME][,discard=once|pages]`, the same with a
+//! store in place of the path, and `--swap none`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
 use vswap_far::{FarSpec, SpecError};
+use vswap_pager::TierName;
 
 use crate::args::size::parse_area_size;
 
@@ -39,6 +40,8 @@ pub struct SwapSpec {
     pub size: Option<u64>,
     /// 0 to 32767, or the default, which is lower than all of these.
     pub priority: i16,
+    /// The tier that it belongs to, if it was named.
+    pub tier: Option<TierName>,
     /// When the device is told which slots are free. Discarding shrinks a private file, so there it is on by default.
     pub discard: Option<Discard>,
 }
@@ -57,6 +60,15 @@ impl SwapSpec {
             place: Place::Disk(path),
             ..self.clone()
         })
+    }
+
+    /// The same area in this tier.
+    pub fn in_tier(self, tier: TierName) -> SwapSpec {
+        SwapSpec {
+            text: format!("{},tier={tier}", self.text),
+            tier: Some(tier),
+            ..self
+        }
     }
 
     /// The text as typed. It may have a password in it, so it is for no message.
@@ -85,6 +97,7 @@ impl FromStr for SwapSpec {
             place,
             size,
             priority: PRIORITY_DEFAULT,
+            tier: None,
             discard: None,
         };
         for option in options.split(',').skip(1) {
@@ -103,6 +116,9 @@ impl SwapSpec {
                     format!("prio={number} is no priority: expected 0 to 32767, the highest is used first")
                 })?;
             }
+            ("tier", name) => {
+                self.tier = Some(name.parse().map_err(|error| format!("{error}"))?);
+            }
             ("discard", "once") => self.discard = Some(Discard::Once),
             ("discard", "pages") => self.discard = Some(Discard::Pages),
             ("discard", other) => {
@@ -112,7 +128,7 @@ impl SwapSpec {
             }
             _ => {
                 return Err(format!(
-                    "the option \"{option}\" is unknown: expected prio=N or discard=once|pages"
+                    "the option \"{option}\" is unknown: expected prio=N, tier=NAME or discard=once|pages"
                 ));
             }
         }
@@ -241,6 +257,9 @@ mod tests {
             (full.place, full.size, full.priority, full.discard),
             (disk("/var/tmp/x"), Some(8 << 30), 5, Some(Discard::Pages))
         );
+        assert_eq!(full.tier, None);
+        let tier = parsed("/dev/vdb,tier=fast,prio=5").tier.expect("named");
+        assert_eq!(tier.to_string(), "fast");
         let colon = parsed("/dev/disk/by-path/pci-0000:00:05.0");
         assert_eq!(colon.size, None, "not a size: {colon:?}");
         assert_eq!(parsed("a,discard=once").discard, Some(Discard::Once));
@@ -279,6 +298,7 @@ mod tests {
             ("x,prio=32768", "0 to 32767"),
             ("x,prio=", "0 to 32767"),
             ("x,pri=5", "\"pri=5\" is unknown"),
+            ("x,tier=", "no name of a tier"),
             ("x,discard=now", "discard=once or discard=pages"),
             ("x:8Q", "no unit"),
             ("x:4K", "at least"),

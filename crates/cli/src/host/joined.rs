@@ -82,7 +82,7 @@ impl Joined {
 
     /// Give the run other limits.
     pub fn set(&self, settings: &Settings) -> Result<Value, String> {
-        let request = Request::RunSet(std::process::id(), *settings);
+        let request = Request::RunSet(std::process::id(), settings.clone());
         control::ask(&self.daemon_dir, &request).map_err(|error| error.to_string())
     }
 

@@ -43,10 +43,44 @@ impl Collector for Families {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use vswap_pager::{AreaStatus, LatencyBucket, ProcessStatus, Status, StoreStatus};
+    use vswap_pager::{
+        AreaStatus, GroupStatus, GroupTier, LatencyBucket, ProcessStatus, Status, StoreStatus,
+        TierName, TierStatus,
+    };
 
     use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
     use crate::metrics::text::Format;
+
+    fn tier() -> TierStatus {
+        TierStatus {
+            name: TierName::default(),
+            areas: 1,
+            priority_min: -1,
+            priority_max: -1,
+            size_bytes: 8192,
+            used_bytes: 4096,
+            read_bytes: 1,
+            written_bytes: 2,
+            latency_us: Some(50.0),
+        }
+    }
+
+    fn group() -> GroupStatus {
+        GroupStatus {
+            name: "/".to_owned(),
+            swap_bytes: 4096,
+            swap_max_bytes: None,
+            pool_bytes: 0,
+            pool_max_bytes: None,
+            writeback: true,
+            tiers: vec![GroupTier {
+                name: TierName::default(),
+                bytes: 4096,
+                max_bytes: None,
+            }],
+            events: vswap_pager::groups::Events::default(),
+        }
+    }
 
     fn figures() -> Figures {
         let bucket = |until_us, count| LatencyBucket { until_us, count };
@@ -77,6 +111,8 @@ mod tests {
             errors: 0,
             failing: false,
             io: "calls",
+            tier: TierName::default(),
+            latency_us: None,
         };
         Figures {
             runs: vec![RunFigures {
@@ -89,6 +125,8 @@ mod tests {
                 codec: "lz4",
                 status: StoreStatus {
                     areas: vec![area],
+                    tiers: vec![tier()],
+                    groups: vec![group()],
                     ..StoreStatus::default()
                 },
             }),
@@ -118,6 +156,9 @@ mod tests {
                 "\"} 1"
             ),
             "vswap_store_info{codec=\"lz4\"} 1",
+            "vswap_tier_used_bytes{tier=\"default\"} 4096",
+            "vswap_tier_latency_seconds{tier=\"default\"} 0.00005",
+            "vswap_group_tier_bytes{group=\"/\",tier=\"default\"} 4096",
             "vswap_area_used_bytes{area=\"/a \\\"file\\\"\\nof mine\"} 4096",
         ] {
             assert!(

@@ -29,6 +29,9 @@ const GROUP_HEADINGS: [&str; 8] = [
     "RUN",
 ];
 const GROUP_TEXT_COLUMNS: [usize; 3] = [0, 5, 6];
+/// The column before the run, which is there if some group is limited in some tier.
+const GROUP_TIERS_HEADING: &str = "TIERS";
+const GROUP_TIERS_TEXT_COLUMNS: [usize; 4] = [0, 5, 6, 7];
 /// The longest command that the table shows. With it the figures still fit into a line of 120 characters.
 const COMMAND_CHARS_MAX: usize = 32;
 
@@ -99,12 +102,43 @@ pub fn area_row(area: &Value, pid: &Value) -> [String; 7] {
 /// listed these do not tell of them again.
 pub fn groups_table(reports: &[Value]) -> String {
     let has_daemon = reports.iter().any(|report| report["daemon"] == true);
-    let tells = |report: &&Value| !has_daemon || report["shared"] != true;
-    let rows = reports.iter().filter(tells).flat_map(|report| {
+    let tells = move |report: &&Value| !has_daemon || report["shared"] != true;
+    let groups = reports.iter().filter(tells).flat_map(|report| {
         let groups = report["groups"].as_array().into_iter().flatten();
-        groups.map(|group| group_row(group, &report["pid"]))
+        groups.map(|group| (group, &report["pid"]))
     });
-    table(&GROUP_HEADINGS, &GROUP_TEXT_COLUMNS, rows)
+    let rows = groups.clone().map(|(group, pid)| group_row(group, pid));
+    let limits: Vec<Option<String>> = groups.map(|(group, _)| tier_limits(group)).collect();
+    if limits.iter().all(Option::is_none) {
+        return table(&GROUP_HEADINGS, &GROUP_TEXT_COLUMNS, rows);
+    }
+    let with = |row: [String; 8], limits: String| {
+        let [name, swap, swap_max, pool, pool_max, writeback, events, run] = row;
+        [
+            name, swap, swap_max, pool, pool_max, writeback, events, limits, run,
+        ]
+    };
+    let headings = with(
+        GROUP_HEADINGS.map(str::to_owned),
+        GROUP_TIERS_HEADING.to_owned(),
+    );
+    let headings = headings.each_ref().map(String::as_str);
+    let limits = limits.into_iter();
+    let limits = limits.map(|limits| limits.unwrap_or_else(|| "-".to_owned()));
+    let rows = rows.zip(limits).map(|(row, limits)| with(row, limits));
+    table(&headings, &GROUP_TIERS_TEXT_COLUMNS, rows)
+}
+
+/// What a group has and may have in the tiers in which it is limited; none if there are none.
+fn tier_limits(group: &Value) -> Option<String> {
+    let tiers = group["tiers"].as_array().into_iter().flatten();
+    let limits = tiers.filter_map(|tier| {
+        let has = bytes(tier["bytes"].as_u64()?);
+        let most = bytes(tier["max_bytes"].as_u64()?);
+        Some(format!("{} {has} of {most}", tier["name"].as_str()?))
+    });
+    let limits: Vec<String> = limits.collect();
+    (!limits.is_empty()).then(|| printable(&limits.join(", ")))
 }
 
 fn group_row(group: &Value, pid: &Value) -> [String; 8] {
@@ -205,7 +239,8 @@ pub fn p99_cell(report: &Value) -> String {
     p99.map_or_else(|| "-".to_owned(), microseconds)
 }
 
-fn figure(report: &Value, name: &str, show: fn(u64) -> String) -> String {
+/// A figure of a report, or a dash.
+pub fn figure(report: &Value, name: &str, show: fn(u64) -> String) -> String {
     report[name].as_u64().map_or_else(|| "-".to_owned(), show)
 }
 
@@ -302,6 +337,31 @@ mod tests {
                 "/dev/vdb2  partition  8 GiB  4 KiB    -1  yes          7"
             ]
         );
+    }
+
+    #[test]
+    fn limits_of_tiers_are_shown_where_there_are_any() {
+        let tier =
+            |max_bytes: Option<u64>| json!({"name": "fast", "bytes": 4096, "max_bytes": max_bytes});
+        let group = |name: &str, max_bytes| json!({"name": name, "tiers": [tier(max_bytes)]});
+        let table = groups_table(&[
+            json!({"pid": 7, "groups": [group("/", None), group("a", Some(8192))]}),
+        ]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(
+            lines[0].ends_with("EVENTS  TIERS                RUN"),
+            "{table}"
+        );
+        assert!(
+            lines[1].ends_with("-       -                      7"),
+            "{table}"
+        );
+        assert!(
+            lines[2].ends_with("-       fast 4 KiB of 8 KiB    7"),
+            "{table}"
+        );
+        let none = groups_table(&[json!({"pid": 7, "groups": [group("/", None)]})]);
+        assert!(!none.contains("TIERS"), "{none}");
     }
 
     #[test]

@@ -233,6 +233,8 @@ mod tests {
             failing,
             io: "direct",
             encrypted: true,
+            tier: vswap_pager::TierName::default(),
+            latency_us: None,
         }
     }
 

@@ -92,8 +92,9 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         shared: true,
     });
     let store = Arc::new(store.map_err(Failure::of)?);
-    let opening = Opening::new(args.no_encrypt, &args.far, &args.swap);
-    areas::begin(&store, &opening, &args.swap, 0, args.quiet)?;
+    let named = args.areas();
+    let opening = Opening::new(args.no_encrypt, &args.far, &named);
+    areas::begin(&store, &opening, &named, 0, args.quiet)?;
     raise_descriptor_limit();
     let dir = DaemonDir::create()?;
     let server = Server::bind(dir.path())

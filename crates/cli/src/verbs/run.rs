@@ -265,9 +265,13 @@ fn group(args: &ManageArgs) -> Option<RunGroup> {
         swap_max_bytes: args.swap_max.unwrap_or(GroupLimits::NO_LIMIT),
         pool_max_bytes: args.pool_max.unwrap_or(GroupLimits::NO_LIMIT),
         writeback: !args.no_writeback,
+        ..GroupLimits::default()
     };
-    let name = args.group.clone()?;
-    Some(RunGroup { name, limits })
+    Some(RunGroup {
+        name: args.group.clone()?,
+        limits,
+        tiers: args.tier_max.clone(),
+    })
 }
 
 /// Lets go of a process of the run, which stays in it. False if there is none of this id.
@@ -328,7 +332,7 @@ pub fn answer(
 
 /// Pages that are directly mapped can go nowhere else than to areas.
 pub fn refuse_direct_nowhere(args: &ManageArgs) -> Result<(), Failure> {
-    match Swaps::of(&args.swap).map_err(Failure::own)? {
+    match Swaps::of(&args.areas()).map_err(Failure::own)? {
         Swaps::Named(areas) if areas.is_empty() && args.no_virtual => Err(Failure::own(
             "--no-virtual wants swap areas, and --swap none says that there are none: name one, or leave --no-virtual \
              out",

@@ -48,8 +48,9 @@ pub fn set(args: &SetArgs) -> Result<ExitCode, Failure> {
         pool: args.pool.map(PoolSize::limit),
         group: args.group_change(),
     };
+    let is_of_group = !settings.group.is_nothing();
     control::ask(&run.path, &Request::Set(settings)).map_err(Failure::of)?;
-    if !settings.group.is_nothing() {
+    if is_of_group {
         remark_on_group(&run.path, None);
     }
     wait(args, &run, &signals)
@@ -125,8 +126,8 @@ fn remark_on_group(dir: &Path, name: Option<&GroupName>) {
 
 fn above_limits(group: &Value) -> Vec<String> {
     let name = group["name"].as_str().unwrap_or_default();
-    let above = |what: &str, has: &str, most: &str| {
-        let (has, most) = (group[has].as_u64()?, group[most].as_u64()?);
+    let above = |what: &str, of: &Value, has: &str, most: &str| {
+        let (has, most) = (of[has].as_u64()?, of[most].as_u64()?);
         (has > most).then(|| {
             format!(
                 "group {name} has {} in {what}, above its limit of {}: nothing more of it goes there, and what is \
@@ -136,9 +137,14 @@ fn above_limits(group: &Value) -> Vec<String> {
             )
         })
     };
-    let swap = above("areas", "swap_bytes", "swap_max_bytes");
-    let pool = above("the pool", "pool_bytes", "pool_max_bytes");
-    swap.into_iter().chain(pool).collect()
+    let swap = above("areas", group, "swap_bytes", "swap_max_bytes");
+    let pool = above("the pool", group, "pool_bytes", "pool_max_bytes");
+    let tiers = group["tiers"].as_array().into_iter().flatten();
+    let tiers = tiers.filter_map(|tier| {
+        let what = format!("the tier {}", tier["name"].as_str().unwrap_or_default());
+        above(&what, tier, "bytes", "max_bytes")
+    });
+    swap.into_iter().chain(pool).chain(tiers).collect()
 }
 
 #[cfg(test)]
@@ -185,9 +191,12 @@ mod tests {
     #[test]
     fn what_a_group_has_above_its_limits_is_said() {
         let group = json!({"name": "jobs", "swap_bytes": 8192, "swap_max_bytes": 4096, "pool_bytes": 1,
-                           "pool_max_bytes": null});
+                           "pool_max_bytes": null,
+                           "tiers": [{"name": "fast", "bytes": 4096, "max_bytes": 0},
+                                     {"name": "far", "bytes": 4096, "max_bytes": null}]});
         let remarks = above_limits(&group);
-        assert_eq!(remarks.len(), 1);
+        assert_eq!(remarks.len(), 2);
+        assert!(remarks[1].contains("4 KiB in the tier fast"), "{remarks:?}");
         assert!(
             remarks[0].contains("jobs has 8 KiB in areas"),
             "{remarks:?}"

@@ -29,7 +29,7 @@ pub struct Rates {
     pub stalled: f64,
 }
 
-/// What an area has done since the look before, in bytes by second.
+/// What an area, or a tier, has done since the look before, in bytes by second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AreaRates {
     pub read_bytes: f64,
@@ -47,6 +47,8 @@ enum Of {
     Run(u64, u64),
     /// An area in its report.
     Area(u64, String),
+    /// A tier in its report.
+    Tier(u64, String),
 }
 
 /// Figures that only grow, and when they were so.
@@ -73,14 +75,25 @@ impl LastLook {
     pub fn areas(&mut self, reports: &[Value]) -> Vec<Option<AreaRates>> {
         let rates = reports.iter().flat_map(of_areas).map(|area| {
             let (of, now) = area;
-            let [read_bytes, written_bytes, ..] = now.since(self.0.get(&of)?)?;
-            Some(AreaRates {
-                read_bytes,
-                written_bytes,
-            })
+            now.area_rates(self.0.get(&of)?)
         });
         let rates = rates.collect();
         self.renew(reports, of_areas);
+        rates
+    }
+
+    /// The same of the tiers of each report. Of one that was not there at the look before, since the start.
+    pub fn tiers(&mut self, reports: &[Value]) -> Vec<Option<AreaRates>> {
+        let start = Counts {
+            seconds: 0.0,
+            counts: [0.0; 5],
+        };
+        let rates = reports.iter().flat_map(of_tiers).map(|(of, now)| {
+            let before = self.0.get(&of).unwrap_or(&start);
+            now.area_rates(before)
+        });
+        let rates = rates.collect();
+        self.renew(reports, of_tiers);
         rates
     }
 
@@ -100,6 +113,14 @@ impl Counts {
             status.pressure.full.total_seconds,
         ];
         Counts { seconds, counts }
+    }
+
+    fn area_rates(&self, before: &Counts) -> Option<AreaRates> {
+        let [read_bytes, written_bytes, ..] = self.since(before)?;
+        Some(AreaRates {
+            read_bytes,
+            written_bytes,
+        })
     }
 
     /// What has been added by second. None if the two are too close together.
@@ -146,10 +167,19 @@ fn of_run(report: &Value) -> Option<(Of, Counts)> {
 }
 
 fn of_areas(report: &Value) -> Vec<(Of, Counts)> {
-    let areas = report["areas"].as_array().into_iter().flatten();
+    traffic(report, "areas", Of::Area)
+}
+
+fn of_tiers(report: &Value) -> Vec<(Of, Counts)> {
+    traffic(report, "tiers", Of::Tier)
+}
+
+/// What was read and written of each of the report's `list`.
+fn traffic(report: &Value, list: &str, of: fn(u64, String) -> Of) -> Vec<(Of, Counts)> {
+    let areas = report[list].as_array().into_iter().flatten();
     let of_area = |area: &Value| {
         let figure = |name: &str| area[name].as_f64().unwrap_or_default();
-        let of = Of::Area(report["pid"].as_u64()?, area["name"].as_str()?.to_owned());
+        let of = of(report["pid"].as_u64()?, area["name"].as_str()?.to_owned());
         let counts = [figure("read_bytes"), figure("written_bytes"), 0.0, 0.0, 0.0];
         let seconds = report["wall_seconds"].as_f64()?;
         Some((of, Counts { seconds, counts }))
@@ -207,5 +237,18 @@ mod tests {
         let rates = last.areas(&[json!({"pid": 1}), report(3.0, 300, 0.0)]);
         assert_eq!(rates.len(), 1);
         assert_eq!(rates[0].expect("known").read_bytes, 100.0);
+    }
+
+    #[test]
+    fn tiers_have_rates_since_the_start_at_the_first_look() {
+        let report = |seconds: f64, bytes: u64| {
+            json!({"pid": 7, "wall_seconds": seconds,
+                   "tiers": [{"name": "fast", "read_bytes": bytes, "written_bytes": 2 * bytes}]})
+        };
+        let mut last = LastLook::default();
+        let first = last.tiers(&[report(10.0, 100)])[0].expect("since the start");
+        assert_eq!((first.read_bytes, first.written_bytes), (10.0, 20.0));
+        let second = last.tiers(&[report(12.0, 300)])[0].expect("known");
+        assert_eq!((second.read_bytes, second.written_bytes), (100.0, 200.0));
     }
 }

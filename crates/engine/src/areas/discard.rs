@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use super::Areas;
 use super::new_area::NewArea;
+use super::payer::Payer;
 use super::physical::Physical;
-use crate::area::OfGroup;
 use crate::base::storage::StorageError;
 use crate::words::entry::Entry;
 use crate::words::geometry::SLOTS_PER_CLUSTER;
@@ -34,11 +34,11 @@ impl Areas {
         cpu: usize,
         order: Order,
         words: &[Word],
-        group: Option<OfGroup<'_>>,
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         // Other threads may take what we have freed before we do. The loop ends because fewer clusters wait each time.
         while self.discard(1) > 0 {
-            let taken = self.take_in_turn(cpu, order, words, group);
+            let taken = self.take_in_turn(cpu, order, words, payer);
             if taken.is_some() {
                 return taken;
             }

@@ -2,6 +2,7 @@
 
 use crate::base::storage::Storage;
 use crate::words::geometry::SLOTS_MAX;
+use crate::words::tier::TierId;
 
 /// How many physical areas an engine can have. The kernel has room for 23 to 29. An entry has 8 bits for the number.
 /// Few under the model checkers, which make many engines.
@@ -31,6 +32,8 @@ pub struct NewArea {
     pub bad: Vec<u64>,
     /// 0 to 32767, or [`PRIORITY_DEFAULT`].
     pub priority: i16,
+    /// The tier that it belongs to.
+    pub tier: TierId,
     /// When to tell its storage which slots it need not keep.
     pub discard: Discard,
     /// Whether its device is slow to seek, as a rotating disk is. All CPUs then allocate from the same clusters, so

@@ -6,10 +6,12 @@
 //! reader sees of one area instead of the other is a figure or a hint.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI16};
+use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8};
+use std::time::Duration;
 
 use super::AreaFigures;
 use super::new_area::{Discard, NewArea, PRIORITY_DEFAULT};
+use super::payer::Payer;
 use crate::area::{Area, ClockHand};
 use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, Page};
@@ -17,6 +19,8 @@ use crate::base::storage::{ReadRun, Storage, StorageError};
 use crate::base::sync::{AtomicU64, Lock, Ordering};
 use crate::cluster::{ClusterGuard, Extent};
 use crate::words::entry::{AreaId, Entry};
+use crate::words::slot::Word;
+use crate::words::tier::TierId;
 
 /// An area, or what is left of one.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct Physical {
     /// What the storage says of itself.
     far: AtomicBool,
     packed: AtomicBool,
+    /// Does not change while a slot is in use.
+    tier: AtomicU8,
     /// Slots that are not bad.
     usable: AtomicU64,
     /// Slots in use. The clusters know it too, but adding them up for each written batch of pages would take long.
@@ -61,6 +67,7 @@ impl Physical {
             priority: AtomicI16::new(PRIORITY_DEFAULT),
             far: AtomicBool::new(false),
             packed: AtomicBool::new(false),
+            tier: AtomicU8::new(TierId::default().raw()),
             failing: AtomicBool::new(false),
             last_error: Lock::new(None),
             is_closing: AtomicBool::new(true),
@@ -84,6 +91,7 @@ impl Physical {
         self.far.store(new.storage.is_far(), Ordering::Relaxed);
         self.packed
             .store(new.storage.keeps_packed(), Ordering::Relaxed);
+        self.tier.store(new.tier.raw(), Ordering::Relaxed);
         self.set_failing(false);
         *self.last_error.lock() = None;
         for counter in [
@@ -109,12 +117,50 @@ impl Physical {
         self.priority.load(Ordering::Relaxed)
     }
 
+    /// The tier that the area belongs to.
+    pub(crate) fn tier(&self) -> TierId {
+        TierId::from_raw(self.tier.load(Ordering::Relaxed))
+    }
+
     pub(super) fn usable(&self) -> u64 {
         self.usable.load(Ordering::Relaxed)
     }
 
+    /// Takes neighbouring slots for the first of `words`, as many as `payer` may have in the area's tier, by `take`.
+    /// Returns the first slot and their number. `None` if there are none, or if the area is failing.
+    pub(super) fn take(
+        &self,
+        payer: &Payer<'_>,
+        words: &[Word],
+        take: impl FnOnce(&[Word]) -> Option<Entry>,
+    ) -> Option<(Entry, usize)> {
+        if self.is_failing() {
+            return None;
+        }
+        let tier = self.tier();
+        let admitted = payer.admit(tier, words.len());
+        if admitted == 0 {
+            return None;
+        }
+        let Some(first) = take(&words[..admitted]) else {
+            payer.take_back(tier, admitted);
+            return None;
+        };
+        self.count_taken(admitted);
+        if self.tier() == tier {
+            return Some((first, admitted));
+        }
+        // The area that was charged for has gone since our look, and another has its number. While we have slots of
+        // that one it stays.
+        for at in 0..admitted {
+            self.release(first.behind(at));
+        }
+        payer.take_back(tier, admitted);
+        None
+    }
+
     /// Counts slots that the caller has taken.
-    pub(super) fn count_taken(&self, slots: usize) {
+    fn count_taken(&self, slots: usize) {
         // Relaxed, here and below: a number that says nothing about which slots.
         self.used.fetch_add(slots as u64, Ordering::Relaxed);
     }
@@ -123,6 +169,13 @@ impl Physical {
     pub(super) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
         self.used.fetch_sub(1, Ordering::Relaxed);
         self.area.release_slot(cluster, entry);
+    }
+
+    /// Frees a slot.
+    pub(super) fn release(&self, entry: Entry) {
+        if let Some((mut cluster, _)) = self.area.lock(entry) {
+            self.release_slot(&mut cluster, entry);
+        }
     }
 
     pub(crate) fn free_slots(&self) -> u64 {
@@ -134,7 +187,7 @@ impl Physical {
         self.failing.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_failing(&self, failing: bool) {
+    pub(crate) fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
     }
 
@@ -170,6 +223,10 @@ impl Physical {
 
     pub(super) fn is_quick(&self) -> bool {
         self.storage().is_ok_and(|storage| storage.is_quick())
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.storage().ok()?.latency()
     }
 
     pub(super) fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
@@ -255,6 +312,8 @@ impl Physical {
             size_bytes: self.usable() * PAGE_BYTES as u64,
             used_bytes: stats.slots_used * PAGE_BYTES as u64,
             priority: self.priority(),
+            tier: self.tier(),
+            latency: self.latency(),
             table_bytes: stats.table_bytes,
             pages_read: self.pages_read.load(Ordering::Relaxed),
             pages_written: self.pages_written.load(Ordering::Relaxed),

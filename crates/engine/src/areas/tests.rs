@@ -18,6 +18,7 @@ fn new(slots: u64, bad: &[u64], priority: i16) -> NewArea {
         slots,
         bad: bad.to_vec(),
         priority,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage: Box::new(storage),
@@ -65,7 +66,7 @@ fn equal_areas_take_turns_by_clusters_of_each_order() {
         let words = pages(order.slots());
         let before = used(&areas);
         for _ in 0..2 * SLOTS_PER_CLUSTER / order.slots() {
-            let (_, count) = areas.allocate(0, &words).expect("room");
+            let (_, count) = areas.allocate(0, &words, &Payer::nobody()).expect("room");
             assert_eq!(count, words.len());
         }
         let after = used(&areas);
@@ -91,13 +92,18 @@ fn on_a_rotating_device_all_cpus_write_one_after_the_other() {
             let words = pages(order.slots());
             let runs = SLOTS_PER_CLUSTER / order.slots();
             let taken: Vec<Entry> = (0..runs)
-                .map(|at| areas.allocate(at % 2, &words).expect("room").0)
+                .map(|at| {
+                    areas
+                        .allocate(at % 2, &words, &Payer::nobody())
+                        .expect("room")
+                        .0
+                })
                 .collect();
             let follows = |pair: &[Entry]| pair[1].raw() == pair[0].raw() + words.len() as u64;
             let in_a_row = taken.windows(2).all(follows);
             assert_eq!(in_a_row, rotating || runs == 1, "{order:?}");
             for first in taken {
-                (0..words.len()).for_each(|at| areas.free(first.behind(at)));
+                (0..words.len()).for_each(|at| _ = areas.free(first.behind(at)));
             }
         }
     }
@@ -112,12 +118,12 @@ fn priority_comes_before_the_length_of_a_run() {
     let words = pages(SLOTS_PER_CLUSTER);
     let mut taken = Vec::new();
     while taken.len() < SLOTS_PER_CLUSTER - 1 {
-        let (entry, count) = areas.allocate(0, &words).expect("room");
+        let (entry, count) = areas.allocate(0, &words, &Payer::nobody()).expect("room");
         assert_eq!((entry.area().physical_index(), count), (Some(0), 1));
         taken.push(entry);
     }
     assert!(taken.windows(2).all(|pair| pair[1] == pair[0].behind(1)));
-    let (entry, count) = areas.allocate(0, &words).expect("room");
+    let (entry, count) = areas.allocate(0, &words, &Payer::nobody()).expect("room");
     assert_eq!(
         (entry.area().physical_index(), count),
         (Some(1), SLOTS_PER_CLUSTER)
@@ -139,7 +145,7 @@ fn a_higher_priority_comes_first_and_a_full_area_is_passed_over() {
     assert_eq!(order, [1, 3, 2, 0]);
     assert_eq!(slot(&areas, 0, 0), None);
     let freed = Entry::of(AreaId::physical(2).expect("a number"), 0, 1);
-    areas.free(freed);
+    _ = areas.free(freed);
     assert_eq!(slot(&areas, 1, 0), Some(freed));
 }
 
@@ -173,7 +179,7 @@ fn an_area_uses_the_tables_of_the_one_before_it() {
         let given: Vec<u64> = entries.iter().map(|entry| entry.offset()).collect();
         let usable: Vec<u64> = (0..slots).filter(|slot| !bad.contains(slot)).collect();
         assert_eq!(given, usable, "round {round}");
-        entries.into_iter().for_each(|entry| areas.free(entry));
+        entries.into_iter().for_each(|entry| _ = areas.free(entry));
         let physical = areas.close(id).expect("in use");
         assert_eq!(physical.area.is_valid(), Ok(()));
         areas.retire(id);
@@ -204,7 +210,7 @@ fn bad_slots_and_what_lies_behind_the_end_are_never_given_out() {
         entries.sort_unstable();
         entries.dedup();
         assert_eq!(entries.len() as u64, slots - 2 - CLUSTER);
-        entries.into_iter().for_each(|entry| areas.free(entry));
+        entries.into_iter().for_each(|entry| _ = areas.free(entry));
         assert_eq!(used(&areas), [0]);
     }
 }
@@ -221,7 +227,7 @@ fn an_area_that_fails_is_passed_over_until_a_page_leaves_it() {
     // Two pages from the area's last slot on: the second is behind the area's end.
     let last = Entry::of(first.area(), 0, SLOTS_PER_CLUSTER - 1);
     assert_eq!(areas.write(last, &[&page, &page]), Err(StorageError::Short));
-    areas.give_back(second);
+    _ = areas.give_back(second);
     let elsewhere = slot(&areas, 0, 2).expect("room");
     assert_ne!(elsewhere.area(), first.area());
     let figures = areas.figures();
@@ -236,7 +242,7 @@ fn an_area_that_fails_is_passed_over_until_a_page_leaves_it() {
     areas.read_runs(first.area(), &mut runs);
     assert_eq!(runs[0].outcome, Ok(()));
     assert!(read.0 == page.0, "what a failing area holds can be read");
-    areas.free(first);
+    _ = areas.free(first);
     assert_eq!(slot(&areas, 1, 3).map(Entry::area), Some(first.area()));
 }
 

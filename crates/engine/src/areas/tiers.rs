@@ -1,9 +1,11 @@
-//! Areas of different priority as tiers: which are crowded while there is room below them, and taking slots below.
+//! Areas of different priority: which are crowded while there is room below them, and taking slots below. And which
+//! tiers have room.
 
-use super::{Areas, Physical, up_to};
+use super::{Areas, Payer, Physical};
 use crate::words::entry::{AreaId, Entry};
 use crate::words::order::Order;
 use crate::words::slot::Word;
+use crate::words::tier::TierSet;
 
 impl Areas {
     /// The areas with less than one in `part` of their slots free, while an area of lower priority has a free slot. The
@@ -34,6 +36,23 @@ impl Areas {
             .is_some_and(|&first| self.priority_of(first) > priority)
     }
 
+    /// The tiers that have a free slot; all if none has. A hint, and takes no lock.
+    pub(crate) fn tiers_with_room(&self) -> TierSet {
+        let tiers = tiers_of(self.all().map(|(_, physical)| physical));
+        if tiers.is_empty() {
+            TierSet::ALL
+        } else {
+            tiers
+        }
+    }
+
+    /// The tiers that have a free slot in an area of lower priority than this.
+    pub(crate) fn tiers_below(&self, priority: i16) -> TierSet {
+        let order = self.order.lock();
+        let below = order.partition_point(|&id| self.priority_of(id) >= priority);
+        tiers_of(order[below..].iter().filter_map(|&id| self.get(id)))
+    }
+
     /// Like [`Areas::allocate`], but in areas of lower priority than this. The CPU does not stay with the area found
     /// here, because pages that leave memory go to the highest area.
     pub(crate) fn allocate_below(
@@ -41,6 +60,7 @@ impl Areas {
         priority: i16,
         cpu: usize,
         words: &[Word],
+        payer: &Payer<'_>,
     ) -> Option<(Entry, usize)> {
         let order = Order::for_pages(words.len())?;
         let mut areas = self.order.lock();
@@ -49,17 +69,21 @@ impl Areas {
             areas[below..].chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
         for equals in equals {
             for order in order.and_below() {
-                let words = up_to(order, words);
                 let mut in_turn = equals.iter();
-                let first = in_turn.find_map(|&id| self.take_of(id, cpu, order, words, None));
-                if let Some(first) = first {
+                let taken = in_turn.find_map(|&id| self.take_of(id, cpu, order, words, payer));
+                if taken.is_some() {
                     equals.rotate_left(1);
-                    return Some((first, words.len()));
+                    return taken;
                 }
             }
         }
         None
     }
+}
+
+fn tiers_of<'a>(areas: impl Iterator<Item = &'a Physical>) -> TierSet {
+    let with_room = areas.filter(|area| area.has_room());
+    with_room.fold(TierSet::default(), |tiers, area| tiers.with(area.tier()))
 }
 
 impl Physical {

@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 
 use super::GroupIndex;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::words::tier::{TIERS_MAX, TierId, TierSet};
 
 /// What a group and those inside it may have together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct GroupLimits {
     pub pool_max_bytes: u64,
     /// Whether pages may go to physical areas at all. Pages that are already there stay.
     pub writeback: bool,
+    /// Bytes in the areas of each tier, by number. With 0 no page goes to the tier. All of them count to
+    /// `swap_max_bytes` as well.
+    pub tier_max_bytes: [u64; TIERS_MAX],
 }
 
 impl GroupLimits {
@@ -34,6 +38,7 @@ impl Default for GroupLimits {
             swap_max_bytes: GroupLimits::NO_LIMIT,
             pool_max_bytes: GroupLimits::NO_LIMIT,
             writeback: true,
+            tier_max_bytes: [GroupLimits::NO_LIMIT; TIERS_MAX],
         }
     }
 }
@@ -57,12 +62,22 @@ const ENDING: u32 = 1 << 31;
 pub(super) const LIFE_MAX: u32 = ENDING - 1;
 
 /// What is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Resource {
     /// Bytes in physical areas.
     Swap,
     /// Bytes of payload in the pool.
     Pool,
+    /// Bytes in the areas of a tier.
+    Tier(TierId),
+}
+
+impl Resource {
+    /// All that there are.
+    pub(crate) fn all() -> impl Iterator<Item = Resource> {
+        let tiers = TierId::all().map(Resource::Tier);
+        [Resource::Swap, Resource::Pool].into_iter().chain(tiers)
+    }
 }
 
 /// What is charged, and the most that may be charged. In bytes.
@@ -83,15 +98,26 @@ impl Counter {
         }
     }
 
-    /// Charges as many of `bytes` as the limit allows, in whole `unit_bytes`. Returns the number of bytes charged.
+    /// Charges as many of `bytes` as the limit allows, in whole `unit_bytes`, and counts the others as refused. Returns
+    /// the number of bytes charged.
     fn charge(&self, bytes: u64, unit_bytes: u64) -> u64 {
+        let granted = self.take(bytes, unit_bytes);
+        if granted < bytes {
+            let refused = (bytes - granted) / unit_bytes;
+            self.hits.fetch_add(refused, Ordering::Relaxed);
+        }
+        granted
+    }
+
+    /// Like `charge`, but counts nothing as refused.
+    fn take(&self, bytes: u64, unit_bytes: u64) -> u64 {
         let max = self.max.load(Ordering::Relaxed);
         let mut charged = self.charged.load(Ordering::Relaxed);
         loop {
             let room = max.saturating_sub(charged).min(bytes);
             let granted = room - room % unit_bytes;
             if granted == 0 {
-                break;
+                return 0;
             }
             // Acquire pairs with the Release in `uncharge`: what was given up is free for whoever is charged next.
             match self.charged.compare_exchange_weak(
@@ -100,20 +126,10 @@ impl Counter {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) if granted == bytes => return granted,
-                Ok(_) => {
-                    self.hit((bytes - granted) / unit_bytes);
-                    return granted;
-                }
+                Ok(_) => return granted,
                 Err(now) => charged = now,
             }
         }
-        self.hit(bytes / unit_bytes);
-        0
-    }
-
-    fn hit(&self, units: u64) {
-        self.hits.fetch_add(units, Ordering::Relaxed);
     }
 
     fn uncharge(&self, bytes: u64) {
@@ -133,6 +149,7 @@ pub(crate) struct Group {
     parent: AtomicU32,
     swap: CachePadded<Counter>,
     pool: CachePadded<Counter>,
+    tiers: CachePadded<[Counter; TIERS_MAX]>,
     writeback: AtomicBool,
     swap_fails: Figure,
     writeback_refused: Figure,
@@ -146,6 +163,7 @@ impl Group {
             parent: AtomicU32::new(0),
             swap: CachePadded::new(Counter::new()),
             pool: CachePadded::new(Counter::new()),
+            tiers: CachePadded::new(std::array::from_fn(|_| Counter::new())),
             writeback: AtomicBool::new(true),
             swap_fails: Figure::new(0),
             writeback_refused: Figure::new(0),
@@ -210,6 +228,9 @@ impl Group {
         swap_max.store(limits.swap_max_bytes, Ordering::Relaxed);
         let pool_max = &self.pool.max;
         pool_max.store(limits.pool_max_bytes, Ordering::Relaxed);
+        for (tier, max_bytes) in self.tiers.iter().zip(limits.tier_max_bytes) {
+            tier.max.store(max_bytes, Ordering::Relaxed);
+        }
         self.writeback.store(limits.writeback, Ordering::Relaxed);
     }
 
@@ -218,7 +239,22 @@ impl Group {
             swap_max_bytes: self.swap.max.load(Ordering::Relaxed),
             pool_max_bytes: self.pool.max.load(Ordering::Relaxed),
             writeback: self.writes_back(),
+            tier_max_bytes: self.of_tiers(|tier| tier.max.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Bytes in each tier.
+    pub(super) fn tier_bytes(&self) -> [u64; TIERS_MAX] {
+        self.of_tiers(|tier| tier.charged.load(Ordering::Relaxed))
+    }
+
+    fn of_tiers(&self, figure: impl Fn(&Counter) -> u64) -> [u64; TIERS_MAX] {
+        std::array::from_fn(|at| figure(&self.tiers[at]))
+    }
+
+    /// Those of `tiers` of which the group may have another page.
+    pub(super) fn tiers_with_room(&self, tiers: TierSet, bytes: u64) -> TierSet {
+        tiers.filter(|tier| self.has_room(Resource::Tier(tier), bytes))
     }
 
     pub(super) fn parent(&self) -> GroupIndex {
@@ -229,13 +265,17 @@ impl Group {
         match of {
             Resource::Swap => &self.swap,
             Resource::Pool => &self.pool,
+            Resource::Tier(tier) => &self.tiers[tier.index()],
         }
     }
 
     /// Charges as many of `bytes` as the group's limit allows, in whole `unit_bytes`. Returns the number of bytes
-    /// charged.
+    /// charged. A page that a tier refuses may go to another, so that does not count as refused.
     pub(super) fn charge(&self, of: Resource, bytes: u64, unit_bytes: u64) -> u64 {
-        self.counter(of).charge(bytes, unit_bytes)
+        match of {
+            Resource::Tier(_) => self.counter(of).take(bytes, unit_bytes),
+            _ => self.counter(of).charge(bytes, unit_bytes),
+        }
     }
 
     pub(super) fn uncharge(&self, of: Resource, bytes: u64) {

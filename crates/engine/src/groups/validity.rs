@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use super::group::Resource;
 use super::{GroupIndex, Groups, Tree};
+use crate::base::pages::PAGE_BYTES;
+use crate::words::tier::TierId;
 
-const RESOURCES: [Resource; 2] = [Resource::Swap, Resource::Pool];
+/// Slots in use, by group and tier.
+pub(crate) type SlotsOf = HashMap<(GroupIndex, TierId), u64>;
 
 impl Tree {
     /// Checks that every number ever given has a group or is vacant. Cheap.
@@ -23,9 +26,10 @@ impl Tree {
 }
 
 impl Groups {
-    /// Checks that each group is inside the one that its name says, has a number of its own, and is charged at least
-    /// what those inside it are charged. Needs that nobody is being charged meanwhile.
-    pub(crate) fn is_valid(&self) -> Result<(), String> {
+    /// Checks that each group is inside the one that its name says and has a number of its own. That it is charged for
+    /// its own `slots` and what those inside it are charged, in each tier and in all; and in the pool at least for what
+    /// those inside it are. Needs that nobody is being charged meanwhile.
+    pub(crate) fn is_valid(&self, slots: &SlotsOf) -> Result<(), String> {
         let tree = self.tree.lock();
         tree.is_valid()?;
         let mut numbers: Vec<u16> = tree.numbers.values().map(|index| index.raw()).collect();
@@ -35,11 +39,10 @@ impl Groups {
             return Err(format!("a number is given twice: {numbers:?}"));
         }
         // What is charged to the groups inside each group, by its number.
-        let mut inside: HashMap<u16, [u64; 2]> = HashMap::new();
+        let mut inside: HashMap<(GroupIndex, Resource), u64> = HashMap::new();
         for group in tree.numbers.values().filter_map(|&index| self.get(index)) {
-            let sums = inside.entry(group.parent().raw()).or_default();
-            for (sum, of) in sums.iter_mut().zip(RESOURCES) {
-                *sum += group.charged(of);
+            for of in Resource::all() {
+                *inside.entry((group.parent(), of)).or_default() += group.charged(of);
             }
         }
         for (name, &index) in &tree.numbers {
@@ -53,14 +56,33 @@ impl Groups {
             if parent != Some(group.parent()) {
                 return Err(format!("{name} is in {:?}", group.parent()));
             }
-            let sums = inside.get(&index.raw()).copied().unwrap_or_default();
-            for (sum, of) in sums.into_iter().zip(RESOURCES) {
-                let charged = group.charged(of);
-                if sum > charged {
-                    return Err(format!("{name}: {of:?} {charged}, {sum} inside it"));
+            for of in Resource::all() {
+                let (charged, own) = (group.charged(of), own_bytes(slots, index, of));
+                let sum = inside.get(&(index, of)).copied().unwrap_or_default();
+                let is_right = match of {
+                    Resource::Pool => charged >= sum,
+                    Resource::Swap | Resource::Tier(_) => charged == sum + own,
+                };
+                if !is_right {
+                    return Err(format!(
+                        "{name}: {of:?} {charged}, {sum} inside it, {own} of its own"
+                    ));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What a group's own slots are to be charged for.
+fn own_bytes(slots: &SlotsOf, group: GroupIndex, of: Resource) -> u64 {
+    let counts = slots.iter().filter(|((owner, tier), _)| {
+        let is_of = match of {
+            Resource::Swap => true,
+            Resource::Tier(wanted) => *tier == wanted,
+            Resource::Pool => false,
+        };
+        *owner == group && is_of
+    });
+    counts.map(|(_, slots)| slots * PAGE_BYTES as u64).sum()
 }

@@ -8,13 +8,17 @@
 //! - *after* a slot or bytes were freed (`lose_all`, [`Uncharges`]), for the same reason. The kernel allocates first,
 //!   then charges, and frees the slot if that fails. So there a group may for a moment have more slots than it may.
 //!
+//! A slot has two charges: that for areas as a whole, and that for the tier it is in. The second is made where the area
+//! is chosen (`areas/payer.rs`), because a page that one tier may not have goes to the next. Whoever frees a slot is
+//! told its tier, and takes that charge back.
+//!
 //! A directly mapped slot is the exception. It is charged right after it was taken (`charge_direct`), and given back if
 //! the charge is refused, as in the kernel. This is because the slot keeps its group from being removed. The slot stays
 //! charged as long as its entry lives, wherever the page's bytes are. Writing to it costs nothing more.
 //!
-//! When an area is swapped off or demoted from, a page goes from one slot to another and is not charged again. Its
-//! charge goes with it, so even a group at its limit can be moved. Between slot and pool the new place is charged
-//! first.
+//! When an area is swapped off or demoted from, a page goes from one slot to another and is not charged for areas
+//! again. Its charge goes with it, so even a group at its limit can be moved. Where the slots are of different tiers,
+//! the new one is charged first. So is the new place between slot and pool.
 //!
 //! Charges of neighbouring pages of one group are made and taken back together, with one atomic operation for each
 //! group around the page. Locks: none.
@@ -27,6 +31,7 @@ use crate::engine::Engine;
 use crate::groups::{GroupIndex, Groups, Resource};
 use crate::words::backing::Stored;
 use crate::words::entry::Entry;
+use crate::words::tier::TierId;
 use crate::zpool::Handle;
 
 /// What a slot in an area costs, in bytes.
@@ -56,27 +61,41 @@ impl Engine {
         admitted
     }
 
-    /// Charges a group for a directly mapped slot that was just taken. False if the group may not have the slot.
-    pub(crate) fn charge_direct(&self, group: GroupIndex) -> bool {
-        let charged = self
-            .groups
-            .charge(group, Resource::Swap, SLOT_BYTES, SLOT_BYTES);
-        let may = charged == SLOT_BYTES;
-        if !may {
-            self.groups.count_swap_fails(group, 1);
+    /// Charges a group for a directly mapped slot that was just taken in this tier.
+    ///
+    /// # Errors
+    /// The limit that leaves no room for the slot. Nothing is charged then.
+    pub(crate) fn charge_direct(&self, group: GroupIndex, tier: TierId) -> Result<(), Resource> {
+        let charge = |of| self.groups.charge(group, of, SLOT_BYTES, SLOT_BYTES) == SLOT_BYTES;
+        let tier = Resource::Tier(tier);
+        if !charge(Resource::Swap) {
+            return Err(Resource::Swap);
         }
-        may
+        if charge(tier) {
+            return Ok(());
+        }
+        self.groups.uncharge(group, Resource::Swap, SLOT_BYTES);
+        Err(tier)
     }
 
     /// Takes back the charge for a directly mapped slot that was freed.
-    pub(crate) fn uncharge_direct(&self, group: GroupIndex) {
-        Uncharges::new(&self.groups).slot(group);
+    pub(crate) fn uncharge_direct(&self, group: GroupIndex, tier: TierId) {
+        Uncharges::new(&self.groups).slot(group, tier);
     }
 
     /// Takes back what `admit_to_areas` charged for a page that got no slot.
     pub(crate) fn admitted_in_vain(&self, group: GroupIndex, uncharges: &mut Uncharges<'_>) {
         self.groups.count_swap_fails(group, 1);
-        uncharges.slot(group);
+        uncharges.admitted(group);
+    }
+
+    /// Gives back a slot that could not be written, and the charge for it in its tier. What `admit_to_areas` charged
+    /// stays. `from` is the tier of the slot in which the page still is: that one stays charged.
+    pub(crate) fn lose_unwritten(&self, slot: Entry, group: GroupIndex, from: Option<TierId>) {
+        let tier = self.areas.give_back(slot);
+        if from != Some(tier) {
+            Uncharges::new(&self.groups).in_tier(group, tier);
+        }
     }
 
     /// Puts a payload into the pool if the group's limits allow it and there is room.
@@ -97,20 +116,21 @@ impl Engine {
     }
 
     /// Frees the bytes behind an entry that was just freed. Takes back the charges for them and for the entry's own
-    /// slot.
+    /// slot, which was in tier `own`.
     pub(crate) fn lose_all(
         &self,
         entry: Entry,
         group: GroupIndex,
         stored: Option<Stored>,
+        own: Option<TierId>,
         uncharges: &mut Uncharges<'_>,
     ) {
         if let Some(stored) = stored {
             self.lose_among(entry, group, stored, uncharges);
         }
-        if entry.is_direct() {
+        if let Some(tier) = own {
             self.areas.note_freed(entry);
-            uncharges.slot(group);
+            uncharges.slot(group, tier);
         }
     }
 
@@ -130,24 +150,44 @@ impl Engine {
             }
             Stored::Physical(own) if own == entry => {}
             Stored::Physical(slot) => {
-                self.areas.free(slot);
-                uncharges.slot(group);
+                let tier = self.areas.free(slot);
+                uncharges.slot(group, tier);
             }
         }
     }
 
-    /// Frees one of two places of a page, after a move that worked or failed: the one that is not its home. If both are
-    /// slots of areas, the charge stays with the page.
+    /// What two places of a page have in common. The caller has both of them pinned: a slot that others may free could
+    /// be of another area by now.
+    pub(crate) fn common_charges(&self, one: Option<Stored>, other: Option<Stored>) -> Common {
+        match (one, other) {
+            (Some(Stored::Physical(one)), Some(Stored::Physical(other))) => {
+                if self.areas.tier_of(one) == self.areas.tier_of(other) {
+                    Common::Tier
+                } else {
+                    Common::Areas
+                }
+            }
+            _ => Common::Nothing,
+        }
+    }
+
+    /// Frees one of two places of a page, after a move that worked or failed: the one that is not its home. The charges
+    /// that they have in common stay with the page.
     pub(crate) fn lose_one_of_two(
         &self,
         entry: Entry,
         group: GroupIndex,
         lost: Stored,
-        home: Option<Stored>,
+        common: Common,
         uncharges: &mut Uncharges<'_>,
     ) {
-        match (lost, home) {
-            (Stored::Physical(slot), Some(Stored::Physical(_))) => self.areas.free(slot),
+        match (lost, common) {
+            (Stored::Physical(slot), Common::Areas | Common::Tier) => {
+                let tier = self.areas.free(slot);
+                if common == Common::Areas {
+                    uncharges.in_tier(group, tier);
+                }
+            }
             _ => self.lose_among(entry, group, lost, uncharges),
         }
     }
@@ -170,6 +210,17 @@ pub(crate) enum PoolRefusal {
     Limited,
 }
 
+/// For what a page is charged once, though it has two places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Common {
+    /// Each place has charges of its own.
+    Nothing,
+    /// Both are slots of areas, in different tiers.
+    Areas,
+    /// Both are slots of one tier.
+    Tier,
+}
+
 /// Charges to be taken back, after what was charged was freed. Those of neighbours in one group are taken back
 /// together. All are taken back by the time this is dropped.
 #[derive(Debug)]
@@ -178,6 +229,8 @@ pub(crate) struct Uncharges<'a> {
     group: GroupIndex,
     swap_bytes: u64,
     pool_bytes: u64,
+    tier: TierId,
+    tier_bytes: u64,
 }
 
 impl<'a> Uncharges<'a> {
@@ -187,20 +240,38 @@ impl<'a> Uncharges<'a> {
             group: GroupIndex::ROOT,
             swap_bytes: 0,
             pool_bytes: 0,
+            tier: TierId::default(),
+            tier_bytes: 0,
         }
     }
 
-    /// Adds a slot of an area.
-    pub(crate) fn slot(&mut self, group: GroupIndex) {
+    /// Adds a slot of an area in this tier.
+    pub(crate) fn slot(&mut self, group: GroupIndex, tier: TierId) {
+        self.admitted(group);
+        self.in_tier(group, tier);
+    }
+
+    /// Adds what a slot is charged for in its tier, and not what it is charged for areas as a whole.
+    fn in_tier(&mut self, group: GroupIndex, tier: TierId) {
+        if tier != self.tier {
+            self.flush();
+            self.tier = tier;
+        }
+        self.turn_to(group);
+        self.tier_bytes += SLOT_BYTES;
+    }
+
+    /// Adds what a page was admitted to areas for.
+    fn admitted(&mut self, group: GroupIndex) {
         self.turn_to(group);
         self.swap_bytes += SLOT_BYTES;
     }
 
-    /// Adds the slot that the page of `entry` was admitted to and did not get. A directly mapped page's own slot stays
+    /// Adds what the page of `entry` was admitted for, and did not get. A directly mapped page's own slot stays
     /// charged.
-    pub(crate) fn slot_for(&mut self, entry: Entry, group: GroupIndex) {
+    pub(crate) fn admitted_for(&mut self, entry: Entry, group: GroupIndex) {
         if !entry.is_direct() {
-            self.slot(group);
+            self.admitted(group);
         }
     }
 
@@ -221,6 +292,7 @@ impl<'a> Uncharges<'a> {
         let bytes = [
             (Resource::Swap, &mut self.swap_bytes),
             (Resource::Pool, &mut self.pool_bytes),
+            (Resource::Tier(self.tier), &mut self.tier_bytes),
         ];
         for (of, bytes) in bytes {
             if *bytes > 0 {

@@ -2,7 +2,8 @@
 //! priority. So pages that leave memory next find room in the faster area.
 //!
 //! A hand says which pages go (`area/cold.rs`), and the order of areas says where to (`areas/tiers.rs`). The pages are
-//! fetched (`fetch.rs`), get neighbouring slots below, and are written there in rows. Each changes its place by one
+//! fetched (`fetch.rs`), get neighbouring slots below, and are written there in rows. What a group may not have goes
+//! past that tier, and stays if none is left; such pages are not even read. Each changes its place by one
 //! compare-exchange (`exchange.rs`), as in a swapoff. No page table is touched, and a page can be read all the time.
 //! Whatever fails leaves the page where it was. No lock is held while areas are read and written.
 //!
@@ -15,12 +16,13 @@ mod tests;
 use super::charge::Uncharges;
 use super::exchange::Settled;
 use super::fetch::Fetched;
-use super::homes::slots_from;
+use super::homes::{have_one_payer, slots_from};
 use super::leaving::Leaving;
-use crate::areas::Physical;
+use crate::areas::{Payer, Physical};
 use crate::base::pages::Page;
 use crate::codec::Scratch;
 use crate::engine::Engine;
+use crate::groups::GroupIndex;
 use crate::words::backing::{Backing, Stored};
 use crate::words::entry::Entry;
 use crate::words::slot::Word;
@@ -39,13 +41,15 @@ pub struct Demotion {
     pub unreadable: usize,
     /// Pages that stay because an area could not be written.
     pub refused: usize,
+    /// Pages that stay because their groups may have no more of the tiers below.
+    pub limited: usize,
     /// Pages that stay because no area below had room for them.
     pub homeless: usize,
 }
 
 impl Demotion {
     fn tried(&self) -> usize {
-        self.pages + self.held + self.unreadable + self.refused + self.homeless
+        self.pages + self.held + self.unreadable + self.refused + self.limited + self.homeless
     }
 }
 
@@ -111,17 +115,30 @@ impl Engine {
             slots: old,
             held,
             unreadable,
+            unwanted,
             ..
-        } = self.fetch(cold, buffer);
+        } = self.fetch(cold, buffer, self.may_go_below(from));
         done.held += held;
         done.unreadable += unreadable;
-        let entries = leaving.iter().map(|page| page.entry);
-        let slots = slots_from(entries, |words| {
-            self.areas.allocate_below(from.priority(), cpu, words)
-        });
-        let mut placed: Vec<&mut Leaving<&Page>> = leaving.iter_mut().take(slots.len()).collect();
+        done.limited += unwanted;
+        let mut slots = Vec::with_capacity(leaving.len());
+        let mut placed: Vec<&mut Leaving<&Page>> = Vec::with_capacity(leaving.len());
+        for of_one in leaving.chunk_by_mut(have_one_payer) {
+            let payer = Payer::pages(&self.groups, of_one[0].group, of_one[0].from);
+            let entries = of_one.iter().map(|page| page.entry);
+            let found = slots_from(entries, &payer, |words| {
+                let priority = from.priority();
+                self.areas.allocate_below(priority, cpu, words, &payer)
+            });
+            let (with, without) = of_one.split_at_mut(found.slots.len());
+            for page in without {
+                page.to = page.to.or_limited(found.is_limited);
+            }
+            slots.extend(found.slots);
+            placed.extend(with);
+        }
         self.write_runs(&slots, &mut placed);
-        // The charge does not change: it goes from one slot to the other.
+        // What areas as a whole are charged for does not change: it goes from one slot to the other.
         let mut uncharges = Uncharges::new(&self.groups);
         for (slot, page) in old.into_iter().zip(&leaving) {
             let was = Backing::of(Stored::Physical(slot));
@@ -129,8 +146,20 @@ impl Engine {
                 Settled::Moved => done.pages += 1,
                 Settled::Held => done.held += 1,
                 Settled::Refused => done.refused += 1,
+                Settled::NoRoom if page.is_limited() => done.limited += 1,
                 Settled::NoRoom => done.homeless += 1,
             }
+        }
+    }
+
+    /// Which groups may have another page below this area. A hint, from now.
+    fn may_go_below(&self, from: &Physical) -> impl Fn(GroupIndex) -> bool {
+        let below = self.areas.tiers_below(from.priority());
+        // Within the tier a page takes its charge along.
+        let is_free = below.has(from.tier());
+        move |group| {
+            let has_room = || !self.groups.tiers_with_room(group, below).is_empty();
+            is_free || below.is_empty() || has_room()
         }
     }
 }

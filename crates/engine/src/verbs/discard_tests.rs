@@ -8,6 +8,7 @@ use crate::verbs::leaving::Written;
 use crate::verbs::swap_in::SwapIn;
 use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::SLOTS_PER_CLUSTER;
+use crate::words::tier::TierId;
 use crate::zpool::testing::Content;
 
 const CLUSTER: u64 = SLOTS_PER_CLUSTER as u64;
@@ -32,7 +33,7 @@ fn fill(engine: &Engine) -> Vec<Entry> {
 
 fn free_first_two(engine: &Engine, entries: &[Entry]) {
     let first_two = entries.iter().filter(|entry| entry.offset() < 2 * CLUSTER);
-    first_two.for_each(|&entry| engine.areas.free(entry));
+    first_two.for_each(|&entry| _ = engine.areas.free(entry));
 }
 
 #[test]
@@ -97,6 +98,7 @@ fn the_whole_area_is_discarded_once_without_its_bad_slots() {
     let (engine, _) = engine_with_areas(4, 0, &[]);
     let probe = Probe::new(20);
     let area = NewArea {
+        tier: TierId::default(),
         discard: Discard::Once,
         bad: vec![7, 0, 8, 19],
         ..area_on(&probe, 20)
@@ -106,7 +108,7 @@ fn the_whole_area_is_discarded_once_without_its_bad_slots() {
     assert_eq!(engine.areas()[0].pages_discarded, 16);
     fill(&engine)
         .into_iter()
-        .for_each(|entry| engine.areas.free(entry));
+        .for_each(|entry| _ = engine.areas.free(entry));
     assert_eq!((engine.discard(9), probe.discarded().len()), (0, 2));
 }
 
@@ -137,7 +139,9 @@ fn a_page_keeps_its_content_when_its_neighbours_are_discarded() {
 fn a_swap_off_waits_for_a_discard_and_starts_none() {
     let (engine, probe) = areas(Discard::Pages);
     let entries = fill(&engine);
-    entries.iter().for_each(|&entry| engine.areas.free(entry));
+    entries
+        .iter()
+        .for_each(|&entry| _ = engine.areas.free(entry));
     let id = AreaId::physical(0).expect("a number");
     let physical = engine.areas.get(id).expect("one");
     let (cluster, _) = physical.area.begin_discard().expect("two wait");

@@ -58,15 +58,17 @@ impl Engine {
                 };
             }
         };
+        // Now, because neither place may be in use afterwards.
+        let common = self.common_charges(old.stored(), home);
         let is_moved = self.exchange(page.entry, old, home);
-        let (lost, home) = if is_moved {
-            (old.stored(), home)
+        let lost = if is_moved {
+            old.stored()
         } else {
             self.unpin_entry(page.entry);
-            (home, old.stored())
+            home
         };
         if let Some(lost) = lost {
-            self.lose_one_of_two(page.entry, page.group, lost, home, uncharges);
+            self.lose_one_of_two(page.entry, page.group, lost, common, uncharges);
         }
         if is_moved {
             Settled::Moved

@@ -24,6 +24,7 @@ use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::{CLUSTERS_MAX, SLOTS_MAX, SLOTS_PER_CLUSTER};
 use crate::words::shadow::Shadow;
 use crate::words::slot::{COUNT_INLINE_MAX, Kind};
+use crate::words::tier::TierId;
 use crate::zpool::testing::Content;
 
 const LAST_CLUSTER: u32 = CLUSTERS_MAX - 1;
@@ -79,6 +80,7 @@ fn at_the_end(next: u32, pool_limit_bytes: u64) -> (Engine, AreaId) {
         slots: SLOTS_MAX,
         bad: Vec::new(),
         priority: PRIORITY_DEFAULT,
+        tier: TierId::default(),
         discard: Discard::Pages,
         rotating: false,
         storage: Box::new(Vast::default()),

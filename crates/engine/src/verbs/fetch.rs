@@ -11,6 +11,7 @@ use super::leaving::Leaving;
 use super::runs::Wanted;
 use crate::base::pages::Page;
 use crate::engine::Engine;
+use crate::groups::GroupIndex;
 use crate::words::backing_word::Pin;
 use crate::words::entry::Entry;
 use crate::words::slot::Word;
@@ -28,15 +29,23 @@ pub(crate) struct Fetched<'p> {
     pub(crate) direct: usize,
     /// How many slots cannot be read, or hold a page of an unknown owner.
     pub(crate) unreadable: usize,
+    /// How many slots hold pages of groups that are to be left alone.
+    pub(crate) unwanted: usize,
 }
 
 impl Engine {
-    /// Pins and reads the pages in these slots of one area, given with their words. There are no more slots than
-    /// `pages`.
-    pub(crate) fn fetch<'p>(&self, slots: &[(Entry, Word)], pages: &'p mut [Page]) -> Fetched<'p> {
+    /// Pins and reads the pages in these slots of one area, given with their words, if they are of groups that are
+    /// `wanted`. There are no more slots than `pages`.
+    pub(crate) fn fetch<'p>(
+        &self,
+        slots: &[(Entry, Word)],
+        pages: &'p mut [Page],
+        wanted: impl Fn(GroupIndex) -> bool,
+    ) -> Fetched<'p> {
         debug_assert!(slots.len() <= pages.len());
         let mut fetched = Fetched::default();
         let mut pinned = Vec::with_capacity(slots.len());
+        let mut groups = Vec::with_capacity(slots.len());
         for (&(physical, word), page) in slots.iter().zip(pages) {
             let Some(entry) = word.owner() else {
                 // A word that is neither is damaged: nobody knows whose page it is.
@@ -46,22 +55,32 @@ impl Engine {
                 continue;
             };
             match self.pin_behind(physical, entry) {
-                Pin::Taken(_) => pinned.push(Wanted::new(0, entry, physical, page)),
-                Pin::Nothing | Pin::Crowded => fetched.held += 1,
+                Pin::Taken(_) => {}
+                Pin::Nothing | Pin::Crowded => {
+                    fetched.held += 1;
+                    continue;
+                }
+            }
+            let group = self.group_of(entry);
+            if wanted(group) {
+                pinned.push(Wanted::new(0, entry, physical, page));
+                groups.push(group);
+            } else {
+                fetched.unwanted += 1;
+                self.unpin_entry(entry);
             }
         }
         self.read_runs(&mut pinned);
-        for one in pinned {
+        for (one, group) in pinned.into_iter().zip(groups) {
             if one.read.is_err() {
                 fetched.unreadable += 1;
                 self.unpin_entry(one.entry);
                 continue;
             }
-            let group = self.group_of(one.entry);
+            let leaving = Leaving::new(one.entry, group, &*one.page);
+            let tier = self.areas.tier_of(one.physical);
+            fetched.leaving.push(leaving.out_of_tier(tier));
             fetched.slots.push(one.physical);
-            fetched
-                .leaving
-                .push(Leaving::new(one.entry, group, &*one.page));
         }
         fetched
     }

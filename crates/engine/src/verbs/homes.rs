@@ -2,13 +2,15 @@
 //!
 //! Pages that go to an area get a run of neighbouring slots there, and one request writes them all. If no run is long
 //! enough, they get several shorter ones. Runs that happen to be neighbours are also written with one request. A page
-//! gets no place that its group may not have (`charge.rs`); then it stays where it was.
+//! gets no place that its group may not have (`charge.rs`); then it stays where it was. Slots are found for pages of
+//! one group at a time, because each group may have other tiers.
 
 use std::ops::Deref;
 
 use super::charge::{PoolRefusal, Uncharges};
 use super::leaving::{Coming, Destination, Leaving, Written};
 use super::runs::are_neighbours;
+use crate::areas::Payer;
 use crate::base::pages::Page;
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -16,6 +18,7 @@ use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 use crate::words::slot::Word;
+use crate::words::tier::TierId;
 
 impl Engine {
     /// Tries the zero flag and the pool. A page that does not compress is kept for an area if its group may use areas.
@@ -66,10 +69,7 @@ impl Engine {
     {
         if !self.areas.is_empty() {
             let mut admitted = self.admit(leaving, coming);
-            let alike = |a: &&mut Leaving<P>, b: &&mut Leaving<P>| are_alike(a.entry, b.entry);
-            for admitted in admitted.chunk_by_mut(alike) {
-                self.write_admitted(cpu, admitted, coming);
-            }
+            self.write_admitted(cpu, &mut admitted, coming);
         }
         for page in leaving {
             let Destination::None {
@@ -84,21 +84,31 @@ impl Engine {
         }
     }
 
-    /// Writes pages that may have slots in areas, or as many of them as get one. All are virtual or all are directly
-    /// mapped.
+    /// Writes pages that may have slots in areas, or as many of them as get one.
     fn write_admitted<P>(&self, cpu: usize, admitted: &mut [&mut Leaving<P>], coming: Coming)
     where
         P: Deref<Target = Page>,
     {
-        let slots = self.slots_for(cpu, admitted.iter().map(|page| page.entry));
-        let (placed, without) = admitted.split_at_mut(slots.len());
-        self.write_runs(&slots, placed);
+        let mut uncharges = Uncharges::new(&self.groups);
+        let mut slots = Vec::with_capacity(admitted.len());
+        let mut placed = Vec::with_capacity(admitted.len());
+        for of_one in admitted.chunk_by_mut(|a, b| have_one_payer(a, b)) {
+            let entries = of_one.iter().map(|page| page.entry);
+            let found = self.slots_for(cpu, of_one[0].group, of_one[0].from, entries);
+            let (with, without) = of_one.split_at_mut(found.slots.len());
+            for page in without {
+                page.to = page.to.or_limited(found.is_limited);
+                if coming == Coming::FromMemory {
+                    self.admitted_in_vain(page.group, &mut uncharges);
+                }
+            }
+            slots.extend(found.slots);
+            placed.extend(with.iter_mut().map(|page| &mut **page));
+        }
+        self.write_runs(&slots, &mut placed);
         if coming == Coming::FromMemory {
-            let mut uncharges = Uncharges::new(&self.groups);
-            let in_vain = without.iter().map(|page| page.group);
-            in_vain.for_each(|group| self.admitted_in_vain(group, &mut uncharges));
             let refused = placed.iter().filter(|page| page.is_refused());
-            refused.for_each(|page| uncharges.slot_for(page.entry, page.group));
+            refused.for_each(|page| uncharges.admitted_for(page.entry, page.group));
         }
     }
 
@@ -131,18 +141,32 @@ impl Engine {
         admitted
     }
 
-    /// Slots in the areas for the first of `entries`, for all if there is room. A directly mapped page has its own
-    /// slot. The entries are all directly mapped, or none is.
-    pub(crate) fn slots_for(&self, cpu: usize, entries: impl Iterator<Item = Entry>) -> Vec<Entry> {
+    /// Slots in the areas for the first of `entries`, for all if there is room. The pages are all of `group`, and all
+    /// leave a slot of tier `from` or none. The group is charged in the tiers of the slots. A directly mapped page has
+    /// its own slot. The entries are all directly mapped, or none is.
+    pub(crate) fn slots_for(
+        &self,
+        cpu: usize,
+        group: GroupIndex,
+        from: Option<TierId>,
+        entries: impl Iterator<Item = Entry>,
+    ) -> Found {
         let entries: Vec<Entry> = entries.collect();
         if entries.first().is_some_and(|first| first.is_direct()) {
             debug_assert!(entries.iter().all(|entry| entry.is_direct()));
-            return entries;
+            return Found {
+                slots: entries,
+                is_limited: false,
+            };
         }
-        slots_from(entries.into_iter(), |words| self.areas.allocate(cpu, words))
+        let payer = Payer::pages(&self.groups, group, from);
+        slots_from(entries.into_iter(), &payer, |words| {
+            self.areas.allocate(cpu, words, &payer)
+        })
     }
 
-    /// Writes one page to each of `slots`, and each row of neighbours at once.
+    /// Writes one page to each of `slots`, and each row of neighbours at once. Slots that could not be written are no
+    /// longer charged in their tiers.
     pub(crate) fn write_runs<P>(&self, slots: &[Entry], mut pages: &mut [&mut Leaving<P>])
     where
         P: Deref<Target = Page>,
@@ -174,7 +198,7 @@ impl Engine {
                 Ok(()) => Destination::Stored(Stored::Physical(slot), Written::Physical),
                 Err(error) => {
                     if slot != page.entry {
-                        self.areas.give_back(slot);
+                        self.lose_unwritten(slot, page.group, page.from);
                     }
                     Destination::Refused(error)
                 }
@@ -183,11 +207,20 @@ impl Engine {
     }
 }
 
-/// Slots for the pages of the first of `entries`. Calls `allocate` for runs until it has none.
+/// Slots that were found for pages of one group.
+pub(crate) struct Found {
+    /// For the first of the pages.
+    pub(crate) slots: Vec<Entry>,
+    /// The group may have no more of some tier. If a page got no slot, this may be the reason.
+    pub(crate) is_limited: bool,
+}
+
+/// Slots for the pages of the first of `entries`, all of them the payer's. Calls `allocate` for runs until it has none.
 pub(crate) fn slots_from(
     entries: impl Iterator<Item = Entry>,
+    payer: &Payer<'_>,
     mut allocate: impl FnMut(&[Word]) -> Option<(Entry, usize)>,
-) -> Vec<Entry> {
+) -> Found {
     // No entry's offset is too wide for a word. If one were, its page would stay where it is.
     let words: Vec<Word> = entries
         .map(Entry::offset)
@@ -197,7 +230,15 @@ pub(crate) fn slots_from(
     while let Some((first, count)) = allocate(&words[slots.len()..]) {
         slots.extend((0..count).map(|at| first.behind(at)));
     }
-    slots
+    Found {
+        slots,
+        is_limited: payer.was_refused(),
+    }
+}
+
+/// Whether slots can be found for both pages together.
+pub(crate) fn have_one_payer<P>(a: &Leaving<P>, b: &Leaving<P>) -> bool {
+    a.group == b.group && a.from == b.from && are_alike(a.entry, b.entry)
 }
 
 /// Whether both are virtual, or both directly mapped.

@@ -7,6 +7,7 @@ use crate::base::storage::StorageError;
 use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
 use crate::words::entry::Entry;
+use crate::words::tier::TierId;
 
 /// Where [`Engine::write_out`](crate::Engine::write_out) put a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Leaving<P> {
     pub(crate) entry: Entry,
     pub(crate) group: GroupIndex,
     pub(crate) page: P,
+    /// The tier of the slot that the page leaves, if it leaves one. The slot is charged until the page has left it.
+    pub(crate) from: Option<TierId>,
     /// How many of the page's bytes are a payload as the pool had it. All of them are the page itself.
     payload_bytes: usize,
     pub(crate) to: Destination,
@@ -42,6 +45,7 @@ impl<P> Leaving<P> {
             entry,
             group,
             page,
+            from: None,
             payload_bytes: PAGE_BYTES,
             to: Destination::NOWHERE,
         }
@@ -55,8 +59,27 @@ impl<P> Leaving<P> {
         }
     }
 
+    /// The same on its way from a slot of this tier.
+    pub(crate) fn out_of_tier(self, tier: TierId) -> Leaving<P> {
+        Leaving {
+            from: Some(tier),
+            ..self
+        }
+    }
+
     pub(crate) fn is_packed(&self) -> bool {
         self.payload_bytes < PAGE_BYTES
+    }
+
+    /// Whether the page has nowhere to go, and a limit of its group may be the reason.
+    pub(crate) fn is_limited(&self) -> bool {
+        matches!(
+            self.to,
+            Destination::None {
+                is_limited: true,
+                ..
+            }
+        )
     }
 
     /// Whether an area failed to take the page.

@@ -40,10 +40,10 @@ impl Engine {
         };
         let group = cluster.state.groups.of(slot);
         let stored = cluster.clear_backing(slot);
-        self.release_slot(&mut cluster, entry);
+        let own = self.release_slot(&mut cluster, entry);
         drop(cluster);
         let mut uncharges = Uncharges::new(&self.groups);
-        self.lose_all(entry, group, stored, &mut uncharges);
+        self.lose_all(entry, group, stored, own, &mut uncharges);
     }
 
     /// As `unpin`.

@@ -11,6 +11,7 @@ use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
 use crate::words::entry::Entry;
 use crate::words::shadow::Shadow;
+use crate::words::tier::TierId;
 
 /// Puts many references. What was behind a last reference is free at once. Groups are uncharged by the time this is
 /// dropped.
@@ -24,14 +25,16 @@ pub struct Puts<'a> {
 struct Charged {
     group: GroupIndex,
     stored: Option<Stored>,
+    /// The tier of the slot itself, if it was directly mapped.
+    own: Option<TierId>,
 }
 
 impl Engine {
     /// Takes a reference away. Does nothing to a free entry.
     pub fn put(&self, entry: Entry) {
-        if let Some(Charged { group, stored }) = self.put_slot(entry) {
+        if let Some(Charged { group, stored, own }) = self.put_slot(entry) {
             let mut uncharges = Uncharges::new(&self.groups);
-            self.lose_all(entry, group, stored, &mut uncharges);
+            self.lose_all(entry, group, stored, own, &mut uncharges);
         }
     }
 
@@ -65,13 +68,14 @@ impl Engine {
         }
         let group = cluster.state.groups.of(slot);
         let left = cluster.take_backing(slot);
+        let mut own = None;
         match left {
             Left::ToReaders if frame.is_some() => {
                 // The readers free the slot. We free the frame, which holds a clean copy.
                 cluster.set_word(slot, word.into_shadow(Shadow::ABSENT));
             }
             Left::ToReaders => {}
-            Left::Here(_) => self.release_slot(&mut cluster, entry),
+            Left::Here(_) => own = self.release_slot(&mut cluster, entry),
         }
         drop(cluster);
         if let Some(index) = frame {
@@ -79,8 +83,8 @@ impl Engine {
         }
         match left {
             // Most slots freed while their page is in memory have cost their group nothing.
-            Left::Here(stored) if stored.is_some() || entry.is_direct() => {
-                Some(Charged { group, stored })
+            Left::Here(stored) if stored.is_some() || own.is_some() => {
+                Some(Charged { group, stored, own })
             }
             Left::Here(_) | Left::ToReaders => None,
         }
@@ -91,8 +95,8 @@ impl Puts<'_> {
     /// Like [`Engine::put`].
     pub fn put(&mut self, entry: Entry) {
         let engine = self.engine;
-        if let Some(Charged { group, stored }) = engine.put_slot(entry) {
-            engine.lose_all(entry, group, stored, &mut self.uncharges);
+        if let Some(Charged { group, stored, own }) = engine.put_slot(entry) {
+            engine.lose_all(entry, group, stored, own, &mut self.uncharges);
         }
     }
 }

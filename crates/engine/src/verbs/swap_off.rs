@@ -55,8 +55,8 @@ pub enum SwapOffError {
     UnderWay,
     /// Nothing else takes its pages.
     #[error(
-        "{pages} pages are left in the area and nothing else has room for them: raise the limit, add an area or let \
-         programs end, and repeat"
+        "{pages} pages are left in the area and nothing else has room for them, or none that their groups may have: \
+         raise the limit, add an area or let programs end, and repeat"
     )]
     NoRoom {
         /// Pages that are still in it.
@@ -247,7 +247,8 @@ impl Emptying<'_> {
             held,
             direct,
             unreadable,
-        } = engine.fetch(batch, &mut self.pages);
+            ..
+        } = engine.fetch(batch, &mut self.pages, |_| true);
         pass.waiting += held as u64;
         pass.direct += direct as u64;
         pass.unreadable += unreadable as u64;

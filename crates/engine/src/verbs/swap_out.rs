@@ -10,14 +10,16 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use crate::area::{AllocError, OfGroup};
+use crate::areas::Payer;
 use crate::base::pages::Page;
 use crate::engine::Engine;
 use crate::frames::FrameMut;
-use crate::groups::{GroupId, GroupIndex};
+use crate::groups::{GroupId, GroupIndex, Resource};
 use crate::words::entry::Entry;
 use crate::words::order::Order;
 use crate::words::shadow::Shadow;
 use crate::words::slot::Word;
+use crate::words::tier::TierId;
 
 /// Which slots page tables name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,30 +125,44 @@ impl Engine {
     /// Takes a slot of a physical area and charges the group for it. The group cannot be removed once the slot is its
     /// own.
     fn take_direct(&self, cpu: usize, word: Word, group: GroupId) -> Result<Entry, AllocError> {
-        let taken = self.areas.allocate_mapped(cpu, word, self.of_group(group));
-        let Some(entry) = taken else {
-            self.virtual_area.count_rejected();
-            // This was checked under each cluster's lock. Check again to find the reason.
-            self.groups
-                .index_for_slot(group)
-                .ok_or(AllocError::NoGroup)?;
-            return Err(AllocError::NoSlot);
-        };
-        if self.charge_direct(self.group_of(entry)) {
-            return Ok(entry);
+        debug_assert!(word.is_used());
+        let payer = Payer::mapped(self.of_group(group));
+        // Each round but the last goes past one more tier.
+        while let Some((entry, _)) = self.areas.allocate(cpu, &[word], &payer) {
+            let tier = self.areas.tier_of(entry);
+            let index = self.group_of(entry);
+            let Err(limit) = self.charge_direct(index, tier) else {
+                return Ok(entry);
+            };
+            // Counted while the slot keeps the group.
+            if limit == Resource::Swap {
+                self.groups.count_swap_fails(index, 1);
+            }
+            self.give_slot_back(entry);
+            if limit == Resource::Swap {
+                return Err(AllocError::Limited);
+            }
+            payer.go_past(tier);
         }
-        self.give_slot_back(entry);
-        Err(AllocError::Limited)
+        self.virtual_area.count_rejected();
+        // This was checked under each cluster's lock. Check again to find the reason.
+        let index = self.groups.index_for_slot(group);
+        let index = index.ok_or(AllocError::NoGroup)?;
+        if payer.was_refused() {
+            self.groups.count_swap_fails(index, 1);
+            return Err(AllocError::Limited);
+        }
+        Err(AllocError::NoSlot)
     }
 
-    /// Frees a slot that was taken for a page that did not come. Returns the slot's group.
-    fn give_slot_back(&self, entry: Entry) -> GroupIndex {
+    /// Frees a slot that was taken for a page that did not come. Returns the slot's group, and its tier if it was
+    /// directly mapped.
+    fn give_slot_back(&self, entry: Entry) -> (GroupIndex, Option<TierId>) {
         let Some((mut cluster, slot)) = self.lock(entry) else {
-            return GroupIndex::ROOT;
+            return (GroupIndex::ROOT, None);
         };
         let group = cluster.state.groups.of(slot);
-        self.release_slot(&mut cluster, entry);
-        group
+        (group, self.release_slot(&mut cluster, entry))
     }
 }
 
@@ -193,9 +209,9 @@ impl DerefMut for Placed<'_> {
 
 impl Drop for TakenSlot<'_> {
     fn drop(&mut self) {
-        let group = self.engine.give_slot_back(self.entry);
-        if self.entry.is_direct() {
-            self.engine.uncharge_direct(group);
+        let (group, own) = self.engine.give_slot_back(self.entry);
+        if let Some(tier) = own {
+            self.engine.uncharge_direct(group, tier);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::engine::Engine;
+use crate::groups::{GroupIndex, SlotsOf};
 use crate::words::backing::Stored;
 use crate::words::backing_word::place_fits;
 use crate::words::entry::Entry;
@@ -24,7 +25,7 @@ impl Engine {
     /// # Errors
     /// What does not agree.
     pub fn is_valid(&self) -> Result<(), String> {
-        self.groups.is_valid()?;
+        self.groups.is_valid(&self.slots_by_group())?;
         self.pool
             .is_valid()
             .map_err(|what| format!("pool: {what}"))?;
@@ -56,6 +57,22 @@ impl Engine {
             ));
         }
         Ok(())
+    }
+
+    /// Slots of physical areas in use, by group and tier.
+    fn slots_by_group(&self) -> SlotsOf {
+        let mut slots = SlotsOf::new();
+        for (_, physical) in self.areas.all() {
+            for (id, record) in physical.area.clusters() {
+                for (slot, _) in physical.area.used_in(id, record) {
+                    // A slot that nobody owns is found later.
+                    let owner = self.areas.owner(slot);
+                    let group = owner.map_or(GroupIndex::ROOT, |owner| self.group_of(owner));
+                    *slots.entry((group, physical.tier())).or_default() += 1;
+                }
+            }
+        }
+        slots
     }
 
     /// Notes what a used slot names. No other slot may name it, and it must lead back.

@@ -103,16 +103,25 @@ impl Engine {
         let mut uncharges = Uncharges::new(&self.groups);
         let admitted = self.admit_cold(cold);
         done.limited += cold.len() - admitted.len();
-        let slots = self.slots_for(cpu, admitted.iter().map(|(page, _)| page.entry));
-        let (placed, homeless) = admitted.split_at(slots.len());
-        done.homeless += homeless.len();
-        for &(page, group) in homeless {
-            self.admitted_in_vain(group, &mut uncharges);
-            self.unpin_entry(page.entry);
+        let mut placed = Vec::with_capacity(admitted.len());
+        for of_one in admitted.chunk_by(|a, b| a.1 == b.1) {
+            let entries = of_one.iter().map(|(page, _)| page.entry);
+            let found = self.slots_for(cpu, of_one[0].1, None, entries);
+            let (with, without) = of_one.split_at(found.slots.len());
+            placed.extend(with.iter().zip(found.slots));
+            if found.is_limited {
+                done.limited += without.len();
+            } else {
+                done.homeless += without.len();
+            }
+            for &(page, group) in without {
+                self.admitted_in_vain(group, &mut uncharges);
+                self.unpin_entry(page.entry);
+            }
         }
         let mut going: Vec<(Backing, Entry)> = Vec::with_capacity(placed.len());
         let mut leaving = Vec::with_capacity(placed.len());
-        for ((&(page, group), slot), buffer) in placed.iter().zip(slots).zip(buffer) {
+        for ((&(page, group), slot), buffer) in placed.into_iter().zip(buffer) {
             let Ok(payload_bytes) = self.take_out(page, slot, buffer, scratch) else {
                 self.lose_among(page.entry, group, Stored::Physical(slot), &mut uncharges);
                 self.leave_damaged(page.entry);
@@ -126,7 +135,7 @@ impl Engine {
         self.write_runs(&slots, &mut leaving.iter_mut().collect::<Vec<_>>());
         for ((backing, _), page) in going.into_iter().zip(&leaving) {
             if page.is_refused() {
-                uncharges.slot_for(page.entry, page.group);
+                uncharges.admitted_for(page.entry, page.group);
             }
             match self.settle(backing, page, &mut uncharges) {
                 Settled::Moved => done.pages += 1,

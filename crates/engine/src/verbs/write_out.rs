@@ -115,7 +115,7 @@ impl Engine {
         self.frames.unclaim(index);
         if word.count_field() == 0 {
             // The last reference was put meanwhile, and the put left the slot to us.
-            self.release_slot(&mut cluster, page.entry);
+            let own = self.release_slot(&mut cluster, page.entry);
             drop(cluster);
             self.frames.release(index);
             let stored = match page.to {
@@ -123,7 +123,7 @@ impl Engine {
                 _ => None,
             };
             let mut uncharges = Uncharges::new(&self.groups);
-            self.lose_all(page.entry, page.group, stored, &mut uncharges);
+            self.lose_all(page.entry, page.group, stored, own, &mut uncharges);
             return Ok(Written::Freed);
         }
         let word = word.into_shadow(self.frames.shadow(index));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use vswap_engine::{
     Codec, Config, Discard, Engine, Entry, GroupId, HeapPages, NewArea, PAGE_BYTES,
     PRIORITY_DEFAULT, Page, PageSource, RamStorage, Shadow, Storage, StorageError, SwapIn,
-    SwapInError,
+    SwapInError, TierId,
 };
 
 /// Content of a seed: zeros for 0, else a page that compresses and starts with its seed.
@@ -63,6 +63,7 @@ pub fn area(slots: u64, bad: &[u64]) -> (NewArea, Probe) {
         slots,
         bad: bad.to_vec(),
         priority: PRIORITY_DEFAULT,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage: Box::new(probe.clone()),

@@ -4,7 +4,7 @@ use vswap_engine::header::{HEAD_BYTES, HeaderError, Kind, Medium, decode};
 use vswap_engine::table::{COUNT_INLINE_MAX, COUNT_OVERFLOW, Kind as WordKind, POINTER_MAX, Word};
 use vswap_engine::{
     Discard, Entry, NewArea, PAGE_BYTES, RamStorage, SLOTS_MAX, SLOTS_PER_CLUSTER, Shadow,
-    SwapOnError, WriteOutError, Written,
+    SwapOnError, TierId, WriteOutError, Written,
 };
 
 use crate::support::{assert_empty, engine, engine_with_area, out, read};
@@ -109,6 +109,7 @@ fn bug_20_bad_pages_are_checked_against_the_final_size() {
         slots,
         bad: bad.to_vec(),
         priority: 0,
+        tier: TierId::default(),
         discard: Discard::None,
         rotating: false,
         storage: Box::new(RamStorage::new(0)),

@@ -1,7 +1,8 @@
 //! The model's groups. After each operation, what each must be charged is added up from all its pages.
 
 use vswap_engine::{
-    AllocError, Engine, GroupError, GroupId, GroupLimits, GroupName, PAGE_BYTES, WriteOutError,
+    AllocError, Engine, GroupError, GroupId, GroupLimits, GroupName, PAGE_BYTES, TIERS_MAX,
+    WriteOutError,
 };
 
 /// Names, each after those of the groups around it.
@@ -16,6 +17,9 @@ pub struct Charges {
     pub pool_bytes: u64,
 }
 
+/// Bytes in each tier.
+type InTiers = [u64; TIERS_MAX];
+
 /// A group that exists now, or did once.
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -23,6 +27,17 @@ struct Known {
     is_alive: bool,
     limits: GroupLimits,
     charged: Charges,
+    in_tiers: InTiers,
+}
+
+impl Known {
+    /// Whether another page is too much for some tier.
+    fn meets_tier(&self) -> bool {
+        let tiers = self.in_tiers.iter().zip(self.limits.tier_max_bytes);
+        tiers
+            .into_iter()
+            .any(|(bytes, max_bytes)| bytes + PAGE > max_bytes)
+    }
 }
 
 /// All groups except the root.
@@ -52,6 +67,7 @@ impl Groups {
             is_alive: true,
             limits: GroupLimits::default(),
             charged: Charges::default(),
+            in_tiers: InTiers::default(),
         }))
     }
 
@@ -73,7 +89,7 @@ impl Groups {
             let Known {
                 limits, charged, ..
             } = self.0[at];
-            charged.swap_bytes + PAGE > limits.swap_max_bytes
+            charged.swap_bytes + PAGE > limits.swap_max_bytes || self.0[at].meets_tier()
         };
         assert!(at.is_some_and(|at| path(at).any(meets_limit)), "{self:?}");
     }
@@ -122,6 +138,7 @@ impl Groups {
             charged.swap_bytes + PAGE > limits.swap_max_bytes
                 || charged.pool_bytes + payload_bytes > limits.pool_max_bytes
                 || !limits.writeback
+                || self.0[at].meets_tier()
         };
         let is_limited = if is_alone {
             at.is_some_and(|at| path(at).any(meets_limit))
@@ -170,6 +187,12 @@ impl Groups {
             assert!(charged.swap_bytes <= limits.swap_max_bytes.max(before.swap_bytes));
             assert!(charged.pool_bytes <= limits.pool_max_bytes.max(before.pool_bytes));
             known.charged = charged;
+            let in_tiers = figures.tier_bytes;
+            assert_eq!(in_tiers.iter().sum::<u64>(), charged.swap_bytes);
+            for (at, bytes) in in_tiers.into_iter().enumerate() {
+                assert!(bytes <= limits.tier_max_bytes[at].max(known.in_tiers[at]));
+            }
+            known.in_tiers = in_tiers;
         }
         let alive = self.0.iter().filter(|known| known.is_alive);
         assert_eq!(figures.len(), alive.count());

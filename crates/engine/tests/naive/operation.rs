@@ -1,7 +1,7 @@
 //! Operations on the model and the engine.
 
 use proptest::prelude::*;
-use vswap_engine::{GroupLimits, PAGE_BYTES};
+use vswap_engine::{GroupLimits, PAGE_BYTES, TIERS_MAX, TierId};
 
 use super::FRAMES;
 use super::content::{Content, content};
@@ -70,8 +70,22 @@ pub enum Operation {
     Mend,
 }
 
-/// Limits of a few pages, or none.
-pub fn limits(swap_pages: u64, pool_bytes: u64, writeback: bool) -> GroupLimits {
+/// How many tiers the areas are in.
+pub const TIERS: usize = 3;
+
+/// The tier of an area of this size.
+pub fn tier(slots: u64) -> TierId {
+    let number = usize::try_from(slots / 2).expect("few") % TIERS;
+    TierId::new(number).expect("below the most")
+}
+
+/// Limits of a few pages, or none. Those of tiers are told apart from none by being one less, so that there is 0.
+pub fn limits(
+    swap_pages: u64,
+    pool_bytes: u64,
+    writeback: bool,
+    tier_pages: [u64; TIERS],
+) -> GroupLimits {
     let some = |limit: u64| {
         if limit == 0 {
             GroupLimits::NO_LIMIT
@@ -79,11 +93,25 @@ pub fn limits(swap_pages: u64, pool_bytes: u64, writeback: bool) -> GroupLimits 
             limit
         }
     };
+    let mut tier_max_bytes = [GroupLimits::NO_LIMIT; TIERS_MAX];
+    for (max_bytes, pages) in tier_max_bytes.iter_mut().zip(tier_pages) {
+        *max_bytes = match pages.checked_sub(1) {
+            Some(pages) => pages * PAGE_BYTES as u64,
+            None => GroupLimits::NO_LIMIT,
+        };
+    }
     GroupLimits {
         swap_max_bytes: some(swap_pages * PAGE_BYTES as u64),
         pool_max_bytes: some(pool_bytes),
         writeback,
+        tier_max_bytes,
     }
+}
+
+/// Most often none, and now and then nothing.
+fn tiers() -> impl Strategy<Value = [u64; TIERS]> {
+    let one = prop_oneof![2 => Just(0), 1 => Just(1), 2 => 2..8u64];
+    [one.clone(), one.clone(), one]
 }
 
 pub fn operation() -> impl Strategy<Value = Operation> {
@@ -109,10 +137,10 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         1 => (1..40u64, 0..3i16)
             .prop_map(|(slots, priority)| Operation::SwapOn { slots, priority }),
         2 => (0..4usize).prop_map(|at| Operation::SwapOff { at }),
-        2 => (0..4usize, 0..6u64, 0..5000u64, prop::bool::weighted(0.8)).prop_map(
-            |(at, swap_pages, pool_bytes, writeback)| Operation::LimitGroup {
+        2 => (0..4usize, 0..6u64, 0..5000u64, prop::bool::weighted(0.8), tiers()).prop_map(
+            |(at, swap_pages, pool_bytes, writeback, tier_pages)| Operation::LimitGroup {
                 at,
-                limits: limits(swap_pages, pool_bytes, writeback),
+                limits: limits(swap_pages, pool_bytes, writeback, tier_pages),
             }
         ),
         1 => (0..4usize).prop_map(|at| Operation::RemoveGroup { at }),

@@ -11,6 +11,7 @@ mod direct;
 mod groups;
 mod read_ahead;
 mod swap_off;
+mod tiers;
 mod write_back;
 
 use std::sync::Arc as StdArc;
@@ -25,12 +26,13 @@ pub use direct::*;
 pub use groups::*;
 pub use read_ahead::*;
 pub use swap_off::*;
+pub use tiers::*;
 pub use write_back::*;
 
 use vswap_engine::{
     AllocError, Codec, Config, Discard, DupError, Engine, Entry, GroupId, HeapPages, Lookup,
     NewArea, PAGE_BYTES, PRIORITY_DEFAULT, Page, RamStorage, Scratch, Shadow, Storage,
-    StorageError, SwapInError, WriteOutError, Written,
+    StorageError, SwapInError, TierId, WriteOutError, Written,
 };
 
 /// A test of each race that loom does not get through, for shuttle alone. These races have too many interleavings. In
@@ -42,6 +44,7 @@ macro_rules! each_large_race {
         each_race!($run:
             batches_of_two_orders_share_clusters,
             a_run_is_freed_while_a_page_wants_its_slots,
+            another_area_of_another_tier_against_write_out,
             bug_14_read_ahead_against_swap_off,
             demotion_against_put,
             demotion_against_swap_off,
@@ -89,6 +92,9 @@ macro_rules! each_race {
             removing_a_group_against_swap_out,
             removing_a_group_against_put,
             swap_off_of_a_groups_page_against_put,
+            two_writers_at_the_limit_of_a_tier,
+            a_page_leaves_its_tier_against_put,
+            a_page_stays_in_its_tier_against_put,
             write_back_against_swap_in,
             write_back_against_put,
             write_back_against_dup,
@@ -139,10 +145,15 @@ fn engine_with_area(frames: usize, slots: usize) -> Shared {
 }
 
 fn swap_on(engine: &Engine, slots: usize, priority: i16) {
+    swap_on_in(engine, slots, priority, TierId::default());
+}
+
+fn swap_on_in(engine: &Engine, slots: usize, priority: i16, tier: TierId) {
     let area = NewArea {
         slots: slots as u64,
         bad: Vec::new(),
         priority,
+        tier,
         discard: Discard::Pages,
         rotating: false,
         storage: Box::new(Waited(RamStorage::new(slots))),

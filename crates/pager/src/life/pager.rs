@@ -99,8 +99,15 @@ impl Pager {
     pub fn status(&self) -> Status {
         let mut status = Status::of(&self.run);
         match &self.run.part.own_group {
-            None => (status.areas, status.groups) = (self.store.areas(), self.store.groups()),
-            Some(name) => status.groups = groups::status_of(&self.run.serving.engine, name),
+            None => {
+                status.areas = self.store.areas();
+                status.tiers = self.store.tiers();
+                status.groups = self.store.groups();
+            }
+            Some(name) => {
+                status.groups =
+                    groups::status_of(&self.run.serving.engine, &self.run.serving.areas, name);
+            }
         }
         status
     }

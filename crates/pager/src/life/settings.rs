@@ -11,9 +11,10 @@ use crate::evict::shrink;
 use crate::life::run::Run;
 use crate::run::pool_share::floor_bytes;
 use crate::store::config::{PoolLimit, RamRange};
+use crate::store::tiers::{Resolved, TierLimit, Tiers, UnknownTier, with_tiers};
 
 /// What shall be otherwise of a run; what is none stays as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     /// What it may use.
@@ -25,7 +26,7 @@ pub struct Settings {
 }
 
 /// What shall be otherwise of a group; what is none stays as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupChange {
     /// Bytes in physical areas, [`GroupLimits::NO_LIMIT`] for no limit.
@@ -34,6 +35,15 @@ pub struct GroupChange {
     pub pool_max_bytes: Option<u64>,
     /// Whether its pages may go to areas.
     pub writeback: Option<bool>,
+    /// What it may have of each tier that is named here.
+    pub tiers: Vec<TierLimit>,
+}
+
+/// A change of a group in which each tier is one that there is.
+#[derive(Debug)]
+pub(crate) struct ResolvedChange<'a> {
+    change: &'a GroupChange,
+    tiers: Resolved,
 }
 
 impl GroupChange {
@@ -42,13 +52,26 @@ impl GroupChange {
         *self == GroupChange::default()
     }
 
+    /// The same with the numbers of tiers.
+    pub(crate) fn resolve(&self, tiers: &Tiers) -> Result<ResolvedChange<'_>, UnknownTier> {
+        Ok(ResolvedChange {
+            tiers: tiers.resolve(&self.tiers)?,
+            change: self,
+        })
+    }
+}
+
+impl ResolvedChange<'_> {
     /// What limits become of these.
-    pub fn of(&self, limits: GroupLimits) -> GroupLimits {
-        GroupLimits {
-            swap_max_bytes: self.swap_max_bytes.unwrap_or(limits.swap_max_bytes),
-            pool_max_bytes: self.pool_max_bytes.unwrap_or(limits.pool_max_bytes),
-            writeback: self.writeback.unwrap_or(limits.writeback),
-        }
+    pub(crate) fn of(&self, limits: GroupLimits) -> GroupLimits {
+        let change = self.change;
+        let limits = GroupLimits {
+            swap_max_bytes: change.swap_max_bytes.unwrap_or(limits.swap_max_bytes),
+            pool_max_bytes: change.pool_max_bytes.unwrap_or(limits.pool_max_bytes),
+            writeback: change.writeback.unwrap_or(limits.writeback),
+            ..limits
+        };
+        with_tiers(limits, &self.tiers)
     }
 }
 
@@ -81,6 +104,9 @@ pub enum SetError {
     /// There is none of this name.
     #[error("there is no group {0} here: `vswap status --groups` lists those that there are")]
     UnknownGroup(GroupName),
+    /// A limit is of a tier that there is not.
+    #[error(transparent)]
+    Tier(#[from] UnknownTier),
     /// The engine's reason.
     #[error(transparent)]
     Engine(#[from] GroupError),
@@ -135,8 +161,9 @@ fn must_be_enough(run: &Run, asked_bytes: u64) -> Result<(), SetError> {
 
 fn set_own_group(run: &Run, change: &GroupChange) -> Result<(), SetError> {
     let part = &run.part;
+    let change = change.resolve(&run.serving.areas.tiers)?;
     if part.is_all() {
-        return set_group(&run.serving.engine, part.group, change);
+        return set_group(&run.serving.engine, part.group, &change);
     }
     part.change_limits(|limits| change.of(limits));
     Ok(())
@@ -149,7 +176,7 @@ fn set_own_group(run: &Run, change: &GroupChange) -> Result<(), SetError> {
 pub(crate) fn set_group(
     engine: &Engine,
     group: GroupId,
-    change: &GroupChange,
+    change: &ResolvedChange<'_>,
 ) -> Result<(), SetError> {
     let groups = engine.groups();
     let found = groups.iter().find(|figures| figures.id == group);
@@ -168,9 +195,12 @@ mod tests {
             swap_max_bytes: 7,
             pool_max_bytes: 8,
             writeback: false,
+            ..GroupLimits::default()
         };
+        let tiers = Tiers::default();
+        let of = |change: &GroupChange| change.resolve(&tiers).map(|change| change.of(limits));
         assert!(GroupChange::default().is_nothing());
-        assert_eq!(GroupChange::default().of(limits), limits);
+        assert_eq!(of(&GroupChange::default()), Ok(limits));
         let change = GroupChange {
             pool_max_bytes: Some(GroupLimits::NO_LIMIT),
             writeback: Some(true),
@@ -180,7 +210,17 @@ mod tests {
             swap_max_bytes: 7,
             ..GroupLimits::default()
         };
-        assert_eq!(change.of(limits), changed);
+        assert_eq!(of(&change), Ok(changed));
+        let tier = |name: &str| GroupChange {
+            tiers: vec![TierLimit {
+                tier: name.parse().expect("a good name"),
+                max_bytes: 9,
+            }],
+            ..GroupChange::default()
+        };
+        let limited = of(&tier("default")).expect("always there");
+        assert_eq!((limited.tier_max_bytes[0], limited.swap_max_bytes), (9, 7));
+        assert!(of(&tier("fast")).is_err() && !tier("fast").is_nothing());
     }
 
     #[test]

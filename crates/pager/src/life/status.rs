@@ -10,6 +10,7 @@ use crate::run::pressure::Lost;
 use crate::run::stats::{LatencyBucket, LatencySummary};
 use crate::store::areas::AreaStatus;
 use crate::store::groups::GroupStatus;
+use crate::store::tiers::TierStatus;
 
 /// Figures of a store at one moment, for all its runs together.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -32,6 +33,8 @@ pub struct StoreStatus {
     pub metadata_bytes: u64,
     /// Physical areas in use.
     pub areas: Vec<AreaStatus>,
+    /// The tiers of these areas, the highest priority first.
+    pub tiers: Vec<TierStatus>,
     /// Groups of pages, the root first.
     pub groups: Vec<GroupStatus>,
 }
@@ -104,6 +107,9 @@ pub struct Status {
     /// Physical areas in use. None for a run in a shared store, because the areas belong to the store.
     #[serde(skip_deserializing)]
     pub areas: Vec<AreaStatus>,
+    /// The tiers of these areas, the highest priority first.
+    #[serde(skip_deserializing)]
+    pub tiers: Vec<TierStatus>,
     /// Groups of pages, the root first. In a shared store those that the run is in.
     pub groups: Vec<GroupStatus>,
     /// Bytes that the compressed pages take, without the pool's own waste.

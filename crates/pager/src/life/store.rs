@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use vswap_engine::{Codec, Engine, GroupId, GroupName, SwapOnError};
+use vswap_engine::{Codec, Engine, GroupId, GroupName};
 use vswap_sys::{looks, process::cpu};
 
 use crate::base::lock::{Mutex, Row};
@@ -18,11 +18,12 @@ use crate::life::settings::{self, GroupChange, SetError};
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
 use crate::run::leaving::Leaving;
-use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn};
+use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn, UseError};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
 use crate::store::memory::MappedPages;
 use crate::store::more_room::Wish;
+use crate::store::tiers::{TierName, TierStatus, TooManyTiers};
 
 /// Frames in addition to those for pages on their way out. Pages are compared with kin's proposals in them, which makes
 /// room where there is none.
@@ -73,11 +74,22 @@ impl Store {
     /// Begin to use a physical area.
     ///
     /// # Errors
-    /// [`SwapOnError`]. Nothing has changed then, and the disk is closed.
-    pub fn swap_on(&self, area: SwapOn) -> Result<(), SwapOnError> {
+    /// [`UseError`]. Nothing has changed then, and the disk is closed.
+    pub fn swap_on(&self, area: SwapOn) -> Result<(), UseError> {
         self.areas.swap_on(&self.engine, area)?;
         self.runs().iter().for_each(use_areas);
         Ok(())
+    }
+
+    /// Areas of these tiers will come. From now on limits may name them.
+    ///
+    /// # Errors
+    /// [`TooManyTiers`].
+    pub fn expect_tiers<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a TierName>,
+    ) -> Result<(), TooManyTiers> {
+        names.try_for_each(|name| self.areas.tiers.declare(&self.engine, name).map(drop))
     }
 
     /// Give a physical area up while programs run. Each of its pages comes back to the pool or goes to another area. If
@@ -113,9 +125,14 @@ impl Store {
         self.areas.status(&self.engine)
     }
 
+    /// The tiers that have areas, the highest priority first.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        self.areas.tiers_status(&self.engine)
+    }
+
     /// All groups, the root first.
     pub fn groups(&self) -> Vec<GroupStatus> {
-        groups::status(&self.engine, &self.engine.stats())
+        groups::status(&self.engine, &self.areas, &self.engine.stats())
     }
 
     /// Change the limits of a group, which hold for what is stored from now on.
@@ -123,6 +140,7 @@ impl Store {
     /// # Errors
     /// [`SetError`]; nothing has changed.
     pub fn set_group(&self, name: &GroupName, change: &GroupChange) -> Result<(), SetError> {
+        let change = change.resolve(&self.areas.tiers)?;
         let runs = self.runs();
         // What a run's own group may have of the pool follows the run's limit as well.
         if let Some(run) = runs
@@ -135,7 +153,7 @@ impl Store {
         }
         let group = self.engine.find_group(name);
         let group = group.ok_or_else(|| SetError::UnknownGroup(name.clone()))?;
-        settings::set_group(&self.engine, group, change)
+        settings::set_group(&self.engine, group, &change)
     }
 
     /// Figures of all runs together.
@@ -151,7 +169,8 @@ impl Store {
             physical_pages: engine.physical,
             metadata_bytes: engine.table_bytes,
             areas: self.areas(),
-            groups: groups::status(&self.engine, &engine),
+            tiers: self.tiers(),
+            groups: groups::status(&self.engine, &self.areas, &engine),
         }
     }
 
@@ -160,7 +179,7 @@ impl Store {
         let leaving = Leaving::new()?;
         let mut runs = self.runs.lock();
         let own = self.shared.then_some(config.root_pid);
-        let made = groups::make(&self.engine, config.group.as_ref(), own);
+        let made = groups::make(&self.engine, &self.areas.tiers, config.group.as_ref(), own);
         let (group, name) = made.inspect_err(|_| {
             let named = config.group.as_ref().map(|group| group.name.clone());
             remove_unused(&self.engine, named);

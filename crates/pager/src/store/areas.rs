@@ -16,6 +16,7 @@ use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
 use crate::store::more_room::MoreRoom;
 use crate::store::on_disk::OnDisk;
+use crate::store::tiers::{TierName, TierStatus, Tiers, TooManyTiers, microseconds};
 
 /// Where the bytes of an area are, and what people are told of that.
 #[derive(Debug)]
@@ -75,12 +76,14 @@ pub struct SwapOn {
     pub bad: Vec<u64>,
     /// 0 to 32767, or `vswap_engine::PRIORITY_DEFAULT`.
     pub priority: i16,
+    /// The tier that it belongs to.
+    pub tier: TierName,
     /// When to tell the device what is free.
     pub discard: Discard,
 }
 
 /// Figures of an area, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AreaStatus {
     /// The path that the user gave.
     pub name: String,
@@ -105,6 +108,21 @@ pub struct AreaStatus {
     pub io: &'static str,
     /// Its pages are encrypted.
     pub encrypted: bool,
+    /// The tier that it belongs to.
+    pub tier: TierName,
+    /// How long reading a lone page takes on average, in microseconds. None if that is not known, or not yet.
+    pub latency_us: Option<f64>,
+}
+
+/// Why an area cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UseError {
+    /// Its tier can have no number.
+    #[error(transparent)]
+    Tiers(#[from] TooManyTiers),
+    /// The engine's reason.
+    #[error(transparent)]
+    Engine(#[from] SwapOnError),
 }
 
 /// Why an area cannot be given up.
@@ -126,6 +144,7 @@ struct NamedArea {
     kind: &'static str,
     io: &'static str,
     encrypted: bool,
+    tier: TierName,
     /// The user was told that the area fails.
     failing: bool,
 }
@@ -142,6 +161,8 @@ pub struct Areas {
     leaving: AtomicUsize,
     /// The wish for one more.
     pub more_room: MoreRoom,
+    /// Their tiers.
+    pub tiers: Tiers,
 }
 
 impl Default for Areas {
@@ -152,6 +173,7 @@ impl Default for Areas {
             has_far: AtomicBool::new(false),
             leaving: AtomicUsize::new(0),
             more_room: MoreRoom::default(),
+            tiers: Tiers::default(),
         }
     }
 }
@@ -173,7 +195,8 @@ impl Areas {
     }
 
     /// Begin to use an area.
-    pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), SwapOnError> {
+    pub fn swap_on(&self, engine: &Engine, new: SwapOn) -> Result<(), UseError> {
+        let tier = self.tiers.declare(engine, &new.tier)?;
         let Medium {
             storage,
             kind,
@@ -188,6 +211,7 @@ impl Areas {
             slots: new.slots,
             bad: new.bad,
             priority: new.priority,
+            tier,
             discard: new.discard,
             rotating,
             storage,
@@ -203,6 +227,7 @@ impl Areas {
             kind,
             io,
             encrypted,
+            tier: new.tier,
             failing: false,
         });
         Ok(())
@@ -230,6 +255,11 @@ impl Areas {
         list.iter()
             .filter_map(|known| Some(status(known, &found(known)?)))
             .collect()
+    }
+
+    /// The tiers that have areas, the highest priority first.
+    pub fn tiers_status(&self, engine: &Engine) -> Vec<TierStatus> {
+        self.tiers.status(&engine.areas())
     }
 
     /// Tell the user which areas have begun to fail since the last call.
@@ -306,5 +336,7 @@ fn status(known: &NamedArea, area: &AreaFigures) -> AreaStatus {
         failing: area.failing,
         io: known.io,
         encrypted: known.encrypted,
+        tier: known.tier.clone(),
+        latency_us: area.latency.map(microseconds),
     }
 }

@@ -9,6 +9,7 @@ pub use crate::policy::follow::RamRange;
 pub use vswap_engine::{Codec, GroupLimits, GroupName, Mapping};
 
 use crate::base::page_run::PAGE_BYTES;
+use crate::store::tiers::TierLimit;
 
 /// What a store is told.
 #[derive(Debug, Clone)]
@@ -85,6 +86,8 @@ pub struct RunGroup {
     pub name: GroupName,
     /// What its pages may take up. If none are given, those that another run has set on this group stay.
     pub limits: GroupLimits,
+    /// And of each tier that is named here, whatever `limits` say.
+    pub tiers: Vec<TierLimit>,
 }
 
 /// Frames take one part in this many of the limit, within bounds: an eviction window needs 64.

@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use vswap_engine::{
-    Engine, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, GroupNameError, PAGE_BYTES,
-    Stats,
+    AreaFigures, Engine, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, GroupNameError,
+    PAGE_BYTES, Stats, TIERS_MAX,
 };
 
+use crate::store::areas::Areas;
 use crate::store::config::RunGroup;
+use crate::store::tiers::{self, GroupTier, TierName, Tiers, UnknownTier, with_tiers};
 
 /// Figures of a group, for people. Bytes and limits include those of the groups inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub struct GroupStatus {
     pub pool_max_bytes: Option<u64>,
     /// Whether its pages may go to areas at all.
     pub writeback: bool,
+    /// What it has in each tier, and may have: in those that have areas or in which it is limited.
+    #[serde(default)]
+    pub tiers: Vec<GroupTier>,
     /// How often its limits were met.
     pub events: Events,
 }
@@ -54,6 +59,9 @@ pub enum MakeError {
         /// The group.
         name: GroupName,
     },
+    /// A limit is of a tier that there is not.
+    #[error(transparent)]
+    Tier(#[from] UnknownTier),
     /// The run's own group would have a name that no group can have.
     #[error("the name of the run's own group is none: {0}")]
     Name(#[from] GroupNameError),
@@ -66,11 +74,12 @@ pub enum MakeError {
 /// [`MakeError`]. Groups without runs may be left behind.
 pub fn make(
     engine: &Engine,
+    tiers: &Tiers,
     group: Option<&RunGroup>,
     own: Option<u32>,
 ) -> Result<(GroupId, Option<GroupName>), MakeError> {
     let (mut id, mut name) = match group {
-        Some(group) => (named(engine, group)?, Some(group.name.clone())),
+        Some(group) => (named(engine, tiers, group)?, Some(group.name.clone())),
         None => (GroupId::ROOT, None),
     };
     if let Some(pid) = own {
@@ -83,12 +92,13 @@ pub fn make(
 }
 
 /// The group that the user named: the existing one, or a new one.
-fn named(engine: &Engine, group: &RunGroup) -> Result<GroupId, MakeError> {
-    let RunGroup { name, limits } = group;
+fn named(engine: &Engine, tiers: &Tiers, group: &RunGroup) -> Result<GroupId, MakeError> {
+    let name = &group.name;
+    let limits = with_tiers(group.limits, &tiers.resolve(&group.tiers)?);
     let mut id = GroupId::ROOT;
     for part in name.with_parents() {
         let wanted = if part == *name {
-            *limits
+            limits
         } else {
             GroupLimits::default()
         };
@@ -111,14 +121,17 @@ fn has_limits(engine: &Engine, id: GroupId, wanted: GroupLimits) -> bool {
 }
 
 /// The groups of a run in a shared store: its own, and those around it.
-pub fn status_of(engine: &Engine, own: &GroupName) -> Vec<GroupStatus> {
+pub fn status_of(engine: &Engine, areas: &Areas, own: &GroupName) -> Vec<GroupStatus> {
     let groups = engine.groups();
+    let look = Look::at(engine, areas);
     let is_around = |group: &&GroupFigures| own.with_parents().any(|name| name == group.name);
-    groups.iter().filter(is_around).map(of).collect()
+    let around = groups.iter().filter(is_around);
+    around.map(|group| look.of(group)).collect()
 }
 
 /// All groups, the root first. `stats` are the engine's own figures, because everything is in the root.
-pub fn status(engine: &Engine, stats: &Stats) -> Vec<GroupStatus> {
+pub fn status(engine: &Engine, areas: &Areas, stats: &Stats) -> Vec<GroupStatus> {
+    let look = Look::at(engine, areas);
     let root = GroupStatus {
         name: "/".to_owned(),
         swap_bytes: stats.physical * PAGE_BYTES as u64,
@@ -126,27 +139,49 @@ pub fn status(engine: &Engine, stats: &Stats) -> Vec<GroupStatus> {
         pool_bytes: stats.payload_bytes,
         pool_max_bytes: None,
         writeback: true,
+        tiers: look.tiers(&tiers::of_root(&look.areas), &GroupLimits::default()),
         events: Events::default(),
     };
     let others = engine.groups();
-    [root].into_iter().chain(others.iter().map(of)).collect()
+    let others = others.iter().map(|group| look.of(group));
+    [root].into_iter().chain(others).collect()
 }
 
-fn of(group: &GroupFigures) -> GroupStatus {
-    let limit = |bytes: u64| (bytes != GroupLimits::NO_LIMIT).then_some(bytes);
-    GroupStatus {
-        name: group.name.to_string(),
-        swap_bytes: group.swap_bytes,
-        swap_max_bytes: limit(group.limits.swap_max_bytes),
-        pool_bytes: group.pool_bytes,
-        pool_max_bytes: limit(group.limits.pool_max_bytes),
-        writeback: group.limits.writeback,
-        events: Events {
-            swap_max: group.events.swap_max,
-            swap_fail: group.events.swap_fail,
-            pool_max: group.events.pool_max,
-            writeback_refused: group.events.writeback_refused,
-        },
+/// What is to be known of areas to tell of groups.
+struct Look {
+    areas: Vec<AreaFigures>,
+    names: [Option<TierName>; TIERS_MAX],
+}
+
+impl Look {
+    fn at(engine: &Engine, areas: &Areas) -> Look {
+        Look {
+            areas: engine.areas(),
+            names: areas.tiers.names(),
+        }
+    }
+
+    fn tiers(&self, has: &[u64; TIERS_MAX], limits: &GroupLimits) -> Vec<GroupTier> {
+        tiers::of_group(&self.names, &self.areas, has, limits)
+    }
+
+    fn of(&self, group: &GroupFigures) -> GroupStatus {
+        let limit = |bytes: u64| (bytes != GroupLimits::NO_LIMIT).then_some(bytes);
+        GroupStatus {
+            name: group.name.to_string(),
+            swap_bytes: group.swap_bytes,
+            swap_max_bytes: limit(group.limits.swap_max_bytes),
+            pool_bytes: group.pool_bytes,
+            pool_max_bytes: limit(group.limits.pool_max_bytes),
+            writeback: group.limits.writeback,
+            tiers: self.tiers(&group.tier_bytes, &group.limits),
+            events: Events {
+                swap_max: group.events.swap_max,
+                swap_fail: group.events.swap_fail,
+                pool_max: group.events.pool_max,
+                writeback_refused: group.events.writeback_refused,
+            },
+        }
     }
 }
 
@@ -172,26 +207,33 @@ mod tests {
     #[test]
     fn the_group_is_made_inside_groups_without_limits() {
         let engine = engine();
-        assert_eq!(make(&engine, None, None), Ok((GroupId::ROOT, None)));
+        assert_eq!(
+            make(&engine, &Tiers::default(), None, None),
+            Ok((GroupId::ROOT, None))
+        );
         let limits = GroupLimits {
             swap_max_bytes: 1 << 20,
-            pool_max_bytes: GroupLimits::NO_LIMIT,
             writeback: false,
+            ..GroupLimits::default()
         };
         let run = |name: &str| RunGroup {
             name: name.parse().expect("a good name"),
             limits,
+            tiers: Vec::new(),
         };
-        let (id, name) = make(&engine, Some(&run("web/jobs")), None).expect("no such groups yet");
+        let (id, name) = make(&engine, &Tiers::default(), Some(&run("web/jobs")), None)
+            .expect("no such groups yet");
         assert_eq!(engine.find_group(&run("web/jobs").name), Some(id));
         assert_eq!(name, Some(run("web/jobs").name));
-        make(&engine, Some(&run("web/other")), None).expect("web is there already");
-        let error = make(&engine, Some(&run("web")), None).expect_err("it has no limits");
+        make(&engine, &Tiers::default(), Some(&run("web/other")), None)
+            .expect("web is there already");
+        let error = make(&engine, &Tiers::default(), Some(&run("web")), None)
+            .expect_err("it has no limits");
         assert!(
             error.to_string().contains("web has other limits"),
             "{error}"
         );
-        let status = status(&engine, &engine.stats());
+        let status = status(&engine, &Areas::default(), &engine.stats());
         let names: Vec<&str> = status.iter().map(|group| group.name.as_str()).collect();
         assert_eq!(names, ["/", "web", "web/jobs", "web/other"]);
         assert_eq!(status[1].swap_max_bytes, None);
@@ -209,10 +251,11 @@ mod tests {
                 swap_max_bytes,
                 ..GroupLimits::default()
             },
+            tiers: Vec::new(),
         };
         let no_limit = GroupLimits::NO_LIMIT;
         let make = |group: Option<&RunGroup>, pid| {
-            let (id, name) = make(&engine, group, Some(pid))?;
+            let (id, name) = make(&engine, &Tiers::default(), group, Some(pid))?;
             assert_eq!(engine.find_group(name.as_ref().expect("its own")), Some(id));
             Ok(name.expect("its own"))
         };
@@ -227,7 +270,7 @@ mod tests {
             make(Some(&jobs(8192)), 11),
             Err(MakeError::OtherLimits { .. })
         ));
-        let groups = status_of(&engine, &inner);
+        let groups = status_of(&engine, &Areas::default(), &inner);
         let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         assert_eq!(names, ["jobs", "jobs/run-10"]);
     }

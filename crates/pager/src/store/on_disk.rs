@@ -74,8 +74,12 @@ impl Storage for OnDisk {
     }
 
     fn is_quick(&self) -> bool {
+        self.latency().is_some_and(|known| known < QUICK)
+    }
+
+    fn latency(&self) -> Option<Duration> {
         let known = self.latency_ns.load(Ordering::Relaxed);
-        known > 0 && u128::from(known) < QUICK.as_nanos()
+        (known > 0).then(|| Duration::from_nanos(known))
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::registry::Unit;
-use vswap_pager::{AreaStatus, GroupStatus, StoreStatus};
+use vswap_pager::{AreaStatus, GroupStatus, GroupTier, StoreStatus, TierStatus};
 
 use crate::metrics::families::writer::{Family, Kind, Labels, Number, Writer};
 use crate::metrics::figures::StoreFigures;
@@ -14,6 +14,8 @@ const GROUPS_MAX: usize = 256;
 
 type OfStore = (Family, fn(&StoreStatus) -> u64);
 type OfArea = (Family, fn(&AreaStatus) -> Number);
+type OfTier = (Family, fn(&TierStatus) -> Option<Number>);
+type OfGroupTier = (Family, fn(&GroupTier) -> Option<u64>);
 type OfGroup = (Family, fn(&GroupStatus) -> Option<u64>);
 
 /// A gauge in bytes.
@@ -160,6 +162,61 @@ static GROUPS: [OfGroup; 4] = [
     ),
 ];
 
+static TIERS: [OfTier; 5] = [
+    (
+        bytes("vswap_tier_size", "What the areas of the tier can hold."),
+        |tier| Some(tier.size_bytes.into()),
+    ),
+    (
+        bytes("vswap_tier_used", "What is in the areas of the tier."),
+        |tier| Some(tier.used_bytes.into()),
+    ),
+    (
+        Family {
+            name: "vswap_tier_read",
+            unit: Some(Unit::Bytes),
+            kind: Kind::Counter,
+            help: "Read from the areas of the tier: pages on their way up.",
+        },
+        |tier| Some(tier.read_bytes.into()),
+    ),
+    (
+        Family {
+            name: "vswap_tier_written",
+            unit: Some(Unit::Bytes),
+            kind: Kind::Counter,
+            help: "Written to the areas of the tier: pages on their way down.",
+        },
+        |tier| Some(tier.written_bytes.into()),
+    ),
+    (
+        Family {
+            name: "vswap_tier_latency",
+            unit: Some(Unit::Seconds),
+            kind: Kind::Gauge,
+            help: "What reading a lone page takes on average, in the slowest area of the tier.",
+        },
+        |tier| Some((tier.latency_us? / 1e6).into()),
+    ),
+];
+
+static GROUP_TIERS: [OfGroupTier; 2] = [
+    (
+        bytes(
+            "vswap_group_tier",
+            "What the group has in the areas of the tier.",
+        ),
+        |tier| Some(tier.bytes),
+    ),
+    (
+        bytes(
+            "vswap_group_tier_limit",
+            "What the group may have in the areas of the tier, if that is limited.",
+        ),
+        |tier| tier.max_bytes,
+    ),
+];
+
 static GROUP_EVENTS: Family = Family {
     name: "vswap_group_refused_pages",
     unit: None,
@@ -185,11 +242,28 @@ pub fn write(store: &StoreFigures, writer: &mut Writer<'_>) -> fmt::Result {
         });
         writer.family(family, samples)?;
     }
+    for (family, value) in &TIERS {
+        let samples = store.status.tiers.iter().filter_map(|tier| {
+            let labels = vec![("tier", tier.name.to_string())];
+            Some((labels, value(tier)?))
+        });
+        writer.family(family, samples)?;
+    }
     let groups = || store.status.groups.iter().take(GROUPS_MAX);
     for (family, value) in &GROUPS {
         let samples = groups().filter_map(|group| {
             let labels = vec![("group", group.name.clone())];
             Some((labels, value(group)?.into()))
+        });
+        writer.family(family, samples)?;
+    }
+    for (family, value) in &GROUP_TIERS {
+        let samples = groups().flat_map(|group| {
+            group.tiers.iter().filter_map(|tier| {
+                let group = ("group", group.name.clone());
+                let labels = vec![group, ("tier", tier.name.to_string())];
+                Some((labels, value(tier)?.into()))
+            })
         });
         writer.family(family, samples)?;
     }

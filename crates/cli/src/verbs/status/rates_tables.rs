@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::output::figures::{bytes, count};
+use crate::output::figures::{PAGE_BYTES, bytes, count, microseconds};
 use crate::output::tables::{
-    AREA_HEADINGS, AREA_TEXT_COLUMNS, TEXT_COLUMNS, area_row, p99_cell, run_cells, table,
+    AREA_HEADINGS, AREA_TEXT_COLUMNS, TEXT_COLUMNS, area_row, figure, p99_cell, printable,
+    run_cells, table,
 };
 use crate::watching::rates::{AreaRates, Rates};
 
@@ -14,6 +15,12 @@ const HEADINGS: [&str; 13] = [
 ];
 /// What an area has beside the columns of `areas_table`, and the run, which comes last.
 const AREA_RATE_HEADINGS: [&str; 2] = ["READ/s", "WRITTEN/s"];
+
+/// `DOWN/s` and `UP/s` are pages.
+const TIER_HEADINGS: [&str; 9] = [
+    "TIER", "AREAS", "PRIO", "SIZE", "USED", "DOWN/s", "UP/s", "LATENCY", "RUN",
+];
+const TIER_TEXT_COLUMNS: [usize; 1] = [0];
 
 /// Runs, with the rates of each.
 pub fn runs_table(reports: &[Value], rates: &[Option<Rates>]) -> String {
@@ -66,6 +73,41 @@ pub fn areas_table(reports: &[Value], rates: &[Option<AreaRates>]) -> String {
         ]
     });
     table(&headings, &AREA_TEXT_COLUMNS, rows)
+}
+
+/// The table of `vswap status --tiers`, with the rates of each.
+pub fn tiers_table(reports: &[Value], rates: &[Option<AreaRates>]) -> String {
+    let tiers = reports.iter().flat_map(|report| {
+        let tiers = report["tiers"].as_array().into_iter().flatten();
+        tiers.map(|tier| (tier, &report["pid"]))
+    });
+    let rows = tiers.zip(rates);
+    let rows = rows.map(|((tier, pid), rates)| tier_row(tier, pid, *rates));
+    table(&TIER_HEADINGS, &TIER_TEXT_COLUMNS, rows)
+}
+
+fn tier_row(tier: &Value, pid: &Value, rates: Option<AreaRates>) -> [String; 9] {
+    let none = || "-".to_owned();
+    let rate = |of: fn(AreaRates) -> f64| {
+        rates.map_or_else(none, |rates| count(whole(of(rates) / PAGE_BYTES as f64)))
+    };
+    let priority = |name: &str| tier[name].as_i64();
+    let priorities = match (priority("priority_min"), priority("priority_max")) {
+        (Some(least), Some(most)) if least != most => format!("{least}..{most}"),
+        (Some(one), _) => one.to_string(),
+        _ => none(),
+    };
+    [
+        printable(tier["name"].as_str().unwrap_or("-")),
+        figure(tier, "areas", |areas| areas.to_string()),
+        priorities,
+        figure(tier, "size_bytes", bytes),
+        figure(tier, "used_bytes", bytes),
+        rate(|rates| rates.written_bytes),
+        rate(|rates| rates.read_bytes),
+        tier["latency_us"].as_f64().map_or_else(none, microseconds),
+        pid.to_string(),
+    ]
 }
 
 /// A rate is neither negative nor larger than any figure.
@@ -126,6 +168,31 @@ mod tests {
             [
                 "NAME       TYPE        SIZE   USED  PRIO  ENCRYPTED  READ/s  WRITTEN/s  RUN",
                 "/dev/vdb2  partition  8 GiB  4 KiB    -1  yes         4 KiB        0 B    7"
+            ]
+        );
+    }
+
+    #[test]
+    fn tiers_are_shown_with_what_goes_down_and_comes_up() {
+        let fast = json!({"name": "fast", "areas": 2, "priority_min": 1, "priority_max": 2,
+                          "size_bytes": 8_u64 << 30, "used_bytes": 4096, "latency_us": 81.25});
+        let far = json!({"name": "far", "areas": 1, "priority_min": -1, "priority_max": -1,
+                         "size_bytes": 8192, "used_bytes": 0, "latency_us": null});
+        let rates = AreaRates {
+            read_bytes: 8192.0,
+            written_bytes: 4096.0 * 1500.0,
+        };
+        let table = tiers_table(
+            &[json!({"pid": 7, "tiers": [fast, far]}), json!({"pid": 8})],
+            &[Some(rates), None],
+        );
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "TIER  AREAS  PRIO   SIZE   USED  DOWN/s  UP/s  LATENCY  RUN",
+                "fast      2  1..2  8 GiB  4 KiB    1.5k     2  81.2 us    7",
+                "far       1    -1  8 KiB    0 B       -     -        -    7",
             ]
         );
     }

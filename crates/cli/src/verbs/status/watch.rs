@@ -21,7 +21,8 @@ use crate::output::SCHEMA;
 use crate::output::tables::{groups_table, pressure_table};
 use crate::output::time;
 use crate::verbs::status::must_be_there;
-use crate::verbs::status::rates_tables::{areas_table, runs_table};
+use crate::verbs::status::rates_tables::{areas_table, runs_table, tiers_table};
+use crate::verbs::status::with_tier_rates;
 use crate::watching::rates::LastLook;
 use crate::watching::reports::reports;
 
@@ -57,11 +58,14 @@ pub fn watch(args: &StatusArgs, every: Duration) -> Result<ExitCode, Failure> {
     let signals =
         signals::block().map_err(|error| Failure::own(format!("cannot block signals: {error}")))?;
     let style = Style::of(args);
-    let mut last = LastLook::default();
+    let (mut last, mut last_of_tiers) = (LastLook::default(), LastLook::default());
     let mut number = 0_u64;
     loop {
         let next = Instant::now() + every;
-        let reports = reports(args.run);
+        let mut reports = reports(args.run);
+        if args.tiers && args.json {
+            with_tier_rates(&mut last_of_tiers, &mut reports);
+        }
         if number == 0 {
             must_be_there(args, &reports)?;
         }
@@ -147,6 +151,8 @@ fn has_no_reader() -> bool {
 fn table(args: &StatusArgs, last: &mut LastLook, reports: &[Value]) -> String {
     if args.areas {
         areas_table(reports, &last.areas(reports))
+    } else if args.tiers {
+        tiers_table(reports, &last.tiers(reports))
     } else if args.pressure {
         pressure_table(reports)
     } else if args.groups {

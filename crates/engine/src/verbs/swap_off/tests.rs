@@ -216,7 +216,7 @@ fn a_closed_area_gives_out_nothing_and_is_waited_for() {
         assert_eq!(testing::slot(&engine.areas, 1, 1), None);
         asked.set(asked.get() + 1);
         if asked.get() == 5 {
-            engine.areas.give_back(slot);
+            _ = engine.areas.give_back(slot);
         }
         false
     };
@@ -274,7 +274,7 @@ fn the_word_of_a_slot_is_not_believed() {
     let late = || {
         asked.set(asked.get() + 1);
         if asked.get() == 3 {
-            engine.areas.free(stale);
+            _ = engine.areas.free(stale);
         }
         false
     };
