@@ -9,7 +9,7 @@ use crate::command::TestCounts;
 use crate::fuzz::Search;
 
 /// The longest time for all steps together where limits hold. They should take less than 40 minutes on two processors,
-/// and took 65 before some of them went to the soak. This limit ends hangs.
+/// and take 64. This limit ends hangs.
 const TOTAL_LIMIT: Duration = Duration::from_secs(75 * 60);
 
 /// One check.

@@ -16,7 +16,7 @@ const TESTS: &[Test] = &[
     Test::new("ram_up_and_down", 120, ram::up_and_down),
     Test::new("ram_out_of_reach", 120, ram::out_of_reach),
     Test::new("ram_refused", 60, ram::refused),
-    Test::new("ram_follows_pressure", 120, follow::pressure),
+    Test::new("ram_follows_pressure", 120, follow::pressure).long(),
     Test::new("pool_off_and_on", 120, pool::off_and_on),
     Test::new("group_limits", 120, group::limits),
     Test::new("state_full", 90, state::full),

@@ -15,7 +15,7 @@ mod victims;
 
 const TESTS: &[Test] = &[
     Test::new("idle", 120, idle::test),
-    Test::new("busy_threads_and_children", 240, family::test),
+    Test::new("busy_threads_and_children", 240, family::test).long(),
     Test::new("stopped_before", 120, family::stopped_before),
     Test::new("without_area", 120, areas::without),
     Test::new("area_leaves_while_parked", 180, areas::one_leaves),

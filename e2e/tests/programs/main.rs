@@ -62,7 +62,7 @@ const TESTS: &[Test] = &[
     Test::new("program_that_gives_up_root", 120, privileges::test),
     Test::new("exec_beside_the_filter", 120, replaces::test),
     Test::new("forks_beside_rings", 120, rings::test),
-    Test::new("plain_user_redis", 480, plain_user::redis),
+    Test::new("plain_user_redis", 480, plain_user::redis).long(),
     Test::new("plain_user_python", 480, plain_user::python).long(),
     Test::new("plain_user_make", 240, plain_user::make),
     Test::new("plain_user_static_forks", 180, plain_user::static_forks).long(),

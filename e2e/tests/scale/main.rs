@@ -16,7 +16,7 @@ const TESTS: &[Test] = &[
     Test::new("few_descriptors", 120, shortage::few_descriptors),
     Test::new("few_threads", 120, shortage::few_threads),
     Test::new("many_sleepers", 120, sleepers::many),
-    Test::new("stopped_while_others_fork", 120, stopped::others_fork),
+    Test::new("stopped_while_others_fork", 120, stopped::others_fork).long(),
 ];
 
 fn main() -> ExitCode {
