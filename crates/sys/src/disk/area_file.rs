@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, seek};
 use rustix::io::Errno;
@@ -265,10 +267,22 @@ impl AreaFile {
     }
 }
 
+/// How long a locked file is tried again. The kernel takes the rings of a vswap that has just ended apart a little
+/// later, and they hold its files.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_PACE: Duration = Duration::from_millis(10);
+
 /// Locks a file for as long as it is open. If the file system cannot lock, that is an error: two users of one area
 /// would each read the other's memory.
 fn lock(file: &File) -> Result<(), AreaError> {
-    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+    let until = Instant::now() + LOCK_PATIENCE;
+    let done = loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PACE),
+            done => break done,
+        }
+    };
+    done.map_err(|errno| match errno {
         Errno::WOULDBLOCK => AreaError::Locked,
         _ => cannot("locked")(errno.into()),
     })
