@@ -51,8 +51,8 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
 ];
 
 /// Stages of `ci`, each with its lanes: cheap and telling steps first. The engine's checkers have one busy thread most
-/// of the time, and chaos, hostile and victims wait for processes, so they share the machine. What measures time or memory has
-/// it alone.
+/// of the time, and chaos, hostile and victims wait for processes, so they share the machine. What measures time or
+/// memory has it alone.
 const CI: &[&[&[&str]]] = &[
     &[&["fmt", "tidy", "clippy", "doc", "test"]],
     &[&["chaos"], &["loom", "miri", "tsan"]],

@@ -28,10 +28,10 @@ impl Advice {
             None => "The program took",
         };
         let limit = self.limit_bytes.map_or_else(String::new, |limit| {
-            format!(" Its limit meanwhile was {}.", bytes(limit))
+            format!("\nIts limit meanwhile was {}.", bytes(limit))
         });
         format!(
-            "{took} {:.1} s, about {:.1} s without watching and waiting for a processor.\n\
+            "{took} {:.1} s.\nWithout watching, and without waiting for a processor: {:.1} s.\n\
              All its memory together, in RAM and in swap, was {} at the most.{limit}\n\
              {} of its pages were watched, one block in {}.\n",
             self.wall_seconds,

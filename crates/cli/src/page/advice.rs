@@ -200,13 +200,17 @@ mod tests {
         };
         let head = joined.head();
         assert!(
-            head.contains("watched for 12.0 s, about 11.5 s without"),
+            head.contains("watched for 12.0 s.\nWithout watching"),
             "{head}"
         );
         assert!(
             head.contains(
-                "in RAM and in swap, was 200 MiB at the most. Its limit meanwhile was 32 MiB."
+                "in RAM and in swap, was 200 MiB at the most.\nIts limit meanwhile was 32 MiB."
             ),
+            "{head}"
+        );
+        assert!(
+            head.lines().all(|line| line.chars().count() <= 80),
             "{head}"
         );
         let head = advice().head();
