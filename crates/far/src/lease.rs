@@ -38,12 +38,12 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Registers the run, then renews. None if the system gives no thread.
     pub(crate) fn start(area: Arc<Area>) -> Option<Keeper> {
-        area.register();
+        let is_known = area.register();
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let (of_thread, stopped) = (Arc::clone(&area), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("vswap-lease".into())
-            .spawn(move || keep(&of_thread, &stopped))
+            .spawn(move || keep(&of_thread, &stopped, is_known))
             .ok()?;
         Some(Keeper {
             area,
@@ -81,8 +81,10 @@ fn lock(stop: &Mutex<bool>) -> MutexGuard<'_, bool> {
     stop.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar)) {
-    let mut wait = area.lease / RENEWALS;
+/// Renews until it is stopped. A run that is not registered is soon tried again: `gc` takes its keys for left over.
+fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar), is_known: bool) {
+    let next = |done| area.lease / if done { RENEWALS } else { RETRIES };
+    let mut wait = next(is_known);
     let mut waited = Duration::ZERO;
     let mut stopped = lock(stop);
     while !*stopped {
@@ -97,7 +99,7 @@ fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar)) {
         area.repair();
         if waited >= wait {
             let done = area.register() && area.renew();
-            wait = area.lease / if done { RENEWALS } else { RETRIES };
+            wait = next(done);
             waited = Duration::ZERO;
         }
         stopped = lock(stop);

@@ -35,6 +35,7 @@ pub fn apply(references: &References, space: &Space, state: &mut State, event: &
     let put = &mut references.puts();
     match *event {
         Message::Unmap { start, end } => {
+            space.mappings_seen.note_unmapped();
             state.undecided.insert(pages(start, end));
             try_decide(references, space, state);
         }

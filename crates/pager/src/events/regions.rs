@@ -47,8 +47,7 @@ const PASSES_MAX: u32 = 8;
 /// layout knows a mapping already, an UNMAP event tells of changes. Memory that is watched but unknown costs a fault,
 /// no more.
 pub fn rescan(references: &References, space: &Space, process: &Process, slot: &Slot<'_>) {
-    let begun = clock::now();
-    let sizes = process.sizes();
+    let look = space.mappings_seen.begin(process.sizes());
     for _ in 0..PASSES_MAX {
         match pass(references, space, process, slot) {
             Some(true) => {}
@@ -56,7 +55,7 @@ pub fn rescan(references: &References, space: &Space, process: &Process, slot: &
             None => return,
         }
     }
-    space.mappings_seen.note(sizes, begun);
+    space.mappings_seen.end(&look);
 }
 
 /// Go over the mappings once. True if some were registered. None if the kernel cannot tell of them at this moment.

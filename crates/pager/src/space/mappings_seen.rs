@@ -1,7 +1,7 @@
 //! When the mappings of a process are worth another look. A look takes a microsecond for each mapping, and there may be
 //! a million.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use vswap_sys::process::procfs::Sizes;
@@ -9,8 +9,9 @@ use vswap_sys::process::procfs::Sizes;
 use crate::base::kernel::clock;
 use crate::base::lock::{Mutex, Row};
 
-/// If the process is as large as at the last look, its memory has grown in mappings that are known. It may also have
-/// mapped as much as it has unmapped: then the next look is due after this time.
+/// If the process is as large as at the last look, and has unmapped nothing that is watched, its memory has grown in
+/// mappings that are known. It may also have mapped as much as it has unmapped of what nobody watches, such as files:
+/// then the next look is due after this time.
 const UNCHANGED_PAUSE: Duration = Duration::from_secs(1);
 /// Looks take one part in so many of the evictor's time at the most.
 const COST_PARTS: u32 = 8;
@@ -20,6 +21,8 @@ const COST_PARTS: u32 = 8;
 pub struct MappingsSeen {
     /// The least of resident anonymous bytes since then.
     mark: AtomicU64,
+    /// Something that is watched was unmapped since then, so something may lie in its place.
+    unmapped: AtomicBool,
     last: Mutex<Option<Look>>,
 }
 
@@ -31,25 +34,47 @@ struct Look {
     virtual_bytes: u64,
 }
 
+/// A look that is under way.
+#[derive(Debug)]
+pub struct Looking {
+    begun: Instant,
+    sizes: Sizes,
+}
+
 impl Default for MappingsSeen {
     fn default() -> MappingsSeen {
         MappingsSeen {
             mark: AtomicU64::new(0),
+            unmapped: AtomicBool::new(false),
             last: Mutex::new(Row::Innermost, "the last look at mappings", None),
         }
     }
 }
 
 impl MappingsSeen {
-    /// A look began at that moment, when the process had these sizes, and has ended now.
-    pub fn note(&self, sizes: Sizes, begun: Instant) {
+    /// A look begins. The process has these sizes.
+    pub fn begin(&self, sizes: Sizes) -> Looking {
+        // Relaxed: a hint, which is set again if it comes too late.
+        self.unmapped.store(false, Ordering::Relaxed);
+        let begun = clock::now();
+        Looking { begun, sizes }
+    }
+
+    /// The look has ended.
+    pub fn end(&self, look: &Looking) {
         let ended = clock::now();
-        self.mark.store(sizes.anonymous_bytes(), Ordering::Relaxed);
+        self.mark
+            .store(look.sizes.anonymous_bytes(), Ordering::Relaxed);
         *self.last.lock() = Some(Look {
             ended,
-            took: ended.saturating_duration_since(begun),
-            virtual_bytes: sizes.virtual_bytes,
+            took: ended.saturating_duration_since(look.begun),
+            virtual_bytes: look.sizes.virtual_bytes,
         });
+    }
+
+    /// Something that is watched was unmapped.
+    pub fn note_unmapped(&self) {
+        self.unmapped.store(true, Ordering::Relaxed);
     }
 
     /// Has resident memory grown by more than `bytes` since the last look, and is another one due? Pages that move out
@@ -70,7 +95,9 @@ impl MappingsSeen {
         };
         let since = now.saturating_duration_since(last.ended);
         since >= last.took * COST_PARTS
-            && (since >= UNCHANGED_PAUSE || sizes().virtual_bytes != last.virtual_bytes)
+            && (since >= UNCHANGED_PAUSE
+                || self.unmapped.load(Ordering::Relaxed)
+                || sizes().virtual_bytes != last.virtual_bytes)
     }
 }
 
@@ -91,7 +118,8 @@ mod tests {
         let seen = MappingsSeen::default();
         let begun = clock::now();
         assert!(seen.is_due(begun, || sizes(100)), "there was none");
-        seen.note(sizes(100), begun);
+        seen.note_unmapped();
+        seen.end(&seen.begin(sizes(100)));
         let took = Duration::from_millis(10);
         if let Some(last) = &mut *seen.last.lock() {
             (last.ended, last.took) = (begun, took);
@@ -102,6 +130,11 @@ mod tests {
         assert!(is_due(80, 200) && is_due(80, 50));
         assert!(!is_due(999, 100), "nothing was mapped");
         assert!(is_due(1000, 100), "something may have been");
+        seen.note_unmapped();
+        assert!(
+            !is_due(79, 100) && is_due(80, 100),
+            "its place may be taken"
+        );
     }
 
     #[test]

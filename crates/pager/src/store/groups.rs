@@ -187,22 +187,8 @@ impl Look {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use vswap_engine::{Codec, Config, HeapPages};
-
     use super::*;
-
-    fn engine() -> Engine {
-        let config = Config {
-            frames: 1,
-            cpus: 1,
-            codec: Codec::Lz4,
-            pool_limit_bytes: 0,
-            checksums: false,
-        };
-        Engine::new(&config, Arc::new(HeapPages::new())).expect("memory")
-    }
+    use crate::store::tiers::tests::engine;
 
     #[test]
     fn the_group_is_made_inside_groups_without_limits() {

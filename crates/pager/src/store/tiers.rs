@@ -278,7 +278,7 @@ pub fn of_root(areas: &[AreaFigures]) -> [u64; TIERS_MAX] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use vswap_engine::{Codec, Config, HeapPages};
@@ -289,7 +289,8 @@ mod tests {
         text.parse().expect("a good name")
     }
 
-    fn engine() -> Engine {
+    /// An engine with nothing in it.
+    pub(in crate::store) fn engine() -> Engine {
         let config = Config {
             frames: 1,
             cpus: 1,
