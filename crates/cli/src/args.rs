@@ -468,6 +468,10 @@ pub struct StatusArgs {
     /// second: since the look before, or since the start if there was none.
     #[arg(long, conflicts_with_all = ["areas", "groups"])]
     pub tiers: bool,
+    /// Print the areas on other machines and their servers instead of its figures: how each server is, what went there
+    /// and came back, pages that were lost.
+    #[arg(long, conflicts_with_all = ["areas", "groups", "tiers"])]
+    pub far: bool,
     /// Only the run of this process id, or the daemon.
     #[arg(long, value_name = "PID")]
     pub run: Option<u32>,
@@ -481,7 +485,7 @@ pub struct StatusArgs {
     )]
     pub watch: Option<Duration>,
     /// What each run loses to paging instead of its figures.
-    #[arg(long, conflicts_with_all = ["areas", "groups", "tiers"])]
+    #[arg(long, conflicts_with_all = ["areas", "groups", "tiers", "far"])]
     pub pressure: bool,
 }
 

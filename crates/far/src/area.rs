@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, cmd};
 use vswap_engine::{Codec, Page, Scratch, StorageError};
 
-use crate::cipher::Cipher;
+use crate::cipher::{Cipher, Plain};
 use crate::exchange::{Exchange, Failure, Request};
 use crate::keys::AreaId;
 use crate::latency::Latency;
@@ -105,10 +105,10 @@ impl Area {
     }
 
     /// The page as it is packed.
-    pub(crate) fn packed(&self, page: &Page, scratch: &mut Scratch) -> Vec<u8> {
+    pub(crate) fn packed(&self, page: &Page, scratch: &mut Scratch) -> Plain {
         match self.codec.compress(page, scratch) {
-            Ok(packed) => packed.to_vec(),
-            Err(_) => page.0.to_vec(),
+            Ok(packed) => packed.to_vec().into(),
+            Err(_) => page.0.to_vec().into(),
         }
     }
 

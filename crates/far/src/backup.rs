@@ -13,6 +13,7 @@ use std::time::Duration;
 use vswap_engine::{Page, Storage, StorageError};
 
 use crate::area::Area;
+use crate::cipher::Plain;
 use crate::slots::{Field, Home};
 
 /// Writes and discards that may wait: with windows of 64 pages 8 MiB.
@@ -21,7 +22,7 @@ const QUEUE: usize = 32;
 enum Job {
     Write {
         slot: u64,
-        payloads: Vec<Vec<u8>>,
+        payloads: Vec<Plain>,
         fields: Vec<(Home, Field)>,
     },
     Discard(Range<u64>),
@@ -56,7 +57,10 @@ impl Backup {
 
     /// Has what was just written to the store written to the backup too. Blocks while the queue is full.
     pub(crate) fn write(&self, slot: u64, payloads: &[&[u8]], fields: Vec<(Home, Field)>) {
-        let payloads = payloads.iter().map(|payload| payload.to_vec()).collect();
+        let payloads = payloads
+            .iter()
+            .map(|payload| payload.to_vec().into())
+            .collect();
         self.push(Job::Write {
             slot,
             payloads,
@@ -134,10 +138,10 @@ fn write(
     area: &Area,
     storage: &dyn Storage,
     slot: u64,
-    payloads: &[Vec<u8>],
+    payloads: &[Plain],
 ) -> Result<(), StorageError> {
     if storage.keeps_packed() {
-        let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
+        let payloads: Vec<&[u8]> = payloads.iter().map(|payload| payload.as_slice()).collect();
         return storage.write_packed(slot, &payloads);
     }
     let mut pages = vec![Page::zeroed(); payloads.len()];

@@ -1,12 +1,14 @@
 //! Encryption of what leaves the machine.
 //!
-//! AES-256 in GCM mode with a random key for each area, which is nowhere but in this process and is wiped with the
-//! area. A payload is bound to its run and area, to its slot, and to how many times the slot was written: these are the
-//! nonce and the associated data, and none of them travels. So what somebody has altered, or moved here from another
-//! slot or from yesterday, does not verify. A nonce is used for one content alone, since versions never repeat.
+//! AES-256 in GCM mode with a random key for each area, which is nowhere but in this process, is in no core dump and is
+//! wiped with the area. A payload is bound to its run and area, to its slot, and to how often the slot was written:
+//! these are the nonce and the associated data, and none of them travels. So what somebody has altered, or moved here
+//! from another slot or from yesterday, does not verify. A nonce is used for one content alone, since versions never
+//! repeat.
 
 use aes_gcm::aead::{AeadInOut, Generate, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce, Tag};
+use vswap_sys::memory::Secret;
 use zeroize::Zeroizing;
 
 /// Bytes of a key.
@@ -18,21 +20,24 @@ pub(crate) const TAG_BYTES: usize = 16;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
+/// What a page holds, packed and not encrypted, in memory that a dump has: it is wiped when it is dropped.
+pub(crate) type Plain = Zeroizing<Vec<u8>>;
+
 /// The key of one area, and what its payloads are bound to.
 pub(crate) struct Cipher {
-    key: Aes256Gcm,
+    key: Secret<Aes256Gcm>,
     bound_to: [u8; 20],
 }
 
 impl Cipher {
-    /// With a key that nobody has seen. None if the system gives no random bytes.
+    /// With a key that nobody has seen. None if the system gives no random bytes or no memory.
     pub(crate) fn random(run: u128, area: u32) -> Option<Cipher> {
         let key = Zeroizing::new(<[u8; KEY_BYTES]>::try_generate().ok()?);
         let mut bound_to = [0; 20];
         bound_to[..16].copy_from_slice(&run.to_be_bytes());
         bound_to[16..].copy_from_slice(&area.to_be_bytes());
         Some(Cipher {
-            key: Aes256Gcm::new((&*key).into()),
+            key: Secret::new(Aes256Gcm::new((&*key).into())).ok()?,
             bound_to,
         })
     }
@@ -96,7 +101,7 @@ mod tests {
         assert_eq!(opens(&cipher, 7, 4, sealed.clone()), Err(Broken));
         assert_eq!(opens(&cipher, 8, 3, sealed.clone()), Err(Broken));
         let elsewhere = Cipher {
-            key: cipher.key.clone(),
+            key: Secret::new(Aes256Gcm::clone(&cipher.key)).unwrap(),
             bound_to: [9; 20],
         };
         assert_eq!(opens(&elsewhere, 7, 3, sealed.clone()), Err(Broken));

@@ -1,6 +1,8 @@
 //! What an area in a store has done, for status.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::area::Area;
@@ -77,6 +79,28 @@ pub struct FarFigures {
     pub backup_reads: u64,
     /// Pages that the backup could not take.
     pub backup_failed: u64,
+}
+
+/// A look at an area that does not keep it.
+#[derive(Clone)]
+pub struct FarWatch(Weak<Area>);
+
+impl FarWatch {
+    pub(crate) fn new(area: &Arc<Area>) -> FarWatch {
+        FarWatch(Arc::downgrade(area))
+    }
+
+    /// What it has done. None once it is gone. Asks no server.
+    #[must_use]
+    pub fn figures(&self) -> Option<FarFigures> {
+        Some(self.0.upgrade()?.figures())
+    }
+}
+
+impl fmt::Debug for FarWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FarWatch")
+    }
 }
 
 impl Area {

@@ -59,7 +59,7 @@ mod storage;
 mod gc;
 
 pub use event::{FarEvent, Listener};
-pub use figures::{FarFigures, NodeFigures, NodeState};
+pub use figures::{FarFigures, FarWatch, NodeFigures, NodeState};
 pub use gc::{AliveRun, FoundArea, GcReport, gc};
 pub use keys::{AreaId, RunId};
 pub use probe::{Demand, Probe, ProbedNode, probe};

@@ -11,6 +11,7 @@ use vswap_engine::{Page, ReadRun, StorageError};
 
 use crate::area::{Area, BRIEFLY, Repair, error};
 use crate::backup::Backup;
+use crate::cipher::Plain;
 use crate::exchange::Request;
 use crate::slots::{Field, Home, SPAN, by_cluster};
 
@@ -174,9 +175,10 @@ impl Area {
 
     /// Verifies and unpacks what the store gave. Returns the length of the payload.
     fn open(&self, one: &mut Wanted<'_>, value: Value) -> Result<usize, StorageError> {
-        let Value::BulkString(mut sealed) = value else {
+        let Value::BulkString(sealed) = value else {
             return Err(StorageError::Lost);
         };
+        let mut sealed = Plain::new(sealed);
         let version = one.at.map(|(_, field)| field.version).unwrap_or_default();
         let payload = self
             .cipher

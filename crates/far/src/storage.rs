@@ -10,10 +10,10 @@ use vswap_engine::{Codec, Page, ReadRun, Storage, StorageError};
 
 use crate::area::Area;
 use crate::backup::Backup;
-use crate::cipher::Cipher;
+use crate::cipher::{Cipher, Plain};
 use crate::event::Listener;
 use crate::exchange::Exchange;
-use crate::figures::FarFigures;
+use crate::figures::{FarFigures, FarWatch};
 use crate::keys::{AreaId, RunId};
 use crate::lease::Keeper;
 use crate::probe::{Demand, Probe, probed};
@@ -166,6 +166,12 @@ impl FarStorage {
         self.area.figures()
     }
 
+    /// A way to ask for the same once the engine has the storage.
+    #[must_use]
+    pub fn watch(&self) -> FarWatch {
+        FarWatch::new(&self.area)
+    }
+
     /// Whose keys these are.
     #[must_use]
     pub fn run(&self) -> RunId {
@@ -205,11 +211,11 @@ impl Storage for FarStorage {
     }
 
     fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
-        let packed: Vec<Vec<u8>> = self.area.with_scratch(|scratch| {
+        let packed: Vec<Plain> = self.area.with_scratch(|scratch| {
             let pack = |page: &&Page| self.area.packed(page, scratch);
             pages.iter().map(pack).collect()
         });
-        let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
+        let packed: Vec<&[u8]> = packed.iter().map(|page| page.as_slice()).collect();
         self.write_packed(slot, &packed)
     }
 

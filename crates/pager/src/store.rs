@@ -6,4 +6,5 @@ pub mod tiers;
 pub mod groups;
 pub mod on_disk;
 pub mod more_room;
+pub mod far;
 pub mod areas;

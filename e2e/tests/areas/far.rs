@@ -161,6 +161,10 @@ pub fn stopped(context: &Context) -> Outcome {
     running.until("vswap to say for whom it waits", || {
         Ok(said(&stderr).contains(&waits).then_some(()))
     })?;
+    let run = running.pid().to_string();
+    let status = context.vswap(&["status", "--far", "--run", &run])?;
+    let status = String::from_utf8_lossy(&status.stdout);
+    ensure!(status.contains("waits, "), "status --far: {status}");
     server.signal(Signal::CONT)?;
     let ended = end(running)?;
     must_have_used(context, &ended, &server.address())?;

@@ -1,6 +1,8 @@
-//! The files in examples/ work as far as this machine can tell: the entry point is run, units and YAML are parsed.
+//! The files in examples/ work as far as this machine can tell: the entry point and far memory are run, units and YAML
+//! are parsed.
 
 use std::fs::{self, Permissions};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,6 +56,64 @@ pub fn entry_point(context: &Context) -> Outcome {
     );
     ensure!(said.contains("pages out"), "nothing was swapped: {said}");
     ensure!(!said.contains("not managed"), "no agent: {said}");
+    Ok(())
+}
+
+/// A cluster of three servers and a data set of four times the memory, in one command.
+pub fn far_memory(context: &Context) -> Outcome {
+    require_program("redis-server", "apt package redis-server")?;
+    require_program("redis-cli", "apt package redis-tools")?;
+    let output = Command::new(examples().join("far/run"))
+        .args(["96", "384"])
+        .env("VSWAP", context.require_vswap()?)
+        // Away from those that people use, and different for each test process.
+        .env(
+            "FAR_PORT",
+            (21_000 + std::process::id() % 1000 * 3).to_string(),
+        )
+        .output()
+        .during(|| "start the example".to_owned())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && said.contains("1572864 of 1572864 records are right"),
+        "ended with {}: {said}{complained}",
+        output.status
+    );
+    ensure!(
+        complained.contains("written to areas"),
+        "nothing went to the servers: {complained}"
+    );
+    let left = said.lines().filter(|line| line.ends_with(": 0 keys"));
+    ensure!(left.count() == 3, "keys are left: {said}");
+    Ok(())
+}
+
+/// Sizes that are none, and ports that are taken, are refused with words.
+pub fn far_memory_refuses(context: &Context) -> Outcome {
+    require_program("redis-server", "apt package redis-server")?;
+    let taken = TcpListener::bind("127.0.0.1:0").during(|| "take a port".to_owned())?;
+    let port = taken
+        .local_addr()
+        .during(|| "take a port".to_owned())?
+        .port();
+    let port = port.to_string();
+    for (size, port, expected) in [
+        ("lots", "21000", "lots is no size"),
+        ("96", &port, "does not begin"),
+    ] {
+        let output = Command::new(examples().join("far/run"))
+            .arg(size)
+            .env("VSWAP", context.require_vswap()?)
+            .env("FAR_PORT", port)
+            .output()
+            .during(|| "start the example".to_owned())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            !output.status.success() && said.contains(expected),
+            "{size}, port {port}: {said}"
+        );
+    }
     Ok(())
 }
 

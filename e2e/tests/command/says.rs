@@ -200,7 +200,14 @@ pub fn doctor(context: &Context) -> Outcome {
         "doctor ended with {}: {text}",
         output.status
     );
-    for word in ["userfaultfd", "move", "pagemap-scan", "io-uring", "fork"] {
+    for word in [
+        "userfaultfd",
+        "move",
+        "pagemap-scan",
+        "io-uring",
+        "fork",
+        "vswap far check",
+    ] {
         let found = text.to_lowercase().contains(&word.to_lowercase());
         ensure!(found, "doctor says nothing of {word}: {text}");
     }

@@ -39,8 +39,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-far",
-        // Sockets of the standard library, by way of its client, are all that it needs.
-        may_use: &["vswap-engine"],
+        // Sockets of the standard library, by way of its client, are all that it calls itself. A page for its key comes
+        // from vswap-sys.
+        may_use: &["vswap-engine", "vswap-sys"],
         may_call_kernel: false,
     },
     Rule {

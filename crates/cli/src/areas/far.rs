@@ -2,11 +2,15 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Codec, Discard, Storage};
-use vswap_far::{AreaId, Demand, FarOptions, FarSpec, FarStorage, Patience, Probe, RunId, probe};
-use vswap_pager::{Medium, SwapOn, on_disk};
+use vswap_far::{
+    AreaId, Demand, FarFigures, FarOptions, FarSpec, FarStorage, NodeFigures, NodeState, Patience,
+    Probe, RunId, probe,
+};
+use vswap_pager::{AskFar, FarServer, FarStatus, Medium, SwapOn, on_disk};
 use vswap_sys::confinement::Reach;
 use vswap_sys::disk::Disk;
 
@@ -47,10 +51,11 @@ pub fn open(
     for remark in &storage.probe().warnings {
         warning(&format!("{store}: {remark}"));
     }
-    let kind = storage.probe().kind;
+    let (kind, watch) = (storage.probe().kind, storage.watch());
+    let ask = AskFar::new(move || Some(shown(watch.figures()?)));
     Ok(SwapOn {
         name: store.to_string(),
-        medium: Medium::far(Box::new(storage), kind),
+        medium: Medium::far(Box::new(storage), kind, ask),
         slots,
         bad: Vec::new(),
         priority: spec.priority,
@@ -83,6 +88,48 @@ pub fn free_bytes(found: &Probe) -> Option<u64> {
     let free =
         |node: &vswap_far::ProbedNode| Some(node.memory_max?.saturating_sub(node.memory_used));
     found.nodes.iter().map(free).sum()
+}
+
+/// An area's figures as status has them.
+fn shown(figures: FarFigures) -> FarStatus {
+    FarStatus {
+        pages: figures.pages,
+        keys: figures.keys,
+        lost_pages: figures.lost_pages,
+        altered_pages: figures.altered_pages,
+        single_copies: figures.single_copies,
+        repaired_pages: figures.repaired_pages,
+        keys_gone: figures.keys_gone,
+        backup_reads: figures.backup_reads,
+        backup_failed: figures.backup_failed,
+        servers: figures.nodes.into_iter().map(server).collect(),
+    }
+}
+
+fn server(node: NodeFigures) -> FarServer {
+    let (state, silent) = match node.state {
+        NodeState::Answers => ("answers", None),
+        NodeState::Waits { since, reason } => ("waits", Some((since, reason))),
+        NodeState::GivenUp { since, reason } => ("given up", Some((since, reason))),
+    };
+    let (silent_seconds, reason) = silent
+        .map(|(since, reason)| (since.as_secs_f64(), reason))
+        .unzip();
+    let us = |latency: Duration| latency.as_secs_f64() * 1e6;
+    FarServer {
+        name: node.name,
+        state,
+        reason,
+        silent_seconds,
+        pages_in: node.pages_in,
+        pages_out: node.pages_out,
+        bytes_in: node.bytes_in,
+        bytes_out: node.bytes_out,
+        errors: node.errors,
+        retries: node.retries,
+        latency_half_us: node.latency_half.map(us),
+        latency_p99_us: node.latency_p99.map(us),
+    }
 }
 
 /// The private file behind a store.

@@ -113,6 +113,7 @@ mod tests {
             io: "calls",
             tier: TierName::default(),
             latency_us: None,
+            far: None,
         };
         Figures {
             runs: vec![RunFigures {

@@ -235,6 +235,7 @@ mod tests {
             encrypted: true,
             tier: vswap_pager::TierName::default(),
             latency_us: None,
+            far: None,
         }
     }
 

@@ -12,16 +12,24 @@ use crate::output::print;
 
 /// Exit status if `run` cannot work here. It is none of vswap's own errors, because the question was answered.
 const CANNOT_RUN: u8 = 1;
+/// What no probe of this machine can tell.
+const FAR: &str = "An area on other machines (--swap valkey://HOST:PORT) needs a Redis 6.0 or later, or a Valkey, with \
+                   maxmemory-policy noeviction: `vswap far check valkey://HOST:PORT` asks it.";
 /// Longest line of what to do.
 const ADVICE_COLUMNS: usize = 90;
 
-/// Prints the list of probes, and in the last line what follows.
+/// Prints the list of probes, and in the last lines what follows.
 pub fn doctor() -> Result<ExitCode, Failure> {
     let mut findings = probe();
     if missing(&findings).next().is_none() {
         findings.push(trial::trial());
     }
-    print(&format!("{}\n{}\n", list(&findings), verdict(&findings)))?;
+    let far = wrapped(FAR).join("\n");
+    print(&format!(
+        "{}\n{far}\n\n{}\n",
+        list(&findings),
+        verdict(&findings)
+    ))?;
     Ok(match missing(&findings).next() {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::from(CANNOT_RUN),

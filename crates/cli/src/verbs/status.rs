@@ -1,5 +1,6 @@
 //! `vswap status`: asks every living run of this user, and the daemon, for figures.
 
+mod far_tables;
 mod rates_tables;
 mod watch;
 
@@ -11,6 +12,7 @@ use crate::args::StatusArgs;
 use crate::failure::Failure;
 use crate::output::print;
 use crate::output::tables::{areas_table, groups_table, pressure_table, status_table};
+use crate::verbs::status::far_tables::far_tables;
 use crate::verbs::status::rates_tables::tiers_table;
 use crate::watching::rates::LastLook;
 use crate::watching::reports::reports;
@@ -36,6 +38,8 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         print(&tiers_table(&reports, &rates))
     } else if args.pressure {
         print(&pressure_table(&reports))
+    } else if args.far {
+        print(&far_tables(&reports))
     } else if args.groups {
         print(&groups_table(&reports))
     } else {

@@ -14,6 +14,7 @@ use vswap_sys::disk::area_file::Kind;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
+use crate::store::far::{AskFar, FarStatus};
 use crate::store::more_room::MoreRoom;
 use crate::store::on_disk::OnDisk;
 use crate::store::tiers::{TierName, TierStatus, Tiers, TooManyTiers, microseconds};
@@ -29,6 +30,7 @@ pub struct Medium {
     /// Its pages are encrypted.
     pub encrypted: bool,
     rotating: bool,
+    far: Option<AskFar>,
 }
 
 impl Medium {
@@ -42,18 +44,20 @@ impl Medium {
             io: disk.engine(),
             encrypted: disk.is_encrypted(),
             rotating: disk.is_rotating(),
+            far: None,
             storage: Box::new(OnDisk::new(disk)),
         }
     }
 
-    /// Storage on other machines, spoken to in this way. It encrypts.
-    pub fn far(storage: Box<dyn Storage>, io: &'static str) -> Medium {
+    /// Storage on other machines, spoken to and asked in these ways. It encrypts.
+    pub fn far(storage: Box<dyn Storage>, io: &'static str, ask: AskFar) -> Medium {
         Medium {
             storage,
             kind: "far",
             io,
             encrypted: true,
             rotating: false,
+            far: Some(ask),
         }
     }
 }
@@ -112,6 +116,8 @@ pub struct AreaStatus {
     pub tier: TierName,
     /// How long reading a lone page takes on average, in microseconds. None if that is not known, or not yet.
     pub latency_us: Option<f64>,
+    /// What an area on other machines tells of itself. None for others.
+    pub far: Option<FarStatus>,
 }
 
 /// Why an area cannot be used.
@@ -145,6 +151,7 @@ struct NamedArea {
     io: &'static str,
     encrypted: bool,
     tier: TierName,
+    far: Option<AskFar>,
     /// The user was told that the area fails.
     failing: bool,
 }
@@ -203,6 +210,7 @@ impl Areas {
             io,
             encrypted,
             rotating,
+            far,
         } = new.medium;
         // Before the first page can lie on it.
         self.has_far.fetch_or(storage.is_far(), Ordering::AcqRel);
@@ -228,6 +236,7 @@ impl Areas {
             io,
             encrypted,
             tier: new.tier,
+            far,
             failing: false,
         });
         Ok(())
@@ -250,11 +259,15 @@ impl Areas {
     /// All areas, in the order in which they were added.
     pub fn status(&self, engine: &Engine) -> Vec<AreaStatus> {
         let figures = engine.areas();
-        let list = self.list.lock();
         let found = |known: &NamedArea| figures.iter().find(|area| area.id == known.id).copied();
-        list.iter()
-            .filter_map(|known| Some(status(known, &found(known)?)))
-            .collect()
+        let described =
+            |known: &NamedArea| Some((status(known, &found(known)?), known.far.clone()));
+        let list: Vec<_> = self.list.lock().iter().filter_map(described).collect();
+        let asked = list.into_iter().map(|(area, ask)| AreaStatus {
+            far: ask.and_then(|ask| ask.ask()),
+            ..area
+        });
+        asked.collect()
     }
 
     /// The tiers that have areas, the highest priority first.
@@ -338,5 +351,6 @@ fn status(known: &NamedArea, area: &AreaFigures) -> AreaStatus {
         encrypted: known.encrypted,
         tier: known.tier.clone(),
         latency_us: area.latency.map(microseconds),
+        far: None,
     }
 }

@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::output::SCHEMA;
 use crate::output::tables::{groups_table, pressure_table};
 use crate::output::time;
+use crate::verbs::status::far_tables::far_tables;
 use crate::verbs::status::must_be_there;
 use crate::verbs::status::rates_tables::{areas_table, runs_table, tiers_table};
 use crate::verbs::status::with_tier_rates;
@@ -155,6 +156,8 @@ fn table(args: &StatusArgs, last: &mut LastLook, reports: &[Value]) -> String {
         tiers_table(reports, &last.tiers(reports))
     } else if args.pressure {
         pressure_table(reports)
+    } else if args.far {
+        far_tables(reports)
     } else if args.groups {
         groups_table(reports)
     } else {
