@@ -64,7 +64,7 @@ pub fn far_memory(context: &Context) -> Outcome {
     require_program("redis-server", "apt package redis-server")?;
     require_program("redis-cli", "apt package redis-tools")?;
     let output = Command::new(examples().join("far/run"))
-        .args(["96", "384"])
+        .args(["64", "256"])
         .env("VSWAP", context.require_vswap()?)
         // Away from those that people use, and different for each test process.
         .env(
@@ -76,7 +76,7 @@ pub fn far_memory(context: &Context) -> Outcome {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        output.status.success() && said.contains("1572864 of 1572864 records are right"),
+        output.status.success() && said.contains("1048576 of 1048576 records are right"),
         "ended with {}: {said}{complained}",
         output.status
     );

@@ -74,7 +74,7 @@ const TESTS: &[Test] = &[
         refuses::user_without_permission,
     ),
     Test::new("example_entry_point", 120, examples::entry_point),
-    Test::new("example_far", 240, examples::far_memory),
+    Test::new("example_far", 300, examples::far_memory),
     Test::new("example_far_refuses", 120, examples::far_memory_refuses),
     Test::new("example_units", 60, examples::units),
     Test::new("example_yaml", 60, examples::yaml),
