@@ -31,6 +31,11 @@ impl Deadline {
     pub(crate) fn is_over(self) -> bool {
         self.left().is_zero()
     }
+
+    /// Not sooner than after this time.
+    pub(crate) fn at_least(self, time: Duration) -> Deadline {
+        Deadline(self.0.max(Instant::now() + time))
+    }
 }
 
 /// What a node has done, since it is known.

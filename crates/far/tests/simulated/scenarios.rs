@@ -160,6 +160,21 @@ fn a_slot_on_its_way_is_read_and_written_where_its_keys_are() {
 }
 
 #[test]
+fn a_copy_is_waited_for_when_the_other_one_is_lost() {
+    let (net, storage) = cluster(6, 2);
+    write_all(&storage, 1);
+    let [first, second] = keys_of(&net, 0).try_into().expect("two copies");
+    net.world().change_both(first.0, &Change::Unlink(first.1));
+    end_process(&net, master_at(second.0));
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| check(&storage, 0, &seeds(0)));
+        std::thread::sleep(Duration::from_millis(2500));
+        net.world().come_back(master_at(second.0), State::Up);
+        assert_eq!(reading.join().expect("the right bytes"), Ok(()));
+    });
+}
+
+#[test]
 fn servers_that_know_nothing_of_one_another_are_a_store_too() {
     let net = Simulated::new(5, false, 7, near());
     let storage = open(&net, options(64 * SPAN, 2));
