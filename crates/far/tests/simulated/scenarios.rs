@@ -42,6 +42,18 @@ fn end_process(net: &Simulated, at: At) {
     machine.generation += 1;
 }
 
+/// Ends all connections to a machine, and answers nobody who makes a new one.
+fn fall_silent(net: &Simulated, at: At) {
+    let mut world = net.world();
+    let machine = world.machine_mut(at);
+    machine.state = State::Silent;
+    machine.generation += 1;
+}
+
+fn master(net: &Simulated, shard: usize) -> At {
+    net.world().master(shard)
+}
+
 /// A hash slot of a page begins to move to the next shard. Returns the slot and where it goes.
 fn begin_move(net: &Simulated, cluster: u64) -> (usize, usize) {
     let (shard, key) = keys_of(net, cluster).swap_remove(0);
@@ -172,6 +184,88 @@ fn a_copy_is_waited_for_when_the_other_one_is_lost() {
         net.world().come_back(master_at(second.0), State::Up);
         assert_eq!(reading.join().expect("the right bytes"), Ok(()));
     });
+}
+
+#[test]
+fn a_request_comes_home_when_whoever_was_to_serve_it_is_gone() {
+    let (net, storage) = cluster(5, 1);
+    write_all(&storage, 2);
+    let (slot, to) = begin_move(&net, 1);
+    net.world().move_key(slot, false);
+    end_process(&net, master(&net, to));
+    std::thread::scope(|scope| {
+        let begun = Instant::now();
+        let reading = scope.spawn(|| check(&storage, SPAN, &seeds(1)));
+        std::thread::sleep(Duration::from_millis(300));
+        net.world().end_move(slot, true);
+        assert_eq!(reading.join().expect("the right bytes"), Ok(()));
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            begun.elapsed()
+        );
+    });
+}
+
+#[test]
+fn leases_are_renewed_where_servers_answer_while_others_are_silent() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| leases_are_renewed(true));
+        scope.spawn(|| leases_are_renewed(false));
+    });
+}
+
+fn leases_are_renewed(is_cluster: bool) {
+    // So far away that a request whose time is over does not get its answer by chance.
+    let mut far = near();
+    far.round_trip = Duration::from_millis(4);
+    let net = Simulated::new(8, is_cluster, 7, far);
+    let mut options = options(64 * SPAN, 1);
+    options.lease = Duration::from_secs(8);
+    options.patience.answer = Duration::from_secs(5);
+    let storage = open(&net, options);
+    write_all(&storage, 64);
+    // The first ones by name: whoever waits for them has no time left for the others.
+    let silent = [master(&net, 0), master(&net, 1)];
+    for at in silent {
+        fall_silent(&net, at);
+    }
+    let is_answered = |cluster: &u64| keys_of(&net, *cluster).iter().all(|(shard, _)| *shard > 1);
+    let answered: Vec<u64> = (0..64).filter(is_answered).collect();
+    assert!(answered.len() > 30 && answered.len() < 64);
+    std::thread::sleep(Duration::from_secs(13));
+    for cluster in answered {
+        check(&storage, cluster * SPAN, &seeds(cluster)).unwrap();
+    }
+    for at in silent {
+        net.world().come_back(at, State::Up);
+    }
+}
+
+#[test]
+fn who_has_what_is_asked_of_those_who_answer() {
+    let (net, storage) = cluster(8, 1);
+    write_all(&storage, 64);
+    (0..3).for_each(|shard| fall_silent(&net, master_at(shard)));
+    let is_answered = |cluster: &u64| keys_of(&net, *cluster)[0].0 >= 4;
+    let moving: Vec<u64> = (0..64).filter(is_answered).take(4).collect();
+    let mut took = Vec::new();
+    for cluster in moving {
+        let (slot, key) = keys_of(&net, cluster).swap_remove(0);
+        let from = slot;
+        let slot = hash_slot(&key);
+        net.world()
+            .begin_move(slot, if from == 7 { 4 } else { from + 1 });
+        net.world().end_move(slot, false);
+        let begun = Instant::now();
+        check(&storage, cluster * SPAN, &seeds(cluster)).unwrap();
+        took.push(begun.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The first one finds out that nobody answers there.
+    let slow = took[1..].iter().max().expect("some");
+    assert!(*slow < Duration::from_millis(1500), "{took:?}");
+    (0..3).for_each(|shard| net.world().come_back(master_at(shard), State::Up));
 }
 
 #[test]
