@@ -354,18 +354,31 @@ impl World {
         keys
     }
 
-    /// How many keys on masters have this slot of a cluster of slots as it was written last.
+    /// How many keys have this slot of a cluster of slots as it was written last, where a client finds them.
     pub fn copies_of(&self, cluster: u64, at: u16) -> usize {
         let end = format!(":{cluster:x}");
-        let has = |(name, key): (&Vec<u8>, &Key)| {
-            let is_of_cluster = family(name).is_some_and(|name| name.ends_with(end.as_bytes()));
-            is_of_cluster && self.archive.has_current(name, key, at)
+        let of_shard = |(number, shard): (usize, &Shard)| {
+            let has = |(name, key): &(&Vec<u8>, &Key)| {
+                family(name).is_some_and(|name| name.ends_with(end.as_bytes()))
+                    && self.archive.has_current(name, key, at)
+                    && self.is_found(number, name)
+            };
+            let keys = &shard.machines[shard.master].data.keys;
+            keys.iter().filter(has).count()
         };
-        let masters = self.shards.iter();
-        masters
-            .flat_map(|shard| &shard.machines[shard.master].data.keys)
-            .filter(|held| has(*held))
-            .count()
+        self.shards.iter().enumerate().map(of_shard).sum()
+    }
+
+    /// Whether a client that looks for the key comes to this shard. One that was promoted may have keys again that had
+    /// moved away.
+    fn is_found(&self, shard: usize, key: &[u8]) -> bool {
+        if !self.is_cluster {
+            return true;
+        }
+        let slot = hash_slot(key);
+        let owner = self.owner[slot];
+        let is_there = || !self.machine(self.master(owner)).data.keys.contains_key(key);
+        shard == owner || (self.moving.get(&slot) == Some(&shard) && is_there())
     }
 
     /// Whether at least one of them has.

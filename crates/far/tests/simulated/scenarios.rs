@@ -269,6 +269,28 @@ fn who_has_what_is_asked_of_those_who_answer() {
 }
 
 #[test]
+fn a_write_that_fails_in_part_leaves_nothing() {
+    let (net, storage) = cluster(5, 1);
+    write_all(&storage, 2);
+    let [first, second] = [0, 1].map(|cluster| keys_of(&net, cluster)[0].0);
+    assert_ne!(first, second);
+    net.world().full = Some(second);
+    // Over the border of both.
+    let all: Vec<u64> = (0..32).collect();
+    assert_eq!(write(&storage, SPAN - 16, &all), Err(StorageError::Full));
+    net.world().full = None;
+    for slot in [SPAN - 16, SPAN - 1, SPAN, SPAN + 15] {
+        assert_eq!(
+            check(&storage, slot, &[0]),
+            Err(StorageError::Lost),
+            "{slot}"
+        );
+    }
+    check(&storage, SPAN + 16, &seeds(1)[16..]).unwrap();
+    assert_eq!(storage.figures().pages, 32 + 16);
+}
+
+#[test]
 fn servers_that_know_nothing_of_one_another_are_a_store_too() {
     let net = Simulated::new(5, false, 7, near());
     let storage = open(&net, options(64 * SPAN, 2));
@@ -279,6 +301,7 @@ fn servers_that_know_nothing_of_one_another_are_a_store_too() {
         assert!(net.world().survives(cluster, 3));
         check(&storage, cluster * SPAN, &seeds(cluster)).unwrap();
     }
+    net.world().come_back(master_at(2), State::Up);
     storage.discard(0..SPAN).unwrap();
     assert_eq!(check(&storage, 0, &[0]), Err(StorageError::Lost));
 }
