@@ -2,8 +2,8 @@
 //! hundred servers on one machine, and when they fail.
 //!
 //! Servers hold data and answer as Redis does, and time is the real one: the client waits in locks, sleeps and
-//! time-outs, so what is simulated is what it waits for. What happens is drawn from a seed. The same seed gives the same
-//! weather; how threads meet with it is for the system's scheduler to say.
+//! time-outs, so what is simulated is what it waits for. What happens is drawn from a seed. The same seed gives the
+//! same weather; how threads meet with it is for the system's scheduler to say.
 
 mod archive;
 mod commands;

@@ -1,9 +1,11 @@
-//! The client of far memory among simulated servers, one trouble at a time.
+//! The client of far memory among simulated servers: a hundred of them in bad weather, and one trouble at a time.
+//!
+//! `VSWAP_FAR_SEED=N` repeats the weather of one seed.
 
-#[allow(dead_code, reason = "for what is not simulated yet")]
 #[path = "../../simulated/mod.rs"]
 mod simulated;
 
-#[allow(dead_code, reason = "for what is not simulated yet")]
 mod pages;
 mod scenarios;
+mod storm;
+mod weather;

@@ -26,6 +26,8 @@ enum Later {
 struct Sky<'n> {
     net: &'n Simulated,
     random: Seeded,
+    /// Whether it may take pages away.
+    takes_pages: bool,
     later: Vec<(Instant, Later)>,
 }
 
@@ -38,11 +40,14 @@ pub fn usual() -> Weather {
     }
 }
 
-/// Makes weather until it is told to stop. Then all machines are there, and nothing moves.
-pub fn blow(net: &Simulated, seed: u64, stop: &AtomicBool) {
+/// Makes weather until it is told to stop. Then all machines are there, and nothing moves. Without `takes_pages`
+/// nothing happens that a client could not sit out: machines are silent for a while, connections break, hash slots
+/// move.
+pub fn blow(net: &Simulated, seed: u64, takes_pages: bool, stop: &AtomicBool) {
     let mut sky = Sky {
         net,
         random: Seeded(seed),
+        takes_pages,
         later: Vec::new(),
     };
     net.world().weather = usual();
@@ -110,8 +115,8 @@ impl Sky<'_> {
         match self.random.below(40) {
             0..4 => self.lose_a_machine(),
             4..16 => self.move_a_slot(),
-            16..18 => self.alter(),
-            18 => self.delete(),
+            16..18 if self.takes_pages => self.alter(),
+            18 if self.takes_pages => self.delete(),
             19 => {
                 let shards = self.net.world().shards.len();
                 self.net.world().full = Some(self.random.below(shards));
@@ -141,7 +146,11 @@ impl Sky<'_> {
             return;
         }
         let master = world.master(shard);
-        let fate = self.random.below(20);
+        let fate = if self.takes_pages {
+            self.random.below(20)
+        } else {
+            19
+        };
         let machine = world.machine_mut(master);
         let ends = fate < 10;
         if ends {
