@@ -2,7 +2,8 @@
 //!
 //! A round sends everything first, one lane for each node, and then receives. What fails for a reason that passes (a
 //! connection that breaks, a node that is full of somebody else's failover) goes into the next round, after a pause
-//! that grows. All that is sent may be sent twice.
+//! that grows. Nodes in trouble come when the others have been served, each with its share of the time: one that is
+//! silent holds up nobody else. All that is sent may be sent twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,12 +61,16 @@ pub(crate) struct Exchange {
 enum Way {
     /// To whoever has the key.
     Home,
+    /// To the node that has got the key's hash slot, which the topology may not know yet.
+    There(Arc<Node>),
     /// To the node that is getting the key's hash slot.
     Asking(Arc<Node>),
 }
 
-/// Nodes by name, and the numbers of the requests that go there.
-type Groups = BTreeMap<String, (Arc<Node>, Vec<usize>)>;
+/// A node, and the numbers of the requests that go there.
+type Group = (Arc<Node>, Vec<usize>);
+/// Groups by the names of their nodes.
+type Groups = BTreeMap<String, Group>;
 
 struct Open {
     way: Way,
@@ -174,21 +179,51 @@ impl Exchange {
         if homeless && let Some(node) = self.topology.nodes().into_iter().next() {
             troubles.push((node, "no node serves some hash slots".into()));
         }
+        let is_troubled = |group: &&Group| group.0.is_troubled();
+        let (troubled, well): (Vec<&Group>, Vec<&Group>) = groups.values().partition(is_troubled);
+        troubles.extend(self.pass(&well, requests, open, deadline));
+        for (index, group) in troubled.iter().enumerate() {
+            let share = deadline.share(troubled.len() - index);
+            troubles.extend(self.pass(&[group], requests, open, share));
+        }
+        troubles
+    }
+
+    /// Sends to these nodes, then receives.
+    fn pass(
+        &self,
+        groups: &[&Group],
+        requests: &[Request],
+        open: &mut [Open],
+        deadline: Deadline,
+    ) -> Vec<(Arc<Node>, String)> {
+        let mut troubles = Vec::new();
         let mut batches = Vec::with_capacity(groups.len());
+        let mut failed = |node: &Arc<Node>, of: &[usize], open: &mut [Open], error: WireError| {
+            // Where they were sent there may be nobody any more. At home they know.
+            of.iter().for_each(|index| open[*index].way = Way::Home);
+            troubles.push((Arc::clone(node), error.to_string()));
+        };
         // In the order of the nodes' names: threads that hold some lanes and wait for others do not wait in a circle.
-        for (node, of) in groups.values() {
+        for (node, of) in groups {
+            // It is not to blame for what others took.
+            if deadline.is_over() {
+                break;
+            }
             match self.send(node, of, requests, open, deadline) {
                 Ok(batch) => batches.push(batch),
-                Err(error) => troubles.push((Arc::clone(node), error.to_string())),
+                Err(error) => failed(node, of, open, error),
             }
         }
+        let mut refused = Vec::new();
         for mut batch in batches {
             match self.receive(&mut batch, requests, open) {
                 Ok(None) => batch.node.note_answer(&self.teller),
-                Ok(Some(reason)) => troubles.push((Arc::clone(batch.node), reason)),
-                Err(error) => troubles.push((Arc::clone(batch.node), error.to_string())),
+                Ok(Some(reason)) => refused.push((Arc::clone(batch.node), reason)),
+                Err(error) => failed(batch.node, &batch.of, open, error),
             }
         }
+        troubles.append(&mut refused);
         troubles
     }
 
@@ -201,7 +236,7 @@ impl Exchange {
                 continue;
             }
             let node = match &one.way {
-                Way::Asking(node) => Some(Arc::clone(node)),
+                Way::There(node) | Way::Asking(node) => Some(Arc::clone(node)),
                 Way::Home => self.topology.node_of(&request.place),
             };
             let Some(node) = node else {
@@ -251,12 +286,12 @@ impl Exchange {
                 Way::Asking(_) => {
                     commands.extend(request.commands.iter().flat_map(|one| [&asking, one]));
                 }
-                Way::Home if request.atomic => {
+                Way::Home | Way::There(_) if request.atomic => {
                     commands.push(&multi);
                     commands.extend(&request.commands);
                     commands.push(&exec);
                 }
-                Way::Home => commands.extend(&request.commands),
+                Way::Home | Way::There(_) => commands.extend(&request.commands),
             }
         }
         let network = self.topology.network.as_ref();
@@ -287,8 +322,8 @@ impl Exchange {
             let one = &mut open[index];
             let answers = match one.way {
                 Way::Asking(_) => 2 * request.commands.len(),
-                Way::Home if request.atomic => request.commands.len() + 2,
-                Way::Home => request.commands.len(),
+                Way::Home | Way::There(_) if request.atomic => request.commands.len() + 2,
+                Way::Home | Way::There(_) => request.commands.len(),
             };
             let answers = lane.with(|wire| {
                 (0..answers)
@@ -321,11 +356,13 @@ impl Exchange {
         let Some(error) = error else {
             let answers = match way {
                 Way::Asking(_) => answers.into_iter().skip(1).step_by(2).collect(),
-                Way::Home if request.atomic => match answers.into_iter().next_back() {
-                    Some(Value::Array(answers)) => answers,
-                    _ => Vec::new(),
-                },
-                Way::Home => answers,
+                Way::Home | Way::There(_) if request.atomic => {
+                    match answers.into_iter().next_back() {
+                        Some(Value::Array(answers)) => answers,
+                        _ => Vec::new(),
+                    }
+                }
+                Way::Home | Way::There(_) => answers,
             };
             return Verdict::Done(Ok(answers));
         };
@@ -336,6 +373,7 @@ impl Exchange {
         }
         let way = match error.kind() {
             Some(ServerErrorKind::Ask) => self.redirected(error).map(Way::Asking),
+            Some(ServerErrorKind::Moved) => self.redirected(error).map(Way::There),
             _ => None,
         };
         Verdict::Again {

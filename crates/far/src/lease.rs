@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Value, cmd};
 
@@ -84,23 +84,23 @@ fn lock(stop: &Mutex<bool>) -> MutexGuard<'_, bool> {
 /// Renews until it is stopped. A run that is not registered is soon tried again: `gc` takes its keys for left over.
 fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar), is_known: bool) {
     let next = |done| area.lease / if done { RENEWALS } else { RETRIES };
-    let mut wait = next(is_known);
-    let mut waited = Duration::ZERO;
+    let mut due = Instant::now() + next(is_known);
     let mut stopped = lock(stop);
     while !*stopped {
-        let pause = LOOK.min(wait.saturating_sub(waited));
+        let pause = LOOK.min(due.saturating_duration_since(Instant::now()));
         let woken = woken.wait_timeout(stopped, pause.max(Duration::from_millis(1)));
         stopped = woken.unwrap_or_else(PoisonError::into_inner).0;
         if *stopped {
             break;
         }
         drop(stopped);
-        waited += pause;
+        // May take long, which is no reason to renew later.
         area.repair();
-        if waited >= wait {
-            let done = area.register() && area.renew();
-            wait = next(done);
-            waited = Duration::ZERO;
+        if Instant::now() >= due {
+            // Keys need their lease also while one of the servers that know the run does not answer.
+            let is_known = area.register();
+            let done = area.renew() && is_known;
+            due = Instant::now() + next(done);
         }
         stopped = lock(stop);
     }
@@ -203,7 +203,7 @@ impl Area {
 
     /// Deletes all keys of the area, in bounded time. What remains goes with its lease.
     fn delete_all(&self) {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let mut from = 0;
         loop {
             let (homes, next) = self.slots.homes(from, BATCH);

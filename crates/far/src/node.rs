@@ -31,6 +31,17 @@ impl Deadline {
     pub(crate) fn is_over(self) -> bool {
         self.left().is_zero()
     }
+
+    /// Not sooner than after this time.
+    pub(crate) fn at_least(self, time: Duration) -> Deadline {
+        Deadline(self.0.max(Instant::now() + time))
+    }
+
+    /// The end of what each of so many may take, one after the other.
+    pub(crate) fn share(self, of: usize) -> Deadline {
+        let of = u32::try_from(of.max(1)).unwrap_or(u32::MAX);
+        Deadline::after(self.left() / of)
+    }
 }
 
 /// What a node has done, since it is known.
@@ -155,7 +166,9 @@ impl Node {
         let mut wire = match idle {
             Some(wire) => wire,
             None => {
-                let made = network.connect(&lane.address, Role::Store, patience);
+                // Who is not there must not take the time of those that are asked next.
+                let half = patience.min(deadline.left() / 2);
+                let made = network.connect(&lane.address, Role::Store, half);
                 made.inspect_err(|_| self.count_error())?
             }
         };
@@ -176,6 +189,8 @@ impl Node {
             tried: Instant::now(),
         });
         reason.clone_into(&mut trouble.reason);
+        // From its end: a try may take longer than the time to the next.
+        trouble.tried = Instant::now();
         self.troubled.store(true, Ordering::Relaxed);
         drop(lanes);
         if is_news {

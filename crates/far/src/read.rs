@@ -1,10 +1,10 @@
 //! Reading: one request for each run of slots within a cluster, all of them at once.
 //!
 //! What one copy does not have, or has altered, comes from the other or from the backup. While there is another place
-//! to look, a node that does not answer is waited for briefly.
+//! to look, a node that does not answer is waited for briefly. In the end all copies are waited for that may have it.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{Value, cmd};
 use vswap_engine::{Page, ReadRun, StorageError};
@@ -13,6 +13,7 @@ use crate::area::{Area, BRIEFLY, Repair, error};
 use crate::backup::Backup;
 use crate::cipher::Plain;
 use crate::exchange::Request;
+use crate::node::Deadline;
 use crate::slots::{Field, Home, SPAN, by_cluster};
 
 /// A page that is to be read.
@@ -31,8 +32,10 @@ struct Wanted<'p> {
 /// Where pages are looked for next.
 #[derive(Clone, Copy)]
 enum Step {
-    /// In a copy, and how long that may take. None is as long as anything may.
-    Copy(usize, Option<Duration>),
+    /// In a copy, if its node answers soon.
+    Briefly(usize),
+    /// In a copy, until the time of the read is over.
+    Patiently(usize),
     Backup,
 }
 
@@ -40,6 +43,7 @@ impl Area {
     /// Reads runs of slots, each with a result of its own. Blocks.
     pub(crate) fn read_all(&self, runs: &mut [ReadRun<'_>], backup: Option<&Backup>) {
         let begun = Instant::now();
+        let deadline = self.deadline();
         let mut wanted = Vec::new();
         for (index, run) in runs.iter_mut().enumerate() {
             let slots = run.slot..run.slot.saturating_add(run.pages.len() as u64);
@@ -65,7 +69,12 @@ impl Area {
                 break;
             }
             match step {
-                Step::Copy(copy, time) => self.read_copy(&mut wanted, copy, time),
+                Step::Briefly(copy) => self.read_copy(&mut wanted, copy, None),
+                // Also if the first copy has taken all of it.
+                Step::Patiently(copy) => {
+                    let deadline = deadline.at_least(BRIEFLY);
+                    self.read_copy(&mut wanted, copy, Some(deadline));
+                }
                 Step::Backup => self.read_backup(&mut wanted, backup),
             }
         }
@@ -86,27 +95,17 @@ impl Area {
     }
 
     fn steps(&self, has_backup: bool) -> Vec<Step> {
-        let briefly = Some(BRIEFLY);
-        match (self.copies, has_backup) {
-            (2, true) => vec![
-                Step::Copy(0, briefly),
-                Step::Copy(1, briefly),
-                Step::Backup,
-                Step::Copy(0, None),
-                Step::Copy(1, briefly),
-            ],
-            (2, false) => vec![
-                Step::Copy(0, briefly),
-                Step::Copy(1, briefly),
-                Step::Copy(0, None),
-                Step::Copy(1, briefly),
-            ],
-            (_, true) => vec![Step::Copy(0, briefly), Step::Backup, Step::Copy(0, None)],
-            (_, false) => vec![Step::Copy(0, None)],
+        if self.copies == 1 && !has_backup {
+            return vec![Step::Patiently(0)];
         }
+        let briefly = (0..self.copies).map(Step::Briefly);
+        let backup = has_backup.then_some(Step::Backup);
+        let patiently = (0..self.copies).map(Step::Patiently);
+        briefly.chain(backup).chain(patiently).collect()
     }
 
-    fn read_copy(&self, wanted: &mut [Wanted<'_>], copy: usize, time: Option<Duration>) {
+    /// Until the deadline if there is one.
+    fn read_copy(&self, wanted: &mut [Wanted<'_>], copy: usize, deadline: Option<Deadline>) {
         // What a copy has said for certain it will say again.
         let asks = |one: &Wanted<'_>| {
             !one.done
@@ -125,9 +124,9 @@ impl Area {
             .iter()
             .map(|(home, group)| self.get(*home, copy, group))
             .collect();
-        let served = match time {
-            Some(time) => self.exchange.run_briefly(&requests, time),
-            None => self.exchange.run(&requests, self.deadline()),
+        let served = match deadline {
+            None => self.exchange.run_briefly(&requests, BRIEFLY),
+            Some(deadline) => self.exchange.run(&requests, deadline),
         };
         for (((_, group), served), request) in groups.into_iter().zip(served).zip(&requests) {
             let values = match served {

@@ -5,8 +5,9 @@
 //! Behind Sentinels there is one node, whose address they know.
 
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
@@ -69,6 +70,17 @@ struct Map {
     slots: Option<Box<[u16]>>,
 }
 
+/// How the topology was asked for last.
+#[derive(Default)]
+struct Asked {
+    /// When somebody told it.
+    told: Option<Instant>,
+    /// Whether a thread is asking.
+    is_busy: bool,
+    /// Who did not tell it. They are asked last.
+    mute: BTreeSet<Address>,
+}
+
 /// The nodes, and which has what. Changes when the store does.
 pub(crate) struct Topology {
     pub network: Arc<dyn Network>,
@@ -76,7 +88,9 @@ pub(crate) struct Topology {
     seeds: Vec<Address>,
     lanes_max: usize,
     map: RwLock<Arc<Map>>,
-    refreshed: Mutex<Option<Instant>>,
+    asked: Mutex<Asked>,
+    /// A thread has asked.
+    answered: Condvar,
 }
 
 impl Topology {
@@ -106,7 +120,8 @@ impl Topology {
             seeds: seeds.to_vec(),
             lanes_max,
             map: RwLock::new(Arc::new(map)),
-            refreshed: Mutex::new(None),
+            asked: Mutex::default(),
+            answered: Condvar::new(),
         };
         topology.refresh(deadline)?;
         Ok(topology)
@@ -147,7 +162,12 @@ impl Topology {
         Arc::new(node)
     }
 
-    /// Asks the store again which node has what. If somebody has just asked, that must do. Blocks.
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the store again which node has what. If somebody has just asked, that must do. One thread asks at a time;
+    /// others wait for it until their deadline. Blocks.
     ///
     /// # Errors
     /// Nobody could tell; the topology is as it was.
@@ -155,23 +175,44 @@ impl Topology {
         if self.kind == Kind::Stores {
             return Ok(());
         }
-        let mut refreshed = self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if refreshed.is_some_and(|at| at.elapsed() < FRESH) {
-            return Ok(());
+        let mut asked = self.asked();
+        loop {
+            if asked.told.is_some_and(|at| at.elapsed() < FRESH) {
+                return Ok(());
+            }
+            if !asked.is_busy {
+                break;
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                return Err(WireError::Broken(
+                    "nobody has told in time who has what".into(),
+                ));
+            }
+            let waited = self.answered.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        asked.is_busy = true;
+        drop(asked);
         let map = match &self.kind {
-            Kind::Sentinel(master) => self.ask_sentinels(master, deadline)?,
-            _ => self.ask_cluster(deadline)?,
+            Kind::Sentinel(master) => self.ask_sentinels(master, deadline),
+            _ => self.ask_cluster(deadline),
         };
-        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
-        *refreshed = Some(Instant::now());
-        Ok(())
+        let mut asked = self.asked();
+        asked.is_busy = false;
+        if map.is_ok() {
+            asked.told = Some(Instant::now());
+        }
+        let done = map.map(|map| {
+            *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+        });
+        drop(asked);
+        self.answered.notify_all();
+        done
     }
 
-    /// Asks one server after the other until one answers with what `read` understands.
+    /// Asks one server after the other until one answers with what `read` understands. Those that did not the last time
+    /// come last.
     fn ask<T>(
         &self,
         servers: &[Address],
@@ -181,11 +222,16 @@ impl Topology {
         read: impl Fn(&Address, &Value) -> Option<T>,
     ) -> Result<T, WireError> {
         let mut last = WireError::Broken("there is no server to ask".into());
-        for server in servers {
-            let patience = PATIENCE.min(deadline.left());
-            if patience.is_zero() {
+        let (last_ones, first): (Vec<_>, Vec<_>) = {
+            let asked = self.asked();
+            servers.iter().partition(|one| asked.mute.contains(*one))
+        };
+        for server in first.into_iter().chain(last_ones) {
+            if deadline.is_over() {
                 break;
             }
+            // Half of what is left: the next one may answer.
+            let patience = PATIENCE.min(deadline.left() / 2);
             let answer = self
                 .network
                 .connect(server, role, patience)
@@ -196,7 +242,10 @@ impl Topology {
                 });
             last = match answer {
                 Ok(answer) => match read(server, &answer) {
-                    Some(told) => return Ok(told),
+                    Some(told) => {
+                        self.asked().mute.remove(server);
+                        return Ok(told);
+                    }
                     None => WireError::Broken(format!("{server} says {}", shown(&answer))),
                 },
                 Err(WireError::LoginRefused(what)) => {
@@ -204,6 +253,7 @@ impl Topology {
                 }
                 Err(WireError::Broken(what)) => WireError::Broken(format!("{server}: {what}")),
             };
+            self.asked().mute.insert(server.clone());
         }
         Err(last)
     }
@@ -240,11 +290,12 @@ impl Topology {
         servers.extend(bad.iter().map(|node| node.address()));
         let ranges = self.ask(&servers, Role::Store, &question, deadline, read_ranges)?;
         let mut nodes: Vec<Arc<Node>> = Vec::new();
+        // There may be as many ranges as hash slots, and many nodes.
+        let mut known: HashMap<Address, usize> = HashMap::new();
         let mut slots = vec![NOBODY; HASH_SLOTS].into_boxed_slice();
         for range in ranges {
-            let index = nodes.iter().position(|node| node.address() == range.at);
-            let index = index.unwrap_or_else(|| {
-                nodes.push(self.node_at(&range.at));
+            let index = *known.entry(range.at).or_insert_with_key(|at| {
+                nodes.push(self.node_at(at));
                 nodes.len() - 1
             });
             let part = slots.get_mut(range.first..=range.last);

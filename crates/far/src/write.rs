@@ -118,37 +118,34 @@ impl Area {
         requests: &[Request],
         served: &[Served],
     ) -> Result<Vec<(Home, Field)>, StorageError> {
+        let copies = || served.chunks(self.copies);
+        // All of it or nothing: whoever is told that it failed takes what was stored for nobody's.
+        let failed = copies().find_map(worst);
         let mut written = Vec::new();
-        let mut failed = None;
-        let copies = served.chunks(self.copies);
+        let mut left = Vec::new();
         let requests = requests.chunks(self.copies);
-        for ((part, served), requests) in parts.into_iter().zip(copies).zip(requests) {
+        for ((part, served), requests) in parts.into_iter().zip(copies()).zip(requests) {
             let Part { writing, bytes } = part;
-            let stored = served.iter().filter(|one| one.is_ok()).count();
-            let worst = served
-                .iter()
-                .filter_map(|one| one.as_ref().err())
-                .find(|failure| stored == 0 || **failure != Failure::NoAnswer);
             for (request, _) in requests.iter().zip(served).filter(|(_, one)| one.is_ok()) {
                 self.count_pages(request, writing.new.len(), bytes, true);
             }
-            if stored > 0 && stored < self.copies && worst.is_none() {
-                let pages = writing.new.len() as u64;
-                self.counts.single.fetch_add(pages, Ordering::Relaxed);
-            }
+            let stored = served.iter().filter(|one| one.is_ok()).count();
             let home = writing.home;
-            written.extend(writing.new.iter().map(|field| (home, *field)));
-            if let Some(failure) = worst {
-                failed = failed.or(Some(failure.clone()));
-                let left = (writing.home, [&writing.old[..], &writing.new[..]].concat());
-                self.slots.end_write(writing, false);
-                // A store without room still deletes.
-                if *failure == Failure::Full {
-                    let _ = self.delete(left.0, &left.1);
+            if failed.is_none() {
+                if stored < self.copies {
+                    let pages = writing.new.len() as u64;
+                    self.counts.single.fetch_add(pages, Ordering::Relaxed);
                 }
-            } else {
-                self.slots.end_write(writing, true);
+                written.extend(writing.new.iter().map(|field| (home, *field)));
+            } else if stored > 0 || failed == Some(Failure::Full) {
+                // A store without room still deletes.
+                left.push((home, [&writing.old[..], &writing.new[..]].concat()));
             }
+            self.slots.end_write(writing, failed.is_none());
+        }
+        for (home, fields) in left {
+            // What is not deleted now goes with the next write to the cluster.
+            let _ = self.delete(home, &fields);
         }
         match failed {
             None => Ok(written),
@@ -210,6 +207,15 @@ impl Area {
             .collect();
         self.exchange.run_briefly(&requests, BRIEFLY)
     }
+}
+
+/// Why a part of a write has failed, by what its copies have met with. One copy is enough if the other's node does not
+/// answer.
+fn worst(served: &[Served]) -> Option<Failure> {
+    let is_stored = served.iter().any(Result::is_ok);
+    let failures = served.iter().filter_map(|one| one.as_ref().err());
+    let mut bad = failures.filter(|failure| !is_stored || **failure != Failure::NoAnswer);
+    bad.next().cloned()
 }
 
 /// The command that deletes a key.
