@@ -319,7 +319,7 @@ fn simulated(nodes: usize, round_trip: u64, threads: usize, costs: Costs) -> Out
     let speeds = Speeds {
         round_trip: Duration::from_micros(round_trip),
         command: Duration::ZERO,
-        kib: Duration::from_nanos((kib * 1000.0) as u64),
+        kib: Duration::from_secs_f64(kib / 1e6),
         client: 1_250_000_000,
         spin: Duration::from_micros(80),
     };
