@@ -16,13 +16,13 @@ use crate::topology::{Place, Topology};
 use crate::wire::{WireError, said};
 
 /// The first pause before a request is tried again.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// The longest.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Rounds that are nobody's business: a connection that was idle may have been closed, and hash slots may have moved.
-const QUIET_ROUNDS: u32 = 2;
+pub(crate) const QUIET_ROUNDS: u32 = 2;
 /// And so are these, if they do not take longer.
-const QUIET: Duration = Duration::from_millis(100);
+pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
 /// Commands for one key.
 #[derive(Debug)]

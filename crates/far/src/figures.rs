@@ -98,7 +98,7 @@ impl Area {
     }
 }
 
-fn of_node(node: &Node) -> NodeFigures {
+pub(crate) fn of_node(node: &Node) -> NodeFigures {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let state = match node.trouble() {
         None => NodeState::Answers,
