@@ -4,6 +4,7 @@
 //! daemon opens all its areas in the same way, those that come later too.
 
 pub mod area_file;
+mod blocks;
 pub mod far;
 mod spill;
 
@@ -45,7 +46,7 @@ impl Opening {
     pub fn new(no_encrypt: bool, far: &FarArgs, swap: &[SwapOption]) -> Opening {
         let is_far = |option: &SwapOption| match option {
             SwapOption::None => false,
-            SwapOption::Area(spec) => spec.is_far(),
+            SwapOption::Area(spec) => spec.is_remote(),
         };
         Opening {
             disk: Options {
@@ -106,6 +107,7 @@ fn swap_on(store: &Store, opening: &Opening, spec: &SwapSpec) -> Result<(), Fail
     let area = match &spec.place {
         Place::Disk(path) => open(spec, path, opening.disk),
         Place::Far(named) => far::open(spec, named, opening, store.codec()),
+        Place::Blocks(named) => blocks::open(spec, named, opening),
     };
     let area = area.map_err(refused)?;
     store

@@ -300,8 +300,8 @@ pub struct ManageArgs {
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
     /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
-    /// store (valkey://HOST:PORT:SIZE). Without it a private file on disk is used when memory is nearly full; `none`
-    /// does without.
+    /// store (valkey://HOST:PORT:SIZE, nbd://HOST:PORT/EXPORT). Without it a private file on disk is used when memory is
+    /// nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none", group = "areas_named")]
     pub swap: Vec<SwapOption>,
     #[command(flatten)]
@@ -416,8 +416,8 @@ pub struct DetachArgs {
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
     /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
-    /// store (valkey://HOST:PORT:SIZE). Without it a private file on disk is used when memory is nearly full; `none`
-    /// does without.
+    /// store (valkey://HOST:PORT:SIZE, nbd://HOST:PORT/EXPORT). Without it a private file on disk is used when memory is
+    /// nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
     #[command(flatten)]

@@ -15,6 +15,8 @@ use zeroize::Zeroizing;
 const KEY_BYTES: usize = 32;
 /// Bytes by which a sealed payload is longer.
 pub(crate) const TAG_BYTES: usize = 16;
+/// What proves that a payload is what was sealed.
+pub(crate) type TagBytes = [u8; TAG_BYTES];
 
 /// What was sealed does not verify.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,12 +48,23 @@ impl Cipher {
     pub(crate) fn seal(&self, slot: u64, version: u32, payload: &[u8]) -> Option<Vec<u8>> {
         let mut sealed = Vec::with_capacity(payload.len() + TAG_BYTES);
         sealed.extend_from_slice(payload);
-        let nonce = nonce(slot, version);
-        let tag =
-            self.key
-                .encrypt_inout_detached(&nonce, &self.bound_to, sealed.as_mut_slice().into());
-        sealed.extend_from_slice(&tag.ok()?);
+        let tag = self.seal_in_place(slot, version, &mut sealed)?;
+        sealed.extend_from_slice(&tag);
         Some(sealed)
+    }
+
+    /// Encrypts the payload where it is, and returns the tag. None if it is longer than GCM permits.
+    pub(crate) fn seal_in_place(
+        &self,
+        slot: u64,
+        version: u32,
+        payload: &mut [u8],
+    ) -> Option<TagBytes> {
+        let nonce = nonce(slot, version);
+        let tag = self
+            .key
+            .encrypt_inout_detached(&nonce, &self.bound_to, payload.into());
+        tag.ok().map(Into::into)
     }
 
     /// Decrypts in place and returns the payload.
@@ -65,16 +78,25 @@ impl Cipher {
         sealed: &'s mut [u8],
     ) -> Result<&'s [u8], Broken> {
         let (payload, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(Broken)?;
+        self.open_in_place(slot, version, payload, tag)?;
+        Ok(payload)
+    }
+
+    /// Decrypts in place what has its tag elsewhere.
+    ///
+    /// # Errors
+    /// [`Broken`]: it is not what was sealed for this version of the slot.
+    pub(crate) fn open_in_place(
+        &self,
+        slot: u64,
+        version: u32,
+        payload: &mut [u8],
+        tag: &TagBytes,
+    ) -> Result<(), Broken> {
         let nonce = nonce(slot, version);
         self.key
-            .decrypt_inout_detached(
-                &nonce,
-                &self.bound_to,
-                (&mut *payload).into(),
-                &Tag::from(*tag),
-            )
-            .map_err(|_| Broken)?;
-        Ok(payload)
+            .decrypt_inout_detached(&nonce, &self.bound_to, payload.into(), &Tag::from(*tag))
+            .map_err(|_| Broken)
     }
 }
 

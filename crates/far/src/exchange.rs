@@ -17,13 +17,13 @@ use crate::topology::{Place, Topology};
 use crate::wire::{WireError, said};
 
 /// The first pause before a request is tried again.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// The longest.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Rounds that are nobody's business: a connection that was idle may have been closed, and hash slots may have moved.
-const QUIET_ROUNDS: u32 = 2;
+pub(crate) const QUIET_ROUNDS: u32 = 2;
 /// And so are these, if they do not take longer.
-const QUIET: Duration = Duration::from_millis(100);
+pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
 /// Commands for one key.
 #[derive(Debug)]
@@ -145,16 +145,15 @@ impl Exchange {
             if troubles.is_empty() && open.iter().all(|one| one.served.is_some()) {
                 break;
             }
-            let over = deadline.is_over();
             for (node, reason) in &troubles {
                 if round >= QUIET_ROUNDS || begun.elapsed() >= QUIET {
                     node.note_trouble(reason, &self.teller);
                 }
-                if over && is_last {
-                    node.note_given_up(&self.teller);
-                }
             }
-            if over {
+            if deadline.is_over() {
+                if is_last {
+                    self.give_up(requests, &open);
+                }
                 break;
             }
             std::thread::sleep(pause.min(deadline.left()));
@@ -165,6 +164,28 @@ impl Exchange {
         open.into_iter()
             .map(|one| one.served.unwrap_or(Err(Failure::NoAnswer)))
             .collect()
+    }
+
+    /// Tells which nodes have not served requests whose time is over. The time may have ended between two rounds. A node
+    /// that is in no trouble had none of that time.
+    fn give_up(&self, requests: &[Request], open: &[Open]) {
+        let left = requests
+            .iter()
+            .zip(open)
+            .filter(|(_, one)| one.served.is_none());
+        for (request, one) in left {
+            if let Some(node) = self.node_for(request, &one.way) {
+                node.note_given_up(&self.teller);
+            }
+        }
+    }
+
+    /// Where a request goes. None if nobody serves its hash slot.
+    fn node_for(&self, request: &Request, way: &Way) -> Option<Arc<Node>> {
+        match way {
+            Way::There(node) | Way::Asking(node) => Some(Arc::clone(node)),
+            Way::Home => self.topology.node_of(&request.place),
+        }
     }
 
     /// Sends each open request once. Returns which nodes could not serve one, and why.
@@ -235,11 +256,7 @@ impl Exchange {
             if one.served.is_some() {
                 continue;
             }
-            let node = match &one.way {
-                Way::There(node) | Way::Asking(node) => Some(Arc::clone(node)),
-                Way::Home => self.topology.node_of(&request.place),
-            };
-            let Some(node) = node else {
+            let Some(node) = self.node_for(request, &one.way) else {
                 homeless = true;
                 continue;
             };

@@ -81,13 +81,19 @@ pub struct FarFigures {
     pub backup_failed: u64,
 }
 
+/// What has such figures.
+pub(crate) trait HasFigures: Send + Sync {
+    fn figures(&self) -> FarFigures;
+}
+
 /// A look at an area that does not keep it.
 #[derive(Clone)]
-pub struct FarWatch(Weak<Area>);
+pub struct FarWatch(Weak<dyn HasFigures>);
 
 impl FarWatch {
-    pub(crate) fn new(area: &Arc<Area>) -> FarWatch {
-        FarWatch(Arc::downgrade(area))
+    pub(crate) fn new<T: HasFigures + 'static>(area: &Arc<T>) -> FarWatch {
+        let area = Arc::downgrade(area);
+        FarWatch(area)
     }
 
     /// What it has done. None once it is gone. Asks no server.
@@ -103,8 +109,8 @@ impl fmt::Debug for FarWatch {
     }
 }
 
-impl Area {
-    pub(crate) fn figures(&self) -> FarFigures {
+impl HasFigures for Area {
+    fn figures(&self) -> FarFigures {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let nodes = self.exchange.topology.nodes();
         FarFigures {
@@ -122,7 +128,7 @@ impl Area {
     }
 }
 
-fn of_node(node: &Node) -> NodeFigures {
+pub(crate) fn of_node(node: &Node) -> NodeFigures {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let state = match node.trouble() {
         None => NodeState::Answers,

@@ -1,8 +1,10 @@
-//! A swap area whose storage is a Valkey or Redis store on other machines.
+//! A swap area whose storage is on other machines: a Valkey or Redis store, or an export of a block store.
 //!
 //! [`FarSpec`] is how a store is named, [`probe`] says whether it is fit, and [`FarStorage`] is the storage that the
 //! engine is given. [`gc`] finds and removes what crashed machines have left. All of it blocks; there is one thread for
 //! an area, and one more if it has a backup. Connections are made when they are needed.
+//!
+//! The same for an export of a block store, as NBD servers have them: [`NbdSpec`], [`probe_export`] and [`NbdStorage`].
 //!
 //! What leaves the machine is encrypted and authenticated, and bound to its slot and version. What the store does not
 //! give back as it was written is an error, never other bytes and never zeros.
@@ -57,11 +59,17 @@ mod figures;
 mod storage;
 // What crashed machines have left.
 mod gc;
+// Exports of block stores.
+mod nbd;
 
 pub use event::{FarEvent, Listener};
 pub use figures::{FarFigures, FarWatch, NodeFigures, NodeState};
 pub use gc::{AliveRun, FoundArea, GcReport, gc};
 pub use keys::{AreaId, RunId};
+pub use nbd::export::{Content, NbdProbe, probe as probe_export};
+pub use nbd::protocol::Export;
+pub use nbd::spec::{NbdServer, NbdSpec, NbdSpecError};
+pub use nbd::storage::{NbdOptions, NbdStorage};
 pub use probe::{Demand, Probe, ProbedNode, probe};
 pub use spec::{Address, FarSpec, PASSWORD_VARIABLE, Password, SpecError};
 pub use storage::{FarOptions, FarStorage};

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::cipher::{TAG_BYTES, TagBytes};
+
 /// Slots of a swap cluster: those of one key.
 pub(crate) const CLUSTER_SLOTS: usize = 512;
 /// [`CLUSTER_SLOTS`], for arithmetic with slots.
@@ -106,6 +108,8 @@ struct Table {
     writing: u32,
     /// What may lie in the store and is of no use.
     stale: Vec<Field>,
+    /// What proves contents that lie elsewhere without it. None where they lie with it.
+    tags: Option<Box<[TagBytes; CLUSTER_SLOTS]>>,
 }
 
 #[derive(Default)]
@@ -178,6 +182,7 @@ impl Slots {
                 backed: Bits::default(),
                 writing: 0,
                 stale: Vec::new(),
+                tags: None,
             })
         });
         if table.last[places.clone()].contains(&u32::MAX) {
@@ -204,6 +209,30 @@ impl Slots {
         table.writing += 1;
         let home = home(cluster, base, table);
         Ok(Writing { home, new, old })
+    }
+
+    /// Keeps what proves the contents that are being written, one tag for each.
+    pub(crate) fn keep_tags(&self, writing: &Writing, tags: &[TagBytes]) {
+        let mut record = self.lock(writing.home.cluster);
+        let table = record.as_mut().and_then(|record| record.table.as_mut());
+        let Some(table) = table else {
+            return;
+        };
+        let kept = &mut table.tags;
+        let kept = kept.get_or_insert_with(|| Box::new([[0; TAG_BYTES]; CLUSTER_SLOTS]));
+        for (field, tag) in writing.new.iter().zip(tags) {
+            kept[usize::from(field.at)] = *tag;
+        }
+    }
+
+    /// What proves the contents of slots of one cluster. Zeros where there is none.
+    pub(crate) fn tags(&self, cluster: u64, places: Range<usize>) -> Vec<TagBytes> {
+        let record = self.lock(cluster);
+        let table = record.as_ref().and_then(|record| record.table.as_ref());
+        match table.and_then(|table| table.tags.as_ref()) {
+            Some(kept) => kept[places].to_vec(),
+            None => vec![[0; TAG_BYTES]; places.len()],
+        }
     }
 
     /// Ends a write. After one that failed the store may hold any of the contents.
@@ -435,6 +464,19 @@ mod tests {
         assert!(!slots.is_backed(0, 0));
         slots.note_backed(second.home, second.new[0]);
         assert!(slots.is_backed(0, 0));
+    }
+
+    #[test]
+    fn tags_stay_as_long_as_the_cluster_holds_something() {
+        let slots = Slots::new(512);
+        let writing = slots.begin_write(0, 3..5, |_| 0).unwrap();
+        slots.keep_tags(&writing, &[[1; TAG_BYTES], [2; TAG_BYTES]]);
+        slots.end_write(writing, true);
+        let none = [0; TAG_BYTES];
+        assert_eq!(slots.tags(0, 2..5), [none, [1; TAG_BYTES], [2; TAG_BYTES]]);
+        slots.discard(0, 3..5);
+        assert_eq!(slots.tags(0, 3..5), [none, none]);
+        assert_eq!(slots.tags(1, 0..1), [none]);
     }
 
     #[test]

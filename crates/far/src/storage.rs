@@ -13,7 +13,7 @@ use crate::backup::Backup;
 use crate::cipher::{Cipher, Plain};
 use crate::event::Listener;
 use crate::exchange::Exchange;
-use crate::figures::{FarFigures, FarWatch};
+use crate::figures::{FarFigures, FarWatch, HasFigures as _};
 use crate::keys::{AreaId, RunId};
 use crate::lease::Keeper;
 use crate::probe::{Demand, Probe, probed};

@@ -106,25 +106,25 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> Outcome<u16> {
+pub fn free_port() -> Outcome<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").during(|| "find a port".to_owned())?;
     let address = listener.local_addr().during(|| "find a port".to_owned())?;
     Ok(address.port())
 }
 
-fn said(path: &Path) -> String {
+pub fn said(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// Waits for the end of a run that must be right. The servers of the test live on, so it may have children then.
-fn end(running: Running) -> Outcome<Ended> {
+pub fn end(running: Running) -> Outcome<Ended> {
     let ended = running.wait()?;
     ended.must_succeed()?;
     ended.must_hold_limit()?;
     Ok(ended)
 }
 
-fn must_have_used(context: &Context, ended: &Ended, name: &str) -> Outcome {
+pub fn must_have_used(context: &Context, ended: &Ended, name: &str) -> Outcome {
     let (written, read) = traffic(ended, name)?;
     context.say(format!(
         "written {} MiB, read {} MiB",

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod blocks;
 mod breaks;
 mod direct;
 mod far;
@@ -41,6 +42,11 @@ const TESTS: &[Test] = &[
     Test::new("far_lost", 120, far::lost),
     Test::new("far_live", 120, far::live),
     Test::new("far_refused", 60, far::refused),
+    Test::new("blocks_export", 120, blocks::export),
+    Test::new("blocks_server_dies", 120, blocks::server_dies),
+    Test::new("blocks_altered", 120, blocks::altered),
+    Test::new("blocks_live", 120, blocks::live),
+    Test::new("blocks_refused", 60, blocks::refused),
     Test::new("no_virtual", 240, direct::no_virtual),
     Test::new("no_virtual_swapoff", 180, direct::no_virtual_swapoff).long(),
     Test::new(

@@ -7,8 +7,8 @@ use std::time::Duration;
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Codec, Discard, Storage};
 use vswap_far::{
-    AreaId, Demand, FarFigures, FarOptions, FarSpec, FarStorage, NodeFigures, NodeState, Patience,
-    Probe, RunId, probe,
+    AreaId, Demand, FarFigures, FarOptions, FarSpec, FarStorage, FarWatch, NodeFigures, NodeState,
+    Patience, Probe, RunId, probe,
 };
 use vswap_pager::{AskFar, FarServer, FarStatus, Medium, SwapOn, on_disk};
 use vswap_sys::confinement::Reach;
@@ -29,30 +29,22 @@ pub fn open(
     opening: &Opening,
     codec: Codec,
 ) -> Result<SwapOn, String> {
-    if opening.reach == Reach::Machine {
-        return Err(
-            "this process gave up the network at its start: start it with --allow-far, or with a store in --swap"
-                .to_owned(),
-        );
-    }
+    has_network(opening)?;
     let slots = slots(spec, store, opening)?;
     let backup = opening.far_backup.as_deref();
     let backup = backup
         .map(|directory| backup_in(directory, slots, opening))
         .transpose()?;
-    let run = RunId::random().ok_or("the system has no random numbers for its name")?;
-    let area = AREAS.fetch_add(1, Ordering::Relaxed);
     let options = FarOptions {
         copies: opening.far_copies,
         backup,
-        ..FarOptions::new(AreaId { run, area }, slots, codec)
+        ..FarOptions::new(new_id()?, slots, codec)
     };
     let storage = FarStorage::open(store, options).map_err(|error| error.to_string())?;
     for remark in &storage.probe().warnings {
         warning(&format!("{store}: {remark}"));
     }
-    let (kind, watch) = (storage.probe().kind, storage.watch());
-    let ask = AskFar::new(move || Some(shown(watch.figures()?)));
+    let (kind, ask) = (storage.probe().kind, ask(storage.watch()));
     Ok(SwapOn {
         name: store.to_string(),
         medium: Medium::far(Box::new(storage), kind, ask),
@@ -62,6 +54,24 @@ pub fn open(
         tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
+}
+
+/// Refuses what cannot be reached any more.
+pub fn has_network(opening: &Opening) -> Result<(), String> {
+    match opening.reach {
+        Reach::Network => Ok(()),
+        Reach::Machine => Err(
+            "this process gave up the network at its start: start it with --allow-far, or with a store in --swap"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The name of an area that no other of any run has.
+pub fn new_id() -> Result<AreaId, String> {
+    let run = RunId::random().ok_or("the system has no random numbers for its name")?;
+    let area = AREAS.fetch_add(1, Ordering::Relaxed);
+    Ok(AreaId { run, area })
 }
 
 /// How many pages the area has: as the user says, or as the store has room for.
@@ -88,6 +98,11 @@ pub fn free_bytes(found: &Probe) -> Option<u64> {
     let free =
         |node: &vswap_far::ProbedNode| Some(node.memory_max?.saturating_sub(node.memory_used));
     found.nodes.iter().map(free).sum()
+}
+
+/// How status asks an area.
+pub fn ask(watch: FarWatch) -> AskFar {
+    AskFar::new(move || Some(shown(watch.figures()?)))
 }
 
 /// An area's figures as status has them.

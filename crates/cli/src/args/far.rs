@@ -1,8 +1,10 @@
 //! Far memory: areas in a Valkey or Redis store, as options of whoever has areas, and the command `vswap far`.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use vswap_far::FarSpec;
+use vswap_far::{FarSpec, NbdSpec};
 
 /// What holds for all areas in stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
@@ -38,9 +40,48 @@ impl FarArgs {
 #[derive(Debug, clap::Subcommand)]
 pub enum FarCommand {
     /// Say whether a store is fit to hold pages, and what is missing.
-    Check(StoreArgs),
+    Check(CheckArgs),
     /// Show what runs that are gone have left in a store.
     Gc(GcArgs),
+}
+
+/// What can be checked.
+#[derive(Debug, Clone)]
+pub enum AnyStore {
+    /// A Valkey or Redis.
+    Keys(FarSpec),
+    /// An export of a block store.
+    Blocks(NbdSpec),
+}
+
+impl fmt::Display for AnyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnyStore::Keys(store) => store.fmt(f),
+            AnyStore::Blocks(export) => export.fmt(f),
+        }
+    }
+}
+
+impl FromStr for AnyStore {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AnyStore, String> {
+        if NbdSpec::names_an_export(text) {
+            let export = text.parse::<NbdSpec>().map(AnyStore::Blocks);
+            return export.map_err(|error| error.to_string());
+        }
+        let store = text.parse::<FarSpec>().map(AnyStore::Keys);
+        store.map_err(|error| error.to_string())
+    }
+}
+
+/// A store of any kind.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The store, as for --swap: also nbd://HOST:PORT/EXPORT.
+    #[arg(value_name = "valkey://HOST:PORT")]
+    pub store: AnyStore,
 }
 
 /// A store.
@@ -64,6 +105,7 @@ pub struct GcArgs {
 pub const FAR_EXAMPLES: &str = "\
 Examples:
   vswap far check valkey://10.0.0.5:6379     is it fit, and how fast?
+  vswap far check nbd://10.0.0.5:10809/swap  is it an area, blank, or somebody's data?
   vswap far gc valkey://10.0.0.5:6379        what has a crashed machine left?
   vswap far gc valkey://10.0.0.5:6379 --remove
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_far::{FarSpec, SpecError};
+use vswap_far::{FarSpec, NbdSpec, NbdSpecError, SpecError};
 use vswap_pager::TierName;
 
 use crate::args::size::parse_area_size;
@@ -18,6 +18,8 @@ pub enum Place {
     Disk(PathBuf),
     /// A store on other machines.
     Far(Box<FarSpec>),
+    /// An export of a block store.
+    Blocks(Box<NbdSpec>),
 }
 
 impl fmt::Display for Place {
@@ -25,6 +27,7 @@ impl fmt::Display for Place {
         match self {
             Place::Disk(path) => path.display().fmt(f),
             Place::Far(store) => store.fmt(f),
+            Place::Blocks(export) => export.fmt(f),
         }
     }
 }
@@ -76,9 +79,13 @@ impl SwapSpec {
         &self.text
     }
 
-    /// Is it on other machines?
-    pub fn is_far(&self) -> bool {
-        matches!(self.place, Place::Far(_))
+    /// Is it reached over the network?
+    pub fn is_remote(&self) -> bool {
+        match &self.place {
+            Place::Disk(_) => false,
+            Place::Far(_) => true,
+            Place::Blocks(export) => export.is_remote(),
+        }
     }
 }
 
@@ -86,7 +93,7 @@ impl FromStr for SwapSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SwapSpec, String> {
-        let (named, options) = if FarSpec::names_a_store(text) {
+        let (named, options) = if is_url(text) {
             text.split_at(end_of_store(text))
         } else {
             text.split_at(text.find(',').unwrap_or(text.len()))
@@ -194,6 +201,11 @@ fn is_size_without_unit(path: &str, number: &str, text: &str) -> bool {
     is_number && Path::new(path).exists() && !Path::new(text).exists()
 }
 
+/// Is this a store, and no path?
+fn is_url(text: &str) -> bool {
+    FarSpec::names_a_store(text) || NbdSpec::names_an_export(text)
+}
+
 /// Where the name of a store ends, and options follow. Its servers have commas between them too.
 fn end_of_store(text: &str) -> usize {
     let is_option = |part: &str| {
@@ -225,6 +237,12 @@ fn place_and_size(text: &str) -> Result<(Place, Option<u64>), String> {
     if FarSpec::names_a_store(path) {
         let store: FarSpec = path.parse().map_err(|error: SpecError| error.to_string())?;
         return Ok((Place::Far(Box::new(store)), size));
+    }
+    if NbdSpec::names_an_export(path) {
+        let export: NbdSpec = path
+            .parse()
+            .map_err(|error: NbdSpecError| error.to_string())?;
+        return Ok((Place::Blocks(Box::new(export)), size));
     }
     if path.is_empty() {
         return Err(
@@ -269,7 +287,7 @@ mod tests {
     fn stores_with_sizes_and_options() {
         let nodes = |spec: &SwapSpec| match &spec.place {
             Place::Far(store) => store.nodes.len(),
-            Place::Disk(path) => panic!("{}", path.display()),
+            other => panic!("{other}"),
         };
         let one = parsed("valkey://far:6379");
         assert_eq!((nodes(&one), one.size), (1, None));
@@ -284,9 +302,29 @@ mod tests {
         assert_eq!(three.discard, Some(Discard::Pages));
         let again = parsed(three.absolute().expect("no directory").as_typed());
         assert_eq!(again, three);
-        assert!(three.is_far() && !parsed("valkey").is_far());
+        assert!(three.is_remote() && !parsed("valkey").is_remote());
         let error = "valkey://:8G".parse::<SwapSpec>().expect_err("no host");
         assert!(error.contains("valkey://"), "{error}");
+    }
+
+    #[test]
+    fn exports_with_sizes_and_options() {
+        let shown = |spec: &SwapSpec| match &spec.place {
+            Place::Blocks(export) => export.to_string(),
+            other => panic!("{other}"),
+        };
+        let plain = parsed("nbd://far:10809/disk");
+        assert_eq!(shown(&plain), "nbd://far:10809/disk");
+        assert_eq!(plain.size, None);
+        let sized = parsed("nbd://far/disk?force:8G,prio=5,tier=slow");
+        assert_eq!(shown(&sized), "nbd://far:10809/disk");
+        assert_eq!((sized.size, sized.priority), (Some(8 << 30), 5));
+        let here = parsed("nbd+unix:///disk?socket=/run/nbd.sock:64M,discard=once");
+        assert_eq!(shown(&here), "nbd+unix:///disk?socket=/run/nbd.sock");
+        assert_eq!(here.size, Some(64 << 20));
+        assert!(plain.is_remote() && !here.is_remote());
+        let error = "nbds://far/disk:8G".parse::<SwapSpec>();
+        assert!(error.expect_err("TLS").contains("TLS"));
     }
 
     #[test]

@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vswap_far::{Demand, FoundArea, GcReport, Patience, ProbedNode, gc, probe};
+use vswap_far::{
+    Content, Demand, FarSpec, FoundArea, GcReport, NbdProbe, NbdSpec, Patience, ProbedNode, gc,
+    probe, probe_export,
+};
 
 use crate::areas::far::free_bytes;
-use crate::args::far::{FarCommand, GcArgs, StoreArgs};
+use crate::args::far::{AnyStore, FarCommand, GcArgs};
 use crate::failure::Failure;
-use crate::output::figures::bytes;
+use crate::output::figures::{PAGE_BYTES, bytes};
 use crate::output::{print, warning};
 
 /// What a command that somebody waits for waits for.
@@ -20,23 +23,26 @@ const PATIENCE: Patience = Patience {
 /// Does what is asked of a store.
 pub fn far(command: &FarCommand) -> Result<ExitCode, Failure> {
     match command {
-        FarCommand::Check(args) => check(args),
+        FarCommand::Check(args) => match &args.store {
+            AnyStore::Keys(store) => check(store),
+            AnyStore::Blocks(export) => check_export(export),
+        },
         FarCommand::Gc(args) => collect(args),
     }
 }
 
-fn refused(args: &StoreArgs, why: impl std::fmt::Display) -> Failure {
-    Failure::own(format!("{}: {why}", args.store))
+fn refused(store: impl std::fmt::Display, why: impl std::fmt::Display) -> Failure {
+    Failure::own(format!("{store}: {why}"))
 }
 
-fn check(args: &StoreArgs) -> Result<ExitCode, Failure> {
+fn check(store: &FarSpec) -> Result<ExitCode, Failure> {
     let demand = Demand {
         slots: 0,
         copies: 1,
     };
-    let found = probe(&args.store, demand, &PATIENCE).map_err(|error| refused(args, error))?;
+    let found = probe(store, demand, &PATIENCE).map_err(|error| refused(store, error))?;
     for remark in &found.warnings {
-        warning(&format!("{}: {remark}", args.store));
+        warning(&format!("{store}: {remark}"));
     }
     let room = free_bytes(&found).map_or_else(
         || "with no limit of their own".to_owned(),
@@ -64,9 +70,38 @@ fn described(node: &ProbedNode) -> String {
     }
 }
 
+fn check_export(spec: &NbdSpec) -> Result<ExitCode, Failure> {
+    let found = probe_export(spec, &PATIENCE).map_err(|error| refused(spec, error))?;
+    print(&described_export(spec, &found))
+}
+
+fn described_export(spec: &NbdSpec, found: &NbdProbe) -> String {
+    let export = &found.export;
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let verdict = match &found.content {
+        Content::Area(header) => {
+            let usable = bytes(header.usable_pages * PAGE_BYTES);
+            let used = match found.is_marked {
+                true => ", which a run uses, or has left when it crashed",
+                false => "",
+            };
+            format!("a swap area with room for {usable}{used}")
+        }
+        Content::Blank => "blank, it will be made a swap area".to_owned(),
+        Content::Other(what) => format!("it {what}; it will be written over, as ?force says"),
+    };
+    format!(
+        "{spec}: {}, requests up to {}, TRIM: {}, several connections: {}\nfit to hold pages: {verdict}\n",
+        bytes(export.bytes),
+        bytes(export.payload_bytes_max.into()),
+        yes(export.can_trim),
+        yes(export.can_multi_conn)
+    )
+}
+
 fn collect(args: &GcArgs) -> Result<ExitCode, Failure> {
-    let store = &args.store;
-    let report = gc(&store.store, args.remove, &PATIENCE).map_err(|error| refused(store, error))?;
+    let store = &args.store.store;
+    let report = gc(store, args.remove, &PATIENCE).map_err(|error| refused(store, error))?;
     let areas: String = report.areas.iter().map(listed).collect();
     print(&(areas + &summary(&report, args)))
 }

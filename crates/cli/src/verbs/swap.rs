@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use vswap_far::FarSpec;
+use vswap_far::{FarSpec, NbdSpec};
 
 use crate::areas::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
@@ -75,6 +75,10 @@ fn name_of(path: &Path) -> Result<String, Failure> {
     if let Some(store) = path.to_str().filter(|text| FarSpec::names_a_store(text)) {
         let store: FarSpec = store.parse().map_err(Failure::of)?;
         return Ok(store.to_string());
+    }
+    if let Some(export) = path.to_str().filter(|text| NbdSpec::names_an_export(text)) {
+        let export: NbdSpec = export.parse().map_err(Failure::of)?;
+        return Ok(export.to_string());
     }
     area_file::name(path)
         .map_err(|error| Failure::own(format!("\"{}\" names no area: {error}", path.display())))

@@ -1,7 +1,9 @@
-//! Areas in real servers, which the tests start on loopback and stop. Without `redis-server` they say so and pass.
+//! Areas in real servers, which the tests start on loopback and stop. Without `redis-server` or `nbdkit` they say so
+//! and pass.
 
 mod support;
 
+mod blocks;
 mod cluster;
 mod copies;
 mod failing;

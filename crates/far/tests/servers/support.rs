@@ -185,13 +185,13 @@ pub fn page(seed: u64) -> Page {
     page
 }
 
-pub fn write(storage: &FarStorage, slot: u64, seeds: &[u64]) -> Result<(), StorageError> {
+pub fn write(storage: &impl Storage, slot: u64, seeds: &[u64]) -> Result<(), StorageError> {
     let pages: Vec<Page> = seeds.iter().map(|seed| page(*seed)).collect();
     storage.write(slot, &pages.iter().collect::<Vec<_>>())
 }
 
 /// Reads pages and compares every byte.
-pub fn check(storage: &FarStorage, slot: u64, seeds: &[u64]) -> Result<(), StorageError> {
+pub fn check(storage: &impl Storage, slot: u64, seeds: &[u64]) -> Result<(), StorageError> {
     let mut pages = vec![Page([0x5a; 4096]); seeds.len()];
     storage.read(slot, &mut pages.iter_mut().collect::<Vec<_>>())?;
     for (at, (got, seed)) in pages.iter().zip(seeds).enumerate() {
