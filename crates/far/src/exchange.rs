@@ -166,8 +166,8 @@ impl Exchange {
             .collect()
     }
 
-    /// Tells which nodes have not served requests whose time is over. The time may have ended between two rounds. A node
-    /// that is in no trouble had none of that time.
+    /// Tells which nodes have not served requests whose time is over. It may have ended between two rounds. A node that
+    /// is in no trouble had none of that time.
     fn give_up(&self, requests: &[Request], open: &[Open]) {
         let left = requests
             .iter()

@@ -1,10 +1,10 @@
 //! Who uses an area: a mark in its first page, which is renewed as long as the area is used.
 //!
-//! The protocol has no locks, and the same export may be named on two machines. So whoever opens an area that has a mark
-//! watches it for a while. One that is renewed belongs to somebody; one that is not was left by a run that has crashed,
-//! and is taken over. No clocks are compared. A run that finds another's mark in place of its own was taken for dead, or
-//! has begun at the same moment: it writes nothing any more. What it reads is wrong for certain then, and is found out
-//! page by page, as whatever was altered is.
+//! The protocol has no locks, and the same export may be named on two machines. So whoever opens an area that has a
+//! mark watches it for a while. One that is renewed belongs to somebody; one that is not was left by a run that has
+//! crashed, and is taken over. No clocks are compared. A run that finds another's mark in place of its own was taken
+//! for dead, or has begun at the same moment: it writes nothing any more. What it reads is wrong for certain then, and
+//! is found out page by page, as whatever was altered is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
