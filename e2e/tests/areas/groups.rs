@@ -121,7 +121,7 @@ pub fn group_full(context: &Context) -> Outcome {
     let running = launcher.start(&job)?;
     running.until("vswap to say what limits the run", || {
         let said = fs::read_to_string(running.stderr()).unwrap_or_default();
-        Ok((said.contains("group") && said.contains("--swap-max")).then_some(()))
+        Ok((said.contains("`vswap status --groups`")).then_some(()))
     })?;
     thread::sleep(WAITS_FOR);
     ensure!(
