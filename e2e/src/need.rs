@@ -27,6 +27,11 @@ pub fn workload_binary() -> Outcome<PathBuf> {
     built("vswap-workload", "vswap-bench")
 }
 
+/// What puts a network with latency before a server.
+pub fn proxy_binary() -> Outcome<PathBuf> {
+    built("latency-proxy", "vswap-bench")
+}
+
 /// The victims of `e2e/victims`, which verify every byte too.
 pub fn victims_binary() -> Outcome<PathBuf> {
     built("vswap-victims", "vswap-victims")

@@ -14,14 +14,14 @@ use vswap_e2e::{Context, Ended, Failure, MIB, Outcome, ensure, require_program};
 
 use crate::used::{traffic, with_areas, workload};
 
-const LIMIT_BYTES: u64 = 96 * MIB;
+pub const LIMIT_BYTES: u64 = 96 * MIB;
 /// Much more than fits into the pool.
-const CONTENT: &str = "320M";
+pub const CONTENT: &str = "320M";
 /// How long a server may take to begin.
 const START: Duration = Duration::from_secs(10);
 
 /// A server, which is killed at the end.
-struct Server {
+pub struct Server {
     child: Child,
     port: u16,
     _dir: TempDir,
@@ -29,7 +29,7 @@ struct Server {
 
 impl Server {
     /// Starts one with these options.
-    fn start(options: &[&str]) -> Outcome<Server> {
+    pub fn start(options: &[&str]) -> Outcome<Server> {
         let program = require_program("redis-server", "apt package redis-server")?;
         for _ in 0..5 {
             let port = free_port()?;
@@ -61,11 +61,11 @@ impl Server {
         false
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn ask(&self, words: &[&str]) -> Outcome<String> {
+    pub fn ask(&self, words: &[&str]) -> Outcome<String> {
         let client = require_program("redis-cli", "apt package redis-tools")?;
         let mut command = Command::new(client);
         command.args(["-p", &self.port.to_string()]).args(words);
@@ -73,7 +73,7 @@ impl Server {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn signal(&self, signal: Signal) -> Outcome {
+    pub fn signal(&self, signal: Signal) -> Outcome {
         kill_process(self.pid()?, signal).during(|| "signal redis-server".to_owned())
     }
 
@@ -83,7 +83,7 @@ impl Server {
     }
 
     /// Waits until pages have come to it.
-    fn has_pages(&self, running: &Running) -> Outcome {
+    pub fn has_pages(&self, running: &Running) -> Outcome {
         running.until("pages to come to the store", || {
             let keys: u64 = self.ask(&["DBSIZE"])?.parse().unwrap_or(0);
             Ok((keys > 20).then_some(()))
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Checks that no key is left.
-    fn must_be_empty(&self) -> Outcome {
+    pub fn must_be_empty(&self) -> Outcome {
         let keys = self.ask(&["DBSIZE"])?;
         ensure!(keys == "0", "{keys} keys are left");
         Ok(())
