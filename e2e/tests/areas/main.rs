@@ -28,7 +28,7 @@ const TESTS: &[Test] = &[
     Test::new("priorities", 120, used::priorities),
     Test::new("every_backing", 120, moving::every_backing),
     Test::new("cold_pages_go_first", 180, moving::cold_pages_go_first),
-    Test::new("tiers", 180, moving::tiers),
+    Test::new("tiers", 300, moving::tiers),
     Test::new("swapoff_in_the_middle", 180, live::swapoff_in_the_middle),
     Test::new(
         "swapoff_of_the_only_area",
