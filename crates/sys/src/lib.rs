@@ -25,6 +25,9 @@ pub mod seccomp;
 pub mod memory;
 pub mod process;
 pub mod uffd;
+// Memory whose faults the thread itself serves.
+pub mod sigbus;
+pub mod watched;
 // Files and devices that hold pages.
 #[cfg(feature = "supervisor")]
 pub mod disk;

@@ -15,6 +15,7 @@ pub mod procmap;
 
 mod arena;
 mod secret;
+mod words;
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -27,6 +28,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 pub use arena::{ArenaBytes, PageArena, RUN_PAGES_MAX};
 pub use secret::Secret;
+pub use words::Words;
 
 use crate::memory::pagemap::PAGE_BYTES;
 use crate::memory::procmap::FileId;
@@ -145,6 +147,14 @@ impl Mapping {
     pub fn keep_in_memory(&self) {
         // SAFETY: the range is this mapping. Locking changes no content.
         let _ = unsafe { rustix::mm::mlock(self.pointer.as_ptr().cast(), self.bytes) };
+    }
+
+    /// Keeps all of it from children of forks: they have no memory there.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn keep_out_of_forks(&self) -> Result<(), MemoryError> {
+        self.advise(0, self.bytes, Advice::LinuxDontFork)
     }
 
     /// The first `bytes` of a file, shared with everyone who maps it. Touching bytes beyond the file's end raises

@@ -45,6 +45,11 @@ const RULES: &[Rule] = &[
         may_call_kernel: false,
     },
     Rule {
+        name: "vswap-arena",
+        may_use: &["vswap-engine", "vswap-sys"],
+        may_call_kernel: false,
+    },
+    Rule {
         name: "vswap-agent",
         may_use: &["vswap-sys"],
         may_call_kernel: false,

@@ -1,0 +1,113 @@
+//! Why the arena did not do what it was asked to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use vswap_engine::{ConfigError, SwapOnError};
+use vswap_sys::disk::PrivateError;
+use vswap_sys::memory::MemoryError;
+use vswap_sys::watched::WatchError;
+
+use crate::size::SizeError;
+
+/// Why an arena could not be made, or could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// A text that is no size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// Less RAM than an arena works with.
+    #[error("an arena needs at least {least_bytes} bytes of RAM, {bytes} were given: give more")]
+    TooLittleRam {
+        /// What was given.
+        bytes: u64,
+        /// What is needed.
+        least_bytes: u64,
+    },
+    /// Memory cannot be watched here.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// No memory for the arena's own tables.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The engine refuses.
+    #[error(transparent)]
+    Engine(#[from] ConfigError),
+    /// No private file there.
+    #[error("{}: {error}", path.display())]
+    Swap {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        error: PrivateError,
+    },
+    /// The engine cannot use it as an area.
+    #[error("{}: {error}", path.display())]
+    SwapOn {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        error: SwapOnError,
+    },
+    /// As many arenas as a process can have.
+    #[error("this process has {most} arenas, the most there can be: drop one")]
+    TooManyArenas {
+        /// How many.
+        most: usize,
+    },
+    /// The system gives no thread or signal handler.
+    #[error("the system refuses {what}: {error}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The addresses that the arena has reserved are used up.
+    #[error(
+        "{bytes} bytes in one piece are not free in the arena: free some, or build it with more capacity"
+    )]
+    NoAddresses {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// A length of zero.
+    #[error("0 bytes were asked for: ask for 1 or more")]
+    Empty,
+    /// RAM, pool and areas are full.
+    #[error(
+        "RAM, pool and areas of the arena are full: free memory, or build it with more RAM or a larger swap area"
+    )]
+    Full,
+    /// So much cannot be kept in RAM at the same time.
+    #[error(
+        "{pages} more pages cannot be kept in RAM: at most {most} can be pinned now, with those that are"
+    )]
+    TooMuchPinned {
+        /// What was asked for.
+        pages: u64,
+        /// What can be pinned in all.
+        most: u64,
+    },
+    /// Memory that is not the arena's.
+    #[error("the memory is not the arena's: pass what was allocated from it")]
+    NotOurs,
+    /// Memory that is pinned cannot be dropped.
+    #[error("the memory is pinned: drop the pin first")]
+    Pinned,
+    /// Damaged in memory, or its area cannot be read.
+    #[error(
+        "the content of a page is lost: it was damaged in memory, or its swap area cannot be read"
+    )]
+    Lost,
+    /// The kernel gives no page.
+    #[error(
+        "the kernel gives no page to the arena's memory: see the memory limit of the control group"
+    )]
+    KernelRefuses,
+    /// The child of a fork does not have its parent's arenas.
+    #[error(
+        "this is the child of a fork: the memory of an arena stays with the parent; make an arena here"
+    )]
+    Forked,
+}

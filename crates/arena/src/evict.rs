@@ -1,0 +1,360 @@
+//! Moving pages out, in windows. For the evictor, the one thread that does it.
+//!
+//! 1. *Pick.* A hand sweeps the arena in address order and claims up to 64 pages that are in memory. What is in use
+//!    faults back just behind the hand and is then safe for a whole lap. Clean pages are only noted.
+//! 2. *Protect and copy.* The pages are write-protected, run by run, and copied into frames. They stay readable. The
+//!    claim ends here: from now on they are *leaving*.
+//! 3. *Write out.* The engine compresses the copies. Who writes to a page that is leaving takes it from the evictor.
+//! 4. *Claim again* those that are still leaving: their copies are what they hold. And the clean ones.
+//! 5. *Drop.* The pages are discarded, run by run, and only then named as being out.
+//!
+//! Whatever fails, the page is where it was. Signals are blocked, and the only memory of the arena that is touched is
+//! that of pages claimed in step 1. No lock is held then. While pages are claimed nothing is allocated, freed or put:
+//! who waits for the claim may be inside malloc.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use vswap_engine::{Entry, FrameMut, GroupId, Scratch, Shadow, WriteOutError, Written};
+
+use crate::fault::patiently;
+use crate::state::{Core, count};
+use crate::word::{State, Word};
+
+/// Pages of a window: one request of a disk, and enough that the calls to the kernel cost little for each page.
+const WINDOW_PAGES: usize = 64;
+/// Words that are looked at for one window. A hand that finds little comes back for the rest.
+const LOOKS_MAX: usize = 1 << 16;
+/// The pool is nearly full when one part in so many of its limit is left. Then cold pages go on to an area.
+const POOL_FREE_PART: u64 = 8;
+/// Pages that are compacted at a time, and that go from the pool to an area at a time: a window.
+const POOL_STEP_PAGES: usize = WINDOW_PAGES;
+/// The cluster that slots come from. There is one thread that takes them.
+const CPU: usize = 0;
+
+/// What came of a window.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Pages that left.
+    pub pages: u64,
+    /// The engine had no place for a page.
+    pub is_full: bool,
+    /// Where the next window begins.
+    pub next: usize,
+}
+
+/// A claimed page, and the frame that its copy goes to.
+#[derive(Debug)]
+struct Dirty<'e> {
+    page: usize,
+    word: Word,
+    frame: FrameMut<'e>,
+    is_copied: bool,
+}
+
+/// A page whose content is behind an entry too.
+#[derive(Debug, Clone, Copy)]
+struct Going {
+    page: usize,
+    /// As it was when it was picked.
+    word: Word,
+    entry: Entry,
+    is_zero: bool,
+}
+
+/// What was picked.
+#[derive(Debug)]
+struct Picked<'e> {
+    dirty: Vec<Dirty<'e>>,
+    clean: Vec<Going>,
+    /// Entries that words have owed.
+    owed: Vec<Entry>,
+    /// Where the next window begins.
+    next: usize,
+}
+
+/// Moves pages out.
+#[derive(Debug)]
+pub struct Evictor {
+    core: Arc<Core>,
+    scratch: Scratch,
+    hand: usize,
+}
+
+impl Evictor {
+    /// One for an arena.
+    pub fn new(core: Arc<Core>) -> Evictor {
+        Evictor {
+            scratch: core.engine.scratch(),
+            core,
+            hand: 0,
+        }
+    }
+
+    /// Makes room until the free pages are there, or nothing more can leave. Returns whether nothing can.
+    pub fn make_room(&mut self) -> bool {
+        let mut looked = 0;
+        while self.core.room.to_evict(true) > 0 && !self.core.is_over.load(Ordering::Acquire) {
+            let top = self.top();
+            if self.hand >= top {
+                self.hand = 0;
+            }
+            let done = self.window(self.hand..top);
+            let passed = done.next - self.hand;
+            looked = if done.pages > 0 { 0 } else { looked + passed };
+            self.hand = done.next;
+            // Two laps without a page: what came in behind the hand was seen as well. Or there is no frame.
+            let is_stuck = done.pages == 0 && passed == 0;
+            if done.is_full || looked >= 2 * top || is_stuck {
+                self.core.room.note_vain();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Moves out what the program has said to be cold.
+    pub fn evict_cold(&mut self) {
+        let cold = {
+            let mut cold = self
+                .core
+                .cold
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *cold)
+        };
+        for mut range in cold {
+            while !range.is_empty() && !self.core.is_over.load(Ordering::Acquire) {
+                let done = self.window(range.clone());
+                if done.is_full || (done.pages == 0 && done.next == range.start) {
+                    return;
+                }
+                range.start = done.next;
+            }
+        }
+    }
+
+    fn top(&self) -> usize {
+        self.core
+            .space
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .top()
+    }
+
+    /// Moves one window out of a range, and puts what pages owe.
+    fn window(&mut self, range: Range<usize>) -> Done {
+        self.core.put_owed();
+        self.keep_pool_from_filling();
+        let core = Arc::clone(&self.core);
+        let mut going = Vec::with_capacity(WINDOW_PAGES);
+        let mut picked = pick(&core, &range);
+        copy_out(&core, &mut picked.dirty);
+        picked.owed.iter().for_each(|entry| core.engine.put(*entry));
+        let is_full = self.launder(&core, picked.dirty, &mut going);
+        let pages = drop_pages(&core, going, &picked.clean);
+        core.room.evict(pages);
+        core.set_cap();
+        Done {
+            pages,
+            is_full,
+            next: picked.next,
+        }
+    }
+
+    /// Writes the copies of pages that are leaving out. Returns whether the engine had no place for one, which stays.
+    fn launder(&mut self, core: &Core, dirty: Vec<Dirty<'_>>, going: &mut Vec<Going>) -> bool {
+        let mut leaving = Vec::with_capacity(dirty.len());
+        let mut is_full = false;
+        for one in dirty {
+            let (page, word) = (one.page, one.word);
+            let placed = core
+                .engine
+                .swap_out(CPU, one.frame, Shadow::ABSENT, GroupId::ROOT);
+            match placed {
+                Ok(entry) if one.is_copied => leaving.push((page, word, entry)),
+                Ok(entry) => {
+                    core.engine.put(entry);
+                    keep(core, page, word);
+                }
+                Err(_) => {
+                    is_full = true;
+                    keep(core, page, word);
+                }
+            }
+        }
+        let entries: Vec<Entry> = leaving.iter().map(|(.., entry)| *entry).collect();
+        let mut outcomes: Vec<(Entry, Result<Written, WriteOutError>)> =
+            Vec::with_capacity(entries.len());
+        let mut note = |entry, outcome| outcomes.push((entry, outcome));
+        core.engine
+            .write_out_all(CPU, &entries, &mut self.scratch, &mut note);
+        for (page, word, entry) in leaving {
+            let outcome = outcomes.iter().find(|(of, _)| *of == entry);
+            if let Some((_, Ok(written))) = outcome {
+                going.push(Going {
+                    page,
+                    word,
+                    entry,
+                    is_zero: *written == Written::Zero,
+                });
+            } else {
+                core.engine.put(entry);
+                keep(core, page, word);
+                is_full = true;
+            }
+        }
+        is_full
+    }
+
+    /// While there is an area, the pool keeps what left last: what is cold in it goes on to the area.
+    fn keep_pool_from_filling(&mut self) {
+        let fill = self.core.engine.pool_fill();
+        if fill.span_bytes + fill.limit_bytes / POOL_FREE_PART < fill.limit_bytes {
+            return;
+        }
+        self.core.engine.compact(POOL_STEP_PAGES);
+        if self.core.has_areas {
+            let _gate = self
+                .core
+                .gate
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.core
+                .engine
+                .write_back(CPU, POOL_STEP_PAGES, &mut self.scratch);
+        }
+    }
+}
+
+/// Claims dirty pages of a range, each with a frame to copy it into, and finds clean ones.
+fn pick<'e>(core: &'e Core, range: &Range<usize>) -> Picked<'e> {
+    let end = range.end.min(range.start.saturating_add(LOOKS_MAX));
+    let mut picked = Picked {
+        dirty: Vec::with_capacity(WINDOW_PAGES),
+        clean: Vec::with_capacity(WINDOW_PAGES),
+        owed: Vec::with_capacity(WINDOW_PAGES),
+        next: end,
+    };
+    for page in range.start..end {
+        if picked.dirty.len() + picked.clean.len() >= WINDOW_PAGES {
+            picked.next = page;
+            break;
+        }
+        let word = core.words.load(page);
+        match word.state() {
+            _ if word.stays() => {}
+            State::Kept(entry) => picked.clean.push(Going {
+                page,
+                word,
+                entry,
+                is_zero: false,
+            }),
+            State::Plain | State::Owed(_) => {
+                let Some(frame) = core.engine.frame() else {
+                    picked.next = page;
+                    break;
+                };
+                if core.words.change(page, word, word.with(State::Copying)) {
+                    picked.owed.extend(word.entry());
+                    picked.dirty.push(Dirty {
+                        page,
+                        word,
+                        frame,
+                        is_copied: false,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    picked
+}
+
+/// Protects and copies claimed pages, and ends the claims.
+fn copy_out(core: &Core, dirty: &mut [Dirty<'_>]) {
+    for run in dirty.chunk_by_mut(|one, next| one.page + 1 == next.page) {
+        let pages = run[0].page..run[0].page + run.len();
+        let is_protected = patiently(|| core.memory.protect(pages.clone())).is_ok();
+        for one in run {
+            // SAFETY: the page was in memory when it was claimed, nobody else drops it while it is, and the protection
+            // keeps all threads from writing to it.
+            one.is_copied =
+                is_protected && unsafe { core.memory.read(one.page, &mut one.frame.0) }.is_ok();
+            core.words.settle(one.page, one.word.with(State::Leaving));
+        }
+    }
+}
+
+/// Lets a page stay that was leaving, unless somebody has it already.
+fn keep(core: &Core, page: usize, word: Word) {
+    let leaving = word.with(State::Leaving);
+    if !core.words.change(page, leaving, word.with(State::Busy)) {
+        return;
+    }
+    // A page that stays protected stays leaving: whoever writes to it tries again.
+    let lifted = patiently(|| core.memory.unprotect(page..page + 1));
+    let to = if lifted.is_ok() {
+        word.with(State::Plain)
+    } else {
+        leaving
+    };
+    core.words.settle(page, to);
+}
+
+/// Takes those pages out of memory that are still leaving, or still clean. Returns how many.
+fn drop_pages(core: &Core, mut going: Vec<Going>, clean: &[Going]) -> u64 {
+    let mut to_put = Vec::with_capacity(2 * WINDOW_PAGES);
+    going.retain(|one| {
+        let leaving = one.word.with(State::Leaving);
+        let dropping = one.word.with(State::Dropping);
+        let is_ours = core.words.change(one.page, leaving, dropping);
+        if !is_ours {
+            count(&core.counts.cancelled);
+            to_put.push(one.entry);
+        }
+        is_ours
+    });
+    for one in clean {
+        if core
+            .words
+            .change(one.page, one.word, one.word.with(State::Dropping))
+        {
+            count(&core.counts.clean_drops);
+            // There is room: no more were picked than go into a window.
+            going.push(*one);
+        }
+    }
+    going.sort_unstable_by_key(|one| one.page);
+    let mut dropped = 0;
+    for run in going.chunk_by(|one, next| one.page + 1 == next.page) {
+        let pages = run[0].page..run[0].page + run.len();
+        // SAFETY: the pages are claimed, and their content is behind their entries, or is all zeros. Whoever touches
+        // them next waits for the claim and gets that.
+        let is_gone = unsafe { core.memory.discard(pages) }.is_ok();
+        for one in run {
+            let to = match (is_gone, one.is_zero) {
+                (true, false) => State::Out(one.entry),
+                (true, true) => {
+                    to_put.push(one.entry);
+                    State::Absent
+                }
+                // Locked memory stays. It is protected, as what is kept is.
+                (false, _) => State::Kept(one.entry),
+            };
+            core.words.settle(one.page, one.word.with(to));
+            dropped += u64::from(is_gone);
+        }
+    }
+    to_put.into_iter().for_each(|entry| core.engine.put(entry));
+    dropped
+}
+
+/// Rows of neighbours among sorted pages.
+pub fn runs(pages: &[usize]) -> impl Iterator<Item = Range<usize>> {
+    pages
+        .chunk_by(|one, next| one + 1 == *next)
+        .map(|run| run[0]..run[0] + run.len())
+}

@@ -1,0 +1,235 @@
+//! Serving a fault: bringing a page back, or making it writable. Runs in handlers, in the thread that touched the page,
+//! and in calls that want a page in memory.
+//!
+//! Allocates nothing and takes no lock that a faulting thread can hold (see the head of `lib.rs`). Signals are blocked.
+//! Room is taken before the page is claimed: the evictor waits for claims, and who waits for room waits for the
+//! evictor.
+
+use vswap_engine::{Entry, SwapIn};
+use vswap_sys::uffd::UffdError;
+
+use crate::state::{Core, PAGE_BYTES, count};
+use crate::word::{State, Word};
+
+/// How often a call is repeated that the kernel puts off, or has no memory for.
+const TRIES_MAX: usize = 1000;
+
+/// Why a fault is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// No room can be made.
+    Full,
+    /// The content is lost.
+    Lost,
+    /// The kernel does not do what it is asked to.
+    Kernel,
+}
+
+/// What a page without content is filled with.
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
+impl Core {
+    /// Takes one step so that the access can be repeated. It may fault again.
+    ///
+    /// # Errors
+    /// [`Refused`]: repeating it would not help.
+    pub fn serve(&self, page: usize, is_write: bool) -> Result<(), Refused> {
+        let word = self.words.load(page);
+        match word.state() {
+            State::Absent => self.bring_zeros(page, word, is_write),
+            State::Out(entry) => self.bring_in(page, word, entry, is_write),
+            State::Lost(_) => Err(Refused::Lost),
+            State::Busy | State::Reading(_) | State::Copying | State::Dropping => {
+                self.words.wait(page, word);
+                Ok(())
+            }
+            _ if is_write => self.make_writable(page, word),
+            // Somebody has brought it meanwhile.
+            _ => Ok(()),
+        }
+    }
+
+    fn bring_zeros(&self, page: usize, word: Word, is_write: bool) -> Result<(), Refused> {
+        self.room.take().map_err(|_| Refused::Full)?;
+        if !self.words.change(page, word, word.with(State::Busy)) {
+            self.room.give_back(1);
+            return Ok(());
+        }
+        count(&self.counts.zero_faults);
+        let filled = patiently(|| {
+            if is_write {
+                self.memory.fill(page, &ZEROS, false)
+            } else {
+                self.memory.zero(page)
+            }
+        });
+        match filled {
+            Ok(()) => {
+                self.words.settle(page, word.with(State::Plain));
+                Ok(())
+            }
+            Err(_) => self.fail(page, word, Refused::Kernel),
+        }
+    }
+
+    /// Ends a claim that came to nothing.
+    fn fail(&self, page: usize, word: Word, why: Refused) -> Result<(), Refused> {
+        self.words.settle(page, word);
+        self.room.give_back(1);
+        Err(why)
+    }
+
+    fn bring_in(
+        &self,
+        page: usize,
+        word: Word,
+        entry: Entry,
+        is_write: bool,
+    ) -> Result<(), Refused> {
+        self.room.take().map_err(|_| Refused::Full)?;
+        // Held until the page is here. Nothing goes from the pool to an area meanwhile.
+        let gate = self.gate.try_read().ok();
+        if self.has_areas && (gate.is_none() || self.engine.is_physical(entry)) {
+            drop(gate);
+            return self.ask_for(page, word, entry, is_write);
+        }
+        if !self.words.change(page, word, word.with(State::Busy)) {
+            self.room.give_back(1);
+            return Ok(());
+        }
+        count(&self.counts.pool_faults);
+        let brought = self.desks.with(|desk| {
+            let (content, scratch) = desk.parts();
+            let read = self.engine.swap_in(entry, content, scratch);
+            read.map_err(|_| Refused::Lost)?;
+            patiently(|| self.memory.fill(page, &content.0, false)).map_err(|_| Refused::Kernel)
+        });
+        self.arrive(page, word, entry, brought, State::Owed(entry))
+    }
+
+    /// Ends the claim of a page that was brought in, or was not.
+    fn arrive(
+        &self,
+        page: usize,
+        word: Word,
+        entry: Entry,
+        brought: Result<(), Refused>,
+        to: State,
+    ) -> Result<(), Refused> {
+        match brought {
+            Ok(()) => {
+                self.words.settle(page, word.with(to));
+                if let State::Owed(_) = to {
+                    self.mark_owed(page);
+                }
+                Ok(())
+            }
+            // Nobody ever reads anything in its place.
+            Err(Refused::Lost) => {
+                self.fail(page, word.with(State::Lost(Some(entry))), Refused::Lost)
+            }
+            Err(why) => self.fail(page, word.with(State::Out(entry)), why),
+        }
+    }
+
+    /// Has a thread read the page from its area, and waits for that.
+    fn ask_for(
+        &self,
+        page: usize,
+        word: Word,
+        entry: Entry,
+        is_write: bool,
+    ) -> Result<(), Refused> {
+        let reading = word.with(State::Reading(entry));
+        if !self.words.change(page, word, reading) {
+            self.room.give_back(1);
+            return Ok(());
+        }
+        if self.reads.ask(page, is_write) {
+            self.words.wait(page, reading);
+        } else {
+            self.words.settle(page, word);
+            self.room.give_back(1);
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Reads a page that somebody asked for. For threads of the arena; blocks. What is read only is kept: it can leave
+    /// again without being written.
+    pub fn read_in(&self, page: usize, is_write: bool) {
+        let word = self.words.load(page);
+        let State::Reading(entry) = word.state() else {
+            return;
+        };
+        let mut protected = !is_write;
+        let brought = self.desks.with(|desk| {
+            let (content, scratch) = desk.parts();
+            let read = self.engine.swap_in(entry, content, scratch);
+            let from = read.map_err(|_| Refused::Lost)?;
+            // To keep a copy in the pool would cost RAM.
+            protected &= from == SwapIn::Physical;
+            patiently(|| self.memory.fill(page, &content.0, protected)).map_err(|_| Refused::Kernel)
+        });
+        count(&self.counts.area_faults);
+        let to = if protected {
+            State::Kept(entry)
+        } else {
+            State::Owed(entry)
+        };
+        // Who asked touches the page again, and hears then of what went wrong.
+        let _ = self.arrive(page, word, entry, brought, to);
+    }
+
+    /// Lifts the protection of a page. The evictor finds that it has lost one that was leaving.
+    fn make_writable(&self, page: usize, word: Word) -> Result<(), Refused> {
+        if !self.words.change(page, word, word.with(State::Busy)) {
+            return Ok(());
+        }
+        let lifted = patiently(|| self.memory.unprotect(page..page + 1));
+        if lifted.is_err() {
+            // A page that was leaving stays protected, so it is not plain. It goes on as one that may leave.
+            self.words.settle(page, word);
+            return Err(Refused::Kernel);
+        }
+        count(&self.counts.write_faults);
+        let to = match word.state() {
+            State::Kept(entry) => State::Owed(entry),
+            State::Leaving => State::Plain,
+            other => other,
+        };
+        self.words.settle(page, word.with(to));
+        if let State::Owed(_) = to {
+            self.mark_owed(page);
+        }
+        Ok(())
+    }
+
+    /// Has a page in memory and writable, as far as that lasts.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn have(&self, page: usize) -> Result<(), Refused> {
+        loop {
+            let word = self.words.load(page);
+            if word.is_resident() && !word.is_claimed() && !word.is_protected() {
+                return Ok(());
+            }
+            self.serve(page, true)?;
+        }
+    }
+}
+
+/// Repeats a call that the kernel puts off. A page that is there already is as good.
+pub fn patiently(mut call: impl FnMut() -> Result<(), UffdError>) -> Result<(), UffdError> {
+    let mut tries = 0;
+    loop {
+        match call() {
+            Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) if tries < TRIES_MAX => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+            done => return done,
+        }
+    }
+}

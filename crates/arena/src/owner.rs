@@ -1,0 +1,104 @@
+//! What the handles of an arena have in common: its threads, its faults, its free addresses.
+//!
+//! For any number of threads. Locks that the evictor takes too are taken with signals blocked.
+//!
+//! Unsafe is needed here because an allocation is an address.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vswap_sys::sigbus::Masked;
+
+use crate::error::ArenaError;
+use crate::registry::{Registered, bounds};
+use crate::small::Small;
+use crate::state::{Core, PAGE_BYTES};
+use crate::threads::Threads;
+
+/// What all handles of an arena share. With the last one it ends.
+#[derive(Debug)]
+pub struct Owner {
+    // Dropped in this order: nobody works on the arena when its faults are no longer served.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    threads: Threads,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    registered: Registered,
+    pub small: Mutex<Small>,
+    pub core: Arc<Core>,
+}
+
+impl Owner {
+    /// Has an arena served, and starts its threads.
+    ///
+    /// # Errors
+    /// [`ArenaError`].
+    pub fn new(core: Arc<Core>) -> Result<Owner, ArenaError> {
+        // In the reverse order of what is dropped.
+        let registered = Registered::new(&core)?;
+        Ok(Owner {
+            threads: Threads::start(&core)?,
+            registered,
+            small: Mutex::new(Small::default()),
+            core,
+        })
+    }
+
+    /// # Errors
+    /// `Forked` in a child, which has neither the memory nor the threads.
+    pub fn check_home(&self) -> Result<(), ArenaError> {
+        if self.core.is_at_home() {
+            Ok(())
+        } else {
+            Err(ArenaError::Forked)
+        }
+    }
+
+    /// The address of a byte of the arena, which lies in it.
+    pub fn place(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.core.memory.pages() * PAGE_BYTES);
+        // SAFETY: callers have the offset from an allocation, so it lies in the mapping.
+        unsafe { self.core.memory.pointer().add(offset) }
+    }
+
+    /// The place of an address that lies in the arena.
+    pub fn offset(&self, address: usize) -> Option<usize> {
+        let bounds = bounds(&self.core);
+        bounds.contains(&address).then(|| address - bounds.start)
+    }
+
+    /// Takes pages.
+    pub fn take_pages(&self, pages: usize, align: usize) -> Result<Range<usize>, ArenaError> {
+        self.check_home()?;
+        if self.core.room.is_full() {
+            return Err(ArenaError::Full);
+        }
+        // The evictor takes this lock too, so no handler may come in between.
+        let _masked = Masked::new();
+        let mut space = self
+            .core
+            .space
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let bytes = pages.saturating_mul(PAGE_BYTES);
+        space
+            .take(pages, align)
+            .ok_or(ArenaError::NoAddresses { bytes })
+    }
+
+    /// Gives pages back that were taken, and what is behind them.
+    pub fn free_pages(&self, pages: Range<usize>) {
+        if !self.core.is_at_home() {
+            return;
+        }
+        // No pin is left: a pin borrows what it pins.
+        let _ = self.core.discard(pages.clone(), false);
+        let _masked = Masked::new();
+        let mut space = self
+            .core
+            .space
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        space.give(pages);
+    }
+}

@@ -1,0 +1,170 @@
+//! Allocations smaller than a page: slabs of four pages, each with objects of one size. Pure data; its user locks it.
+//!
+//! What is known of a slab lies outside of the arena, so that to allocate or free brings no page back.
+
+use std::alloc::Layout;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::state::PAGE_BYTES;
+
+/// Pages of a slab.
+pub const SLAB_PAGES: usize = 4;
+const SLAB_BYTES: usize = SLAB_PAGES * PAGE_BYTES;
+/// Sizes of objects, each at most half more than the one before. Larger ones are whole pages.
+const CLASSES: [usize; 15] = [
+    16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
+];
+/// Bits for the objects of the smallest class.
+const BIT_WORDS: usize = SLAB_BYTES / CLASSES[0] / 64;
+
+/// The class of objects that fit a layout, if it is small. A slab begins at a page, so an object is aligned as its
+/// class is.
+pub fn class_of(layout: Layout) -> Option<usize> {
+    let fits = |class: &usize| *class >= layout.size() && class.is_multiple_of(layout.align());
+    CLASSES.iter().position(fits)
+}
+
+#[derive(Debug)]
+struct Slab {
+    class: usize,
+    /// A bit for each object that is in use.
+    used: [u64; BIT_WORDS],
+    count: usize,
+}
+
+impl Slab {
+    fn capacity(&self) -> usize {
+        SLAB_BYTES / CLASSES[self.class]
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        let capacity = self.capacity();
+        for (at, word) in self.used.iter_mut().enumerate() {
+            let bit = word.trailing_ones() as usize;
+            let object = at * 64 + bit;
+            if bit < 64 && object < capacity {
+                *word |= 1 << bit;
+                self.count += 1;
+                return Some(object);
+            }
+        }
+        None
+    }
+}
+
+/// All slabs.
+#[derive(Debug, Default)]
+pub struct Small {
+    /// By their first page.
+    slabs: HashMap<usize, Slab>,
+    /// Slabs of each class that may have a free object. Some may be full, or gone.
+    partial: [Vec<usize>; CLASSES.len()],
+}
+
+impl Small {
+    /// Takes an object. Returns its first byte, in bytes of the arena. None if there is no slab with a free one.
+    pub fn take(&mut self, class: usize) -> Option<usize> {
+        while let Some(&page) = self.partial[class].last() {
+            let slab = self.slabs.get_mut(&page).filter(|slab| slab.class == class);
+            if let Some(object) = slab.and_then(Slab::take) {
+                return Some(page * PAGE_BYTES + object * CLASSES[class]);
+            }
+            self.partial[class].pop();
+        }
+        None
+    }
+
+    /// Adds a slab of a class.
+    pub fn add(&mut self, class: usize, page: usize) {
+        let slab = Slab {
+            class,
+            used: [0; BIT_WORDS],
+            count: 0,
+        };
+        self.slabs.insert(page, slab);
+        self.partial[class].push(page);
+    }
+
+    /// Gives an object back. Returns the pages of its slab, which is no longer one, if it was the last one there.
+    pub fn give(&mut self, at: usize) -> Option<Range<usize>> {
+        let page = at / SLAB_BYTES * SLAB_PAGES;
+        let slab = self.slabs.get_mut(&page)?;
+        let object = at % SLAB_BYTES / CLASSES[slab.class];
+        let bit = 1 << (object % 64);
+        debug_assert!(slab.used[object / 64] & bit != 0, "freed twice");
+        slab.used[object / 64] &= !bit;
+        let was_full = slab.count == slab.capacity();
+        slab.count -= 1;
+        let (class, count) = (slab.class, slab.count);
+        if was_full {
+            self.partial[class].push(page);
+        }
+        // The last slab of a class is kept: an object that comes and goes would take and give pages each time.
+        if count > 0 || self.partial[class] == [page] {
+            return None;
+        }
+        self.slabs.remove(&page);
+        self.partial[class].retain(|other| *other != page);
+        Some(page..page + SLAB_PAGES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).expect("a layout")
+    }
+
+    #[test]
+    fn classes_fit_size_and_alignment() {
+        for size in 1..4000 {
+            for align in [1, 8, 64, 1024] {
+                let class = class_of(layout(size, align));
+                let fits = class.is_none_or(|class| {
+                    CLASSES[class] >= size && CLASSES[class].is_multiple_of(align)
+                });
+                assert!(fits, "{size} {align}");
+            }
+        }
+        assert!(class_of(layout(2048, 8)).is_some() && class_of(layout(3073, 8)).is_none());
+        assert!(class_of(layout(8, 4096)).is_none());
+    }
+
+    #[test]
+    fn objects_do_not_overlap_and_slabs_go_back() {
+        let mut small = Small::default();
+        let mut next_page = 0;
+        let mut held: Vec<(usize, usize)> = Vec::new();
+        let mut given = 0;
+        let mut seed = 3_usize;
+        for round in 0..30_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = seed >> 33;
+            let grows = if round < 15_000 {
+                !random.is_multiple_of(3)
+            } else {
+                random.is_multiple_of(3)
+            };
+            if grows {
+                let class = random / 3 % CLASSES.len();
+                let at = small.take(class).unwrap_or_else(|| {
+                    small.add(class, next_page);
+                    next_page += SLAB_PAGES;
+                    small.take(class).expect("a new slab")
+                });
+                held.push((at, CLASSES[class]));
+            } else if !held.is_empty() {
+                let (at, _) = held.swap_remove(random % held.len());
+                given += usize::from(small.give(at).is_some());
+            }
+        }
+        held.sort_unstable();
+        for pair in held.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        assert!(given > 0);
+    }
+}
