@@ -223,7 +223,9 @@ fn place_and_size(text: &str) -> Result<(Place, Option<u64>), String> {
     let (path, size) = match text.rsplit_once(':') {
         Some((path, size))
             if size.starts_with(|first: char| first.is_ascii_digit())
-                && size.ends_with(|last: char| last.is_ascii_alphabetic()) =>
+                && size.ends_with(|last: char| last.is_ascii_alphabetic())
+                // A port, and what is behind it.
+                && !(is_url(text) && size.contains('/')) =>
         {
             (path, Some(parse_area_size(size)?))
         }
