@@ -22,6 +22,7 @@ pub mod need;
 pub mod procfs;
 pub mod records;
 pub mod sampler;
+pub mod schema;
 pub mod scrape;
 pub mod suite;
 pub mod traces;

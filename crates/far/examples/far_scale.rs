@@ -8,19 +8,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::{Codec, Page, ReadRun, Scratch, Storage};
+use vswap_engine::{Codec, Page, ReadRun, Storage};
 use vswap_far::{AreaId, FarOptions, FarStorage, RunId};
 
+use crate::sample::{WINDOW, packed};
 use crate::simulated::{Net, Simulated, Speeds};
 
+#[allow(dead_code, reason = "the other example compares pages")]
+#[path = "shared/sample.rs"]
+mod sample;
 #[allow(dead_code, unused_imports, reason = "tests use all of it")]
 #[path = "../simulated/mod.rs"]
 mod simulated;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Pages of one window.
-const WINDOW: usize = 64;
 /// Pages of one key.
 const SPAN: u64 = 512;
 /// Numbers of nodes.
@@ -47,28 +49,6 @@ struct Cost {
 
 /// Of writing and of reading.
 type Costs = [Cost; 2];
-
-fn page(seed: u64) -> Page {
-    let mut page = Page::zeroed();
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in page.0.as_chunks_mut::<8>().0.iter_mut().step_by(3) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *word = state.to_le_bytes();
-    }
-    page
-}
-
-/// Pages of a window as the engine packs them.
-fn packed() -> Vec<Vec<u8>> {
-    let mut scratch = Scratch::new();
-    let pack = |seed| {
-        let packed = Codec::Lz4.compress(&page(seed), &mut scratch);
-        packed.expect("it compresses").to_vec()
-    };
-    (0..WINDOW as u64).map(pack).collect()
-}
 
 fn options(slots: u64) -> Outcome<FarOptions> {
     let run = RunId::random().ok_or("no random bytes")?;

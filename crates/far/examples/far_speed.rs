@@ -5,27 +5,18 @@
 
 use std::time::{Duration, Instant};
 
-use vswap_engine::{Codec, Page, ReadRun, Scratch, Storage};
+use vswap_engine::{Codec, Page, ReadRun, Storage};
 use vswap_far::{AreaId, FarOptions, FarStorage, RunId};
 
-/// Pages of one window.
-const WINDOW: usize = 64;
+use crate::sample::{WINDOW, packed, page};
+
+#[path = "shared/sample.rs"]
+mod sample;
+
 /// Windows that each thread writes and reads.
 const WINDOWS: usize = 512;
 /// Reads of one page.
 const SINGLES: u64 = 2000;
-
-fn page(seed: u64) -> Page {
-    let mut page = Page::zeroed();
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in page.0.as_chunks_mut::<8>().0.iter_mut().step_by(3) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *word = state.to_le_bytes();
-    }
-    page
-}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -78,13 +69,7 @@ fn slot(thread: usize, window: usize) -> u64 {
 
 /// What is compressed is the engine's time, not the store's: a few pages are, once.
 fn write(storage: &FarStorage, thread: usize) {
-    let mut scratch = Scratch::new();
-    let packed: Vec<Vec<u8>> = (0..WINDOW as u64)
-        .map(|seed| {
-            let packed = Codec::Lz4.compress(&page(seed), &mut scratch);
-            packed.expect("it compresses").to_vec()
-        })
-        .collect();
+    let packed = packed();
     let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
     for window in 0..WINDOWS {
         let written = storage.write_packed(slot(thread, window), &packed);

@@ -1,28 +1,34 @@
-//! What an area in a store has done, for status.
+//! What an area has done, for status, which shows it as it is serialised here.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 use crate::area::Area;
 use crate::node::Node;
 
 /// How a node is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
 pub enum NodeState {
     /// The last request to it was served.
     Answers,
     /// Requests wait for it.
     Waits {
         /// For how long.
+        #[serde(rename = "silent_seconds", serialize_with = "seconds")]
         since: Duration,
         /// What it or the system says.
         reason: String,
     },
     /// A request has waited as long as it may. None has been served since.
+    #[serde(rename = "given up")]
     GivenUp {
         /// Since when it does not serve requests.
+        #[serde(rename = "silent_seconds", serialize_with = "seconds")]
         since: Duration,
         /// What it or the system says.
         reason: String,
@@ -30,11 +36,12 @@ pub enum NodeState {
 }
 
 /// What one node has done, since this process knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeFigures {
     /// Host and port, or the master's name.
     pub name: String,
     /// How it is.
+    #[serde(flatten)]
     pub state: NodeState,
     /// Pages that came from it.
     pub pages_in: u64,
@@ -49,17 +56,21 @@ pub struct NodeFigures {
     /// Requests that had to be sent again.
     pub retries: u64,
     /// How long a request takes, on a sliding average. None before the first.
+    #[serde(rename = "latency_us", serialize_with = "microseconds")]
     pub latency: Option<Duration>,
     /// What half of the requests do not exceed.
+    #[serde(rename = "latency_half_us", serialize_with = "microseconds")]
     pub latency_half: Option<Duration>,
     /// What 99 of 100 requests do not exceed.
+    #[serde(rename = "latency_p99_us", serialize_with = "microseconds")]
     pub latency_p99: Option<Duration>,
 }
 
 /// What an area has done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FarFigures {
     /// Its masters.
+    #[serde(rename = "servers")]
     pub nodes: Vec<NodeFigures>,
     /// Pages that are in the store.
     pub pages: u64,
@@ -79,6 +90,14 @@ pub struct FarFigures {
     pub backup_reads: u64,
     /// Pages that the backup could not take.
     pub backup_failed: u64,
+}
+
+fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+fn microseconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64() * 1e6).serialize(to)
 }
 
 /// What has such figures.

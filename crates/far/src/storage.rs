@@ -21,8 +21,6 @@ use crate::spec::FarSpec;
 use crate::store::{FarError, Patience, connect, connect_over};
 use crate::wire::Network;
 
-/// A page read in less than this is there at once. Reading one more along with it costs about as much as it may save.
-const QUICK: Duration = Duration::from_micros(10);
 /// How long keys live that nobody renews.
 const LEASE: Duration = Duration::from_secs(600);
 /// Connections to each node.
@@ -196,14 +194,7 @@ impl fmt::Debug for FarStorage {
 
 impl Storage for FarStorage {
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
-        let pages = pages.iter_mut().map(|page| &mut **page).collect();
-        let mut run = ReadRun {
-            slot,
-            pages,
-            outcome: Ok(()),
-        };
-        self.read_runs(std::slice::from_mut(&mut run));
-        run.outcome
+        ReadRun::alone(self, slot, pages)
     }
 
     fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
@@ -249,7 +240,7 @@ impl Storage for FarStorage {
     }
 
     fn is_quick(&self) -> bool {
-        self.latency().is_some_and(|latency| latency < QUICK)
+        self.area.latency.is_quick()
     }
 
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {

@@ -62,7 +62,7 @@ pub use run::samples::{self, Sampled};
 pub use run::stats::LatencyBucket;
 pub use store::areas::{self, AreaStatus, GiveUpError, Medium, SwapOn, UseError, on_disk};
 pub use store::config::{self, Config, RunGroup, StoreConfig};
-pub use store::far::{AskFar, FarServer, FarStatus};
+pub use store::far::AskFar;
 pub use store::groups::{self, GroupStatus};
 pub use store::more_room::Wish;
 pub use store::tiers::{

@@ -87,6 +87,10 @@ pub(crate) struct Wishes {
     /// Run vswap without CAP_SYS_PTRACE, so that the kernel tells of no forks. Needs setpriv.
     #[arg(long, conflicts_with = "daemon")]
     no_capability: bool,
+    /// Let pages of all rounds go to this area and not to the pool, such as valkey://127.0.0.1:6379:8G. Rounds with a
+    /// disk that fails have that.
+    #[arg(long, conflicts_with = "daemon")]
+    area: Option<String>,
     /// Use this fault in all rounds.
     #[arg(long)]
     fault: Option<Kind>,
@@ -273,6 +277,9 @@ impl<'a> Driver<'a> {
         if !self.wishes.plain && !self.wishes.daemon {
             backing = self.backing(&mut random);
             fault = Fault::choose(&mut random);
+        }
+        if let Some(area) = &self.wishes.area {
+            backing = swap_alone(area);
         }
         let late = self.wishes.late.then(|| random.next());
         if late.is_some() {

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use vswap_e2e::failure::During;
 use vswap_e2e::launch::Running;
+use vswap_e2e::schema::{is_as_described, parsed};
 use vswap_e2e::{Context, Ended, Failure, MIB, Outcome, ensure, require_program};
 
 use crate::used::{traffic, with_areas, workload};
@@ -165,12 +166,28 @@ pub fn stopped(context: &Context) -> Outcome {
     let status = context.vswap(&["status", "--far", "--run", &run])?;
     let status = String::from_utf8_lossy(&status.stdout);
     ensure!(status.contains("waits, "), "status --far: {status}");
+    must_be_described(context, &run)?;
     server.signal(Signal::CONT)?;
     let ended = end(running)?;
     must_have_used(context, &ended, &server.address())?;
     let said = said(&ended.stderr);
     ensure!(said.contains("answers again"), "stderr: {said}");
     server.must_be_empty()
+}
+
+/// What `status --json` says of a run with a store, whose server does not answer, is what its schema says.
+fn must_be_described(context: &Context, run: &str) -> Outcome {
+    let printed = context.vswap(&["status", "--json", "--run", run])?;
+    let printed = parsed(&printed.stdout)?;
+    let report = &printed[0];
+    is_as_described("run", report)?;
+    let far = &report["areas"][0]["far"];
+    let server = &far["servers"][0];
+    ensure!(
+        far["pages"].as_u64() > Some(0) && server["silent_seconds"].is_number(),
+        "status --json: {far}"
+    );
+    Ok(())
 }
 
 /// Two copies of each page on three servers. One of them dies.

@@ -7,10 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use vswap_e2e::failure::During;
-use vswap_e2e::{Context, Failure, Outcome, ensure, require_program};
+use vswap_e2e::schema::{ADVICE, is_as_described, is_as_described_in, parsed};
+use vswap_e2e::{Context, Outcome, ensure, require_program};
 
-const SCHEMA: &str = include_str!("../../../docs/schemas/report-1.json");
-const ADVICE_SCHEMA: &str = include_str!("../../../docs/schemas/advise-1.json");
 /// Makes 30 MiB and looks at them again and again.
 const ADVISED: &str = "import time
 held = [b'%d' % n * 100 for n in range(60_000)]
@@ -43,39 +42,6 @@ impl Started {
             "the program said {first:?}"
         );
         Ok(self)
-    }
-}
-
-fn is_as_described(name: &str, printed: &Value) -> Outcome {
-    is_as_described_in(SCHEMA, name, printed)
-}
-
-/// Validates what is named in the schema, which is closed for that: fields that it does not have are errors here.
-fn is_as_described_in(schema: &str, name: &str, printed: &Value) -> Outcome {
-    let mut schema = parsed(schema.as_bytes())?;
-    close(&mut schema);
-    let only = json!({"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": format!("#/$defs/{name}")});
-    let validator = jsonschema::validator_for(&only);
-    let validator = validator.map_err(|error| Failure::wrong(format!("the schema: {error}")))?;
-    let wrong: Vec<String> = validator
-        .iter_errors(printed)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    ensure!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
-    Ok(())
-}
-
-fn close(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.values_mut().for_each(close);
-            if fields.get("properties").is_some_and(Value::is_object) && fields.contains_key("type")
-            {
-                fields.insert("additionalProperties".to_owned(), false.into());
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(close),
-        _ => {}
     }
 }
 
@@ -139,7 +105,7 @@ pub fn advice(context: &Context) -> Outcome {
         .during(|| "run vswap advise".to_owned())?;
     ensure!(status.success(), "vswap advise: {status}");
     let mut advice = read(&context.place().join("advice.json"))?;
-    is_as_described_in(ADVICE_SCHEMA, "advice", &advice)?;
+    is_as_described_in(ADVICE, "advice", &advice)?;
     for list in ["sizes", "curve", "codecs", "areas"] {
         let is_tried = advice[list].as_array().is_some_and(|list| !list.is_empty());
         ensure!(
@@ -157,7 +123,7 @@ pub fn advice(context: &Context) -> Outcome {
     }
     advice["more"] = 1.into();
     ensure!(
-        is_as_described_in(ADVICE_SCHEMA, "advice", &advice).is_err(),
+        is_as_described_in(ADVICE, "advice", &advice).is_err(),
         "a field that is not described is not found"
     );
     Ok(())
@@ -227,11 +193,4 @@ fn summarised(context: &Context, mut run: Started) -> Outcome {
 fn read(path: &Path) -> Outcome<Value> {
     let bytes = fs::read(path).during(|| format!("read {}", path.display()))?;
     parsed(&bytes)
-}
-
-fn parsed(bytes: &[u8]) -> Outcome<Value> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let text = String::from_utf8_lossy(bytes);
-        Failure::wrong(format!("no JSON: {error}: {text:?}"))
-    })
 }

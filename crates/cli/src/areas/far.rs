@@ -2,15 +2,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Codec, Discard, Storage};
 use vswap_far::{
-    AreaId, Demand, FarFigures, FarOptions, FarSpec, FarStorage, FarWatch, NodeFigures, NodeState,
-    Patience, Probe, RunId, probe,
+    AreaId, Demand, FarOptions, FarSpec, FarStorage, FarWatch, Patience, Probe, RunId, probe,
 };
-use vswap_pager::{AskFar, FarServer, FarStatus, Medium, SwapOn, on_disk};
+use vswap_pager::{AskFar, Medium, SwapOn, on_disk};
 use vswap_sys::confinement::Reach;
 use vswap_sys::disk::Disk;
 
@@ -102,49 +100,7 @@ pub fn free_bytes(found: &Probe) -> Option<u64> {
 
 /// How status asks an area.
 pub fn ask(watch: FarWatch) -> AskFar {
-    AskFar::new(move || Some(shown(watch.figures()?)))
-}
-
-/// An area's figures as status has them.
-fn shown(figures: FarFigures) -> FarStatus {
-    FarStatus {
-        pages: figures.pages,
-        keys: figures.keys,
-        lost_pages: figures.lost_pages,
-        altered_pages: figures.altered_pages,
-        single_copies: figures.single_copies,
-        repaired_pages: figures.repaired_pages,
-        keys_gone: figures.keys_gone,
-        backup_reads: figures.backup_reads,
-        backup_failed: figures.backup_failed,
-        servers: figures.nodes.into_iter().map(server).collect(),
-    }
-}
-
-fn server(node: NodeFigures) -> FarServer {
-    let (state, silent) = match node.state {
-        NodeState::Answers => ("answers", None),
-        NodeState::Waits { since, reason } => ("waits", Some((since, reason))),
-        NodeState::GivenUp { since, reason } => ("given up", Some((since, reason))),
-    };
-    let (silent_seconds, reason) = silent
-        .map(|(since, reason)| (since.as_secs_f64(), reason))
-        .unzip();
-    let us = |latency: Duration| latency.as_secs_f64() * 1e6;
-    FarServer {
-        name: node.name,
-        state,
-        reason,
-        silent_seconds,
-        pages_in: node.pages_in,
-        pages_out: node.pages_out,
-        bytes_in: node.bytes_in,
-        bytes_out: node.bytes_out,
-        errors: node.errors,
-        retries: node.retries,
-        latency_half_us: node.latency_half.map(us),
-        latency_p99_us: node.latency_p99.map(us),
-    }
+    AskFar::new(move || serde_json::to_value(watch.figures()?).ok())
 }
 
 /// The private file behind a store.

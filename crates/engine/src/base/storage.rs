@@ -51,6 +51,26 @@ pub struct ReadRun<'a> {
     pub outcome: Result<(), StorageError>,
 }
 
+impl ReadRun<'_> {
+    /// Reads one run alone. For storage whose [`Storage::read`] is its [`Storage::read_runs`].
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    pub fn alone(
+        storage: &impl Storage,
+        slot: u64,
+        pages: &mut [&mut Page],
+    ) -> Result<(), StorageError> {
+        let mut run = ReadRun {
+            slot,
+            pages: pages.iter_mut().map(|page| &mut **page).collect(),
+            outcome: Ok(()),
+        };
+        storage.read_runs(std::slice::from_mut(&mut run));
+        run.outcome
+    }
+}
+
 /// The bytes of an area. Many threads may read and write different slots at once. Nobody reads a slot while it is being
 /// written.
 pub trait Storage: Send + Sync + fmt::Debug {

@@ -23,8 +23,6 @@ use crate::node::Deadline;
 use crate::slots::{Field, Slots, Writing, by_cluster};
 use crate::store::{FarError, Patience};
 
-/// A page read in less than this is there at once. Reading one more along with it costs about as much as it may save.
-const QUICK: Duration = Duration::from_micros(10);
 /// How long giving up everything may take at the end.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// How often the mark that an area is used is renewed. Whoever finds one that was left waits for four times that.
@@ -301,14 +299,7 @@ impl fmt::Debug for NbdStorage {
 
 impl Storage for NbdStorage {
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
-        let pages = pages.iter_mut().map(|page| &mut **page).collect();
-        let mut run = ReadRun {
-            slot,
-            pages,
-            outcome: Ok(()),
-        };
-        self.read_runs(std::slice::from_mut(&mut run));
-        run.outcome
+        ReadRun::alone(self, slot, pages)
     }
 
     fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
@@ -378,7 +369,7 @@ impl Storage for NbdStorage {
     }
 
     fn is_quick(&self) -> bool {
-        self.latency().is_some_and(|latency| latency < QUICK)
+        self.latency.is_quick()
     }
 
     fn latency(&self) -> Option<Duration> {

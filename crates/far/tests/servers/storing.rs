@@ -6,7 +6,8 @@ use vswap_engine::{Codec, Page, RamStorage, ReadRun, Scratch, Storage, StorageEr
 
 use vswap_far::FarStorage;
 
-use crate::support::{Seeded, Server, check, open, options, page, write};
+use crate::seeded::Seeded;
+use crate::support::{Server, check, open, options, page, write};
 
 const THREADS: u64 = 4;
 /// Slots of one thread: they share clusters with those of others.
@@ -41,11 +42,13 @@ fn exercise(storage: &FarStorage, seeds: &AtomicU64, thread: u64) {
     let mut held: Vec<Option<u64>> = vec![None; usize::try_from(SLOTS).unwrap()];
     for _ in 0..STEPS {
         let length = 1 + random.below(64);
-        let at = random.below(SLOTS - length + 1);
-        let of_run = usize::try_from(at).unwrap()..usize::try_from(at + length).unwrap();
+        let begin = random.below(held.len() - length + 1);
+        let of_run = begin..begin + length;
+        let at = begin as u64;
         match random.below(5) {
             0 => {
-                storage.discard(first + at..first + at + length).unwrap();
+                let end = first + (begin + length) as u64;
+                storage.discard(first + at..end).unwrap();
                 held[of_run].fill(None);
             }
             1 | 2 => {
@@ -63,8 +66,7 @@ fn exercise(storage: &FarStorage, seeds: &AtomicU64, thread: u64) {
                 match known {
                     Some(known) => check(storage, first + at, &known).unwrap(),
                     None => {
-                        let any = vec![0; usize::try_from(length).unwrap()];
-                        let mut pages = vec![Page::zeroed(); any.len()];
+                        let mut pages = vec![Page::zeroed(); length];
                         let mut pages: Vec<&mut Page> = pages.iter_mut().collect();
                         let read = storage.read(first + at, &mut pages);
                         assert_eq!(read, Err(StorageError::Lost));

@@ -10,6 +10,8 @@ use redis::Connection;
 use vswap_engine::{Codec, Page, Storage, StorageError};
 use vswap_far::{AreaId, FarError, FarOptions, FarSpec, FarStorage, Patience, RunId};
 
+use crate::seeded::Seeded;
+
 /// A server that is stopped with its directory when it is dropped.
 pub struct Server {
     child: Child,
@@ -157,28 +159,11 @@ pub fn refused(text: &str, options: FarOptions) -> FarError {
     FarStorage::open(&spec(text), options).expect_err("a store that is not fit")
 }
 
-/// Numbers that look random and are the same each time.
-pub struct Seeded(pub u64);
-
-impl Seeded {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
 /// A page that nothing but this seed has. Some compress, some do not.
 pub fn page(seed: u64) -> Page {
     let mut random = Seeded(seed);
     let mut page = Page::zeroed();
-    let words = [64, 200, 512][usize::try_from(random.below(3)).expect("small")];
+    let words = [64, 200, 512][random.below(3)];
     for word in page.0.as_chunks_mut::<8>().0.iter_mut().take(words) {
         *word = random.next().to_le_bytes();
     }

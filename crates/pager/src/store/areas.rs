@@ -14,7 +14,7 @@ use vswap_sys::disk::area_file::Kind;
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
-use crate::store::far::{AskFar, FarStatus};
+use crate::store::far::AskFar;
 use crate::store::more_room::MoreRoom;
 use crate::store::on_disk::OnDisk;
 use crate::store::tiers::{TierName, TierStatus, Tiers, TooManyTiers, microseconds};
@@ -117,7 +117,7 @@ pub struct AreaStatus {
     /// How long reading a lone page takes on average, in microseconds. None if that is not known, or not yet.
     pub latency_us: Option<f64>,
     /// What an area on other machines tells of itself. None for others.
-    pub far: Option<FarStatus>,
+    pub far: Option<serde_json::Value>,
 }
 
 /// Why an area cannot be used.
