@@ -15,6 +15,7 @@
 //! written.
 
 mod closing;
+mod cost;
 mod discard;
 mod new_area;
 mod payer;
@@ -41,6 +42,7 @@ use crate::words::slot::Word;
 use crate::words::tier::TierId;
 
 pub(crate) use closing::CloseError;
+pub use cost::READ_AROUND_MAX;
 use new_area::check;
 pub use new_area::{AREAS_MAX, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
 pub(crate) use payer::Payer;
@@ -62,7 +64,7 @@ pub struct AreaFigures {
     pub priority: i16,
     /// The tier that it belongs to.
     pub tier: TierId,
-    /// How long reading a lone page takes on average, if its storage knows.
+    /// How long reading a lone page takes on average. None if none was read yet.
     pub latency: Option<Duration>,
     /// Bytes of its tables.
     pub table_bytes: u64,
@@ -341,6 +343,21 @@ impl Areas {
     /// Whether the area's storage answers at once.
     pub(crate) fn is_quick(&self, id: AreaId) -> bool {
         self.get(id).is_some_and(Physical::is_quick)
+    }
+
+    /// The most pages of the area that are worth one request.
+    pub(crate) fn window_max(&self, id: AreaId) -> usize {
+        match self.get(id) {
+            Some(physical) if !physical.is_quick() => physical.cost.window_max(),
+            _ => 1,
+        }
+    }
+
+    /// Notes that reading this many neighbouring pages of the area took so long.
+    pub(crate) fn note_read(&self, id: AreaId, pages: usize, took: Duration) {
+        if let Some(physical) = self.get(id) {
+            physical.cost.note(pages, took);
+        }
     }
 
     /// Nobody needs any area again.

@@ -49,7 +49,9 @@ mod verbs;
 mod testing;
 
 pub use area::AllocError;
-pub use areas::{AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, SwapOnError};
+pub use areas::{
+    AREAS_MAX, AreaFigures, Discard, NewArea, PRIORITY_DEFAULT, READ_AROUND_MAX, SwapOnError,
+};
 pub use base::buffer::PageBuffer;
 pub use base::pages::{self, HeapPages, PAGE_BYTES, Page, PageSource};
 pub use base::storage::{RamStorage, ReadRun, Storage, StorageError};
@@ -66,7 +68,6 @@ pub use verbs::demote::Demotion;
 pub use verbs::leaving::Written;
 pub use verbs::lookup::Lookup;
 pub use verbs::put::Puts;
-pub use verbs::read_ahead::READ_AROUND_MAX;
 pub use verbs::swap_in::{SwapIn, SwapInError};
 pub use verbs::swap_off::{BringBack, SwapOffError};
 pub use verbs::swap_out::{Mapping, Placed};

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A page read in less than this is there at once. Reading one more along with it costs about as much as it may save.
-const QUICK: Duration = Duration::from_micros(10);
 /// Weight of the newest in the average: one part in this many.
 const PART: u64 = 8;
 /// Counters: one for each half of a power of two of nanoseconds.
@@ -43,11 +41,6 @@ impl Latency {
     pub(crate) fn average(&self) -> Option<Duration> {
         let average = self.average_ns.load(Ordering::Relaxed);
         (average > 0).then(|| Duration::from_nanos(average))
-    }
-
-    /// Whether reading ahead would not pay. What was not measured yet is not quick.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.average().is_some_and(|average| average < QUICK)
     }
 
     /// What this many of a thousand did not exceed, to half of a power of two. None if nothing was measured yet.

@@ -229,18 +229,10 @@ impl Storage for FarStorage {
         Ok(())
     }
 
-    fn latency(&self) -> Option<Duration> {
-        self.area.latency.average()
-    }
-
     /// What is being written meanwhile goes with its lease.
     fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
         self.keeper.end();
-    }
-
-    fn is_quick(&self) -> bool {
-        self.area.latency.is_quick()
     }
 
     fn discard(&self, slots: Range<u64>) -> Result<(), StorageError> {

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU8};
-use std::time::Duration;
 
 use super::AreaFigures;
+use super::cost::ReadCost;
 use super::new_area::{Discard, NewArea, PRIORITY_DEFAULT};
 use super::payer::Payer;
 use crate::area::{Area, ClockHand};
@@ -31,6 +31,7 @@ pub(crate) struct Physical {
     storage: Lock<Option<Arc<dyn Storage>>, { lock_order::STORAGE }>,
     priority: AtomicI16,
     /// What the storage says of itself.
+    quick: AtomicBool,
     far: AtomicBool,
     packed: AtomicBool,
     /// Does not change while a slot is in use.
@@ -49,6 +50,8 @@ pub(crate) struct Physical {
     is_gone: AtomicBool,
     /// Where demotion goes on (`verbs/demote.rs`). Taken before the lock of a cluster.
     pub(crate) hand: Lock<ClockHand, { lock_order::DEMOTION }>,
+    /// What reading from it costs.
+    pub(super) cost: ReadCost,
     pages_read: AtomicU64,
     pages_written: AtomicU64,
     errors: AtomicU64,
@@ -65,6 +68,7 @@ impl Physical {
             used: AtomicU64::new(0),
             storage: Lock::new(None),
             priority: AtomicI16::new(PRIORITY_DEFAULT),
+            quick: AtomicBool::new(false),
             far: AtomicBool::new(false),
             packed: AtomicBool::new(false),
             tier: AtomicU8::new(TierId::default().raw()),
@@ -73,6 +77,7 @@ impl Physical {
             is_closing: AtomicBool::new(true),
             is_gone: AtomicBool::new(true),
             hand: Lock::new(ClockHand::default()),
+            cost: ReadCost::default(),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -88,10 +93,12 @@ impl Physical {
         let usable = new.slots - new.bad.len() as u64;
         self.usable.store(usable, Ordering::Relaxed);
         self.priority.store(new.priority, Ordering::Relaxed);
+        self.quick.store(new.storage.is_quick(), Ordering::Relaxed);
         self.far.store(new.storage.is_far(), Ordering::Relaxed);
         self.packed
             .store(new.storage.keeps_packed(), Ordering::Relaxed);
         self.tier.store(new.tier.raw(), Ordering::Relaxed);
+        self.cost.forget();
         self.set_failing(false);
         *self.last_error.lock() = None;
         for counter in [
@@ -222,11 +229,7 @@ impl Physical {
     }
 
     pub(super) fn is_quick(&self) -> bool {
-        self.storage().is_ok_and(|storage| storage.is_quick())
-    }
-
-    fn latency(&self) -> Option<Duration> {
-        self.storage().ok()?.latency()
+        self.quick.load(Ordering::Relaxed)
     }
 
     pub(super) fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
@@ -313,7 +316,7 @@ impl Physical {
             used_bytes: stats.slots_used * PAGE_BYTES as u64,
             priority: self.priority(),
             tier: self.tier(),
-            latency: self.latency(),
+            latency: self.cost.lone(),
             table_bytes: stats.table_bytes,
             pages_read: self.pages_read.load(Ordering::Relaxed),
             pages_written: self.pages_written.load(Ordering::Relaxed),

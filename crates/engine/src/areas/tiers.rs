@@ -53,8 +53,9 @@ impl Areas {
         tiers_of(order[below..].iter().filter_map(|&id| self.get(id)))
     }
 
-    /// Like [`Areas::allocate`], but in areas of lower priority than this. The CPU does not stay with the area found
-    /// here, because pages that leave memory go to the highest area.
+    /// Like [`Areas::allocate`], but in areas of lower priority than this. Among equals, areas from which a page costs
+    /// much more to bring back are used when the others have no room. The CPU does not stay with the area found here,
+    /// because pages that leave memory go to the highest area.
     pub(crate) fn allocate_below(
         &self,
         priority: i16,
@@ -68,16 +69,40 @@ impl Areas {
         let equals =
             areas[below..].chunk_by_mut(|&a, &b| self.priority_of(a) == self.priority_of(b));
         for equals in equals {
-            for order in order.and_below() {
-                let mut in_turn = equals.iter();
-                let taken = in_turn.find_map(|&id| self.take_of(id, cpu, order, words, payer));
-                if taken.is_some() {
-                    equals.rotate_left(1);
-                    return taken;
+            let cheap = self.move_dear_back(equals);
+            let (cheap, dear) = equals.split_at_mut(cheap);
+            for equals in [cheap, dear] {
+                for order in order.and_below() {
+                    let mut in_turn = equals.iter().enumerate();
+                    let taken = in_turn.find_map(|(at, &id)| {
+                        Some((at, self.take_of(id, cpu, order, words, payer)?))
+                    });
+                    if let Some((at, taken)) = taken {
+                        equals[at..].rotate_left(1);
+                        return Some(taken);
+                    }
                 }
             }
         }
         None
+    }
+
+    /// Puts the areas from which a page is dear to bring back behind the others, each part in its order. Returns how
+    /// many are not dear.
+    fn move_dear_back(&self, equals: &mut [AreaId]) -> usize {
+        let costs = equals.iter().filter_map(|&id| self.get(id)?.cost.lone());
+        let Some(least) = costs.min() else {
+            return equals.len();
+        };
+        let is_dear = |id: AreaId| self.get(id).is_some_and(|area| area.cost.is_dear(least));
+        let mut cheap = 0;
+        for at in 0..equals.len() {
+            if !is_dear(equals[at]) {
+                equals[cheap..=at].rotate_right(1);
+                cheap += 1;
+            }
+        }
+        cheap
     }
 }
 

@@ -7,7 +7,6 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
 
 use super::pages::Page;
 
@@ -113,8 +112,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         Err(StorageError::Unsupported)
     }
 
-    /// Whether a page is available at once, as from memory. Reading ahead does not pay then. The kernel's name for this
-    /// is `SWP_SYNCHRONOUS_IO`.
+    /// Whether a page is available at once, as from memory. Reading ahead does not pay then, and nobody measures it.
+    /// The kernel's name for this is `SWP_SYNCHRONOUS_IO`.
     fn is_quick(&self) -> bool {
         false
     }
@@ -128,11 +127,6 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// The process ends, and nobody needs any slot again: what would stay behind elsewhere is removed. Blocks for some
     /// seconds at most. Storage that goes with the process does nothing.
     fn retire(&self) {}
-
-    /// How long reading a lone page takes on average. `None` as long as that is not known. For people.
-    fn latency(&self) -> Option<Duration> {
-        None
-    }
 
     /// Forgets what slots hold, so that the medium behind them can be reused. Nobody reads these slots before they are
     /// written again. May block. Storage that cannot do this does nothing.

@@ -3,16 +3,19 @@
 //! Pages that left together lie together, and are often wanted together. So the request that fetches one page can also
 //! fetch its neighbours in the area, into free frames. Such a page is in its frame *and* in its slot. The frame is a
 //! clean copy: the next swap-in finds it without a request, and it is given up without a write. The kernel calls this
-//! cluster readahead (swap_state.c). The caller decides how far to reach; [`SwapIn::ReadAhead`] tells it that a page
-//! was worth it.
+//! cluster readahead (swap_state.c). The caller decides how far to reach: [`SwapIn::ReadAhead`] tells it that a page
+//! was worth it, and [`Engine::read_around_max`] what the area is measured to make worth a request (`areas/cost.rs`).
 //!
 //! Clean frames are the first to go. The oldest goes when there are as many as there may be, and whenever a frame is
 //! wanted and none is free. When the last reference of a page is put, its clean frame goes with it.
 //!
 //! Locks: the queue's is innermost. Neighbours are pinned while they are read, but never waited for.
 
+use std::time::Instant;
+
 use super::runs::{self, Wanted};
 use super::swap_in::{Begun, SwapIn, SwapInError};
+use crate::areas::READ_AROUND_MAX;
 use crate::base::pages::Page;
 use crate::base::storage::StorageError;
 use crate::base::sync::yield_now;
@@ -20,11 +23,8 @@ use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::frames::FrameMut;
 use crate::words::backing_word::Pin;
-use crate::words::entry::Entry;
+use crate::words::entry::{AreaId, Entry};
 use crate::words::slot::Kind;
-
-/// The most slots that one request spans.
-pub const READ_AROUND_MAX: usize = 64;
 
 /// A page that is read along with the wanted one.
 struct Neighbour<'a> {
@@ -53,16 +53,33 @@ impl Engine {
             match self.begin(entry, dst, scratch)? {
                 Begun::Done(from) => return Ok((from, 0)),
                 Begun::Pinned(physical) => {
+                    // With what it takes here to find neighbours and to keep them.
+                    let begun = Instant::now();
                     let mut along = self.pin_around(physical, window);
                     let (read, along_read) = self.read_with(entry, physical, dst, &mut along);
                     let from = self.end(entry, read);
                     let neighbours = along.into_iter().zip(along_read);
+                    let asked = neighbours.len();
                     let count = neighbours.map(|(one, read)| self.keep(one, read)).sum();
-                    return Ok((from?, count));
+                    let from = from?;
+                    // What was not kept may not have been read.
+                    if count == asked {
+                        let took = begun.elapsed();
+                        self.areas.note_read(physical.area(), 1 + count, took);
+                    }
+                    return Ok((from, count));
                 }
                 Begun::Crowded => yield_now(),
             }
         }
+    }
+
+    /// The most pages that one request to this area is worth, the wanted one included: 1 if none is to come along. It
+    /// comes from what reading there was measured to take. Takes no lock. Counts on being followed now and then, so
+    /// that it can measure.
+    #[must_use]
+    pub fn read_around_max(&self, area: AreaId) -> usize {
+        self.areas.window_max(area)
     }
 
     /// Pins the neighbours of `physical` in its block. On either side it stops at the first slot that holds no page, or
@@ -201,8 +218,11 @@ impl Engine {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::base::pages::PAGE_BYTES;
+    use crate::base::storage::Storage;
     use crate::frames::FRAMES_PART;
     use crate::testing::{BROKEN, Probe, assert_holds, engine_with_areas, out, slot_of};
     use crate::zpool::testing::{Content, page_bytes};
@@ -370,5 +390,68 @@ mod tests {
             written.expect("room");
         });
         assert_eq!(around(&engine, entries[3], 8, 3), (SwapIn::Physical, 0));
+    }
+
+    /// Storage that takes its time: so much for a request, and so much for each page.
+    #[derive(Debug)]
+    struct Timed {
+        probe: Probe,
+        request: Duration,
+        page: Duration,
+    }
+
+    impl Storage for Timed {
+        fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
+            let count = u32::try_from(pages.len()).expect("few");
+            std::thread::sleep(self.request + self.page * count);
+            self.probe.read(slot, pages)
+        }
+
+        fn write(&self, slot: u64, pages: &[&Page]) -> Result<(), StorageError> {
+            self.probe.write(slot, pages)
+        }
+    }
+
+    /// How many pages are worth a request to such storage, and how long a lone one takes, when some were read.
+    fn measured(request: Duration, page: Duration) -> (usize, Duration) {
+        let (engine, _) = engine_with_areas(256, 0, &[]);
+        let probe = Probe::new(64);
+        let storage = Box::new(Timed {
+            probe: probe.clone(),
+            request,
+            page,
+        });
+        let area = crate::NewArea {
+            storage,
+            ..crate::testing::area_on(&probe, 64)
+        };
+        let id = engine.swap_on(area).expect("a good area");
+        let entries: Vec<Entry> = (0..48)
+            .map(|seed| out(&engine, Content::Text, seed))
+            .collect();
+        engine.write_out_all(0, &entries, &mut engine.scratch(), |_, written| {
+            written.expect("room");
+        });
+        let latency = || engine.areas()[0].latency;
+        assert_eq!((latency(), engine.read_around_max(id)), (None, 8));
+        for at in [0, 20, 40] {
+            assert_eq!(around(&engine, entries[at], 1, at as u64).1, 0);
+            let along = around(&engine, entries[at + 3], 8, at as u64 + 3).1;
+            assert!(along >= 4, "{along}");
+        }
+        for (at, &entry) in entries.iter().enumerate() {
+            around(&engine, entry, 16, at as u64);
+        }
+        (engine.read_around_max(id), latency().expect("measured"))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "its time is not that of storage")]
+    fn slow_requests_are_worth_more_pages_than_slow_pages() {
+        let (none, long) = (Duration::ZERO, Duration::from_millis(20));
+        let (window, latency) = measured(long, none);
+        assert!(window >= 4 && latency >= long, "{window}, {latency:?}");
+        let (window, latency) = measured(none, long / 2);
+        assert!(window == 1 && latency >= long / 2, "{window}, {latency:?}");
     }
 }

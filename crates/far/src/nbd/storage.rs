@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vswap_engine::{PAGE_BYTES, Page, ReadRun, Storage, StorageError};
 
@@ -12,7 +12,6 @@ use crate::cipher::{Cipher, TagBytes};
 use crate::event::Listener;
 use crate::figures::{FarFigures, FarWatch, HasFigures, of_node};
 use crate::keys::AreaId;
-use crate::latency::Latency;
 use crate::nbd::claim::Claim;
 use crate::nbd::connection::{Answer, Request};
 use crate::nbd::export::{PAGE, area, check, reads, trims, writes};
@@ -99,8 +98,6 @@ pub struct NbdStorage {
     name: String,
     /// Nobody needs it any more.
     is_retired: AtomicBool,
-    /// Of reads of one page.
-    latency: Latency,
 }
 
 impl NbdStorage {
@@ -147,7 +144,6 @@ impl NbdStorage {
             bad: bad.filter(|bad| *bad < slots).collect(),
             name: spec.to_string(),
             is_retired: AtomicBool::new(false),
-            latency: Latency::new(),
         })
     }
 
@@ -303,8 +299,6 @@ impl Storage for NbdStorage {
     }
 
     fn read_runs(&self, runs: &mut [ReadRun<'_>]) {
-        let is_lone = runs.len() == 1 && runs.iter().all(|run| run.pages.len() == 1);
-        let begun = Instant::now();
         let mut requests = Vec::new();
         let mut of_runs = Vec::with_capacity(runs.len());
         for run in &mut *runs {
@@ -330,9 +324,6 @@ impl Storage for NbdStorage {
                 Some(answers) => self.conclude(run, answers.unwrap_or_default()),
                 None => Err(StorageError::TimedOut),
             };
-        }
-        if is_lone && runs.iter().all(|run| run.outcome.is_ok()) {
-            self.latency.note(begun.elapsed());
         }
     }
 
@@ -366,14 +357,6 @@ impl Storage for NbdStorage {
 
     fn is_far(&self) -> bool {
         true
-    }
-
-    fn is_quick(&self) -> bool {
-        self.latency.is_quick()
-    }
-
-    fn latency(&self) -> Option<Duration> {
-        self.latency.average()
     }
 
     fn retire(&self) {

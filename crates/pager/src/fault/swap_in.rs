@@ -79,7 +79,7 @@ impl<'a> FaultServer<'a> {
         let farthest = others.fold(begins, Ord::max);
         if let Some(queue) = self.serving.area_queues.of(farthest) {
             let around = if begins_there && incoming.len() == 1 {
-                state.read_around.window(fault.page)
+                state.read_around.window(fault.page, self.around_max(entry))
             } else {
                 1
             };
@@ -103,6 +103,12 @@ impl<'a> FaultServer<'a> {
             Some(area) if self.serving.engine.is_far(area) => Lies::Far,
             Some(_) => Lies::Area,
         }
+    }
+
+    /// The most pages that are worth a request to the area where this one lies.
+    fn around_max(&self, entry: Entry) -> u64 {
+        let area = self.serving.engine.area_of(entry);
+        area.map_or(1, |area| self.serving.engine.read_around_max(area) as u64)
     }
 
     /// Is the page in an area just now?

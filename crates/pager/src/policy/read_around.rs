@@ -4,10 +4,9 @@
 //! neighbours of its page in the area into the swap cache (`Engine::swap_in_around`). These are pages that left
 //! together, whatever their addresses. The rule is that of the kernel's cluster readahead (`__swapin_nr_pages` in
 //! swap_state.c). The window follows the hits of earlier windows, shrinks by at most half at a time, and is a single
-//! page when nothing is hit. Pure, guarded by the space lock.
+//! page when nothing is hit. The kernel's largest window is a setting (`vm.page-cluster`). Here it is what the area is
+//! measured to make worth a request (`Engine::read_around_max`). Pure, guarded by the space lock.
 
-/// Largest window in pages: the kernel's default, where `vm.page-cluster` is 3.
-const WINDOW_PAGES_MAX: u64 = 8;
 /// Smallest window after a hit, in pages.
 const WINDOW_PAGES_HIT: u64 = 4;
 /// Hits assumed for the first window, so that it is large: something has to be tried.
@@ -40,8 +39,13 @@ impl ReadAround {
         self.hits += pages;
     }
 
-    /// The window of a fault on `page`, in pages, itself included. A power of two.
-    pub fn window(&mut self, page: u64) -> u64 {
+    /// The window of a fault on `page`, in pages, itself included. A power of two. So is `most_pages`, which it does
+    /// not exceed.
+    pub fn window(&mut self, page: u64, most_pages: u64) -> u64 {
+        if most_pages <= 1 {
+            // It says nothing about what is wanted: another area may be worth more, or this one next time.
+            return 1;
+        }
         let hits = std::mem::take(&mut self.hits);
         let wanted = if hits > 0 {
             (hits + 2).next_power_of_two().max(WINDOW_PAGES_HIT)
@@ -50,8 +54,8 @@ impl ReadAround {
             self.before = page;
             if is_beside { 2 } else { 1 }
         };
-        self.window = wanted.min(WINDOW_PAGES_MAX).max(self.window / 2);
-        self.window
+        self.window = wanted.min(most_pages).max(self.window / 2);
+        self.window.min(most_pages)
     }
 }
 
@@ -59,24 +63,52 @@ impl ReadAround {
 mod tests {
     use super::*;
 
+    /// The largest window of an area that is not known yet.
+    const MOST: u64 = 8;
+
     #[test]
     fn random_faults_come_down_to_one_page() {
         let mut around = ReadAround::default();
-        let windows = [7, 5000, 90, 123_456, 42].map(|page| around.window(page));
+        let windows = [7, 5000, 90, 123_456, 42].map(|page| around.window(page, MOST));
         assert_eq!(windows, [8, 4, 2, 1, 1]);
     }
 
     #[test]
     fn hits_open_the_window_and_neighbours_try_it() {
         let mut around = ReadAround::default();
-        let random = [100, 200, 300, 400, 1000].map(|page| around.window(page));
+        let random = [100, 200, 300, 400, 1000].map(|page| around.window(page, MOST));
         assert_eq!(random.last(), Some(&1));
-        assert_eq!(around.window(999), 2, "downwards counts as well");
+        assert_eq!(around.window(999, MOST), 2, "downwards counts as well");
         around.hit(1);
-        assert_eq!(around.window(997), 4);
+        assert_eq!(around.window(997, MOST), 4);
         around.hit(3);
-        assert_eq!(around.window(993), 8);
+        assert_eq!(around.window(993, MOST), 8);
         around.hit(7);
-        assert_eq!(around.window(985), 8, "there is a bound");
+        assert_eq!(around.window(985, MOST), 8, "there is a bound");
+    }
+
+    #[test]
+    fn hits_open_the_window_as_far_as_the_area_is_worth_it() {
+        let mut around = ReadAround::default();
+        let mut windows = Vec::new();
+        for page in 0..6 {
+            let window = around.window(page * 1000, 64);
+            windows.push(window);
+            around.hit(window - 1);
+        }
+        assert_eq!(windows, [8, 16, 32, 64, 64, 64]);
+        assert_eq!(around.window(7000, 16), 16, "another area");
+        around.hit(15);
+        assert_eq!(around.window(8000, 4), 4);
+        assert_eq!(around.window(9000, 64), 8, "nothing was hit");
+    }
+
+    #[test]
+    fn an_area_where_pages_come_alone_does_not_end_a_row_of_hits() {
+        let mut around = ReadAround::default();
+        assert_eq!(around.window(1, 32), 8);
+        around.hit(7);
+        assert_eq!(around.window(1000, 1), 1);
+        assert_eq!(around.window(2000, 32), 16);
     }
 }

@@ -2,6 +2,7 @@
 //! threads do meanwhile.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use super::*;
 use crate::areas::NewArea;
@@ -304,5 +305,49 @@ fn an_area_without_another_is_no_tier() {
     let entries = written(&engine, 0..CLUSTER);
     assert!(!engine.is_tier_crowded(1));
     assert_eq!(demote(&engine, ALL), moved(0));
+    assert_all_hold_and_go(&engine, entries);
+}
+
+fn measure(engine: &Engine, area: usize, lone: Duration, times: usize) {
+    let id = engine.areas()[area].id;
+    (0..times).for_each(|_| engine.areas.note_read(id, 1, lone));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+fn among_equals_pages_go_where_they_are_cheap_to_bring_back_while_there_is_room() {
+    let (engine, _) = tiers_of(&[TIER, CLUSTER, TIER], &[1, 0, 0]);
+    measure(&engine, 1, Duration::from_micros(100), 1);
+    measure(&engine, 2, Duration::from_millis(1), 1);
+    let mut entries = written(&engine, 0..TIER);
+    assert_eq!(demote(&engine, ALL), moved(CLUSTER));
+    assert_eq!(used(&engine), [TIER - CLUSTER, CLUSTER, 0]);
+    entries.extend(written(&engine, TIER..TIER + CLUSTER));
+    assert_eq!(demote(&engine, ALL), moved(CLUSTER));
+    assert_eq!(used(&engine), [TIER - CLUSTER, CLUSTER, CLUSTER]);
+    assert_all_hold_and_go(&engine, entries);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+fn equals_take_turns_until_one_is_measured_to_be_dear() {
+    let (engine, _) = tiers_of(&[TIER, TIER, TIER], &[1, 0, 0]);
+    let mut entries = Vec::new();
+    let mut below = || {
+        let pages = CLUSTER + entries.len() as u64;
+        let next = if entries.is_empty() { TIER } else { pages };
+        entries.extend(written(&engine, entries.len() as u64..next));
+        assert_eq!(demote(&engine, ALL), moved(CLUSTER));
+        let used = used(&engine);
+        (used[1], used[2])
+    };
+    assert_eq!(below(), (CLUSTER / 2, CLUSTER / 2));
+    measure(&engine, 1, Duration::from_millis(1), 1);
+    measure(&engine, 2, Duration::from_micros(600), 1);
+    assert_eq!(below(), (CLUSTER, CLUSTER), "much the same");
+    measure(&engine, 2, Duration::from_millis(10), 20);
+    assert_eq!(below(), (2 * CLUSTER, CLUSTER));
+    measure(&engine, 2, Duration::from_micros(100), 60);
+    assert_eq!(below(), (2 * CLUSTER, 2 * CLUSTER));
     assert_all_hold_and_go(&engine, entries);
 }
