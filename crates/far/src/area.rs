@@ -1,6 +1,5 @@
 //! What the threads of one area share: its slots, its key, the way to the store, and what is counted.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,26 +10,15 @@ use vswap_engine::{Codec, Page, Scratch, StorageError};
 use crate::cipher::{Cipher, Plain};
 use crate::exchange::{Exchange, Failure, Request};
 use crate::keys::AreaId;
-use crate::latency::Latency;
 use crate::node::Deadline;
 use crate::slots::{Field, Home, Slots};
+use crate::suspects::Suspects;
 use crate::topology::Kind;
 
 /// Names that are tried for a second copy's key, until one of them lies on another node.
 const SALTS: u16 = 512;
 /// How long a request waits for one copy while there is another.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
-/// Copies that wait to be written again, at most.
-const REPAIRS_MAX: usize = 256;
-
-/// A copy that is to be written again.
-#[derive(Debug)]
-pub(crate) struct Repair {
-    pub home: Home,
-    pub field: Field,
-    pub copy: usize,
-    pub sealed: Vec<u8>,
-}
 
 /// What is counted for the whole area.
 #[derive(Debug, Default)]
@@ -55,9 +43,7 @@ pub(crate) struct Area {
     pub lease: Duration,
     pub bound: Duration,
     pub counts: AreaCounts,
-    /// Of reads of one page.
-    pub latency: Latency,
-    pub repairs: Mutex<VecDeque<Repair>>,
+    pub suspects: Suspects,
     scratches: Mutex<Vec<Scratch>>,
 }
 
@@ -80,8 +66,7 @@ impl Area {
             lease,
             bound,
             counts: AreaCounts::default(),
-            latency: Latency::new(),
-            repairs: Mutex::default(),
+            suspects: Suspects::default(),
             scratches: Mutex::default(),
         }
     }
@@ -151,14 +136,6 @@ impl Area {
         let mut command = cmd("PEXPIRE");
         command.arg(key).arg(milliseconds);
         command
-    }
-
-    /// Notes that a copy has to be written again. One too many is forgotten: reading it again brings it back here.
-    pub(crate) fn queue_repair(&self, repair: Repair) {
-        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
-        if repairs.len() < REPAIRS_MAX {
-            repairs.push_back(repair);
-        }
     }
 
     /// Whether requests to a node that has one of these keys have failed for good and none has been served since.

@@ -1,7 +1,7 @@
 //! The lease: every key has a time to live, which one thread renews while the area does. What a machine leaves that
 //! loses its power is gone after that time.
 //!
-//! The same thread writes copies again that were found missing.
+//! The same thread writes copies anew that are missing (`mend.rs`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Value, cmd};
 
-use crate::area::{Area, Repair};
+use crate::area::Area;
 use crate::exchange::Request;
+use crate::suspects::Why;
 use crate::topology::{Kind, Place};
 use crate::write::unlink;
 
@@ -95,7 +96,7 @@ fn keep(area: &Area, (stop, woken): &(Mutex<bool>, Condvar), is_known: bool) {
         }
         drop(stopped);
         // May take long, which is no reason to renew later.
-        area.repair();
+        area.mend();
         if Instant::now() >= due {
             // Keys need their lease also while one of the servers that know the run does not answer.
             let is_known = area.register();
@@ -154,51 +155,27 @@ impl Area {
                 return done;
             }
             from = next;
-            let mut requests = Vec::with_capacity(homes.len() * self.copies);
-            for home in homes {
-                for copy in 0..self.copies {
-                    let expire = |key: &[u8]| vec![self.expire(key)];
-                    requests.push(self.request(home, copy, expire, false));
-                }
-            }
-            for served in self.exchange.run_briefly(&requests, BRIEFLY) {
+            let copies = homes.into_iter();
+            let copies = copies.flat_map(|home| (0..self.copies).map(move |copy| (home, copy)));
+            let copies: Vec<_> = copies.collect();
+            let expire = |key: &[u8]| vec![self.expire(key)];
+            let requests: Vec<Request> = copies
+                .iter()
+                .map(|&(home, copy)| self.request(home, copy, expire, false))
+                .collect();
+            let served = self.exchange.run_briefly(&requests, BRIEFLY);
+            for ((home, copy), served) in copies.into_iter().zip(served) {
                 match served.as_deref() {
                     // A key that is being written for the first time is not there yet, so this is a hint.
                     Ok([Value::Int(0)]) => {
                         self.counts.keys_gone.fetch_add(1, Ordering::Relaxed);
+                        self.suspects.note(home, copy, Why::Lost);
                     }
                     Ok(_) => {}
                     Err(_) => done = false,
                 }
             }
         }
-    }
-
-    /// Writes copies again that were found missing, as far as they are still wanted.
-    fn repair(&self) {
-        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
-        let queued = std::mem::take(&mut *repairs);
-        drop(repairs);
-        let is_wanted = |repair: &Repair| self.slots.is_current(repair.home, repair.field);
-        let requests: Vec<Request> = queued
-            .into_iter()
-            .filter(is_wanted)
-            .map(|repair| {
-                let commands = |key: &[u8]| {
-                    let mut set = cmd("HSET");
-                    set.arg(key).arg(&repair.field.name()[..]);
-                    set.arg(repair.sealed.as_slice());
-                    vec![set, self.expire(key)]
-                };
-                self.request(repair.home, repair.copy, commands, true)
-            })
-            .collect();
-        if requests.is_empty() {
-            return;
-        }
-        let served = self.exchange.run_briefly(&requests, BRIEFLY);
-        let repaired = served.iter().filter(|one| one.is_ok()).count() as u64;
-        self.counts.repaired.fetch_add(repaired, Ordering::Relaxed);
     }
 
     /// Deletes all keys of the area, in bounded time. What remains goes with its lease.

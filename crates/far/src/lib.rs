@@ -43,10 +43,14 @@ mod keys;
 mod store;
 // Whether a store is fit.
 mod probe;
+// Copies that may lack pages.
+mod suspects;
 // What the threads of an area share.
 mod area;
 // Writing to slots and forgetting them.
 mod write;
+// Writing missing copies anew.
+mod mend;
 // A second storage, written behind.
 mod backup;
 // Reading slots.

@@ -4,17 +4,17 @@
 //! to look, a node that does not answer is waited for briefly. In the end all copies are waited for that may have it.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use redis::{Value, cmd};
 use vswap_engine::{Page, ReadRun, StorageError};
 
-use crate::area::{Area, BRIEFLY, Repair, error};
+use crate::area::{Area, BRIEFLY, error};
 use crate::backup::Backup;
 use crate::cipher::Plain;
 use crate::exchange::Request;
 use crate::node::Deadline;
 use crate::slots::{Field, Home, SPAN, by_cluster};
+use crate::suspects::Why;
 
 /// A page that is to be read.
 struct Wanted<'p> {
@@ -42,7 +42,6 @@ enum Step {
 impl Area {
     /// Reads runs of slots, each with a result of its own. Blocks.
     pub(crate) fn read_all(&self, runs: &mut [ReadRun<'_>], backup: Option<&Backup>) {
-        let begun = Instant::now();
         let deadline = self.deadline();
         let mut wanted = Vec::new();
         for (index, run) in runs.iter_mut().enumerate() {
@@ -83,14 +82,10 @@ impl Area {
             .filter(|one| !one.done)
             .map(|one| (one.run, self.conclusion(one)))
             .collect();
-        let pages = wanted.len();
         for (run, error) in outcomes {
             if let Some(run) = runs.get_mut(run).filter(|run| run.outcome.is_ok()) {
                 run.outcome = Err(error);
             }
-        }
-        if pages == 1 {
-            self.latency.note(begun.elapsed());
         }
     }
 
@@ -145,7 +140,6 @@ impl Area {
             let mut values = values.into_iter();
             for one in group {
                 let value = values.next().unwrap_or_default();
-                let sealed = self.is_other_bad(one, copy).then(|| value.clone());
                 match self.open(one, value) {
                     Ok(length) => {
                         one.done = true;
@@ -154,7 +148,7 @@ impl Area {
                     }
                     Err(error) => one.said[copy] = Some(error),
                 }
-                self.repair_other(one, copy, sealed);
+                self.suspect_other(one, copy);
             }
             self.count_pages(request, pages, bytes, false);
         }
@@ -188,24 +182,14 @@ impl Area {
         Ok(payload.len())
     }
 
-    /// Whether the other copy is known not to have the page.
-    fn is_other_bad(&self, one: &Wanted<'_>, copy: usize) -> bool {
+    /// Has the other copy of its key looked at if that is known not to have the page: it may lack others as well.
+    fn suspect_other(&self, one: &Wanted<'_>, copy: usize) {
         let bad = [StorageError::Lost, StorageError::Altered];
-        self.copies > 1 && one.said[1 - copy].is_some_and(|said| bad.contains(&said))
-    }
-
-    /// Has the other copy written again, from the very bytes of this one: other bytes would need another version.
-    fn repair_other(&self, one: &Wanted<'_>, copy: usize, sealed: Option<Value>) {
-        if let (true, Some((home, field)), Some(Value::BulkString(sealed))) =
-            (one.done, one.at, sealed)
+        let is_bad = |copy: usize| one.said[copy].is_some_and(|said| bad.contains(&said));
+        if let Some((home, _)) = one.at.filter(|_| one.done && self.copies > 1)
+            && is_bad(1 - copy)
         {
-            let copy = 1 - copy;
-            self.queue_repair(Repair {
-                home,
-                field,
-                copy,
-                sealed,
-            });
+            self.suspects.note(home, 1 - copy, Why::Lost);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::area::{Area, BRIEFLY, delete_fields, error};
 use crate::exchange::{Failure, Request, Served};
 use crate::node::Deadline;
 use crate::slots::{Discarded, Field, Home, Writing, by_cluster};
+use crate::suspects::Why;
 
 /// Bytes of a request beside its payloads, for each of them.
 const FRAMING_BYTES: usize = 40;
@@ -142,6 +143,11 @@ impl Area {
                 left.push((home, [&writing.old[..], &writing.new[..]].concat()));
             }
             self.slots.end_write(writing, failed.is_none());
+            // Whoever looks at it finds what was written.
+            let missing = served.iter().enumerate().filter(|(_, one)| one.is_err());
+            for (copy, _) in missing.filter(|_| failed.is_none()) {
+                self.suspects.note(home, copy, Why::Single);
+            }
         }
         for (home, fields) in left {
             // What is not deleted now goes with the next write to the cluster.

@@ -1,8 +1,9 @@
 //! Two copies on stores of their own: one of them may go.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_engine::{Storage, StorageError};
+use vswap_far::FarStorage;
 
 use crate::support::{Server, check, open, options, write};
 
@@ -67,7 +68,85 @@ fn a_copy_that_was_lost_is_written_again_and_two_lost_ones_are_lost() {
 }
 
 /// Writes everything anew, so that both copies are there.
-fn rewrite(storage: &vswap_far::FarStorage, seeds: &[u64]) {
+fn rewrite(storage: &FarStorage, seeds: &[u64]) {
     storage.discard(1..2).unwrap();
     write(storage, 0, seeds).unwrap();
+}
+
+/// Waits until so many pages have been written again.
+fn until_repaired(storage: &FarStorage, pages: u64) {
+    let begun = Instant::now();
+    while storage.figures().repaired_pages < pages {
+        let figures = storage.figures();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{figures:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Two stores with two copies of pages of the seeds that their slots have.
+fn two_stores(slots: u64) -> Option<([Server; 2], FarStorage)> {
+    let servers = [Server::start(&[])?, Server::start(&[])?];
+    let url = format!("valkey://{},{}", servers[0].at(), servers[1].at());
+    let mut options = options(slots);
+    options.copies = 2;
+    options.patience.bound = Duration::from_secs(2);
+    let storage = open(&url, options);
+    for slot in (0..slots).step_by(64) {
+        write(&storage, slot, &(slot..slot + 64).collect::<Vec<_>>()).unwrap();
+    }
+    Some((servers, storage))
+}
+
+fn empty(server: &Server) {
+    let flushed = redis::cmd("FLUSHALL").query::<()>(&mut server.client());
+    flushed.unwrap();
+}
+
+/// One page is read that is missing. All others come back to the store by themselves, also those of a key that was
+/// written to since.
+#[test]
+fn a_store_that_has_lost_everything_gets_all_of_it_again() {
+    let Some((servers, storage)) = two_stores(SLOTS) else {
+        return;
+    };
+    empty(&servers[0]);
+    for slot in (0..SLOTS).step_by(1024) {
+        write(&storage, slot, &[slot]).unwrap();
+    }
+    let keys = |server: &Server| server.keys().len();
+    let mut slots = (1..SLOTS).step_by(512);
+    while storage.figures().repaired_pages == 0 {
+        let slot = slots.next().expect("a key whose first copy was there");
+        check(&storage, slot, &[slot]).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    until_repaired(&storage, SLOTS - SLOTS / 1024);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((keys(&servers[0]), keys(&servers[1])), (12, 12));
+    empty(&servers[1]);
+    for slot in (0..SLOTS).step_by(64) {
+        check(&storage, slot, &(slot..slot + 64).collect::<Vec<_>>()).unwrap();
+    }
+    assert_eq!(storage.figures().lost_pages, 0);
+    storage.discard(0..SLOTS).unwrap();
+    assert_eq!(storage.figures().keys, 0);
+}
+
+/// Nothing is read meanwhile.
+#[test]
+fn a_copy_that_could_not_be_written_is_written_when_its_store_answers_again() {
+    let Some(([first, second], storage)) = two_stores(512) else {
+        return;
+    };
+    let port = first.port;
+    drop(first);
+    let seeds: Vec<u64> = (1000..1064).collect();
+    write(&storage, 64, &seeds).unwrap();
+    assert_eq!(storage.figures().single_copies, 64);
+    let first = Server::start_at(port, &[]).flatten().expect("its own port");
+    until_repaired(&storage, 512);
+    assert_eq!(first.keys().len(), 1);
+    empty(&second);
+    check(&storage, 64, &seeds).unwrap();
+    check(&storage, 0, &(0..64).collect::<Vec<_>>()).unwrap();
 }
