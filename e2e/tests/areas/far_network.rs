@@ -14,16 +14,16 @@ use crate::far::{CONTENT, LIMIT_BYTES, Server, end, free_port, must_have_used, s
 use crate::used::{with_areas, workload};
 
 /// Masters of the cluster, and replicas.
-const MASTERS: usize = 3;
+pub const MASTERS: usize = 3;
 /// How often the cluster is asked whether it is ready, twenty times a second.
 const LOOKS: usize = 400;
-/// How long the network drops everything.
-const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// How long the network drops everything: shorter and longer than one request is waited for.
+const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(7)];
 /// What a byte takes in each direction, in microseconds.
 const DELAY_US: &str = "50";
 
 /// Masters, and as many replicas behind them in the list.
-fn cluster() -> Outcome<Vec<Server>> {
+pub fn cluster() -> Outcome<Vec<Server>> {
     let client = require_program("redis-cli", "apt package redis-tools")?;
     let mut servers = Vec::new();
     for _ in 0..2 * MASTERS {
@@ -106,7 +106,19 @@ impl Network {
         command.args(["--to", &server.address(), "--delay-us", DELAY_US]);
         let child = command.stdin(Stdio::null()).spawn();
         let child = child.during(|| "start latency-proxy".to_owned())?;
-        Ok(Network { child, port })
+        let network = Network { child, port };
+        for _ in 0..LOOKS {
+            if TcpStream::connect(network.store()).is_ok() {
+                return Ok(network);
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Err(Failure::wrong("latency-proxy does not start".to_owned()))
+    }
+
+    /// The server, as it is reached through the network.
+    fn store(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     /// Drops everything for a while, as a cable that is pulled out does.
@@ -131,14 +143,8 @@ impl Drop for Network {
 pub fn is_cut(context: &Context) -> Outcome {
     let server = Server::start(&[])?;
     let network = Network::before(&server)?;
-    let store = format!("127.0.0.1:{}", network.port);
+    let store = network.store();
     let areas = [format!("valkey://{store}:1G")];
-    for _ in 0..LOOKS {
-        if TcpStream::connect(&store).is_ok() {
-            break;
-        }
-        sleep(Duration::from_millis(50));
-    }
     let job = with_areas(workload(CONTENT)?, &areas).vswap_options(["--pool", "off"]);
     let running = context.limited(LIMIT_BYTES)?.start(&job)?;
     server.has_pages(&running)?;

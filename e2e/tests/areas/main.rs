@@ -10,6 +10,7 @@ mod blocks;
 mod breaks;
 mod direct;
 mod far;
+mod far_moved;
 mod far_network;
 mod frozen;
 mod merged;
@@ -45,6 +46,7 @@ const TESTS: &[Test] = &[
     Test::new("far_refused", 60, far::refused),
     Test::new("far_promoted", 180, far_network::replica_is_promoted),
     Test::new("far_cut", 180, far_network::is_cut),
+    Test::new("far_moved", 240, far_moved::hash_slots_are_moved),
     Test::new("blocks_export", 120, blocks::export),
     Test::new("blocks_server_dies", 120, blocks::server_dies),
     Test::new("blocks_altered", 120, blocks::altered),

@@ -15,7 +15,7 @@ const LIMIT_BYTES: u64 = 96 * MIB;
 const CONTENT: &str = "448M";
 const AREA_BYTES: u64 = 512 * MIB;
 /// The least number of pages that one backward read of the content finds in the swap cache. Half of the content is in
-/// areas then, and comes in windows of up to eight pages.
+/// areas then, and comes in windows.
 const BACKWARD_HITS_MIN: u64 = 10_000;
 /// Random accesses of each phase. Each costs a request to a disk.
 const RANDOM: &str = "10000";

@@ -16,6 +16,7 @@ mod report;
 mod secrets;
 mod settings;
 mod shares;
+mod tiers;
 mod users;
 
 const TESTS: &[Test] = &[
@@ -33,6 +34,7 @@ const TESTS: &[Test] = &[
         secrets::nothing_of_another_run,
     ),
     Test::new("limits_of_one_run", 240, settings::limits_of_one_run),
+    Test::new("tier_limits", 120, tiers::limits),
     Test::new("metrics_of_daemon_and_run", 120, metrics::daemon_and_run),
     Test::new(
         "report_of_run_in_daemon",
