@@ -19,6 +19,8 @@ pub const MASTERS: usize = 3;
 const LOOKS: usize = 400;
 /// How long the network drops everything: shorter and longer than one request is waited for.
 const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(7)];
+/// As long as requests are repeated.
+const LONG_CUT: Duration = Duration::from_secs(60);
 /// What a byte takes in each direction, in microseconds.
 const DELAY_US: &str = "50";
 
@@ -159,4 +161,54 @@ pub fn is_cut(context: &Context) -> Outcome {
         "stderr: {said}"
     );
     server.must_be_empty()
+}
+
+/// The network drops packets for a minute, which is as long as requests are repeated. What is wanted meanwhile comes
+/// from the backup, and every byte is right. What could not be written stays in memory.
+pub fn is_cut_for_a_minute(context: &Context) -> Outcome {
+    let server = Server::start(&[])?;
+    let network = Network::before(&server)?;
+    let store = network.store();
+    let backup = context.place().display().to_string();
+    let job = with_areas(workload(CONTENT)?, &[format!("valkey://{store}:1G")]).vswap_options([
+        "--pool",
+        "off",
+        "--far-backup",
+        &backup,
+    ]);
+    let running = context.limited(LIMIT_BYTES)?.start(&job)?;
+    server.has_pages(&running)?;
+    network.cut(LONG_CUT)?;
+    let ended = end(running)?;
+    must_have_used(context, &ended, &store)?;
+    let said = said(&ended.stderr);
+    ensure!(
+        said.contains(&format!("waits for {store}")),
+        "stderr: {said}"
+    );
+    server.must_be_empty()
+}
+
+/// The same for longer than requests are repeated, without a backup. Who touches a page there is ended by SIGBUS, is
+/// told which server it was, and reads no wrong bytes.
+pub fn is_cut_for_too_long(context: &Context) -> Outcome {
+    let server = Server::start(&[])?;
+    let network = Network::before(&server)?;
+    let store = network.store();
+    let areas = [
+        format!("valkey://{store}:1G,prio=5"),
+        format!("{}:1G,prio=1", context.place().display()),
+    ];
+    let job = with_areas(workload(CONTENT)?, &areas).vswap_options(["--pool", "off"]);
+    let running = context.limited(LIMIT_BYTES)?.start(&job)?;
+    server.has_pages(&running)?;
+    network.cut(LONG_CUT + Duration::from_secs(20))?;
+    let ended = running.wait()?;
+    ended.must_be_ended_by(Signal::BUS)?;
+    let said = said(&ended.stderr);
+    ensure!(
+        said.contains(&format!("waits for {store}")) && said.contains("not answered in time"),
+        "stderr: {said}"
+    );
+    Ok(())
 }

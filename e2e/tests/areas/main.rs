@@ -46,6 +46,18 @@ const TESTS: &[Test] = &[
     Test::new("far_refused", 60, far::refused),
     Test::new("far_promoted", 180, far_network::replica_is_promoted),
     Test::new("far_cut", 180, far_network::is_cut),
+    Test::new(
+        "far_cut_for_a_minute",
+        300,
+        far_network::is_cut_for_a_minute,
+    )
+    .long(),
+    Test::new(
+        "far_cut_for_too_long",
+        240,
+        far_network::is_cut_for_too_long,
+    )
+    .long(),
     Test::new("far_moved", 240, far_moved::hash_slots_are_moved),
     Test::new("blocks_export", 120, blocks::export),
     Test::new("blocks_server_dies", 120, blocks::server_dies),
