@@ -17,8 +17,9 @@ use crate::used::{with_areas, workload};
 const MASTERS: usize = 3;
 /// How often the cluster is asked whether it is ready, twenty times a second.
 const LOOKS: usize = 400;
-/// How long the network drops everything.
-const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// How long the network drops everything. A client waits five seconds for an answer and tries again: the first cut is
+/// shorter, the second longer than that.
+const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(7)];
 /// What a byte takes in each direction, in microseconds.
 const DELAY_US: &str = "50";
 
