@@ -97,8 +97,10 @@ fn survive(seed: u64, copies: usize, takes_pages: bool) {
         counts.expired, 0,
         "{replay}\npages whose lease was not renewed"
     );
+    // A page of two copies is lost where both happen to be hit, which may not happen.
+    let refused_least = u64::from(copies == 1);
     let losses = [
-        ("pages refused", seen.refused, 1),
+        ("pages refused", seen.refused, refused_least),
         ("promoted", counts.promoted, 3),
         ("altered", counts.altered, 10),
         ("deleted", counts.deleted, 1),
