@@ -14,7 +14,7 @@ use crate::step::Report;
 /// The longest time for a drive where limits hold: nobody asks for more than a night.
 const DRIVE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most time for the build, on two slow processors that others use too.
-pub const BUILD_LIMIT: Duration = Duration::from_secs(15 * 60);
+pub const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Builds `package`, and vswap unless the options name another one or want none, and lets it drive. Its own watchdog
 /// ends programs that hang.
