@@ -13,8 +13,8 @@
 
 #include <vswap.h>
 
-#define KEYS 100000u
-#define SLOTS (1u << 18)
+#define KEYS 32000u
+#define SLOTS (1u << 16)
 #define STEP 7919u /* no factor of KEYS: i * STEP % KEYS meets every key once */
 
 struct slot {
@@ -32,10 +32,10 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* A value follows from its key and its version, so it can be verified. About 320 bytes. */
+/* A value follows from its key and its version, so it can be verified. About 900 bytes. */
 static uint32_t make_value(char *to, uint32_t key, uint32_t version)
 {
-    uint32_t length = 0, lines = 4 + key % 9 + 4 * version;
+    uint32_t length = 0, lines = 20 + key % 20 + 4 * version;
     for (uint32_t line = 0; line < lines; line++)
         length += (uint32_t)sprintf(to + length, "key %08x version %u line %02u\n", key * 2654435761u, version, line);
     return length;

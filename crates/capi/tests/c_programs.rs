@@ -218,7 +218,7 @@ fn the_example_verifies_a_table_of_four_times_its_ram() {
     );
     let said = said(&output);
     assert!(
-        output.status.success() && said.contains("100000 values are as they were put in"),
+        output.status.success() && said.contains("32000 values are as they were put in"),
         "{said}"
     );
     // Its Makefile links what the description for pkg-config says.
