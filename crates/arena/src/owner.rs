@@ -15,6 +15,7 @@ use crate::blocks::Blocks;
 use crate::error::ArenaError;
 use crate::registry::{Registered, bounds};
 use crate::small::{NotInUse, SLAB_PAGES, Small};
+use crate::space::Space;
 use crate::state::{Core, PAGE_BYTES};
 use crate::threads::Threads;
 
@@ -77,17 +78,16 @@ impl Owner {
         if self.core.room.is_full() {
             return Err(ArenaError::Full);
         }
-        // The evictor takes this lock too, so no handler may come in between.
-        let _masked = Masked::new();
-        let mut space = self
-            .core
-            .space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let bytes = pages.saturating_mul(PAGE_BYTES);
-        space
-            .take(pages, align)
+        self.in_space(|space| space.take(pages, align))
             .ok_or(ArenaError::NoAddresses { bytes })
+    }
+
+    /// Does something with the free addresses. The evictor takes their lock too, so no handler may come in between.
+    fn in_space<T>(&self, work: impl FnOnce(&mut Space) -> T) -> T {
+        let _masked = Masked::new();
+        let space = self.core.space.lock();
+        work(&mut space.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes whole pages for a layout.
@@ -116,13 +116,7 @@ impl Owner {
         if self.core.room.is_full() {
             return false;
         }
-        let _masked = Masked::new();
-        let mut space = self
-            .core
-            .space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        space.take_at(end, pages)
+        self.in_space(|space| space.take_at(end, pages))
     }
 
     /// Takes an object of a class. Returns its first byte, in bytes of the arena.
@@ -155,12 +149,6 @@ impl Owner {
         }
         // Pins that are left end with that.
         let _ = self.core.discard(pages.clone(), false);
-        let _masked = Masked::new();
-        let mut space = self
-            .core
-            .space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        space.give(pages);
+        self.in_space(|space| space.give(pages));
     }
 }

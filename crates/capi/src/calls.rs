@@ -69,17 +69,51 @@ fn further(offset: off_t, moved: usize) -> off_t {
     offset.saturating_add(off_t::try_from(moved).unwrap_or(off_t::MAX))
 }
 
+/// Carries memory that lies in one piece. The call is told where a part is, its bytes, and how many were moved before.
+fn single(
+    memory: *const c_void,
+    bytes: size_t,
+    way: impl Fn() -> Way,
+    mut raw: impl FnMut(*mut c_void, usize, usize) -> isize,
+) -> ssize_t {
+    let call = |part: &[iovec], moved| raw(part[0].iov_base, part[0].iov_len, moved);
+    conclude(carry(one(memory, bytes), way, call))
+}
+
+/// Carries a caller's list, for a file. The call is told of a list, its length, and how many bytes were moved before.
+///
+/// # Safety
+/// `list` is null or has so many pieces.
+unsafe fn vectored(
+    fd: c_int,
+    (list, count): (*const iovec, c_int),
+    is_write: bool,
+    mut raw: impl FnMut(*const iovec, c_long, usize) -> isize,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    match unsafe { many(list, usize::try_from(count).unwrap_or(usize::MAX)) } {
+        Some(pieces) => conclude(carry(
+            pieces,
+            || way::of_file(fd, is_write),
+            |part, moved| {
+                let count = c_long::try_from(part.len()).unwrap_or(c_long::MAX);
+                raw(part.as_ptr(), count, moved)
+            },
+        )),
+        None => raw(list, c_long::from(count), 0),
+    }
+}
+
 /// As read(2).
 ///
 /// # Safety
 /// So many bytes can be written there, and nobody else uses them meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vswap_read(fd: c_int, memory: *mut c_void, bytes: size_t) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_file(fd, false),
-        |part, _| call!(SYS_read, fd, part[0].iov_base, part[0].iov_len),
-    ))
+    let way = || way::of_file(fd, false);
+    single(memory, bytes, way, |place, bytes, _| {
+        call!(SYS_read, fd, place, bytes)
+    })
 }
 
 /// As write(2).
@@ -88,11 +122,10 @@ pub unsafe extern "C" fn vswap_read(fd: c_int, memory: *mut c_void, bytes: size_
 /// So many bytes can be read there, and nobody writes to them meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vswap_write(fd: c_int, memory: *const c_void, bytes: size_t) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_file(fd, true),
-        |part, _| call!(SYS_write, fd, part[0].iov_base, part[0].iov_len),
-    ))
+    let way = || way::of_file(fd, true);
+    single(memory, bytes, way, |place, bytes, _| {
+        call!(SYS_write, fd, place, bytes)
+    })
 }
 
 /// As pread(2).
@@ -106,14 +139,10 @@ pub unsafe extern "C" fn vswap_pread(
     bytes: size_t,
     offset: off_t,
 ) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_file(fd, false),
-        |part, moved| {
-            let (place, bytes) = (part[0].iov_base, part[0].iov_len);
-            call!(SYS_pread64, fd, place, bytes, further(offset, moved))
-        },
-    ))
+    let way = || way::of_file(fd, false);
+    single(memory, bytes, way, |place, bytes, moved| {
+        call!(SYS_pread64, fd, place, bytes, further(offset, moved))
+    })
 }
 
 /// As pwrite(2).
@@ -127,14 +156,10 @@ pub unsafe extern "C" fn vswap_pwrite(
     bytes: size_t,
     offset: off_t,
 ) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_file(fd, true),
-        |part, moved| {
-            let (place, bytes) = (part[0].iov_base, part[0].iov_len);
-            call!(SYS_pwrite64, fd, place, bytes, further(offset, moved))
-        },
-    ))
+    let way = || way::of_file(fd, true);
+    single(memory, bytes, way, |place, bytes, moved| {
+        call!(SYS_pwrite64, fd, place, bytes, further(offset, moved))
+    })
 }
 
 /// As readv(2).
@@ -143,12 +168,9 @@ pub unsafe extern "C" fn vswap_pwrite(
 /// As [`vswap_read`], for each piece of the list, which has so many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vswap_readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    let raw = |part: &[iovec], _| call!(SYS_readv, fd, part.as_ptr(), part.len());
+    let raw = |list: *const iovec, count: c_long, _: usize| call!(SYS_readv, fd, list, count);
     // SAFETY: the caller's promise.
-    match unsafe { many(list, usize::try_from(count).unwrap_or(usize::MAX)) } {
-        Some(pieces) => conclude(carry(pieces, || way::of_file(fd, false), raw)),
-        None => call!(SYS_readv, fd, list, c_long::from(count)),
-    }
+    unsafe { vectored(fd, (list, count), false, raw) }
 }
 
 /// As writev(2).
@@ -157,12 +179,9 @@ pub unsafe extern "C" fn vswap_readv(fd: c_int, list: *const iovec, count: c_int
 /// As [`vswap_write`], for each piece of the list, which has so many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vswap_writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    let raw = |part: &[iovec], _| call!(SYS_writev, fd, part.as_ptr(), part.len());
+    let raw = |list: *const iovec, count: c_long, _: usize| call!(SYS_writev, fd, list, count);
     // SAFETY: the caller's promise.
-    match unsafe { many(list, usize::try_from(count).unwrap_or(usize::MAX)) } {
-        Some(pieces) => conclude(carry(pieces, || way::of_file(fd, true), raw)),
-        None => call!(SYS_writev, fd, list, c_long::from(count)),
-    }
+    unsafe { vectored(fd, (list, count), true, raw) }
 }
 
 /// As preadv(2).
@@ -177,15 +196,11 @@ pub unsafe extern "C" fn vswap_preadv(
     offset: off_t,
 ) -> ssize_t {
     // The second word of the offset is for machines with smaller ones.
-    let raw = |part: &[iovec], moved| {
-        let at = further(offset, moved);
-        call!(SYS_preadv, fd, part.as_ptr(), part.len(), at, 0_usize)
+    let raw = |list: *const iovec, count: c_long, at: usize| {
+        call!(SYS_preadv, fd, list, count, further(offset, at), 0_usize)
     };
     // SAFETY: the caller's promise.
-    match unsafe { many(list, usize::try_from(count).unwrap_or(usize::MAX)) } {
-        Some(pieces) => conclude(carry(pieces, || way::of_file(fd, false), raw)),
-        None => call!(SYS_preadv, fd, list, c_long::from(count), offset, 0_usize),
-    }
+    unsafe { vectored(fd, (list, count), false, raw) }
 }
 
 /// As pwritev(2).
@@ -199,15 +214,11 @@ pub unsafe extern "C" fn vswap_pwritev(
     count: c_int,
     offset: off_t,
 ) -> ssize_t {
-    let raw = |part: &[iovec], moved| {
-        let at = further(offset, moved);
-        call!(SYS_pwritev, fd, part.as_ptr(), part.len(), at, 0_usize)
+    let raw = |list: *const iovec, count: c_long, at: usize| {
+        call!(SYS_pwritev, fd, list, count, further(offset, at), 0_usize)
     };
     // SAFETY: the caller's promise.
-    match unsafe { many(list, usize::try_from(count).unwrap_or(usize::MAX)) } {
-        Some(pieces) => conclude(carry(pieces, || way::of_file(fd, true), raw)),
-        None => call!(SYS_pwritev, fd, list, c_long::from(count), offset, 0_usize),
-    }
+    unsafe { vectored(fd, (list, count), true, raw) }
 }
 
 /// As recv(2).
@@ -221,14 +232,10 @@ pub unsafe extern "C" fn vswap_recv(
     bytes: size_t,
     flags: c_int,
 ) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_socket(fd, flags, false),
-        |part, _| {
-            let (place, bytes) = (part[0].iov_base, part[0].iov_len);
-            call!(SYS_recvfrom, fd, place, bytes, flags, 0_usize, 0_usize)
-        },
-    ))
+    let way = || way::of_socket(fd, flags, false);
+    single(memory, bytes, way, |place, bytes, _| {
+        call!(SYS_recvfrom, fd, place, bytes, flags, 0_usize, 0_usize)
+    })
 }
 
 /// As send(2).
@@ -242,14 +249,10 @@ pub unsafe extern "C" fn vswap_send(
     bytes: size_t,
     flags: c_int,
 ) -> ssize_t {
-    conclude(carry(
-        one(memory, bytes),
-        || way::of_socket(fd, flags, true),
-        |part, _| {
-            let (place, bytes) = (part[0].iov_base, part[0].iov_len);
-            call!(SYS_sendto, fd, place, bytes, flags, 0_usize, 0_usize)
-        },
-    ))
+    let way = || way::of_socket(fd, flags, true);
+    single(memory, bytes, way, |place, bytes, _| {
+        call!(SYS_sendto, fd, place, bytes, flags, 0_usize, 0_usize)
+    })
 }
 
 /// Carries a message: its pieces in parts where that is the same, its name and control data with each.

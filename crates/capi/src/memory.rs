@@ -8,8 +8,8 @@ use crate::failure::{Failure, end, note, set_errno};
 use crate::handle::{Handle, handle};
 use crate::tsan;
 
-/// The alignment of all memory.
-const ALIGN_BYTES: usize = 16;
+/// No wish: the arena aligns all memory for the types of C.
+const ANY_ALIGN: usize = 1;
 
 fn layout(bytes: usize, align: usize) -> Result<Layout, Failure> {
     if !align.is_power_of_two() {
@@ -49,7 +49,7 @@ pub fn give_out(place: Result<NonNull<u8>, Failure>) -> *mut c_void {
 pub unsafe extern "C" fn vswap_malloc(arena: *mut Handle, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     give_out(unsafe { handle(arena) }.and_then(|held| {
-        let layout = layout(bytes, ALIGN_BYTES)?;
+        let layout = layout(bytes, ANY_ALIGN)?;
         Ok(held.heap.allocate(layout)?)
     }))
 }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn vswap_calloc(
     give_out(unsafe { handle(arena) }.and_then(|held| {
         let all = count.checked_mul(bytes);
         let all = all.ok_or_else(|| Failure::too_large(format!("{count} times {bytes}")))?;
-        Ok(held.heap.allocate_zeroed(layout(all, ALIGN_BYTES)?)?)
+        Ok(held.heap.allocate_zeroed(layout(all, ANY_ALIGN)?)?)
     }))
 }
 
