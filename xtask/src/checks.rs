@@ -55,18 +55,27 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
 /// memory has it alone.
 const CI: &[&[&[&str]]] = &[
     &[&["fmt", "tidy", "clippy", "doc", "test"]],
-    &[&["chaos"], &["loom", "miri", "tsan"]],
+    &[&["chaos"], &["loom", "miri"]],
     &[&["victims", "hostile"], &["e2e-command"]],
     &[&["e2e"]],
 ];
 
 /// What is too long for `ci`, mostly because it is built with other flags. The soak ends with it.
-const LONG: &[&str] = &["property", "shuttle", "rules", "checkers", "long"];
+const LONG: &[&str] = &["property", "shuttle", "tsan", "rules", "checkers", "long"];
 
 /// The suites of `e2e` that have the machine to themselves, and those that bear others beside them. `packages` wants
 /// what `dist` makes.
 const SUITES: &[&str] = &["areas", "daemon", "limits", "parking", "programs", "scale"];
 const COMMAND_SUITES: &[&str] = &["book", "command", "death"];
+
+/// What `build_release` builds.
+const RELEASED: &[&str] = &[
+    "vswap",
+    "vswap-bench",
+    "vswap-victims",
+    chaos::PACKAGE,
+    hostile::PACKAGE,
+];
 
 /// Time of all victims together in `ci`. The soak gives them more.
 const VICTIMS_TIME: Duration = Duration::from_secs(60);
@@ -107,16 +116,14 @@ fn fmt(root: &Path, limit: Duration) -> Result<Report, String> {
     plain(cargo(root, &["fmt", "--all", "--check"]), limit)
 }
 
+/// All targets, then those of `e2e`, which cargo takes up only when they are named.
 fn clippy(root: &Path, limit: Duration) -> Result<Report, String> {
-    let words = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    plain(cargo(root, &words), limit)
+    for targets in [&["--all-targets"][..], &["--test", "*"]] {
+        let mut command = cargo(root, &["clippy", "--workspace"]);
+        command.args(targets).args(["--", "-D", "warnings"]);
+        command::run(&mut command, limit)?;
+    }
+    Ok(Report::default())
 }
 
 fn doc(root: &Path, limit: Duration) -> Result<Report, String> {
@@ -126,10 +133,7 @@ fn doc(root: &Path, limit: Duration) -> Result<Report, String> {
 }
 
 fn test(root: &Path, limit: Duration) -> Result<Report, String> {
-    tests(
-        cargo(root, &["test", "--workspace", "--exclude", "vswap-e2e"]),
-        limit,
-    )
+    tests(cargo(root, &["test", "--workspace"]), limit)
 }
 
 /// The property tests, with clusters of a few slots, so that every case makes, fills and destroys many clusters.
@@ -203,13 +207,19 @@ fn e2e_command(root: &Path, limit: Duration) -> Result<Report, String> {
     end_to_end(root, COMMAND_SUITES, &[], limit)
 }
 
-/// The end-to-end tests that the other two leave out, because others of their kind are shorter.
+/// The end-to-end tests that the other two leave out, because others of their kind are shorter, and C programs under
+/// sanitizers.
 fn long(root: &Path, limit: Duration) -> Result<Report, String> {
+    let words = ["test", "--package", "vswap-capi", "--", "--ignored"];
+    let from_c = tests(cargo(root, &words), limit)?;
     let suites = [SUITES, COMMAND_SUITES].concat();
-    end_to_end(root, &suites, &["--ignored"], limit)
+    let mut report = end_to_end(root, &suites, &["--ignored"], limit)?;
+    report.tests.passed += from_c.tests.passed;
+    Ok(report)
 }
 
-/// Builds what is tested, then runs the tests of some suites one at a time, because each wants much memory.
+/// Builds what is tested, then runs the tests of some suites one at a time, because each wants much memory. The suites
+/// themselves are built as unit tests are, with the same packages selected, so that what they need is built once.
 fn end_to_end(
     root: &Path,
     suites: &[&str],
@@ -217,10 +227,7 @@ fn end_to_end(
     limit: Duration,
 ) -> Result<Report, String> {
     build_release(root, limit)?;
-    let mut command = cargo(
-        root,
-        &["test", "--package", "vswap-e2e", "--release", "--lib"],
-    );
+    let mut command = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
     for suite in suites {
         command.args(["--test", suite]);
     }
@@ -228,22 +235,17 @@ fn end_to_end(
     tests(command, limit)
 }
 
-/// Builds the command and the victims in release mode, as users get them.
+/// Builds the command in release mode, as users get it, and every program that checks use beside it. They are built
+/// together: cargo builds shared crates again for a package that is built alone and wants less of them.
 ///
 /// # Errors
 /// They do not build.
 pub fn build_release(root: &Path, limit: Duration) -> Result<(), String> {
-    let words = [
-        "build",
-        "--release",
-        "--package",
-        "vswap",
-        "--package",
-        "vswap-bench",
-        "--package",
-        "vswap-victims",
-    ];
-    command::run(&mut cargo(root, &words), limit).map(|_| ())
+    let mut command = cargo(root, &["build", "--release"]);
+    for package in RELEASED {
+        command.args(["--package", package]);
+    }
+    command::run(&mut command, limit).map(|_| ())
 }
 
 /// A directory below `target` for builds with other flags.

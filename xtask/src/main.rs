@@ -53,10 +53,7 @@ const VERBS: &[(&str, &str)] = &[
         "deny",
         "licences, sources, doubles and known holes of the crates that vswap is linked with",
     ),
-    (
-        "test",
-        "unit tests of every crate but e2e, with debug assertions",
-    ),
+    ("test", "unit tests of every crate, with debug assertions"),
     (
         "property",
         "property tests of the engine against naive models, optimised, more cases",

@@ -34,7 +34,7 @@ const AREA_VICTIMS: [&str; 2] = ["chaos", "uring"];
 const TIGHT: [&str; 4] = ["--ram", "64M", "--swap", "none"];
 const TIGHT_VICTIM: [&str; 3] = ["allocate", "--megabytes", "200"];
 /// How far a program may exceed its time, to stop and verify, before it counts as hung.
-const GRACE: Duration = Duration::from_secs(120);
+const GRACE: Duration = Duration::from_secs(300);
 /// Exit status of a victim if the machine does not permit what the victim tests.
 const NOT_PERMITTED: i32 = 3;
 /// The least time of every victim: enough to be evicted some hundred times.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::command::TestCounts;
 use crate::fuzz::Search;
 
-/// The longest time for all steps together where limits hold. They should take less than 40 minutes on two processors,
-/// and take 64. This limit ends hangs.
+/// The longest time for all steps together where limits hold. They should take less than 40 minutes on two processors.
+/// This limit ends hangs.
 const TOTAL_LIMIT: Duration = Duration::from_secs(75 * 60);
 
 /// One check.

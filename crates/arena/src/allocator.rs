@@ -7,13 +7,14 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use allocator_api2::alloc::{AllocError, Allocator};
+use vswap_sys::sigbus;
 
 use crate::error::ArenaError;
 use crate::owner::Owner;
-use crate::small::{SLAB_PAGES, class_of};
+use crate::small::class_of;
 use crate::state::PAGE_BYTES;
 
 /// Allocates from an arena, and keeps it alive.
@@ -30,48 +31,21 @@ impl ArenaAllocator {
     /// The first byte of a new allocation, in bytes of the arena.
     fn take(&self, layout: Layout) -> Result<usize, ArenaError> {
         self.owner.check_home()?;
-        let Some(class) = class_of(layout) else {
-            return self.take_pages(layout);
-        };
-        let mut small = self
-            .owner
-            .small
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = small.take(class) {
-            return Ok(at);
+        match class_of(layout) {
+            Some(class) => self.owner.take_small(class),
+            None => Ok(self.owner.take_aligned(layout)?.start * PAGE_BYTES),
         }
-        let slab = self.owner.take_pages(SLAB_PAGES, SLAB_PAGES)?;
-        small.add(class, slab.start);
-        let bytes = layout.size();
-        small.take(class).ok_or(ArenaError::NoAddresses { bytes })
-    }
-
-    fn take_pages(&self, layout: Layout) -> Result<usize, ArenaError> {
-        let bytes = layout.size();
-        let start = self.owner.place(0).addr().get();
-        if layout.align() > PAGE_BYTES && !start.is_multiple_of(layout.align()) {
-            return Err(ArenaError::NoAddresses { bytes });
-        }
-        let align = layout.align().div_ceil(PAGE_BYTES);
-        let pages = self.owner.take_pages(bytes.div_ceil(PAGE_BYTES), align)?;
-        Ok(pages.start * PAGE_BYTES)
     }
 
     fn give(&self, at: usize, layout: Layout) {
-        let pages = if class_of(layout).is_some() {
-            let mut small = self
-                .owner
-                .small
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            small.give(at)
-        } else {
+        if class_of(layout).is_none() {
             let first = at / PAGE_BYTES;
-            Some(first..first + layout.size().div_ceil(PAGE_BYTES))
-        };
-        if let Some(pages) = pages {
+            let pages = first..first + layout.size().div_ceil(PAGE_BYTES);
             self.owner.free_pages(pages);
+        } else if self.owner.give_small(at).is_err() {
+            // Whoever frees an object twice has perhaps freed another one's.
+            sigbus::say("vswap-arena: an object was given back that is not in use\n");
+            std::process::abort();
         }
     }
 

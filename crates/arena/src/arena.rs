@@ -14,6 +14,7 @@ use vswap_sys::watched::Watched;
 
 use crate::allocator::ArenaAllocator;
 use crate::error::ArenaError;
+use crate::heap::Heap;
 use crate::memory::MappedPages;
 use crate::owed::Owed;
 use crate::owner::Owner;
@@ -207,28 +208,23 @@ impl Arena {
     /// # Errors
     /// As [`Arena::allocate`].
     pub fn allocate_layout(&self, layout: Layout) -> Result<Region, ArenaError> {
-        let bytes = layout.size();
-        if bytes == 0 {
+        if layout.size() == 0 {
             return Err(ArenaError::Empty);
         }
-        let align = self
-            .page_align(layout)
-            .ok_or(ArenaError::NoAddresses { bytes })?;
-        let pages = self.owner.take_pages(bytes.div_ceil(PAGE_BYTES), align)?;
-        Ok(Region::new(Arc::clone(&self.owner), pages, bytes))
-    }
-
-    /// The alignment in pages. None for one that the arena's own start does not have.
-    fn page_align(&self, layout: Layout) -> Option<usize> {
-        let start = self.owner.core.memory.pointer().addr().get();
-        let align = layout.align().div_ceil(PAGE_BYTES);
-        (align == 1 || start.is_multiple_of(layout.align())).then_some(align)
+        let pages = self.owner.take_aligned(layout)?;
+        Ok(Region::new(Arc::clone(&self.owner), pages, layout.size()))
     }
 
     /// An allocator for collections.
     #[must_use]
     pub fn allocator(&self) -> ArenaAllocator {
         ArenaAllocator::new(Arc::clone(&self.owner))
+    }
+
+    /// Memory by its address, for interfaces to other languages.
+    #[must_use]
+    pub fn heap(&self) -> Heap {
+        Heap::new(Arc::clone(&self.owner))
     }
 
     /// Keeps memory of the arena in RAM until the pin is dropped, whoever allocated it.

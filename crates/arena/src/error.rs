@@ -92,6 +92,15 @@ pub enum ArenaError {
     /// Memory that is not the arena's.
     #[error("the memory is not the arena's: pass what was allocated from it")]
     NotOurs,
+    /// No allocation that is in use begins there.
+    #[error(
+        "no allocation begins at this address: it was freed before, or the address lies inside of one; \
+         pass what was allocated, and once"
+    )]
+    NotAllocated,
+    /// Memory that nobody has pinned.
+    #[error("some of the memory is not pinned: unpin what was pinned, and as often")]
+    NotPinned,
     /// Memory that is pinned cannot be dropped.
     #[error("the memory is pinned: drop the pin first")]
     Pinned,

@@ -38,13 +38,14 @@ impl Core {
                 continue;
             }
             let word = self.words.claim(page);
-            // Who frees a page that is pinned has leaked the pin, which borrows what it pins.
-            if let State::Pinned(_) = word.state()
-                && keeps
-            {
-                self.words.settle(page, word);
-                all = false;
-                continue;
+            if let State::Pinned(pins) = word.state() {
+                if keeps {
+                    self.words.settle(page, word);
+                    all = false;
+                    continue;
+                }
+                // To free ends the pins. In Rust such a pin was leaked, because it borrows what it pins.
+                self.room.unpin(u64::from(pins));
             }
             claimed.push((page, word));
         }

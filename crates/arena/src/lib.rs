@@ -58,16 +58,21 @@ mod threads;
 // Which arena an address is of; objects smaller than pages; what the handles have in common.
 mod registry;
 mod small;
+mod blocks;
 mod owner;
 // What the program sees.
 mod pin;
 mod region;
 mod allocator;
+mod heap;
+mod passed;
 mod arena;
 
 pub use allocator::ArenaAllocator;
 pub use arena::{Arena, Builder, Stats};
 pub use error::ArenaError;
+pub use heap::Heap;
+pub use passed::Passed;
 pub use pin::{Pin, PinMut};
 pub use region::{Advice, Region};
 pub use size::{Size, SizeError};

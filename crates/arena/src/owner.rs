@@ -4,15 +4,18 @@
 //!
 //! Unsafe is needed here because an allocation is an address.
 
+use std::alloc::Layout;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vswap_sys::sigbus::Masked;
 
+use crate::blocks::Blocks;
 use crate::error::ArenaError;
 use crate::registry::{Registered, bounds};
-use crate::small::Small;
+use crate::small::{NotInUse, SLAB_PAGES, Small};
+use crate::space::Space;
 use crate::state::{Core, PAGE_BYTES};
 use crate::threads::Threads;
 
@@ -25,6 +28,7 @@ pub struct Owner {
     #[expect(dead_code, reason = "it is there to be dropped")]
     registered: Registered,
     pub small: Mutex<Small>,
+    pub blocks: Mutex<Blocks>,
     pub core: Arc<Core>,
 }
 
@@ -40,6 +44,7 @@ impl Owner {
             threads: Threads::start(&core)?,
             registered,
             small: Mutex::new(Small::default()),
+            blocks: Mutex::new(Blocks::default()),
             core,
         })
     }
@@ -73,17 +78,68 @@ impl Owner {
         if self.core.room.is_full() {
             return Err(ArenaError::Full);
         }
-        // The evictor takes this lock too, so no handler may come in between.
-        let _masked = Masked::new();
-        let mut space = self
-            .core
-            .space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let bytes = pages.saturating_mul(PAGE_BYTES);
-        space
-            .take(pages, align)
+        self.in_space(|space| space.take(pages, align))
             .ok_or(ArenaError::NoAddresses { bytes })
+    }
+
+    /// Does something with the free addresses. The evictor takes their lock too, so no handler may come in between.
+    fn in_space<T>(&self, work: impl FnOnce(&mut Space) -> T) -> T {
+        let _masked = Masked::new();
+        let space = self.core.space.lock();
+        work(&mut space.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes whole pages for a layout.
+    pub fn take_aligned(&self, layout: Layout) -> Result<Range<usize>, ArenaError> {
+        let pages = layout.size().div_ceil(PAGE_BYTES);
+        let align = layout.align().div_ceil(PAGE_BYTES);
+        let start = self.place(0).addr().get();
+        if align == 1 || start.is_multiple_of(layout.align()) {
+            return self.take_pages(pages, align);
+        }
+        // The arena begins anywhere: more are taken than are needed, and the ends go back.
+        let taken = self.take_pages(pages.saturating_add(align), 1)?;
+        let address = start + taken.start * PAGE_BYTES;
+        let skipped = (address.next_multiple_of(layout.align()) - address) / PAGE_BYTES;
+        let first = taken.start + skipped;
+        for rest in [taken.start..first, first + pages..taken.end] {
+            if !rest.is_empty() {
+                self.free_pages(rest);
+            }
+        }
+        Ok(first..first + pages)
+    }
+
+    /// Takes pages behind some that were taken, so that both are one run. Returns whether they were free.
+    pub fn extend(&self, end: usize, pages: usize) -> bool {
+        if self.core.room.is_full() {
+            return false;
+        }
+        self.in_space(|space| space.take_at(end, pages))
+    }
+
+    /// Takes an object of a class. Returns its first byte, in bytes of the arena.
+    pub fn take_small(&self, class: usize) -> Result<usize, ArenaError> {
+        let mut small = self.small.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = small.take(class) {
+            return Ok(at);
+        }
+        let slab = self.take_pages(SLAB_PAGES, SLAB_PAGES)?;
+        small.add(class, slab.start);
+        let bytes = SLAB_PAGES * PAGE_BYTES;
+        small.take(class).ok_or(ArenaError::NoAddresses { bytes })
+    }
+
+    /// Gives an object back.
+    pub fn give_small(&self, at: usize) -> Result<(), NotInUse> {
+        let mut small = self.small.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = small.give(at)?;
+        drop(small);
+        if let Some(pages) = gone {
+            self.free_pages(pages);
+        }
+        Ok(())
     }
 
     /// Gives pages back that were taken, and what is behind them.
@@ -91,14 +147,8 @@ impl Owner {
         if !self.core.is_at_home() {
             return;
         }
-        // No pin is left: a pin borrows what it pins.
+        // Pins that are left end with that.
         let _ = self.core.discard(pages.clone(), false);
-        let _masked = Masked::new();
-        let mut space = self
-            .core
-            .space
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        space.give(pages);
+        self.in_space(|space| space.give(pages));
     }
 }

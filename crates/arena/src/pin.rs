@@ -22,37 +22,20 @@ pub struct Pin<'a> {
 impl Pin<'_> {
     /// Pins pages.
     pub(crate) fn new<'a>(core: &Arc<Core>, pages: Range<usize>) -> Result<Pin<'a>, ArenaError> {
-        let count = pages.len() as u64;
-        let too_much = |most| ArenaError::TooMuchPinned { pages: count, most };
-        core.room.pin(count).map_err(too_much)?;
-        let mut pinned = Pin {
+        core.pin_pages(&pages)?;
+        Ok(Pin {
             core: Arc::clone(core),
-            pages: pages.start..pages.start,
+            pages,
             memory: PhantomData,
-        };
-        for page in pages.clone() {
-            let _masked = Masked::new();
-            if let Err(why) = core.pin_page(page) {
-                // What is pinned so far is given back by the drop.
-                core.room.unpin(count - pinned.pages.len() as u64);
-                return Err(why.into());
-            }
-            pinned.pages.end = page + 1;
-        }
-        Ok(pinned)
+        })
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        if !self.core.is_at_home() {
-            return;
+        if self.core.is_at_home() {
+            self.core.unpin_pages(&self.pages);
         }
-        for page in self.pages.clone() {
-            let _masked = Masked::new();
-            self.core.unpin_page(page);
-        }
-        self.core.room.unpin(self.pages.len() as u64);
     }
 }
 
@@ -89,6 +72,34 @@ impl From<Refused> for ArenaError {
 }
 
 impl Core {
+    /// Keeps pages in memory until they are unpinned as often as they were pinned, or freed.
+    pub fn pin_pages(&self, pages: &Range<usize>) -> Result<(), ArenaError> {
+        let count = pages.len() as u64;
+        let too_much = |most| ArenaError::TooMuchPinned { pages: count, most };
+        self.room.pin(count).map_err(too_much)?;
+        for page in pages.clone() {
+            let masked = Masked::new();
+            if let Err(why) = self.pin_page(page) {
+                drop(masked);
+                self.unpin_pages(&(pages.start..page));
+                self.room.unpin((pages.end - page) as u64);
+                return Err(why.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a pin of each of these pages. Returns whether all of them had one.
+    pub fn unpin_pages(&self, pages: &Range<usize>) -> bool {
+        let mut unpinned = 0;
+        for page in pages.clone() {
+            let _masked = Masked::new();
+            unpinned += usize::from(self.unpin_page(page));
+        }
+        self.room.unpin(unpinned as u64);
+        unpinned == pages.len()
+    }
+
     fn pin_page(&self, page: usize) -> Result<(), Refused> {
         loop {
             self.have(page)?;
@@ -108,7 +119,8 @@ impl Core {
         }
     }
 
-    fn unpin_page(&self, page: usize) {
+    /// Ends one pin. False if there is none.
+    fn unpin_page(&self, page: usize) -> bool {
         loop {
             let word = self.words.load(page);
             let to = match word.state() {
@@ -118,11 +130,10 @@ impl Core {
                     self.words.wait(page, word);
                     continue;
                 }
-                // Only a pin ends a pin, so there is none.
-                _ => return,
+                _ => return false,
             };
             if self.words.change(page, word, word.with(to)) {
-                return;
+                return true;
             }
         }
     }

@@ -4,9 +4,10 @@
 //! served; the lock is taken for writing only while an arena comes or goes, when nobody touches its memory, and with
 //! signals blocked.
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 
 use vswap_sys::sigbus::{self, Masked};
 
@@ -18,6 +19,8 @@ use crate::state::{Core, PAGE_BYTES};
 const ARENAS_MOST: usize = 64;
 
 struct Place {
+    /// The process whose arena it is; 0 for none.
+    home: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
     core: RwLock<Option<Arc<Core>>>,
@@ -25,6 +28,7 @@ struct Place {
 
 static PLACES: [Place; ARENAS_MOST] = [const {
     Place {
+        home: AtomicU32::new(0),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         core: RwLock::new(None),
@@ -48,23 +52,93 @@ impl Registered {
         let what = "a handler of SIGBUS";
         sigbus::install(serve).map_err(|error| ArenaError::System { what, error })?;
         let _masked = Masked::new();
-        for (at, place) in PLACES.iter().enumerate() {
-            let mut held = place.core.write().unwrap_or_else(PoisonError::into_inner);
-            if held.is_none() {
-                *held = Some(Arc::clone(core));
-                let Range { start, end } = bounds(core);
-                // Release pairs with the loads in `serve`. The end comes last: before that no address is in between.
-                place.start.store(start, Ordering::Release);
-                place.end.store(end, Ordering::Release);
-                return Ok(Registered {
-                    place: at,
-                    pid: core.pid,
-                });
-            }
-        }
+        PLACES
+            .iter()
+            .for_each(|place| place.leave_parents(core.pid));
+        let is_taken = |place: &Place| place.try_to_take(core);
         let most = ARENAS_MOST;
-        Err(ArenaError::TooManyArenas { most })
+        let place = PLACES
+            .iter()
+            .position(is_taken)
+            .ok_or(ArenaError::TooManyArenas { most })?;
+        Ok(Registered {
+            place,
+            pid: core.pid,
+        })
     }
+}
+
+impl Place {
+    /// Forgets the addresses of an arena that stayed with the parent of a fork: this process may have others there.
+    fn leave_parents(&self, pid: u32) {
+        if ![0, pid].contains(&self.home.load(Ordering::Acquire)) {
+            self.end.store(0, Ordering::Release);
+            self.start.store(0, Ordering::Release);
+        }
+    }
+
+    /// Has this place hold an arena, if it holds none of this process.
+    fn try_to_take(&self, core: &Arc<Core>) -> bool {
+        let Some(mut held) = self.lock_if_free(core.pid) else {
+            return false;
+        };
+        // That of a parent's is never dropped: its addresses are not mapped here, or are somebody else's.
+        let _parents = held.take().map(ManuallyDrop::new);
+        *held = Some(Arc::clone(core));
+        self.home.store(core.pid, Ordering::Release);
+        let Range { start, end } = bounds(core);
+        // Release pairs with the loads in `serve`. The end comes last: before that no address is in between.
+        self.start.store(start, Ordering::Release);
+        self.end.store(end, Ordering::Release);
+        true
+    }
+
+    fn lock_if_free(&self, pid: u32) -> Option<RwLockWriteGuard<'_, Option<Arc<Core>>>> {
+        let home = self.home.load(Ordering::Acquire);
+        if home == pid {
+            return None;
+        }
+        let held = if home == 0 {
+            self.core.write().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            // A thread of the parent may have held the lock, and is not there to release it.
+            match self.core.try_write() {
+                Ok(held) => held,
+                Err(TryLockError::Poisoned(held)) => held.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            }
+        };
+        // Somebody may have come first.
+        (self.home.load(Ordering::Acquire) == home).then_some(held)
+    }
+
+    /// The arena, if it has one of these addresses.
+    fn core_with(&self, addresses: &Range<usize>) -> Result<Option<Arc<Core>>, ArenaError> {
+        let end = self.end.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Acquire);
+        if addresses.start >= end || addresses.end <= start {
+            return Ok(None);
+        }
+        if self.home.load(Ordering::Acquire) != std::process::id() {
+            return Err(ArenaError::Forked);
+        }
+        // The share ends before anything else is done: who waits to take the place has handlers wait.
+        let _masked = Masked::new();
+        let held = self.core.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(held.clone())
+    }
+}
+
+/// The arenas that have some of these addresses.
+///
+/// # Errors
+/// `Forked`: they had, in the parent.
+pub fn cores_with(addresses: &Range<usize>) -> Result<Vec<Arc<Core>>, ArenaError> {
+    let mut cores = Vec::new();
+    for place in &PLACES {
+        cores.extend(place.core_with(addresses)?);
+    }
+    Ok(cores)
 }
 
 impl Drop for Registered {
@@ -78,6 +152,7 @@ impl Drop for Registered {
         let mut held = place.core.write().unwrap_or_else(PoisonError::into_inner);
         place.end.store(0, Ordering::Release);
         place.start.store(0, Ordering::Release);
+        place.home.store(0, Ordering::Release);
         let core = held.take();
         drop(held);
         drop(core);

@@ -25,6 +25,15 @@ pub fn class_of(layout: Layout) -> Option<usize> {
     CLASSES.iter().position(fits)
 }
 
+/// The bytes of an object of a class.
+pub fn class_bytes(class: usize) -> usize {
+    CLASSES[class]
+}
+
+/// No object that is in use begins there: it was given back before, or never given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotInUse;
+
 #[derive(Debug)]
 struct Slab {
     class: usize,
@@ -36,6 +45,17 @@ struct Slab {
 impl Slab {
     fn capacity(&self) -> usize {
         SLAB_BYTES / CLASSES[self.class]
+    }
+
+    /// The number of the object that is in use and begins at this byte of the arena, which lies in the slab.
+    fn object(&self, at: usize) -> Result<usize, NotInUse> {
+        let (inside, bytes) = (at % SLAB_BYTES, CLASSES[self.class]);
+        let object = inside / bytes;
+        // Behind the last object there may be a rest, whose bits nobody sets.
+        let is_used = self.used[object / 64] & (1 << (object % 64)) != 0;
+        (is_used && inside.is_multiple_of(bytes))
+            .then_some(object)
+            .ok_or(NotInUse)
     }
 
     fn take(&mut self) -> Option<usize> {
@@ -86,14 +106,33 @@ impl Small {
         self.partial[class].push(page);
     }
 
-    /// Gives an object back. Returns the pages of its slab, which is no longer one, if it was the last one there.
-    pub fn give(&mut self, at: usize) -> Option<Range<usize>> {
+    /// The slab that a byte of the arena is of.
+    fn slab(&self, at: usize) -> Option<(usize, &Slab)> {
         let page = at / SLAB_BYTES * SLAB_PAGES;
-        let slab = self.slabs.get_mut(&page)?;
-        let object = at % SLAB_BYTES / CLASSES[slab.class];
-        let bit = 1 << (object % 64);
-        debug_assert!(slab.used[object / 64] & bit != 0, "freed twice");
-        slab.used[object / 64] &= !bit;
+        self.slabs.get(&page).map(|slab| (page, slab))
+    }
+
+    /// The pages of the slab that a page is of.
+    pub fn holding(&self, page: usize) -> Option<Range<usize>> {
+        let (first, _) = self.slab(page * PAGE_BYTES)?;
+        Some(first..first + SLAB_PAGES)
+    }
+
+    /// The class of the object that begins here, if there is a slab here at all.
+    pub fn class_at(&self, at: usize) -> Option<Result<usize, NotInUse>> {
+        let (_, slab) = self.slab(at)?;
+        Some(slab.object(at).map(|_| slab.class))
+    }
+
+    /// Gives an object back. Returns the pages of its slab, which is no longer one, if it was the last one there.
+    ///
+    /// # Errors
+    /// No object that is in use begins there. Nothing is changed.
+    pub fn give(&mut self, at: usize) -> Result<Option<Range<usize>>, NotInUse> {
+        let page = at / SLAB_BYTES * SLAB_PAGES;
+        let slab = self.slabs.get_mut(&page).ok_or(NotInUse)?;
+        let object = slab.object(at)?;
+        slab.used[object / 64] &= !(1 << (object % 64));
         let was_full = slab.count == slab.capacity();
         slab.count -= 1;
         let (class, count) = (slab.class, slab.count);
@@ -102,11 +141,11 @@ impl Small {
         }
         // The last slab of a class is kept: an object that comes and goes would take and give pages each time.
         if count > 0 || self.partial[class] == [page] {
-            return None;
+            return Ok(None);
         }
         self.slabs.remove(&page);
         self.partial[class].retain(|other| *other != page);
-        Some(page..page + SLAB_PAGES)
+        Ok(Some(page..page + SLAB_PAGES))
     }
 }
 
@@ -158,7 +197,9 @@ mod tests {
                 held.push((at, CLASSES[class]));
             } else if !held.is_empty() {
                 let (at, _) = held.swap_remove(random % held.len());
-                given += usize::from(small.give(at).is_some());
+                let gone = small.give(at).expect("it is in use");
+                given += usize::from(gone.is_some());
+                assert_eq!(small.give(at), Err(NotInUse));
             }
         }
         held.sort_unstable();
@@ -166,5 +207,21 @@ mod tests {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
         }
         assert!(given > 0);
+    }
+
+    #[test]
+    fn only_what_is_in_use_and_begins_there_is_taken_back() {
+        let mut small = Small::default();
+        let three_kib = class_of(layout(3072, 16)).expect("a class");
+        small.add(three_kib, 8);
+        let at = small.take(three_kib).expect("a new slab");
+        assert_eq!(small.class_at(at), Some(Ok(three_kib)));
+        for wrong in [at + 16, at + 3072, at + 5 * 3072, at + SLAB_BYTES - 16] {
+            assert_eq!(small.class_at(wrong), Some(Err(NotInUse)), "{wrong}");
+            assert_eq!(small.give(wrong), Err(NotInUse), "{wrong}");
+        }
+        assert_eq!((small.class_at(0), small.give(0)), (None, Err(NotInUse)));
+        assert_eq!((small.holding(11), small.holding(12)), (Some(8..12), None));
+        assert_eq!((small.give(at), small.give(at)), (Ok(None), Err(NotInUse)));
     }
 }

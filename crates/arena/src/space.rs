@@ -52,6 +52,19 @@ impl Space {
         Some(aligned..aligned + pages)
     }
 
+    /// Takes the run that begins at this page. False if some of it is not free.
+    pub fn take_at(&mut self, start: usize, pages: usize) -> bool {
+        // A run that begins before has its end here, or the page before is free as well.
+        let Some(&length) = self.runs.get(&start).filter(|length| **length >= pages) else {
+            return false;
+        };
+        self.forget(start, length);
+        self.remember(start + pages, length - pages);
+        self.top = self.top.max(start + pages);
+        self.used += pages;
+        true
+    }
+
     /// Gives a run back that was taken.
     pub fn give(&mut self, run: Range<usize>) {
         self.used -= run.len();
@@ -101,6 +114,20 @@ mod tests {
         }
         assert_eq!(space.take(100, 1), Some(0..100));
         assert_eq!(space.take(usize::MAX, 1), None);
+    }
+
+    #[test]
+    fn a_run_grows_where_what_follows_is_free() {
+        let mut space = Space::new(10);
+        assert_eq!(space.take(2, 1), Some(0..2));
+        assert!(space.take_at(2, 3));
+        assert_eq!((space.used(), space.top()), (5, 5));
+        assert_eq!(space.take(1, 1), Some(5..6));
+        assert!(!space.take_at(5, 1) && !space.take_at(6, 5) && !space.take_at(10, 1));
+        assert!(space.take_at(6, 4));
+        assert_eq!((space.used(), space.take(1, 1)), (10, None));
+        space.give(0..10);
+        assert_eq!(space.take(10, 1), Some(0..10));
     }
 
     #[test]

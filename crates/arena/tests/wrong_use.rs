@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocator_api2::vec::Vec as ArenaVec;
 use support::{PAGE, content, wait_for, write_page};
-use vswap_arena::{Advice, Arena, ArenaError, Region};
+use vswap_arena::{Advice, Arena, ArenaError, Passed, Region};
 
 /// Forks copy the memory of a process: no other test of this file is in the middle of something then.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -300,7 +300,42 @@ fn a_child_never_reads_zeros() {
         i32::from(!refused)
     });
     assert_eq!(status, 0);
+    // An arena of the child's own, which the kernel may put where the parent's is.
+    let status = in_child(|| {
+        let own = self::arena();
+        let mut region = own.allocate(40 << 20).expect("addresses");
+        let pages = region.len() / PAGE;
+        (0..pages).for_each(|number| write_page(&mut region, number, 5));
+        (0..pages).for_each(|number| support::check_page(&region, number, 5));
+        i32::from(Passed::new(own_addresses(&region)).is_err())
+    });
+    assert_eq!(status, 0);
     (0..8).for_each(|number| support::check_page(&region, number, 1));
+}
+
+/// Of the first pages, which can be pinned.
+fn own_addresses(region: &Region) -> std::ops::Range<usize> {
+    let start = region.as_ptr().addr().get();
+    start..start + 8 * PAGE
+}
+
+#[test]
+fn what_is_passed_stays_and_what_is_elsewhere_is_left_alone() {
+    let _alone = ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let arena = arena();
+    let region = out(&arena, 8);
+    let local = [0_u8; 10];
+    let here = local.as_ptr().addr();
+    assert!(!Passed::concerns(&(here..here + 10)));
+    drop(Passed::new(here..here + 10).expect("nothing is pinned"));
+    let passed = Passed::new(own_addresses(&region)).expect("it fits");
+    assert_eq!(arena.stats().pinned_bytes, 8 * PAGE as u64);
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&region).expect("it is pinned");
+    drop(passed);
+    assert_eq!(arena.stats().pinned_bytes, 0);
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl Codec {
     }
 }
 
-#[cfg(not(any(miri, tsan)))]
+#[cfg(not(any(miri, tsan, loom, shuttle)))]
 mod backend {
     //! The C codecs, with contexts that are made once and reused.
     //!
@@ -310,9 +310,10 @@ mod backend {
     }
 }
 
-#[cfg(any(miri, tsan))]
+#[cfg(any(miri, tsan, loom, shuttle))]
 mod backend {
-    //! One codec in pure Rust replaces both, because Miri cannot run C.
+    //! One codec in pure Rust replaces both, because Miri cannot run C. The other checkers could, but would have to
+    //! build it once more, which takes longer than they run.
 
     use super::Codec;
     use crate::base::pages::Page;

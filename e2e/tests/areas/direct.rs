@@ -16,7 +16,7 @@ pub fn no_virtual(context: &Context) -> Outcome {
     let place = directory(context, "private")?;
     for options in [&["--pool", "off"][..], &[]] {
         let launcher = context.limited(LIMIT_BYTES)?;
-        let job = Job::new(workload_binary()?).args(["fill-read-write", "256M"]);
+        let job = Job::new(workload_binary()?).args(["fill-read-write", "192M"]);
         let job = direct(job.vswap_options(options), std::slice::from_ref(&place));
         let ended = launcher.run(&job)?;
         ended.must_succeed()?;

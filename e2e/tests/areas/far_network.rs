@@ -17,7 +17,8 @@ use crate::used::{with_areas, workload};
 pub const MASTERS: usize = 3;
 /// How often the cluster is asked whether it is ready, twenty times a second.
 const LOOKS: usize = 400;
-/// How long the network drops everything: shorter and longer than one request is waited for.
+/// How long the network drops everything. A client waits five seconds for an answer and tries again: the first cut is
+/// shorter, the second longer than that.
 const CUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(7)];
 /// As long as requests are repeated.
 const LONG_CUT: Duration = Duration::from_secs(60);

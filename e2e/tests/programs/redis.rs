@@ -23,8 +23,8 @@ pub struct Size {
 }
 
 pub const SMALL: Size = Size {
-    keys: 150_000,
-    limit_bytes: 64 * MIB,
+    keys: 90_000,
+    limit_bytes: 40 * MIB,
 };
 const LARGE: Size = Size {
     keys: 600_000,

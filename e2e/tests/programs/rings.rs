@@ -12,7 +12,7 @@ use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 const LIMIT_BYTES: u64 = 1024 * MIB;
 const EVICT: [&str; 4] = ["--debug-evict-every", "3ms", "--swap", "none"];
 /// Without care for the order, one of the first two hundred rounds failed each time.
-const ROUNDS: &str = "600";
+const ROUNDS: &str = "300";
 
 pub fn test(context: &Context) -> Outcome {
     let text = include_str!("../../inputs/rings.c");

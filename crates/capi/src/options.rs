@@ -1,0 +1,149 @@
+//! What an arena is to be like: the struct of the header, and the same as a text.
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::mem::{MaybeUninit, offset_of};
+use std::os::unix::ffi::OsStrExt;
+
+use vswap_arena::{Arena, Builder, Codec};
+
+use crate::failure::Failure;
+
+/// Asks for none at all, where 0 asks for the usual.
+const NONE: u64 = u64::MAX;
+/// A `size` above this was never set.
+const SIZE_MOST_BYTES: usize = 4096;
+
+/// `vswap_options` of the header. New fields come at the end, and 0 in them asks for the usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Bytes of the struct, as the caller was compiled.
+    size: usize,
+    ram_bytes: u64,
+    pool_bytes: u64,
+    capacity_bytes: u64,
+    swap_directory: *const c_char,
+    swap_bytes: u64,
+    codec: c_int,
+    reserved: c_int,
+}
+
+const _: () = assert!(size_of::<Options>() == 56);
+
+impl Options {
+    /// Copies what the caller has of it. The rest asks for the usual.
+    ///
+    /// # Safety
+    /// `options` is null or has as many bytes as its first field says.
+    pub unsafe fn read(options: *const Options) -> Result<Options, Failure> {
+        if options.is_null() {
+            return Err(Failure::argument("options is NULL: pass a vswap_options"));
+        }
+        // SAFETY: the caller's struct has its first field at least.
+        let given = unsafe { (&raw const (*options).size).read() };
+        let own = size_of::<Options>();
+        if given < offset_of!(Options, pool_bytes) || given > SIZE_MOST_BYTES {
+            return Err(Failure::argument(format!(
+                "options.size is {given}, the library's vswap_options has {own} bytes: begin with VSWAP_OPTIONS_INIT"
+            )));
+        }
+        let mut read = MaybeUninit::<Options>::zeroed();
+        // SAFETY: the caller's struct has `given` bytes, the one here has `own`, and zeros are a valid value of it.
+        let (read, rest) = unsafe {
+            let bytes = options.cast::<u8>();
+            bytes.copy_to_nonoverlapping(read.as_mut_ptr().cast(), given.min(own));
+            let rest = (own..given).any(|at| bytes.add(at).read() != 0);
+            (read.assume_init(), rest)
+        };
+        if rest || read.reserved != 0 {
+            return Err(Failure::argument(
+                "options asks for something that this library does not know: set what is reserved to 0, \
+                 or link a library that is as new as the header",
+            ));
+        }
+        Ok(read)
+    }
+
+    /// A builder for that.
+    ///
+    /// # Safety
+    /// `swap_directory` is null or a string.
+    pub unsafe fn builder(&self) -> Result<Builder, Failure> {
+        let codec = match self.codec {
+            0 => Codec::Lz4,
+            1 => Codec::Zstd,
+            2 => Codec::None,
+            other => {
+                return Err(Failure::argument(format!(
+                    "options.codec is {other}: pass VSWAP_LZ4, VSWAP_ZSTD or VSWAP_UNCOMPRESSED"
+                )));
+            }
+        };
+        let mut builder = Arena::builder().ram(self.ram_bytes).codec(codec);
+        match self.pool_bytes {
+            0 => {}
+            NONE => builder = builder.pool(0),
+            bytes => builder = builder.pool(bytes),
+        }
+        if self.capacity_bytes > 0 {
+            builder = builder.capacity(self.capacity_bytes);
+        }
+        match (self.swap_directory.is_null(), self.swap_bytes) {
+            (true, 0) => Ok(builder),
+            (true, _) => Err(Failure::argument(
+                "options.swap_bytes is set and swap_directory is NULL: name a directory",
+            )),
+            (false, 0) => Err(Failure::argument(
+                "options.swap_directory is set and swap_bytes is 0: say how large the swap area may grow",
+            )),
+            (false, bytes) => {
+                // SAFETY: the caller passes a string.
+                let directory = unsafe { CStr::from_ptr(self.swap_directory) };
+                Ok(builder.swap(OsStr::from_bytes(directory.to_bytes()), bytes))
+            }
+        }
+    }
+}
+
+/// A builder for a text: `ram=512M,swap=/var/tmp:2G,codec=zstd`.
+pub fn parse(text: &CStr) -> Result<Builder, Failure> {
+    let text = text.to_str().map_err(|_| {
+        Failure::argument("the options are not UTF-8: use vswap_create for such a directory")
+    })?;
+    let mut builder = Arena::builder();
+    for word in text.split(',').map(str::trim) {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        builder = match key {
+            "ram" => builder.ram(value),
+            "pool" => builder.pool(value),
+            "capacity" => builder.capacity(value),
+            "codec" => builder.codec(codec(value)?),
+            "swap" => {
+                let (directory, size) = value.rsplit_once(':').ok_or_else(|| {
+                    Failure::argument(format!(
+                        "'{word}' has no size: write swap=DIRECTORY:SIZE, like swap=/var/tmp:2G"
+                    ))
+                })?;
+                builder.swap(directory, size)
+            }
+            _ => {
+                return Err(Failure::argument(format!(
+                    "'{word}' is no option: write ram=SIZE, and as you like pool=SIZE, swap=DIRECTORY:SIZE, \
+                     codec=lz4|zstd|none, capacity=SIZE, with commas between"
+                )));
+            }
+        };
+    }
+    Ok(builder)
+}
+
+fn codec(name: &str) -> Result<Codec, Failure> {
+    match name {
+        "lz4" => Ok(Codec::Lz4),
+        "zstd" => Ok(Codec::Zstd),
+        "none" => Ok(Codec::None),
+        _ => Err(Failure::argument(format!(
+            "'{name}' is no codec: lz4, zstd and none are"
+        ))),
+    }
+}
