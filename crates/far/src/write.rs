@@ -19,11 +19,11 @@ use crate::suspects::Why;
 /// Bytes of a request beside its payloads, for each of them.
 const FRAMING_BYTES: usize = 40;
 
-/// A part of a write: what goes to one cluster.
 /// How long the second copy of a page is waited for when the first is there. A master that fails over answers again in
 /// less, as a rule.
 const FOR_OTHER_COPY: Duration = Duration::from_secs(5);
 
+/// A part of a write: what goes to one cluster.
 struct Part {
     writing: Writing,
     bytes: usize,
@@ -72,7 +72,7 @@ impl Area {
     }
 
     /// Sends the requests, all copies of a part one after the other. Where one copy is enough for now, nobody waits
-    /// long for the other one: a read that misses it writes it again. Where there is none, all the time is waited.
+    /// long for the other one: it is written anew in the background. Where there is none, all the time is waited.
     fn served(&self, requests: &[Request]) -> Vec<Served> {
         if self.copies == 1 {
             return self.exchange.run(requests, self.deadline());
