@@ -39,6 +39,8 @@ struct Inner {
     write_error: Mutex<Option<(u64, StorageError)>>,
     /// Slots that cannot be read.
     unreadable: Mutex<Vec<u64>>,
+    /// Slots whose reads get no answer.
+    silent: Mutex<Vec<u64>>,
     discarded: Mutex<Vec<Range<u64>>>,
     /// The error of discards, if they fail.
     discard_error: Mutex<Option<StorageError>>,
@@ -53,6 +55,7 @@ impl Probe {
             is_broken: AtomicBool::new(false),
             write_error: Mutex::new(None),
             unreadable: Mutex::new(Vec::new()),
+            silent: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
             discard_error: Mutex::new(None),
         }))
@@ -112,6 +115,11 @@ impl Probe {
         *self.0.unreadable.lock().expect("no panic") = slots.to_vec();
     }
 
+    /// Gives no answer to reads of these slots.
+    pub(crate) fn silent(&self, slots: &[u64]) {
+        *self.0.silent.lock().expect("no panic") = slots.to_vec();
+    }
+
     fn check(&self) -> Result<(), StorageError> {
         let is_broken = self.0.is_broken.load(Ordering::Relaxed);
         if is_broken { Err(BROKEN) } else { Ok(()) }
@@ -126,6 +134,10 @@ impl Storage for Probe {
         let unreadable = self.0.unreadable.lock().expect("no panic");
         if unreadable.iter().any(|bad| run.contains(bad)) {
             return Err(BROKEN);
+        }
+        let silent = self.0.silent.lock().expect("no panic");
+        if silent.iter().any(|slot| run.contains(slot)) {
+            return Err(StorageError::TimedOut);
         }
         self.0.ram.read(slot, pages)
     }

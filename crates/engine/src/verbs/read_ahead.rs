@@ -123,17 +123,16 @@ impl Engine {
         dst: &mut Page,
         along: &mut [Neighbour<'_>],
     ) -> (Result<(), StorageError>, Vec<Result<(), StorageError>>) {
-        let mut all: Vec<Wanted<'_>> = along
-            .iter_mut()
-            .enumerate()
-            .map(|(at, one)| Wanted::new(at, one.entry, one.physical, &mut one.frame))
-            .collect();
-        all.push(Wanted::new(all.len(), entry, physical, dst));
+        let along = (1..)
+            .zip(along)
+            .map(|(at, one)| Wanted::new(at, one.entry, one.physical, &mut one.frame));
+        let mut all = vec![Wanted::new(0, entry, physical, dst)];
+        all.extend(along);
         runs::sort(&mut all);
         self.read_runs(&mut all);
         all.sort_unstable_by_key(|one| one.at);
-        let mut read: Vec<_> = all.into_iter().map(|one| one.read).collect();
-        (read.pop().unwrap_or(Ok(())), read)
+        let mut read = all.into_iter().map(|one| one.read);
+        (read.next().unwrap_or(Ok(())), read.collect())
     }
 
     /// Puts a neighbour that was read into the swap cache, and unpins its slot. Returns 1, or 0 if that is not
@@ -348,6 +347,25 @@ mod tests {
         entries.into_iter().for_each(|entry| engine.put(entry));
         let stats = engine.stats();
         assert_eq!((stats.slots_used, stats.frames_used), (0, 0));
+    }
+
+    /// They may be on another machine, which is gone.
+    #[test]
+    #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+    fn neighbours_that_get_no_answer_cost_the_wanted_page_nothing_but_time() {
+        for at in 0..8 {
+            let (engine, entries, probe) = stored(8);
+            let along = block_of_four(&engine, &entries, at);
+            let slots = along.iter().map(|&one| slot_of(&engine, entries[one]));
+            probe.silent(&slots.collect::<Vec<_>>());
+            let before = probe.reads();
+            assert_eq!(
+                around(&engine, entries[at], 4, at as u64),
+                (SwapIn::Physical, 0)
+            );
+            let reads = if along.is_empty() { 1 } else { 3 };
+            assert_eq!(probe.reads() - before, reads, "all, it, and one more");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reading pages from physical areas: neighbours with one request, and several runs of them at the same time. If a run
-//! fails its pages are read one at a time, so that a bad place costs only the page that is in it.
+//! fails its pages are read one at a time, so that a bad place costs only the page that is in it. Storage that does not
+//! answer has its time-out twice, for the run and for one page alone, and not once for each page.
 //!
 //! Callers have pinned what is behind the virtual slots of their pages, so the physical slots stay theirs during the
 //! read.
@@ -56,7 +57,7 @@ impl Engine {
             for (run, outcome) in runs_of(of_area).zip(outcomes) {
                 match run {
                     [one] => one.read = outcome,
-                    _ if outcome.is_err() => run.iter_mut().for_each(|one| self.read_one(one)),
+                    _ if outcome.is_err() => self.read_each(run),
                     _ => {}
                 }
             }
@@ -80,9 +81,25 @@ impl Engine {
         runs.into_iter().map(|run| run.outcome).collect()
     }
 
-    fn read_one(&self, one: &mut Wanted<'_>) {
+    /// Reads the pages of a run that has failed one at a time, in the order in which they were asked for: what a fault
+    /// wants comes before what is read along with it. After the first that gets no answer no other is waited for. Not
+    /// even the first goes without its own try: storage on several machines may have it on one that answers.
+    fn read_each(&self, run: &mut [Wanted<'_>]) {
+        let mut in_order: Vec<&mut Wanted<'_>> = run.iter_mut().collect();
+        in_order.sort_unstable_by_key(|one| one.at);
+        let mut answers = true;
+        for one in in_order {
+            one.read = match answers {
+                true => self.read_one(one),
+                false => Err(StorageError::TimedOut),
+            };
+            answers = one.read != Err(StorageError::TimedOut);
+        }
+    }
+
+    fn read_one(&self, one: &mut Wanted<'_>) -> Result<(), StorageError> {
         let outcomes = self.read_area(std::slice::from_mut(one));
-        one.read = outcomes.first().copied().unwrap_or(Ok(()));
+        outcomes.first().copied().unwrap_or(Ok(()))
     }
 }
 
@@ -166,6 +183,42 @@ mod tests {
             };
             assert_eq!(outcome, expected, "page {at}");
         }
+        entries.into_iter().for_each(|entry| engine.put(entry));
+        assert_eq!(engine.stats().slots_used, 0, "nothing stayed pinned");
+    }
+
+    /// Each page alone would wait as long as the run did.
+    #[test]
+    fn storage_that_does_not_answer_is_waited_for_twice_and_not_for_each_page() {
+        let (engine, probes) = engine_with_areas(8, 0, &[16]);
+        let entries = eight_in_an_area(&engine);
+        let slot = |at: usize| slot_of(&engine, entries[at]);
+        probes[0].silent(&(0..8).map(slot).collect::<Vec<_>>());
+        let seeds: Vec<u64> = (0..8).collect();
+        let timed_out = |at: usize| {
+            Err(SwapInError::Unreadable {
+                raw: entries[at].raw(),
+                error: StorageError::TimedOut,
+            })
+        };
+        let outcomes = swap_in_all(&engine, &entries, &seeds);
+        let all: Vec<Outcome> = (0..8).map(timed_out).collect();
+        assert_eq!((outcomes, probes[0].reads()), (all, 2));
+        // The page of the fault is not the first in the area.
+        probes[0].silent(&[slot(1), slot(2)]);
+        let (asked, seeds) = ([3, 1, 2, 4].map(|at| entries[at]), [3, 1, 2, 4]);
+        let outcomes = swap_in_all(&engine, &asked, &seeds);
+        let expected = [
+            Ok(SwapIn::Physical),
+            timed_out(1),
+            timed_out(2),
+            timed_out(4),
+        ];
+        assert_eq!(outcomes, expected);
+        assert_eq!(probes[0].reads(), 2 + 3, "the run, 3 and 1");
+        probes[0].silent(&[]);
+        let outcomes = swap_in_all(&engine, &asked, &seeds);
+        assert_eq!(outcomes, [Ok(SwapIn::Physical); 4]);
         entries.into_iter().for_each(|entry| engine.put(entry));
         assert_eq!(engine.stats().slots_used, 0, "nothing stayed pinned");
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use vswap_engine::{Storage, StorageError};
-use vswap_far::FarStorage;
+use vswap_far::{FarOptions, FarStorage};
 
 use crate::support::{Server, check, open, options, write};
 
@@ -85,11 +85,19 @@ fn until_repaired(storage: &FarStorage, pages: u64) {
 
 /// Two stores with two copies of pages of the seeds that their slots have.
 fn two_stores(slots: u64) -> Option<([Server; 2], FarStorage)> {
+    two_stores_with(slots, |_| {})
+}
+
+fn two_stores_with(
+    slots: u64,
+    set: impl FnOnce(&mut FarOptions),
+) -> Option<([Server; 2], FarStorage)> {
     let servers = [Server::start(&[])?, Server::start(&[])?];
     let url = format!("valkey://{},{}", servers[0].at(), servers[1].at());
     let mut options = options(slots);
     options.copies = 2;
     options.patience.bound = Duration::from_secs(2);
+    set(&mut options);
     let storage = open(&url, options);
     for slot in (0..slots).step_by(64) {
         write(&storage, slot, &(slot..slot + 64).collect::<Vec<_>>()).unwrap();
@@ -149,4 +157,43 @@ fn a_copy_that_could_not_be_written_is_written_when_its_store_answers_again() {
     empty(&second);
     check(&storage, 64, &seeds).unwrap();
     check(&storage, 0, &(0..64).collect::<Vec<_>>()).unwrap();
+}
+
+/// Nobody reads or writes meanwhile: the renewal of leases finds that the key is not there.
+#[test]
+fn a_key_whose_lease_cannot_be_renewed_is_written_again_without_what_is_altered() {
+    let lease = |options: &mut FarOptions| options.lease = Duration::from_secs(2);
+    let Some(([first, second], storage)) = two_stores_with(512, lease) else {
+        return;
+    };
+    let only_key = |server: &Server| server.keys().pop().expect("a key");
+    let mut client = second.client();
+    let key = only_key(&second);
+    let fields = redis::cmd("HKEYS").arg(&key).query(&mut client);
+    let fields: Vec<Vec<u8>> = fields.expect("a hash");
+    let alter = redis::cmd("HSET")
+        .arg(&key)
+        .arg(&fields[100])
+        .arg("other bytes")
+        .query::<()>(&mut client);
+    alter.expect("altered");
+    empty(&first);
+    until_repaired(&storage, 511);
+    // Longer than all of the next renewal takes.
+    std::thread::sleep(Duration::from_secs(2));
+    let key = only_key(&first);
+    let has = |field: &Vec<u8>| {
+        let mut exists = redis::cmd("HEXISTS");
+        let found = exists
+            .arg(&key)
+            .arg(field)
+            .query::<bool>(&mut first.client());
+        found.expect("a hash")
+    };
+    let lacks: Vec<usize> = (0..512).filter(|&at| !has(&fields[at])).collect();
+    assert_eq!(lacks, [100]);
+    empty(&second);
+    let slots = (0..512).map(|slot| check(&storage, slot, &[slot]));
+    let (good, bad): (Vec<_>, Vec<_>) = slots.partition(Result::is_ok);
+    assert_eq!((good.len(), bad), (511, vec![Err(StorageError::Lost)]));
 }
