@@ -160,7 +160,8 @@ fn take_one(
         {
             unknown::after_copies(listening, call);
         }
-        None if may_grow(call.notification.nr) => {
+        // Of brk nothing is to be feared: it makes a mapping of its own beside one that is watched.
+        None if call.notification.nr == MREMAP => {
             let references = &listening.serving.references;
             unknown::decide_before_growth(references, &listening.spaces);
             drop(call);
@@ -238,11 +239,6 @@ fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
 /// Does the thread that answers this call wait until no fork is under way?
 fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
-}
-
-/// May this call make a mapping larger?
-fn may_grow(nr: i32) -> bool {
-    matches!(nr, MREMAP | BRK)
 }
 
 /// Would this call go wrong if memory were registered between its entry and its work?

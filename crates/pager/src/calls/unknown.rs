@@ -96,7 +96,7 @@ fn let_copies_go(listening: &Listening) -> bool {
     true
 }
 
-/// A thread of such a child is about to grow memory (mremap or brk), maybe into a place that it has just unmapped. The
+/// A thread of such a child is about to grow memory by mremap, maybe into a place that it has just unmapped. The
 /// grown memory becomes part of a mapping that is watched. So the kernel would afterwards call the place watched, and
 /// the unmapping would pass for one that failed. Decide before the call what was unmapped.
 ///
