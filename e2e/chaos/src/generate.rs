@@ -6,7 +6,7 @@
 use vswap_drive::random::Random;
 
 use crate::plan::{Head, Line, Plan};
-use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Step};
+use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Shut, Step};
 
 /// Pages of an arena, as the program has them.
 const ARENA_PAGES: u32 = 512;
@@ -45,6 +45,18 @@ const HINTS: [Advice; 18] = [
     Advice::Unknown,
 ];
 
+const SHUTS: [Shut; 9] = [
+    Shut::Files,
+    Shut::Names,
+    Shut::Mounts,
+    Shut::Pids,
+    Shut::FromNothing,
+    Shut::FromMoving,
+    Shut::FromAdvice,
+    Shut::FromProtection,
+    Shut::FromUnmapping,
+];
+
 /// Kinds of steps that a plan may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Topic {
@@ -64,13 +76,14 @@ pub(crate) enum Topic {
     Shared,
     Brk,
     Limit,
+    Shut,
     Signal,
     RawThread,
     Fork,
     BareFork,
 }
 
-const TOPICS: [Topic; 20] = [
+const TOPICS: [Topic; 21] = [
     Topic::Unmap,
     Topic::Move,
     Topic::Resize,
@@ -87,6 +100,7 @@ const TOPICS: [Topic; 20] = [
     Topic::Shared,
     Topic::Brk,
     Topic::Limit,
+    Topic::Shut,
     Topic::Signal,
     Topic::RawThread,
     Topic::Fork,
@@ -349,13 +363,12 @@ impl Maker {
             Topic::Brk => Step::Brk {
                 pages: random.between(1, 80),
             },
-            // Only in a child, because the limit stays.
-            Topic::Limit => {
-                if depth == 0 {
-                    return None;
-                }
-                Step::LimitAddressSpace
-            }
+            // Only in a child, because they stay.
+            Topic::Limit | Topic::Shut if depth == 0 => return None,
+            Topic::Limit => Step::LimitAddressSpace,
+            Topic::Shut => Step::ShutIn {
+                how: random.pick(&SHUTS),
+            },
             Topic::Signal => Step::Signal { at },
             Topic::RawThread => Step::RawThread { at },
             Topic::Fork if self.bare => return None,
@@ -476,6 +489,7 @@ mod tests {
             "Check",
             "Brk",
             "LimitAddressSpace",
+            "ShutIn",
             "Pause",
             "Signal",
             "RawThread",

@@ -7,6 +7,7 @@ pub(crate) mod access;
 pub(crate) mod actor;
 pub(crate) mod calls;
 pub(crate) mod check;
+pub(crate) mod confine;
 pub(crate) mod content;
 pub(crate) mod family;
 pub(crate) mod log;

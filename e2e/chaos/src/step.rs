@@ -97,6 +97,27 @@ pub(crate) enum Birth {
     Spawn,
 }
 
+/// How a process shuts itself in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Shut {
+    /// Descriptors and directories of its own.
+    Files,
+    /// Namespaces for host names, IPC and networks.
+    Names,
+    /// A mount namespace.
+    Mounts,
+    /// A pid namespace for its children. The first is its init: it cannot kill itself, and after its end there can be
+    /// no other child.
+    Pids,
+    /// By a filter that forbids a call which it never makes.
+    FromNothing,
+    /// By filters that forbid `mremap`, `madvise`, `mprotect` or `munmap`.
+    FromMoving,
+    FromAdvice,
+    FromProtection,
+    FromUnmapping,
+}
+
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
@@ -190,6 +211,10 @@ pub(crate) enum Step {
     },
     /// From here on no mapping can be made. A process with other threads leaves it out.
     LimitAddressSpace,
+    /// From here on the process is shut in. A process with other threads leaves it out.
+    ShutIn {
+        how: Shut,
+    },
     /// Gives vswap time to evict.
     Pause {
         ms: u32,

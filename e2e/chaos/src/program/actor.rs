@@ -31,6 +31,14 @@ pub(crate) struct Actor<'a> {
     pub(crate) children: [Child; CHILDREN_MAX],
     /// The process has only this thread.
     pub(crate) alone: bool,
+    /// The children of the process live in another pid namespace than it does itself. So it may start no thread.
+    pub(crate) divided: bool,
+    /// The process has installed a filter.
+    pub(crate) filters: bool,
+    /// It was born of one that had installed a filter, and vswap only serves it.
+    pub(crate) is_only_served: bool,
+    /// How many children the process may still have.
+    pub(crate) births_left: u32,
     /// The process can make no more mappings.
     pub(crate) limited: bool,
     /// The process has had a ring. The ring's worker may end after the last thread, and then the worker's status
@@ -54,6 +62,10 @@ impl<'a> Actor<'a> {
             channels: open::channels(number)?,
             children: [Child::NONE; CHILDREN_MAX],
             alone: shared.alone,
+            divided: false,
+            filters: false,
+            is_only_served: false,
+            births_left: u32::MAX,
             limited: false,
             had_ring: false,
             line: 0,
@@ -104,6 +116,10 @@ impl<'a> Actor<'a> {
 
     fn step(&mut self, step: Step) -> Answer {
         match step {
+            // Inherited memory is watched there and new memory is not, so they do not merge (docs/limits.md).
+            Step::Move { .. } | Step::Resize { .. } | Step::Away { .. } if self.is_only_served => {
+                (LEFT_OUT, 0)
+            }
             Step::Map { .. } => self.map(step),
             Step::Unmap { at, pages } => self.unmap(at, pages),
             Step::Move {
@@ -134,6 +150,7 @@ impl<'a> Actor<'a> {
             Step::Check { at, pages, by } => self.check(Model::range(at, pages), by),
             Step::Brk { pages } => self.brk(pages),
             Step::LimitAddressSpace => self.limit_address_space(),
+            Step::ShutIn { how } => self.shut_in(how),
             Step::Pause { ms } => {
                 if !self.shared.fast {
                     calls::sleep_ms(ms);

@@ -64,7 +64,8 @@ impl Actor<'_> {
     /// ring also needs memory of its own.
     fn usable(&mut self, page: usize, by: Access) -> Access {
         let known = self.model.pages[page];
-        let fixable = known.of == Of::Anon && known.allows(WRITE) && !self.limited;
+        let fixable = known.of == Of::Anon && known.allows(WRITE);
+        let fixable = fixable && !self.limited && !self.divided;
         match by {
             Access::IoUringFixed if !fixable => Access::Pipe,
             Access::IoUringFixed => {

@@ -19,6 +19,9 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
+/// The status of a process that its signal to itself has not ended.
+const IMMORTAL: i32 = 99;
+
 /// A child that nobody has waited for yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Child {
@@ -83,9 +86,10 @@ pub(crate) fn spawns(
 impl Actor<'_> {
     pub(crate) fn fork(&mut self, how: Birth, child: u32, end: End, wait: bool) -> Answer {
         let free = self.children.iter().position(|child| child.pid == 0);
-        let Some(slot) = free else {
+        let Some(slot) = free.filter(|_| self.births_left > 0) else {
             return (LEFT_OUT, 0);
         };
+        self.births_left -= 1;
         let (pid, errno) = match how {
             Birth::Spawn if self.limited => return (LEFT_OUT, 0),
             Birth::Spawn => self.spawn(child),
@@ -144,6 +148,9 @@ impl Actor<'_> {
     fn live_as_child(&mut self, number: u32, end: End, wait: bool) -> ! {
         self.number = number;
         self.alone = true;
+        self.is_only_served = self.filters;
+        self.divided = false;
+        self.births_left = u32::MAX;
         self.had_ring = false;
         self.children = [Child::NONE; CHILDREN_MAX];
         self.model.become_child(wait);
@@ -219,8 +226,7 @@ fn end_as(end: End) -> ! {
                 libc::kill(libc::getpid(), signal.into());
             }
         }
-        loop {
-            libc::pause();
-        }
+        // The init of a pid namespace does not die of its own signal.
+        libc::_exit(IMMORTAL)
     }
 }

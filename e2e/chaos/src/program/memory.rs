@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::program::actor::{Actor, ELSEWHERE, LEFT_OUT};
 use crate::program::calls::{self, Answer, PAGE_BYTES, Span};
+use crate::program::confine::REFUSED;
 use crate::program::model::{
     ARENA_PAGES, FILE, FREED, GUARD, LOCKED, MEMFD, Model, NOTHING, OBJECT_PAGES, OBJECTS, Of,
     Page, SEALED, SHARED_FILE, SHARED_MEMFD,
@@ -214,7 +215,9 @@ impl Actor<'_> {
     pub(crate) fn protect(&mut self, at: u32, pages: u32, prot: u8, pkey: bool) -> Answer {
         let range = Model::range(at, pages);
         let answer = calls::protect(self.span(&range), prot, pkey);
-        self.model.protected(range, prot);
+        if answer.1 != REFUSED {
+            self.model.protected(range, prot);
+        }
         answer
     }
 
@@ -237,11 +240,17 @@ impl Actor<'_> {
         if advice == Advice::Remove && range.clone().any(shared) {
             return (LEFT_OUT, 0);
         }
-        // A ring needs memory, which a limited process cannot get.
-        let door = if self.limited { Door::Madvise } else { door };
+        // A ring needs memory, which a limited process cannot get, and a thread of the kernel's in this process.
+        let door = if self.limited || self.divided {
+            Door::Madvise
+        } else {
+            door
+        };
         self.had_ring |= door == Door::IoUring;
         let answer = calls::advise(self.span(&range), advice, door);
-        self.model.advised(range, advice, answer.1);
+        if answer.1 != REFUSED {
+            self.model.advised(range, advice, answer.1);
+        }
         // Whether the kernel can make huge pages of it depends on the machine's memory.
         if advice == Advice::Collapse {
             return (0, 0);
