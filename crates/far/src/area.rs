@@ -17,6 +17,8 @@ use crate::topology::Kind;
 
 /// Names that are tried for a second copy's key, until one of them lies on another node.
 const SALTS: u16 = 512;
+/// Bytes of a request beside its payloads, for each of them.
+const FRAMING_BYTES: usize = 40;
 /// How long a request waits for one copy while there is another.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
 
@@ -138,6 +140,15 @@ impl Area {
         command
     }
 
+    /// The copies of the keys of clusters from number `from` on, of `most` keys at most, and the number to go on from.
+    /// Empty at the end.
+    pub(crate) fn copies_from(&self, from: u64, most: usize) -> (Vec<(Home, usize)>, u64) {
+        let (homes, next) = self.slots.homes(from, most);
+        let homes = homes.into_iter();
+        let copies = homes.flat_map(|home| (0..self.copies).map(move |copy| (home, copy)));
+        (copies.collect(), next)
+    }
+
     /// Whether requests to a node that has one of these keys have failed for good and none has been served since.
     pub(crate) fn is_given_up(&self, requests: &[Request]) -> bool {
         requests.iter().any(|request| {
@@ -159,6 +170,31 @@ impl Area {
         to_pages.fetch_add(pages as u64, Ordering::Relaxed);
         to_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+}
+
+/// The command that reads fields of a key.
+pub(crate) fn get_fields(key: &[u8], fields: impl IntoIterator<Item = Field>) -> Cmd {
+    let mut command = cmd("HMGET");
+    command.arg(key);
+    for field in fields {
+        command.arg(&field.name()[..]);
+    }
+    command
+}
+
+/// The command that writes fields of a key: sealed payloads by their fields.
+pub(crate) fn set_fields<'s>(
+    key: &[u8],
+    pages: impl Iterator<Item = (Field, &'s [u8])> + Clone,
+) -> Cmd {
+    let bytes = |(_, sealed): (Field, &[u8])| sealed.len() + FRAMING_BYTES;
+    let bytes = pages.clone().map(bytes).sum();
+    let mut command = Cmd::with_capacity(2 * pages.clone().count() + 2, bytes);
+    command.arg("HSET").arg(key);
+    for (field, sealed) in pages {
+        command.arg(&field.name()[..]).arg(sealed);
+    }
+    command
 }
 
 /// The command that deletes fields of a key.

@@ -150,14 +150,11 @@ impl Area {
         let mut done = true;
         let mut from = 0;
         loop {
-            let (homes, next) = self.slots.homes(from, BATCH);
-            if homes.is_empty() {
+            let (copies, next) = self.copies_from(from, BATCH);
+            if copies.is_empty() {
                 return done;
             }
             from = next;
-            let copies = homes.into_iter();
-            let copies = copies.flat_map(|home| (0..self.copies).map(move |copy| (home, copy)));
-            let copies: Vec<_> = copies.collect();
             let expire = |key: &[u8]| vec![self.expire(key)];
             let requests: Vec<Request> = copies
                 .iter()

@@ -9,9 +9,9 @@
 
 use std::sync::atomic::Ordering;
 
-use redis::{Value, cmd};
+use redis::Value;
 
-use crate::area::{Area, BRIEFLY};
+use crate::area::{Area, BRIEFLY, get_fields, set_fields};
 use crate::cipher::Plain;
 use crate::exchange::Failure;
 use crate::slots::{CLUSTER_SLOTS, Field, Home, SPAN};
@@ -74,15 +74,13 @@ impl Area {
         };
         let mut from = 0;
         loop {
-            let (homes, next) = self.slots.homes(from, HOMES_AT_ONCE);
-            if homes.is_empty() {
+            let (copies, next) = self.copies_from(from, HOMES_AT_ONCE);
+            if copies.is_empty() {
                 return;
             }
             from = next;
-            let copies = homes
-                .into_iter()
-                .flat_map(|home| (0..self.copies).map(move |copy| (home, copy)));
             copies
+                .into_iter()
                 .filter(|(home, copy)| node(*home, *copy).as_ref() == Some(&empty))
                 .for_each(|(home, copy)| self.suspects.note(home, copy, Why::Node));
         }
@@ -120,14 +118,7 @@ impl Area {
         copy: usize,
         fields: &[Field],
     ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
-        let get = |key: &[u8]| {
-            let mut get = cmd("HMGET");
-            get.arg(key);
-            for field in fields {
-                get.arg(&field.name()[..]);
-            }
-            vec![get]
-        };
+        let get = |key: &[u8]| vec![get_fields(key, fields.iter().copied())];
         let request = self.request(home, copy, get, false);
         let served = self.exchange.run_briefly(&[request], BRIEFLY).pop();
         let answer = served.unwrap_or(Err(Failure::NoAnswer))?.pop();
@@ -153,12 +144,8 @@ impl Area {
         pages: &[(Field, Vec<u8>)],
     ) -> Result<(), Failure> {
         let commands = |key: &[u8]| {
-            let mut set = cmd("HSET");
-            set.arg(key);
-            for (field, sealed) in pages {
-                set.arg(&field.name()[..]).arg(sealed.as_slice());
-            }
-            vec![set, self.expire(key)]
+            let pages = pages.iter().map(|(field, sealed)| (*field, &sealed[..]));
+            vec![set_fields(key, pages), self.expire(key)]
         };
         let request = self.request(home, copy, commands, true);
         let served = self.exchange.run_briefly(&[request], BRIEFLY).pop();

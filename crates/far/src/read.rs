@@ -5,10 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use redis::{Value, cmd};
+use redis::Value;
 use vswap_engine::{Page, ReadRun, StorageError};
 
-use crate::area::{Area, BRIEFLY, error};
+use crate::area::{Area, BRIEFLY, error, get_fields};
 use crate::backup::Backup;
 use crate::cipher::Plain;
 use crate::exchange::Request;
@@ -155,14 +155,13 @@ impl Area {
     }
 
     fn get(&self, home: Home, copy: usize, group: &[&mut Wanted<'_>]) -> Request {
-        let get = |key: &[u8]| {
-            let mut get = cmd("HMGET");
-            get.arg(key);
-            for (_, field) in group.iter().filter_map(|one| one.at) {
-                get.arg(&field.name()[..]);
-            }
-            vec![get]
+        let fields = || {
+            group
+                .iter()
+                .filter_map(|one| one.at)
+                .map(|(_, field)| field)
         };
+        let get = |key: &[u8]| vec![get_fields(key, fields())];
         self.request(home, copy, get, false)
     }
 

@@ -10,14 +10,11 @@ use std::time::Duration;
 use redis::{Cmd, cmd};
 use vswap_engine::StorageError;
 
-use crate::area::{Area, BRIEFLY, delete_fields, error};
+use crate::area::{Area, BRIEFLY, delete_fields, error, set_fields};
 use crate::exchange::{Failure, Request, Served};
 use crate::node::Deadline;
 use crate::slots::{Discarded, Field, Home, Writing, by_cluster};
 use crate::suspects::Why;
-
-/// Bytes of a request beside its payloads, for each of them.
-const FRAMING_BYTES: usize = 40;
 
 /// How long the second copy of a page is waited for when the first is there. A master that fails over answers again in
 /// less, as a rule.
@@ -102,13 +99,11 @@ impl Area {
         if !writing.old.is_empty() {
             commands.push(delete_fields(key, &writing.old));
         }
-        let bytes: usize = sealed.iter().map(|one| one.len() + FRAMING_BYTES).sum();
-        let mut set = Cmd::with_capacity(2 * sealed.len() + 2, bytes);
-        set.arg("HSET").arg(key);
-        for (field, sealed) in writing.new.iter().zip(sealed) {
-            set.arg(&field.name()[..]).arg(sealed.as_slice());
-        }
-        commands.push(set);
+        let fields = writing.new.iter().copied();
+        commands.push(set_fields(
+            key,
+            fields.zip(sealed.iter().map(Vec::as_slice)),
+        ));
         commands.push(self.expire(key));
         commands
     }

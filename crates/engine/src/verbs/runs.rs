@@ -1,6 +1,6 @@
 //! Reading pages from physical areas: neighbours with one request, and several runs of them at the same time. If a run
 //! fails its pages are read one at a time, so that a bad place costs only the page that is in it. Storage that does not
-//! answer has its time-out twice, for the run and for one page alone, and not once for each page.
+//! answer is waited for twice, for the run and for one page alone, and not once for each page.
 //!
 //! Callers have pinned what is behind the virtual slots of their pages, so the physical slots stay theirs during the
 //! read.
@@ -82,8 +82,8 @@ impl Engine {
     }
 
     /// Reads the pages of a run that has failed one at a time, in the order in which they were asked for: what a fault
-    /// wants comes before what is read along with it. After the first that gets no answer no other is waited for. Not
-    /// even the first goes without its own try: storage on several machines may have it on one that answers.
+    /// wants comes before what is read along with it. After the first that gets no answer no other is tried. The first
+    /// is tried even if the run got none: storage on several machines may have it on one that answers.
     fn read_each(&self, run: &mut [Wanted<'_>]) {
         let mut in_order: Vec<&mut Wanted<'_>> = run.iter_mut().collect();
         in_order.sort_unstable_by_key(|one| one.at);

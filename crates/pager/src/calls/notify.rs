@@ -160,7 +160,7 @@ fn take_one(
         {
             unknown::after_copies(listening, call);
         }
-        // Of brk nothing is to be feared: it makes a mapping of its own beside one that is watched.
+        // brk needs no decision: it never extends a mapping that is watched.
         None if call.notification.nr == MREMAP => {
             let references = &listening.serving.references;
             unknown::decide_before_growth(references, &listening.spaces);
