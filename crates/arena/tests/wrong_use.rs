@@ -313,6 +313,37 @@ fn a_child_never_reads_zeros() {
     (0..8).for_each(|number| support::check_page(&region, number, 1));
 }
 
+#[test]
+fn what_the_child_of_a_fork_maps_does_not_lie_where_the_memory_was() {
+    let _alone = ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let arena = arena();
+    let region = out(&arena, 8);
+    let at = region.as_ptr().as_ptr();
+    // Would the kernel give this place to who asks for it? It does so where nothing is mapped.
+    let child = move || {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: without MAP_FIXED the place is a wish, and nothing that is mapped is replaced.
+        let mapped = unsafe { libc::mmap(at.cast(), 8 * PAGE, protection, flags, -1, 0) };
+        i32::from(mapped == libc::MAP_FAILED || mapped.cast() == at)
+    };
+    assert_eq!(in_child(child), 0);
+    // And in the child of a child, whose own handler finds the place reserved already.
+    assert_eq!(in_child(|| in_child(child)), 0);
+    support::check_page(&region, 3, 1);
+    // What comes after the arena may lie there.
+    drop((region, arena));
+    let status = in_child(move || {
+        let (protection, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: as above.
+        let mapped = unsafe { libc::mmap(at.cast(), 8 * PAGE, protection, flags, -1, 0) };
+        i32::from(mapped.cast() != at)
+    });
+    assert_eq!(status, 0);
+}
+
 /// Of the first pages, which can be pinned.
 fn own_addresses(region: &Region) -> std::ops::Range<usize> {
     let start = region.as_ptr().addr().get();

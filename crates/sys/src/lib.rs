@@ -25,8 +25,9 @@ pub mod seccomp;
 pub mod memory;
 pub mod process;
 pub mod uffd;
-// Memory whose faults the thread itself serves.
+// Memory whose faults the thread itself serves, and which children do not have.
 pub mod sigbus;
+mod left_out;
 pub mod watched;
 // Files and devices that hold pages.
 #[cfg(feature = "supervisor")]

@@ -1,9 +1,9 @@
 //! Memory of this process whose missing and protected pages raise SIGBUS in the thread that touches them.
 //!
 //! A [`Watched`] is one mapping with one userfaultfd. Faults of the user mode alone are asked for, which needs no
-//! privilege: a system call that meets a missing page fails with EFAULT. A child of a fork does not have the memory:
-//! it has no userfaultfd, and would read zeros. Pages are named by their number. Every call may be made by any thread
-//! at any time, allocates nothing and takes no lock.
+//! privilege: a system call that meets a missing page fails with EFAULT. A child of a fork does not have the memory: it
+//! has no userfaultfd, and would read zeros. Its addresses stay reserved there (`left_out.rs`). Pages are named by their
+//! number. Every call may be made by any thread at any time, allocates nothing and takes no lock.
 //!
 //! Unsafe is needed here because pages are taken away and copied by address, while references of the program to them
 //! live on: they find the same bytes when they are used next.
@@ -11,6 +11,7 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use crate::left_out::LeftOut;
 use crate::memory::{HugePages, Mapping, MemoryError};
 use crate::uffd::{Faults, OpenError, UffdError, Userfaultfd, copy_mode, feature, mode};
 
@@ -36,6 +37,12 @@ pub enum WatchError {
         /// Those that it offers.
         on: u64,
     },
+    /// Children of forks cannot be kept from its addresses.
+    #[error("no handler of forks can be installed, errno {errno}")]
+    Forks {
+        /// The errno.
+        errno: i32,
+    },
     /// The mapping cannot be watched.
     #[error("the memory cannot be watched: {0}")]
     Register(UffdError),
@@ -46,6 +53,9 @@ pub enum WatchError {
 pub struct Watched {
     /// Before the userfaultfd, so that it is gone when nobody watches any more.
     mapping: Mapping,
+    /// After the mapping, so that the addresses are never free in a child while others hold references to them.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    left_out: LeftOut,
     uffd: Userfaultfd,
 }
 
@@ -56,6 +66,11 @@ impl Watched {
     /// [`WatchError`].
     pub fn new(bytes: usize) -> Result<Watched, WatchError> {
         let mapping = Mapping::anonymous(bytes, HugePages::Never)?;
+        let address = mapping.pointer().as_ptr().expose_provenance();
+        let left_out =
+            LeftOut::new(address, mapping.bytes()).map_err(|errno| WatchError::Forks {
+                errno: errno.raw_os_error(),
+            })?;
         mapping.keep_out_of_forks()?;
         let (uffd, on) = Userfaultfd::open_with(Faults::UserOnly, FEATURES)?;
         if on & FEATURES != FEATURES {
@@ -65,7 +80,11 @@ impl Watched {
         // SAFETY: the mapping is new, so nothing refers to it. Whoever has this answers its faults.
         unsafe { uffd.register(start, length, mode::MISSING | mode::WP) }
             .map_err(WatchError::Register)?;
-        Ok(Watched { mapping, uffd })
+        Ok(Watched {
+            mapping,
+            left_out,
+            uffd,
+        })
     }
 
     /// Its first byte. The bytes behind it may be touched by whoever has somebody to serve the faults.
