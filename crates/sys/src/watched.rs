@@ -1,8 +1,8 @@
 //! Memory of this process whose missing and protected pages raise SIGBUS in the thread that touches them.
 //!
 //! A [`Watched`] is one mapping with one userfaultfd. Faults of the user mode alone are asked for, which needs no
-//! privilege: a system call that meets a missing page fails with EFAULT. A child of a fork does not have the memory: it
-//! has no userfaultfd, and would read zeros. Its addresses stay reserved there (`left_out.rs`). Pages are named by their
+//! privilege: a system call that meets a missing page fails with EFAULT. A child of a fork does not have the memory:
+//! it has no userfaultfd, and would read zeros. Its addresses stay reserved there (`left_out.rs`). Pages are named by
 //! number. Every call may be made by any thread at any time, allocates nothing and takes no lock.
 //!
 //! Unsafe is needed here because pages are taken away and copied by address, while references of the program to them
