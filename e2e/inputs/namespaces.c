@@ -1,5 +1,6 @@
 // Children in pid namespaces of their own, and children that a seccomp filter kills, each with memory that is swapped
-// again and again. Each must find its bytes, and end as it does without vswap.
+// again and again. Each must find its bytes, and end as it does without vswap. Those without an agent move their memory
+// and install guard pages too.
 //
 // usage: namespaces MIB ROUNDS
 //
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +62,56 @@ static int verify(void *unused) {
     return STATUS;
 }
 
+// Is the kernel at least as new?
+static int is_linux(int major, int minor) {
+    struct utsname names;
+    int own[2];
+    MUST(uname(&names) == 0 && sscanf(names.release, "%d.%d", &own[0], &own[1]) == 2);
+    return own[0] > major || (own[0] == major && own[1] >= minor);
+}
+
+// Moves all memory in one call, which lies in several mappings with a hole between them. Linux 6.17 can do that.
+static int move(void) {
+    if (!is_linux(6, 17)) return 1;
+    size_t length = pages * PAGE, hole = pages / 2;
+    unsigned char *to = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (to == MAP_FAILED || mprotect(bytes, 3 * PAGE, PROT_READ) != 0) return 0;
+    if (munmap(bytes + hole * PAGE, PAGE) != 0) return 0;
+    if (mremap(bytes, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to) return 0;
+    bytes = to;
+    if (mprotect(bytes, 3 * PAGE, PROT_READ | PROT_WRITE) != 0) return 0;
+    // The kernel leaves alone what lies where the hole comes to be.
+    unsigned char *filled = mmap(bytes + hole * PAGE, PAGE, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (filled != bytes + hole * PAGE) return 0;
+    for (size_t word = 0; word < 512; word++) ((uint64_t *)filled)[word] = content(hole, word);
+    return 1;
+}
+
+// What a guard page discards does not come back. Linux 6.13 has guard pages.
+static int guard(void) {
+    enum { INSTALL = 102, REMOVE = 103, FIRST = 8, COUNT = 16 };
+    if (!is_linux(6, 13)) return 1;
+    unsigned char *first = bytes + FIRST * PAGE;
+    if (madvise(first, COUNT * PAGE, INSTALL) != 0) return 0;
+    // A window of pages comes back around the guards.
+    if (bytes[(FIRST - 1) * PAGE + 8] != (unsigned char)content(FIRST - 1, 1)) return 0;
+    if (bytes[(FIRST + COUNT) * PAGE + 8] != (unsigned char)content(FIRST + COUNT, 1)) return 0;
+    if (madvise(first, COUNT * PAGE, REMOVE) != 0) return 0;
+    for (size_t byte = 0; byte < COUNT * PAGE; byte++)
+        if (first[byte] != 0) return 0;
+    return 1;
+}
+
+// As `verify`, in a child without an agent.
+static int change_and_verify(void) {
+    if (!guard()) return 6;
+    for (size_t page = 8; page < 24; page++)
+        for (size_t word = 0; word < 512; word++)
+            ((uint64_t *)(bytes + page * PAGE))[word] = content(page, word);
+    return move() ? verify(NULL) : 8;
+}
+
 static void must_end_with(pid_t child, int status) {
     int ended = 0;
     MUST(child > 0);
@@ -82,7 +134,7 @@ static void child_of_unshare(int flags) {
     if (other == 0) {
         if (unshare(flags) != 0) _exit(2);
         pid_t child = fork();
-        if (child == 0) _exit(getpid() == 1 ? verify(NULL) : 3);
+        if (child == 0) _exit(getpid() == 1 ? change_and_verify() : 3);
         int status = 0;
         if (waitpid(child, &status, 0) != child || !is_right()) _exit(4);
         _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 5);
@@ -133,6 +185,19 @@ static void child_of_filters(void) {
     must_end_with(child, STATUS << 8);
 }
 
+// A child of a process that has a filter of its own gets no agent.
+static void grandchild_of_filter(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || kill_for(SYS_swapon) != 0) _exit(2);
+        pid_t other = fork();
+        if (other == 0) _exit(change_and_verify());
+        must_end_with(other, STATUS << 8);
+        _exit(STATUS);
+    }
+    must_end_with(child, STATUS << 8);
+}
+
 int main(int count, char **words) {
     MUST(count == 3);
     pages = (size_t)atoi(words[1]) << 8;
@@ -146,6 +211,7 @@ int main(int count, char **words) {
         child_of_unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWUTS);
         child_of_filter();
         child_of_filters();
+        grandchild_of_filter();
         MUST(is_right());
     }
     puts("right");

@@ -140,8 +140,8 @@ pub struct Space {
     pub dismissed: AtomicBool,
     /// It was forked by a process in which no hook announces forks.
     pub is_of_attached: AtomicBool,
-    /// The same, by a fork that could not be followed: it will have no agent.
-    pub is_attached_copy: AtomicBool,
+    /// It came of a fork that nobody announced or followed: it will have no agent.
+    pub is_bare: AtomicBool,
     /// The filter could not be installed, and the user was told so.
     pub refused: AtomicBool,
     /// The spaces that came of the same image by forks.
@@ -198,7 +198,7 @@ impl Space {
             let_go: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             is_of_attached: AtomicBool::new(false),
-            is_attached_copy: AtomicBool::new(false),
+            is_bare: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kin,
             calls: OnceLock::new(),

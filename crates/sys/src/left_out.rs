@@ -23,6 +23,15 @@ struct Place {
     bytes: AtomicUsize,
 }
 
+impl Place {
+    const fn free() -> Place {
+        Place {
+            start: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+}
+
 /// A part of the list of ranges. It grows and never shrinks, so a handler can walk it without a lock.
 struct Part {
     places: [Place; PART],
@@ -33,12 +42,8 @@ static RANGES: Part = Part::new();
 
 impl Part {
     const fn new() -> Part {
-        const FREE: Place = Place {
-            start: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-        };
         Part {
-            places: [FREE; PART],
+            places: [const { Place::free() }; PART],
             next: OnceLock::new(),
         }
     }

@@ -101,7 +101,7 @@ fn announce(
     };
     if !begin(listening, process, waiting, &kin) {
         for child in children {
-            child.is_attached_copy.store(true, Ordering::Release);
+            child.is_bare.store(true, Ordering::Release);
         }
     }
 }

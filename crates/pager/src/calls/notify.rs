@@ -156,7 +156,7 @@ fn take_one(
             postpone(listening, call, Arc::clone(hasten));
         }
         None if may_wait_for_fork(call.notification.nr)
-            && unknown::is_of_attached_copy(listening, call.notification.tid) =>
+            && unknown::is_of_copy(listening, &call.notification) =>
         {
             unknown::after_copies(listening, call);
         }

@@ -5,10 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use vswap_sys::abi::{self, advice};
 use vswap_sys::process::{image, task};
-use vswap_sys::seccomp::Answer;
+use vswap_sys::seccomp::{Answer, Notification};
 
 use crate::base::kernel::clock;
+use crate::base::kernel::procmap::ProcMap;
+use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::threads;
 use crate::calls::confine;
@@ -19,6 +22,11 @@ use crate::run::references::References;
 use crate::run::spaces::Spaces;
 use crate::space::Space;
 use crate::space::call::Call;
+
+const MREMAP: i32 = abi::call::MREMAP.cast_signed();
+const MADVISE: i32 = abi::call::MADVISE.cast_signed();
+const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
+const MADV_FREE: u64 = advice::FREE as u64;
 
 /// How long a forked child may be about to get its agent, and how often that is looked at. Whoever sees to it gives up
 /// before.
@@ -33,23 +41,52 @@ const EAGAIN: i32 = 11;
 const DECIDE_PATIENCE: Duration = Duration::from_millis(5);
 const DECIDE_PACE: Duration = Duration::from_micros(200);
 
-/// Is this a thread of a copy of a process whose agent was attached from outside? Nobody knows which space is its own.
-/// A child that gets an agent stands still until then. A call of a copy that moves or discards memory could bring back
-/// what it discards if it ran as it is.
+/// Is this a thread of a copy, a forked child without an agent, whose call would go wrong if it ran as it is? Nobody
+/// knows which space is its own.
 ///
-/// The fork has returned when its event was read, and whoever has read it may still be about to make the copy's space.
-/// So it is asked first whether anybody is, and then which spaces there are.
-pub fn is_of_attached_copy(listening: &Listening, tid: u32) -> bool {
-    let spaces = &listening.spaces;
-    let may_come = |space: &Arc<Space>| space.has_no_hooks() && space.may_apply_fork();
+/// - mremap over more than one mapping fails where a userfaultfd watches one of them. Natively it succeeds if they are
+///   one, and where all of them only move, holes included (Linux 6.17).
+/// - Advice that raises no event, or none in time: what a guard page discards would come back, and a child of the copy
+///   would find what is to be wiped. MADV_FREE may do so.
+/// - Where the agent was attached from outside, all of these calls. There nothing else tells what the copy moves.
+///
+/// A child that gets an agent makes no such call before that. The fork has returned when its event was read, and
+/// whoever has read it may still be about to make the copy's space. So it is asked first whether anybody is, and then
+/// which spaces there are.
+pub fn is_of_copy(listening: &Listening, call: &Notification) -> bool {
     let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
-    let may_be = spaces.all().iter().any(may_come) || spaces.all().iter().any(is_unknown);
-    may_be && task::process_of(tid).is_some_and(has_ring)
+    let goes_wrong = may_be_copy(&listening.spaces, |space| space.has_no_hooks())
+        || (may_be_copy(&listening.spaces, |_| true) && goes_wrong_beside_hooks(call));
+    goes_wrong && task::process_of(call.tid).is_some_and(has_ring)
 }
 
-/// Is this the space of such a copy, or of a child that has no agent yet?
+/// Is there a copy among these spaces, or may one come soon?
+fn may_be_copy(spaces: &Spaces, is_asked: impl Fn(&Arc<Space>) -> bool) -> bool {
+    let may_come = |space: &Arc<Space>| is_asked(space) && space.may_apply_fork();
+    let is_there = |space: &Arc<Space>| is_asked(space) && is_unknown(space);
+    spaces.all().iter().any(may_come) || spaces.all().iter().any(is_there)
+}
+
+/// Would the call of a copy go wrong though its program has hooks?
+fn goes_wrong_beside_hooks(call: &Notification) -> bool {
+    match call.nr {
+        MREMAP => !lies_in_one_mapping(call.tid, call.args[0], call.args[1]),
+        MADVISE => call.args[2] != MADV_FREE,
+        PROCESS_MADVISE => call.args[3] != MADV_FREE,
+        _ => false,
+    }
+}
+
+/// False also if nobody can tell.
+fn lies_in_one_mapping(tid: u32, start: u64, bytes: u64) -> bool {
+    let end = start.saturating_add(bytes.next_multiple_of(PAGE_BYTES));
+    let parts = ProcMap::open(tid).and_then(|map| map.mapped(start, end));
+    parts.is_ok_and(|parts| parts == [start..end])
+}
+
+/// Is this the space of a copy, or of a child that has no agent yet?
 fn is_unknown(space: &Arc<Space>) -> bool {
-    let has_no_agent = space.process.get().is_none() && space.has_no_hooks();
+    let has_no_agent = space.process.get().is_none();
     has_no_agent && !space.let_go.load(Ordering::Acquire) && !space.uffd.is_gone()
 }
 
@@ -78,12 +115,12 @@ pub fn after_copies(listening: &Arc<Listening>, call: Call) {
 /// False if a child has been without an agent for long, and nobody has given up that it gets one.
 fn let_copies_go(listening: &Listening) -> bool {
     let since = Instant::now();
-    let is_copy = |space: &Space| space.is_attached_copy.load(Ordering::Acquire);
+    let is_bare = |space: &Space| space.is_bare.load(Ordering::Acquire);
     for space in listening.spaces.all() {
         space.wait_for_fork();
     }
     for space in listening.spaces.all() {
-        while is_unknown(&space) && !is_copy(&space) {
+        while is_unknown(&space) && !is_bare(&space) {
             if since.elapsed() > ADOPT_PATIENCE {
                 return false;
             }

@@ -51,8 +51,8 @@ pub fn apply<'g>(
     let layout = copy_layout(references, &state);
     let child = new_child(listening, space, layout, uffd);
     // Where hooks are missing, an announced fork is followed by another way (`calls::forks`).
-    let is_lost = space.has_no_hooks() && state.open_fork == 0;
-    child.is_attached_copy.store(is_lost, Ordering::Release);
+    let is_bare = state.open_fork == 0;
+    child.is_bare.store(is_bare, Ordering::Release);
     space.begin_sharing();
     begin(listening, space, &child);
     listening.forks.expect(state.open_fork, child);

@@ -141,7 +141,7 @@ pub fn join(
         return Ok(None);
     };
     let process = open_process(hello, &mut descriptors, 0, connection, pid)?;
-    run.listening.forks.found(hello.fork);
+    run.listening.forks.found(hello.fork, &child);
     if child.filtered.load(Ordering::Acquire) {
         run.filters.note(pid);
     }

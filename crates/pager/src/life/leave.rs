@@ -76,7 +76,7 @@ pub fn leave(run: &Run, mut say_stopped: impl FnMut(u32)) {
                     continue;
                 }
                 Some(_) => dismiss(run, &space),
-                None if space.is_attached_copy.load(Ordering::Acquire) => {
+                None if space.is_bare.load(Ordering::Acquire) => {
                     confine::let_go_of_copy(&listening.serving, &space);
                     space.dismissed.store(true, Ordering::Release);
                 }

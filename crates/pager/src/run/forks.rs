@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vswap_engine::Entry;
 
@@ -119,8 +120,13 @@ impl Forks {
     }
 
     /// The child of the fork `token` has its agent. The other candidates have none.
-    pub fn found(&self, token: u64) {
-        self.lock().remove(&token);
+    pub fn found(&self, token: u64, child: &Space) {
+        let Some(fork) = self.lock().remove(&token) else {
+            return;
+        };
+        for other in fork.children.iter().filter(|other| other.id != child.id) {
+            other.is_bare.store(true, Ordering::Release);
+        }
     }
 
     /// A space has ended. If it was a child that never said hello, nobody waits for it any more.

@@ -307,7 +307,7 @@ impl Thread {
         let mut candidates = candidates.into_iter();
         let space = candidates.find(|space| space.uffd.memory() == self.memory)?;
         let process = process_of(self.memory);
-        run.listening.forks.found(token);
+        run.listening.forks.found(token, &space);
         process.agent.announce_active();
         run.listening.spaces.introduce(&space, process);
         start_agent(&space);

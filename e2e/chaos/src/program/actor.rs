@@ -33,10 +33,6 @@ pub(crate) struct Actor<'a> {
     pub(crate) alone: bool,
     /// The children of the process live in another pid namespace than it does itself. So it may start no thread.
     pub(crate) divided: bool,
-    /// The process has installed a filter.
-    pub(crate) filters: bool,
-    /// It was born of one that had installed a filter, and vswap only serves it.
-    pub(crate) is_only_served: bool,
     /// How many children the process may still have.
     pub(crate) births_left: u32,
     /// The process can make no more mappings.
@@ -63,8 +59,6 @@ impl<'a> Actor<'a> {
             children: [Child::NONE; CHILDREN_MAX],
             alone: shared.alone,
             divided: false,
-            filters: false,
-            is_only_served: false,
             births_left: u32::MAX,
             limited: false,
             had_ring: false,
@@ -116,10 +110,6 @@ impl<'a> Actor<'a> {
 
     fn step(&mut self, step: Step) -> Answer {
         match step {
-            // Inherited memory is watched there and new memory is not, so they do not merge (docs/limits.md).
-            Step::Move { .. } | Step::Resize { .. } | Step::Away { .. } if self.is_only_served => {
-                (LEFT_OUT, 0)
-            }
             Step::Map { .. } => self.map(step),
             Step::Unmap { at, pages } => self.unmap(at, pages),
             Step::Move {

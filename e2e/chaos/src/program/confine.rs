@@ -25,17 +25,12 @@ impl Actor<'_> {
                 self.divided = true;
                 unshare(libc::CLONE_NEWPID)
             }
-            Shut::FromNothing => self.refuse(libc::SYS_swapon),
-            Shut::FromMoving => self.refuse(libc::SYS_mremap),
-            Shut::FromAdvice => self.refuse(libc::SYS_madvise),
-            Shut::FromProtection => self.refuse(libc::SYS_mprotect),
-            Shut::FromUnmapping => self.refuse(libc::SYS_munmap),
+            Shut::FromNothing => refuse(libc::SYS_swapon),
+            Shut::FromMoving => refuse(libc::SYS_mremap),
+            Shut::FromAdvice => refuse(libc::SYS_madvise),
+            Shut::FromProtection => refuse(libc::SYS_mprotect),
+            Shut::FromUnmapping => refuse(libc::SYS_munmap),
         }
-    }
-
-    fn refuse(&mut self, call: libc::c_long) -> Answer {
-        self.filters = true;
-        refuse(call)
     }
 }
 

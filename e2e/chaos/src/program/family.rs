@@ -148,7 +148,6 @@ impl Actor<'_> {
     fn live_as_child(&mut self, number: u32, end: End, wait: bool) -> ! {
         self.number = number;
         self.alone = true;
-        self.is_only_served = self.filters;
         self.divided = false;
         self.births_left = u32::MAX;
         self.had_ring = false;
