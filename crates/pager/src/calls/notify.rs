@@ -155,9 +155,7 @@ fn take_one(
         _ if maps_too_much(&listening.serving.limit, &call.notification) => {
             postpone(listening, call, Arc::clone(hasten));
         }
-        None if may_wait_for_fork(call.notification.nr)
-            && unknown::is_of_copy(listening, &call.notification) =>
-        {
+        None if unknown::is_of_copy(listening, &call.notification) => {
             unknown::after_copies(listening, call);
         }
         // brk needs no decision: it never extends a mapping that is watched.

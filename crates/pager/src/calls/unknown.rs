@@ -25,6 +25,9 @@ use crate::space::call::Call;
 
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
 const MADVISE: i32 = abi::call::MADVISE.cast_signed();
+const IOCTL: i32 = abi::call::IOCTL.cast_signed();
+const SECCOMP: i32 = abi::call::SECCOMP.cast_signed();
+const IO_URING_SETUP: i32 = abi::call::IO_URING_SETUP.cast_signed();
 const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
 const MADV_FREE: u64 = advice::FREE as u64;
 
@@ -48,12 +51,19 @@ const DECIDE_PACE: Duration = Duration::from_micros(200);
 ///   one, and where all of them only move, holes included (Linux 6.17).
 /// - Advice that raises no event, or none in time: what a guard page discards would come back, and a child of the copy
 ///   would find what is to be wiped. MADV_FREE may do so.
-/// - Where the agent was attached from outside, all of these calls. There nothing else tells what the copy moves.
+/// - A new io_uring could give advice of which nobody hears.
+/// - Where the agent was attached from outside, all calls that move or discard. There nothing else tells of them.
 ///
 /// A child that gets an agent makes no such call before that. The fork has returned when its event was read, and
 /// whoever has read it may still be about to make the copy's space. So it is asked first whether anybody is, and then
 /// which spaces there are.
 pub fn is_of_copy(listening: &Listening, call: &Notification) -> bool {
+    if !matches!(
+        call.nr,
+        MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP | IO_URING_SETUP
+    ) {
+        return false;
+    }
     let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
     let goes_wrong = may_be_copy(&listening.spaces, |space| space.has_no_hooks())
         || (may_be_copy(&listening.spaces, |_| true) && goes_wrong_beside_hooks(call));
@@ -73,7 +83,7 @@ fn goes_wrong_beside_hooks(call: &Notification) -> bool {
         MREMAP => !lies_in_one_mapping(call.tid, call.args[0], call.args[1]),
         MADVISE => call.args[2] != MADV_FREE,
         PROCESS_MADVISE => call.args[3] != MADV_FREE,
-        _ => false,
+        _ => call.nr == IO_URING_SETUP,
     }
 }
 
