@@ -91,7 +91,7 @@ fn goes_wrong_beside_hooks(call: &Notification) -> bool {
 fn lies_in_one_mapping(tid: u32, start: u64, bytes: u64) -> bool {
     let end = start.saturating_add(bytes.next_multiple_of(PAGE_BYTES));
     let parts = ProcMap::open(tid).and_then(|map| map.mapped(start, end));
-    parts.is_ok_and(|parts| parts == [start..end])
+    parts.is_ok_and(|parts| parts.first() == Some(&(start..end)))
 }
 
 /// Is this the space of a copy, or of a child that has no agent yet?
