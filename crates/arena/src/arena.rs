@@ -233,7 +233,7 @@ impl Arena {
     /// `NotOurs`, `TooMuchPinned`, `Full`, `Lost`, `Forked`.
     pub fn pin<'a, T>(&self, memory: &'a [T]) -> Result<Pin<'a>, ArenaError> {
         self.owner.check_home()?;
-        Pin::new(&self.owner.core, self.pages_of(memory)?)
+        Pin::new(&self.owner.core, self.pages_of(&addresses_of(memory))?)
     }
 
     /// Says something of memory of the arena, whoever allocated it.
@@ -241,17 +241,30 @@ impl Arena {
     /// # Errors
     /// As [`Arena::pin`].
     pub fn advise<T>(&self, memory: &[T], advice: Advice) -> Result<(), ArenaError> {
-        self.owner.check_home()?;
-        self.owner.core.advise(self.pages_of(memory)?, advice)
+        self.advise_addresses(&addresses_of(memory), advice)
     }
 
-    fn pages_of<T>(&self, memory: &[T]) -> Result<Range<usize>, ArenaError> {
-        let bytes = size_of_val(memory);
+    /// The same for addresses, for interfaces to other languages.
+    ///
+    /// # Errors
+    /// As [`Arena::pin`].
+    pub fn advise_addresses(
+        &self,
+        addresses: &Range<usize>,
+        advice: Advice,
+    ) -> Result<(), ArenaError> {
+        self.owner.check_home()?;
+        self.owner.core.advise(self.pages_of(addresses)?, advice)
+    }
+
+    fn pages_of(&self, addresses: &Range<usize>) -> Result<Range<usize>, ArenaError> {
         let start = self
             .owner
-            .offset(memory.as_ptr().addr())
+            .offset(addresses.start)
             .ok_or(ArenaError::NotOurs)?;
-        let end = start.checked_add(bytes).ok_or(ArenaError::NotOurs)?;
+        let end = start
+            .checked_add(addresses.len())
+            .ok_or(ArenaError::NotOurs)?;
         if end > self.owner.core.memory.pages() * PAGE_BYTES {
             return Err(ArenaError::NotOurs);
         }
@@ -290,6 +303,11 @@ impl Arena {
             damaged_pages: engine.damaged,
         }
     }
+}
+
+fn addresses_of<T>(memory: &[T]) -> Range<usize> {
+    let start = memory.as_ptr().addr();
+    start..start + size_of_val(memory)
 }
 
 /// Figures of an arena. Bytes and pages are those of now, unless they are said to be so far; the rest is counted since

@@ -45,6 +45,12 @@ impl Heap {
         self.owner.check_home().is_err()
     }
 
+    /// Is this address one of the arena's? No lock is taken.
+    #[must_use]
+    pub fn has(&self, address: usize) -> bool {
+        self.owner.offset(address).is_some()
+    }
+
     fn blocks(&self) -> MutexGuard<'_, Blocks> {
         let blocks = self.owner.blocks.lock();
         blocks.unwrap_or_else(PoisonError::into_inner)

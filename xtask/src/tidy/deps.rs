@@ -56,6 +56,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-python",
+        may_use: &["vswap-arena"],
+        // As above, and for small arrays.
+        may_call_kernel: true,
+    },
+    Rule {
         name: "vswap-agent",
         may_use: &["vswap-sys"],
         may_call_kernel: false,

@@ -20,6 +20,7 @@ const CRATES: &[&str] = &[
     "crates/pager/src/lib.rs",
     "crates/arena/src/lib.rs",
     "crates/capi/src/lib.rs",
+    "crates/python/src/lib.rs",
     "crates/cli/src/main.rs",
     "bench/src/lib.rs",
     "crates/sys/src/lib.rs",

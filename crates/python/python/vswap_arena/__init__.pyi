@@ -1,0 +1,97 @@
+"""Memory that may be larger than the RAM it takes, for numpy, pandas, Arrow and all that works on buffers.
+
+A size is a number of bytes, or a text with a unit of 1024: "512M", "2GiB".
+"""
+
+from collections.abc import Buffer
+from contextlib import AbstractContextManager
+from os import PathLike
+from typing import Literal, TypeVar
+
+Size = int | str
+Advice = Literal["will-need", "cold", "never-swap", "may-swap"]
+_Object = TypeVar("_Object", bound=Buffer)
+
+class ArenaError(RuntimeError):
+    """An arena could not be made, or could not do what it was asked to do.
+
+    What has no room raises MemoryError, and a wrong argument ValueError.
+    """
+
+class Memory:
+    """Whole pages of an arena: a buffer of bytes that can be written to, zero at first.
+
+    numpy.frombuffer, memoryview and pyarrow.py_buffer take it. It is freed with the last reference to it, theirs
+    included.
+    """
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def advise(self, what: Advice, start: int = 0, end: int | None = None) -> None:
+        """Say something of the pages of some of the bytes, as Arena.advise."""
+
+class Pinned(AbstractContextManager[_Object]):
+    """What ``pinned`` returns. For one ``with``."""
+
+class NumpyArrays(AbstractContextManager[None]):
+    """What ``Arena.numpy`` returns. For one ``with`` at a time."""
+
+class Arena:
+    """Memory that may be larger than the RAM that it takes.
+
+    ram: what pages in memory, compressed pool and tables may take together; 8M at the least.
+    pool: the most that the compressed pool takes of it. Half where there is a swap area, else seven eighths.
+    swap, swap_size: a directory for an encrypted file without a name, and how large that may grow.
+    codec: how pages are compressed.
+    capacity: addresses to reserve, the most that can be allocated at a time. 16 times the RAM, and the swap area.
+    """
+
+    def __init__(
+        self,
+        *,
+        ram: Size,
+        pool: Size | None = None,
+        swap: str | PathLike[str] | None = None,
+        swap_size: Size | None = None,
+        codec: Literal["lz4", "zstd", "none"] = "lz4",
+        capacity: Size | None = None,
+    ) -> None: ...
+    def allocate(self, size: Size) -> Memory:
+        """Bytes that are zero. MemoryError if there is no room."""
+
+    def numpy(self) -> NumpyArrays:
+        """Have arrays of 16 KiB or more lie here that are made within a ``with``, by the same thread or task.
+
+        Those that exist already stay where they are. numpy 1.22 or newer.
+        """
+
+    def use_for_numpy(self) -> None:
+        """The same for all arrays that this thread makes from now on. Other threads call it too."""
+
+    def advise(self, object: Buffer, what: Advice) -> None:
+        """Say something of the pages of an object's memory, which lies here.
+
+        "will-need": bring it back, as far as there is room. "cold": move it out soon. "never-swap": bring it back and
+        keep it, until it is freed or "may-swap".
+        """
+
+    def stats(self) -> dict[str, int]:
+        """Figures: bytes and pages of now, and what has happened so far."""
+
+def pinned(object: _Object, /) -> Pinned[_Object]:
+    """Keep an object's memory in RAM within a ``with``, for what passes it to the kernel.
+
+    It may lie in any arena, or in none. MemoryError if so much cannot be pinned.
+    """
+
+def write(file: object, data: Buffer, /) -> int:
+    """Write all bytes of an object to a file or a descriptor, past the file's buffer. Returns how many those were.
+
+    The object's memory is one piece, and may be out: 1 MiB of it is in RAM at a time.
+    """
+
+def read_into(file: object, into: Buffer, /) -> int:
+    """Read from a descriptor, or a file without a buffer, until an object's memory is full or the file ends.
+
+    Returns how many bytes were read.
+    """
