@@ -1,9 +1,20 @@
 //! Compression of single pages.
 //!
-//! A [`Codec`] says how to compress. A [`Scratch`] holds contexts and an output buffer for one thread, so that no page
-//! needs an allocation. Output never exceeds [`PACKED_BYTES_MAX`]. A larger result would take a whole page in the pool;
-//! the raw page fits there as well, and needs no decompression. So a payload of exactly [`PAGE_BYTES`] is always the
-//! page itself, whatever the codec.
+//! A [`Codec`] says how a new page is compressed. The *payload* that comes of it says by itself how it is packed,
+//! wherever it goes: in the pool, in far memory, in a backup of that. So payloads of several codecs lie side by side,
+//! and [`Scratch::decompress`] needs to be told nothing.
+//!
+//! | a payload of | is |
+//! |---|---|
+//! | exactly [`PAGE_BYTES`] | the page itself |
+//! | up to [`PACKED_BYTES_MAX`] | a byte that names the codec, and behind it what the codec made of the page |
+//!
+//! Nothing lies in between. A longer result would take a whole page in the pool; the raw page fits there as well, and
+//! needs no decompression. The name is in the payload, not in a table beside it, so that checksums and encryption cover
+//! it, and whoever passes payloads on needs not know of it. The kernel's zram keeps such a name in its table, because
+//! one of its table entries has bits to spare for it.
+//!
+//! A [`Scratch`] holds contexts and an output buffer for one thread, so that no page needs an allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +34,11 @@ pub enum Codec {
     None,
 }
 
+/// The first byte of what lz4 packed. Not 0, so that wiped memory names no codec.
+const LZ4: u8 = 1;
+/// The first byte of what zstd packed.
+const ZSTD: u8 = 2;
+
 /// The page does not compress below [`PACKED_BYTES_MAX`]. Keep it raw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the page does not compress below {PACKED_BYTES_MAX} bytes: store it raw")]
@@ -31,8 +47,7 @@ pub struct Incompressible;
 /// A payload did not decompress to exactly one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a payload of {payload_bytes} bytes did not decompress to {PAGE_BYTES} bytes: its memory was overwritten, \
-     or it was made by another codec"
+    "a payload of {payload_bytes} bytes did not decompress to {PAGE_BYTES} bytes: its memory was overwritten"
 )]
 pub struct Corrupt {
     /// Length of the payload in bytes.
@@ -74,6 +89,29 @@ impl Scratch {
     pub(crate) fn give_pages(&mut self, pages: PageBuffer) {
         self.unpacked = pages;
     }
+
+    /// Decompresses `payload` into `dst`, as the payload says. One of [`PAGE_BYTES`] is the page itself and is copied.
+    /// Locks: none. Allocates only if the payload is of zstd and this scratch has no context for that yet.
+    ///
+    /// # Errors
+    /// [`Corrupt`] unless exactly one page comes out. `dst` then holds anything.
+    pub fn decompress(&mut self, payload: &[u8], dst: &mut Page) -> Result<(), Corrupt> {
+        if payload.len() == PAGE_BYTES {
+            dst.0.copy_from_slice(payload);
+            return Ok(());
+        }
+        let bytes = match payload.split_first() {
+            Some((&LZ4, packed)) => self.contexts.lz4_decompress(packed, dst),
+            Some((&ZSTD, packed)) => self.contexts.zstd_decompress(packed, dst),
+            _ => None,
+        };
+        match bytes {
+            Some(PAGE_BYTES) => Ok(()),
+            _ => Err(Corrupt {
+                payload_bytes: payload.len(),
+            }),
+        }
+    }
 }
 
 impl Default for Scratch {
@@ -89,7 +127,9 @@ impl fmt::Debug for Scratch {
 }
 
 impl Codec {
-    /// A scratch whose contexts for this codec already exist, so that no page waits for them.
+    /// A scratch whose contexts for this codec already exist, so that no page waits for them. So do those for
+    /// decompressing zstd, because any page may have been packed again ([`Engine::repack`](crate::Engine::repack)), and
+    /// a page must not be lost for want of memory.
     #[must_use]
     pub fn scratch(self) -> Scratch {
         let mut scratch = Scratch::new();
@@ -115,40 +155,32 @@ impl Codec {
     ) -> Result<&'s [u8], Incompressible> {
         let Scratch { out, contexts, .. } = scratch;
         let out = &mut out[0].0[..PACKED_BYTES_MAX];
-        let packed = match self {
-            Codec::Lz4 => contexts.lz4_compress(page, out),
-            Codec::Zstd => contexts.zstd_compress(page, out),
+        let (name, packed) = out.split_first_mut().ok_or(Incompressible)?;
+        let bytes = match self {
+            Codec::Lz4 => {
+                *name = LZ4;
+                contexts.lz4_compress(page, packed)
+            }
+            Codec::Zstd => {
+                *name = ZSTD;
+                contexts.zstd_compress(page, packed)
+            }
             Codec::None => None,
         };
-        packed
-            .and_then(|bytes| out.get(..bytes))
+        bytes
+            .and_then(|bytes| out.get(..=bytes))
             .ok_or(Incompressible)
     }
 
-    /// Decompresses `payload` into `dst`. A payload of [`PAGE_BYTES`] is the page itself and is copied.
-    ///
-    /// # Errors
-    /// [`Corrupt`] unless exactly one page comes out. `dst` then holds anything.
-    pub fn decompress(
-        self,
-        payload: &[u8],
-        dst: &mut Page,
-        scratch: &mut Scratch,
-    ) -> Result<(), Corrupt> {
-        if payload.len() == PAGE_BYTES {
-            dst.0.copy_from_slice(payload);
-            return Ok(());
-        }
-        let bytes = match self {
-            Codec::Lz4 => scratch.contexts.lz4_decompress(payload, dst),
-            Codec::Zstd => scratch.contexts.zstd_decompress(payload, dst),
-            Codec::None => None,
-        };
-        match bytes {
-            Some(PAGE_BYTES) => Ok(()),
-            _ => Err(Corrupt {
-                payload_bytes: payload.len(),
-            }),
+    /// How a payload says that it is packed: [`Codec::None`] for a page itself. `None` if it names no codec: no payload
+    /// begins like that.
+    #[must_use]
+    pub fn of(payload: &[u8]) -> Option<Codec> {
+        match payload {
+            [..] if payload.len() == PAGE_BYTES => Some(Codec::None),
+            [LZ4, ..] => Some(Codec::Lz4),
+            [ZSTD, ..] => Some(Codec::Zstd),
+            _ => None,
         }
     }
 }
@@ -198,30 +230,30 @@ mod backend {
     #[repr(C, align(64))]
     struct Lz4State([u8; LZ4_STATE_BYTES]);
 
-    struct ZstdContexts {
-        compress: CCtx<'static>,
-        decompress: DCtx<'static>,
-    }
-
     pub(super) struct Contexts {
         lz4: Option<Box<Lz4State>>,
-        zstd: Option<ZstdContexts>,
+        /// Apart from the other, because most threads only decompress, and this one takes hundreds of KiB.
+        zstd_in: Option<CCtx<'static>>,
+        zstd_out: Option<DCtx<'static>>,
     }
 
     impl Contexts {
         pub(super) const fn new() -> Self {
             Contexts {
                 lz4: None,
-                zstd: None,
+                zstd_in: None,
+                zstd_out: None,
             }
         }
 
+        /// Makes what this codec compresses with, and what any payload may need to be decompressed.
         pub(super) fn prepare(&mut self, codec: Codec) {
             match codec {
                 Codec::Lz4 => drop(self.lz4()),
-                Codec::Zstd => drop(self.zstd()),
+                Codec::Zstd => drop(self.zstd_in()),
                 Codec::None => {}
             }
+            self.zstd_out();
         }
 
         fn lz4(&mut self) -> Option<&mut Lz4State> {
@@ -235,27 +267,28 @@ mod backend {
             self.lz4.as_deref_mut()
         }
 
-        fn zstd(&mut self) -> Option<&mut ZstdContexts> {
-            if self.zstd.is_none() {
-                let mut compress = CCtx::try_create()?;
-                let decompress = DCtx::try_create()?;
+        fn zstd_in(&mut self) -> Option<&mut CCtx<'static>> {
+            if self.zstd_in.is_none() {
+                let mut context = CCtx::try_create()?;
                 // The pool keeps length and checksum. A copy in each zstd frame would only take room.
-                compress
-                    .set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL))
-                    .ok()?;
-                compress
-                    .set_parameter(CParameter::ContentSizeFlag(false))
-                    .ok()?;
-                compress
-                    .set_parameter(CParameter::ChecksumFlag(false))
-                    .ok()?;
-                compress.set_parameter(CParameter::DictIdFlag(false)).ok()?;
-                self.zstd = Some(ZstdContexts {
-                    compress,
-                    decompress,
-                });
+                for parameter in [
+                    CParameter::CompressionLevel(ZSTD_LEVEL),
+                    CParameter::ContentSizeFlag(false),
+                    CParameter::ChecksumFlag(false),
+                    CParameter::DictIdFlag(false),
+                ] {
+                    context.set_parameter(parameter).ok()?;
+                }
+                self.zstd_in = Some(context);
             }
-            self.zstd.as_mut()
+            self.zstd_in.as_mut()
+        }
+
+        fn zstd_out(&mut self) -> Option<&mut DCtx<'static>> {
+            if self.zstd_out.is_none() {
+                self.zstd_out = DCtx::try_create();
+            }
+            self.zstd_out.as_mut()
         }
 
         /// Length of the result in `out`. `None` if it does not fit.
@@ -297,15 +330,12 @@ mod backend {
 
         /// Length of the result in `out`. `None` if it does not fit.
         pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-            self.zstd()?.compress.compress2(out, &page.0).ok()
+            self.zstd_in()?.compress2(out, &page.0).ok()
         }
 
         /// Number of bytes decompressed. `None` for a malformed payload.
         pub(super) fn zstd_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
-            self.zstd()?
-                .decompress
-                .decompress(&mut dst.0[..], payload)
-                .ok()
+            self.zstd_out()?.decompress(&mut dst.0[..], payload).ok()
         }
     }
 }
@@ -318,6 +348,9 @@ mod backend {
     use super::Codec;
     use crate::base::pages::Page;
 
+    /// What stands in for lz4 makes payloads longer by this, so that the other has something to gain here too.
+    const LZ4_LONGER_BYTES: usize = 64;
+
     pub(super) struct Contexts;
 
     impl Contexts {
@@ -328,21 +361,25 @@ mod backend {
         pub(super) fn prepare(&mut self, _codec: Codec) {}
 
         pub(super) fn lz4_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
+            let bytes = self.zstd_compress(page, out)?;
+            let longer = bytes + LZ4_LONGER_BYTES;
+            out.get_mut(bytes..longer)?.fill(0);
+            Some(longer)
+        }
+
+        pub(super) fn lz4_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
+            let bytes = payload.len().checked_sub(LZ4_LONGER_BYTES)?;
+            self.zstd_decompress(payload.get(..bytes)?, dst)
+        }
+
+        pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
             let packed = lz4_flex::block::compress(&page.0);
             out.get_mut(..packed.len())?.copy_from_slice(&packed);
             Some(packed.len())
         }
 
-        pub(super) fn lz4_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
-            lz4_flex::block::decompress_into(payload, &mut dst.0).ok()
-        }
-
-        pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-            self.lz4_compress(page, out)
-        }
-
         pub(super) fn zstd_decompress(&mut self, payload: &[u8], dst: &mut Page) -> Option<usize> {
-            self.lz4_decompress(payload, dst)
+            lz4_flex::block::decompress_into(payload, &mut dst.0).ok()
         }
     }
 }
@@ -377,13 +414,52 @@ mod tests {
                         );
                     }
                     let mut back = Page([0x5a; PAGE_BYTES]);
-                    codec
-                        .decompress(&payload, &mut back, &mut scratch)
-                        .expect("own payload");
+                    scratch.decompress(&payload, &mut back).expect("a payload");
                     assert!(back == page, "{codec:?} {kind:?} {seed}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_payload_says_how_it_is_packed() {
+        let mut packing = Scratch::new();
+        let mut unpacking = Codec::None.scratch();
+        let mut random = seeded(5);
+        let (mut back, mut seen) = (Page([0x5a; PAGE_BYTES]), [0; 3]);
+        for seed in 0..4 * PAGES {
+            let which = usize::try_from(random() % 3).expect("small");
+            let codec = [Codec::Lz4, Codec::Zstd, Codec::None][which];
+            let kind = [Content::Heap, Content::Text, Content::Sparse][(seed % 3) as usize];
+            let page = Page(*page_bytes(kind, seed));
+            let packed = codec.compress(&page, &mut packing);
+            let payload = packed.unwrap_or(&page.0);
+            assert_eq!(Codec::of(payload), Some(codec));
+            unpacking.decompress(payload, &mut back).expect("a payload");
+            assert!(back == page, "{codec:?} {kind:?} {seed}");
+            seen[which] += 1;
+        }
+        assert!(cfg!(miri) || seen.into_iter().all(|times| times > 50));
+    }
+
+    #[test]
+    fn what_names_no_codec_is_no_payload() {
+        let mut scratch = Scratch::new();
+        let mut dst = Page::zeroed();
+        let page = Page(*page_bytes(Content::Text, 3));
+        let packed = Codec::Lz4.compress(&page, &mut scratch);
+        let good = packed.expect("text compresses").to_vec();
+        for name in (0..=u8::MAX).filter(|name| *name != good[0]) {
+            let mut bad = good.clone();
+            bad[0] = name;
+            let (of, payload_bytes) = (Codec::of(&bad), bad.len());
+            assert_eq!(of, (name == ZSTD).then_some(Codec::Zstd));
+            if !cfg!(miri) || of.is_none() {
+                let error = scratch.decompress(&bad, &mut dst);
+                assert_eq!(error, Err(Corrupt { payload_bytes }), "{name}");
+            }
+        }
+        assert_eq!(Codec::of(&[]), None);
     }
 
     #[test]
@@ -408,9 +484,7 @@ mod tests {
                 .to_vec();
             let mut dst = Page::zeroed();
             for cut in [0, 1, good.len() / 2, good.len() - 1] {
-                let error = codec
-                    .decompress(&good[..cut], &mut dst, &mut scratch)
-                    .unwrap_err();
+                let error = scratch.decompress(&good[..cut], &mut dst).unwrap_err();
                 assert_eq!(error, Corrupt { payload_bytes: cut });
             }
             let mut random = seeded(11);
@@ -419,10 +493,8 @@ mod tests {
                 let at = usize::try_from(random() % 1000).expect("small") % bad.len();
                 bad[at] ^= 1 << (random() % 8);
                 // Either an error or a whole page. The pool's checksum finds the latter.
-                let _ = codec.decompress(&bad, &mut dst, &mut scratch);
+                let _ = scratch.decompress(&bad, &mut dst);
             }
         }
-        let error = Codec::None.decompress(&[1, 2, 3], &mut Page::zeroed(), &mut Scratch::new());
-        assert_eq!(error, Err(Corrupt { payload_bytes: 3 }));
     }
 }

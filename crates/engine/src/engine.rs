@@ -31,7 +31,7 @@ pub struct Config {
     pub frames: usize,
     /// How many CPUs allocate slots from clusters of their own. A larger CPU number is taken modulo this.
     pub cpus: usize,
-    /// How pages are compressed.
+    /// How new pages are compressed.
     pub codec: Codec,
     /// Memory that the pool may take.
     pub pool_limit_bytes: u64,
@@ -127,7 +127,7 @@ impl Engine {
         self.areas.retire_storage();
     }
 
-    /// How pages are compressed.
+    /// How new pages are compressed. What is stored says by itself how it is packed.
     #[must_use]
     pub fn codec(&self) -> Codec {
         self.codec

@@ -2,9 +2,10 @@
 //! pool.
 //!
 //! A page is swapped out in two halves. [`Engine::swap_out`] gives a filled frame a slot. [`Engine::write_out`] then
-//! finds a place for the content and frees the frame. [`Engine::write_back`] moves cold pages from the pool to an area.
-//! [`Engine::swap_in`] copies the content from wherever it is. [`Engine::dup`] and [`Engine::put`] count page-table
-//! references, and the last put frees everything. [`Engine::puts`] puts many entries at once.
+//! finds a place for the content and frees the frame. [`Engine::repack`] packs what is cold in the pool more densely,
+//! and [`Engine::write_back`] moves it on to an area. [`Engine::swap_in`] copies the content from wherever it is.
+//! [`Engine::dup`] and [`Engine::put`] count page-table references, and the last put frees everything.
+//! [`Engine::puts`] puts many entries at once.
 //!
 //! The engine makes no system call and knows no process, address or descriptor. Its memory comes from a [`PageSource`].
 //! The bytes of a physical area go to its [`Storage`]. Each page belongs to a [group](GroupId), which can be limited.
@@ -12,9 +13,9 @@
 //! The crate runs under Miri, and under loom and shuttle with `--cfg loom` or `--cfg shuttle`.
 //!
 //! Lock order, outermost first: frame claim and backing pin (no thread waits for either while it holds a lock), tree of
-//! groups, hand of writing back, order of areas, hand of demotion, cluster. Innermost are the queue of clean frames,
-//! the storage and the area's lists. The pool's locks are taken with none of these held. Debug builds check the order
-//! (`base/lock_order.rs`).
+//! groups, hands of writing back and of packing again, order of areas, hand of demotion, cluster. Innermost are the
+//! queue of clean frames, the storage and the area's lists. The pool's locks are taken with none of these held. Debug
+//! builds check the order (`base/lock_order.rs`).
 
 // The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
 
@@ -68,6 +69,7 @@ pub use verbs::demote::Demotion;
 pub use verbs::leaving::Written;
 pub use verbs::lookup::Lookup;
 pub use verbs::put::Puts;
+pub use verbs::repack::Repack;
 pub use verbs::swap_in::{SwapIn, SwapInError};
 pub use verbs::swap_off::{BringBack, SwapOffError};
 pub use verbs::swap_out::{Mapping, Placed};

@@ -9,7 +9,7 @@ use crate::area::AllocError;
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT, Payer};
 use crate::base::pages::{HeapPages, PAGE_BYTES, Page};
 use crate::base::storage::{RamStorage, Storage, StorageError};
-use crate::codec::Codec;
+use crate::codec::{Codec, Scratch};
 use crate::engine::{Config, Engine};
 use crate::groups::{GroupFigures, GroupId, GroupLimits};
 use crate::verbs::swap_in::{SwapIn, SwapInError};
@@ -180,10 +180,10 @@ impl Storage for Packing {
 
     fn read(&self, slot: u64, pages: &mut [&mut Page]) -> Result<(), StorageError> {
         let kept = self.0.lock().expect("no panic");
-        let mut scratch = Codec::Lz4.scratch();
+        let mut scratch = Scratch::new();
         for (slot, page) in (slot..).zip(pages) {
             let payload = kept.get(&slot).ok_or(StorageError::Lost)?;
-            let unpacked = Codec::Lz4.decompress(payload, page, &mut scratch);
+            let unpacked = scratch.decompress(payload, page);
             unpacked.map_err(|_| StorageError::Altered)?;
         }
         Ok(())

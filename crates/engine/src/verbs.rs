@@ -15,6 +15,7 @@ pub(crate) mod lookup;
 pub(crate) mod pins;
 pub(crate) mod put;
 pub(crate) mod read_ahead;
+pub(crate) mod repack;
 pub(crate) mod runs;
 pub(crate) mod swap_in;
 pub(crate) mod swap_off;

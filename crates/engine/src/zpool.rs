@@ -38,3 +38,4 @@ pub use handle::Handle;
 pub use pool::{Pool, PoolFill, PoolFull, PoolStats};
 pub use read::ReadError;
 pub use sizes::PACKED_BYTES_MAX;
+pub(crate) use sizes::takes_less;

@@ -22,6 +22,8 @@ use vswap_engine::{
 mod content;
 #[path = "naive/groups.rs"]
 mod groups;
+#[path = "naive/moving.rs"]
+mod moving;
 #[path = "naive/operation.rs"]
 pub(crate) mod operation;
 #[path = "naive/storage.rs"]
@@ -68,6 +70,8 @@ struct Expected {
     content: Content,
     count: u32,
     place: Where,
+    /// How it is packed if it is in the pool and can be packed.
+    codec: Codec,
     shadow: Shadow,
     /// Its index among the groups. `None` is the root.
     group: Option<usize>,
@@ -261,6 +265,7 @@ impl Run {
             Operation::WriteOutAll { at, pages } => self.write_out_all(at, pages),
             Operation::WriteBack { pages } => self.write_back(pages),
             Operation::Demote { pages } => self.demote(pages),
+            Operation::Repack { pages } => self.repack(pages),
             Operation::BeginGeneration => self.engine.begin_generation(),
             Operation::SwapIn(at) => {
                 if let Some(entry) = self.choose(at) {
@@ -326,16 +331,17 @@ impl Run {
     }
 
     /// What a page takes up in the pool if it goes there.
-    fn payload_bytes(&mut self, content: Content) -> u64 {
-        let packed = self.codec.compress(&content.page(), &mut self.scratch);
+    fn payload_bytes(&mut self, content: Content, codec: Codec) -> u64 {
+        let packed = codec.compress(&content.page(), &mut self.scratch);
         packed.map_or(PAGE_BYTES, <[u8]>::len) as u64
     }
 
     fn check_groups(&mut self) {
-        let contents: Vec<Content> = self.model.values().map(|page| page.content).collect();
-        let payloads: Vec<u64> = contents
+        let pages = self.model.values().map(|page| (page.content, page.codec));
+        let pages: Vec<(Content, Codec)> = pages.collect();
+        let payloads: Vec<u64> = pages
             .into_iter()
-            .map(|of| self.payload_bytes(of))
+            .map(|(of, codec)| self.payload_bytes(of, codec))
             .collect();
         let of_pages = |at| {
             let mut sum = Charges::default();
@@ -382,6 +388,7 @@ impl Run {
             content,
             count: 1,
             place: Where::Cached,
+            codec: self.codec,
             shadow,
             group,
         };
@@ -414,59 +421,6 @@ impl Run {
         }
     }
 
-    /// Writes pages back. Whatever comes of it, each page is in the pool or in an area.
-    fn write_back(&mut self, pages: usize) {
-        let done = self.engine.write_back(1, pages, &mut self.scratch);
-        let (mut went, mut stays, mut limited) = (0, 0, 0);
-        for (&entry, page) in &mut self.model {
-            if page.place == Where::Stored {
-                if self.engine.is_physical(entry) {
-                    assert!(self.groups.writes_back(page.group));
-                    page.place = Where::Area;
-                    went += 1;
-                } else {
-                    stays += 1;
-                    limited += usize::from(self.groups.is_limited(page.group));
-                }
-            }
-        }
-        assert_eq!(done.pages, went);
-        // Nobody else uses the pages, so all that should go has gone, or there is a reason.
-        assert_eq!((done.warm, done.damaged), (0, 0));
-        assert!(done.refused == 0 || self.requests_left() == 0);
-        assert!(done.limited == 0 || limited > 0);
-        if done.homeless > 0 {
-            self.expect_full();
-        } else if done.refused == 0 {
-            // Pages kept by the limits of their groups may be tried more than once.
-            let tried = done.pages + done.limited;
-            assert!(tried >= pages.min(went + stays) && tried <= pages);
-        }
-    }
-
-    /// Demotes pages. They change areas, and nothing else changes.
-    fn demote(&mut self, pages: usize) {
-        let before = self.used();
-        let done = self.engine.demote(2, 1, pages, &mut self.scratch);
-        // Nobody else uses them.
-        assert!(done.pages <= pages && done.held == 0, "{done:?}");
-        assert!(done.unreadable + done.refused == 0 || self.requests_left() == 0);
-        let after = self.used();
-        let went_bytes: u64 = before
-            .iter()
-            .zip(&after)
-            .map(|(before, after)| before.saturating_sub(*after))
-            .sum();
-        let went = went_bytes / PAGE_BYTES as u64;
-        assert!(went <= done.pages as u64 && (went > 0) == (done.pages > 0));
-    }
-
-    /// Bytes in use in each area.
-    fn used(&self) -> Vec<u64> {
-        let areas = self.engine.areas();
-        areas.iter().map(|area| area.used_bytes).collect()
-    }
-
     /// Checks that a page was refused only because no area has a slot for it.
     fn expect_full(&self) {
         let mut areas = self.engine.areas().into_iter();
@@ -489,7 +443,7 @@ impl Run {
                 self.expect_full();
             }
             Err(WriteOutError::Limited) => {
-                let payload_bytes = self.payload_bytes(content);
+                let payload_bytes = self.payload_bytes(content, self.codec);
                 self.groups.expect_limited(group, payload_bytes, is_alone);
             }
             Ok(Written::Physical) => assert!(self.groups.writes_back(group)),
@@ -502,13 +456,15 @@ impl Run {
                 assert!(bytes < PAGE_BYTES / 2);
                 page.place = Where::Stored;
             }
-            (Where::Cached, Content::Random(_), Ok(Written::Raw)) => page.place = Where::Stored,
-            (Where::Cached, Content::Dense(_) | Content::Random(_), Ok(Written::Physical)) => {
-                page.place = Where::Area;
+            (Where::Cached, Content::Random(_), Ok(Written::Raw))
+            | (Where::Cached, Content::Narrow(_), Ok(Written::Raw | Written::Compressed { .. })) => {
+                page.place = Where::Stored;
             }
+            (Where::Cached, Content::Zero, Ok(Written::Physical)) => panic!("zeros are stored"),
+            (Where::Cached, _, Ok(Written::Physical)) => page.place = Where::Area,
             (
                 Where::Cached,
-                Content::Dense(_) | Content::Random(_),
+                Content::Dense(_) | Content::Random(_) | Content::Narrow(_),
                 Err(WriteOutError::Full | WriteOutError::Limited | WriteOutError::Unwritable(_)),
             )
             | (Where::Zero | Where::Stored | Where::Area, _, Err(WriteOutError::NotCached)) => {}

@@ -82,6 +82,8 @@ struct Worker<'a> {
     /// Pages that went to an area from their frame, and from the pool.
     written: u64,
     written_back: u64,
+    /// Pages that were packed again.
+    repacked: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -99,7 +101,7 @@ impl<'a> Worker<'a> {
 
     fn run(&mut self) {
         for _ in 0..OPERATIONS {
-            match random(&mut self.state) % 12 {
+            match random(&mut self.state) % 13 {
                 0..3 => self.swap_out(),
                 3..6 => self.write_out(),
                 6..8 => self.swap_in(),
@@ -108,6 +110,7 @@ impl<'a> Worker<'a> {
                     self.engine.compact(1);
                 }
                 10 => self.write_back(),
+                11 => self.repack(),
                 _ => self.drop_one(),
             }
         }
@@ -159,6 +162,13 @@ impl<'a> Worker<'a> {
         if self.pick(4) == 0 {
             self.engine.begin_generation();
         }
+    }
+
+    fn repack(&mut self) {
+        let pages = 1 + self.pick(BATCH_MAX);
+        let done = self.engine.repack(pages, &mut self.scratch);
+        assert_eq!(done.damaged, 0);
+        self.repacked += done.pages as u64;
     }
 
     fn swap_in(&mut self) {
@@ -322,17 +332,19 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
                     made: 0,
                     written: 0,
                     written_back: 0,
+                    repacked: 0,
                 };
                 worker.run();
-                (worker.written, worker.written_back)
+                [worker.written, worker.written_back, worker.repacked]
             })
         };
         let workers: Vec<_> = (0..THREADS).map(start).collect();
         let workers = workers.into_iter();
-        let (written, written_back): (Vec<u64>, Vec<u64>) = workers
+        let of_each: Vec<[u64; 3]> = workers
             .map(|worker| worker.join().expect("no panic"))
-            .unzip();
-        let written = [written, written_back].map(|pages| pages.iter().sum::<u64>());
+            .collect();
+        let sum = |which: usize| of_each.iter().map(|pages| pages[which]).sum::<u64>();
+        let written = [0, 1, 2].map(sum);
         stop.store(true, Ordering::Relaxed);
         (exchanger.join().expect("no panic"), written)
     });
@@ -347,7 +359,7 @@ fn threads_find_every_byte_and_leave_nothing_behind() {
     assert_eq!(stats.physical, 0);
     assert!(
         cfg!(miri) || written.into_iter().all(|pages| pages > 1000),
-        "the areas had nothing to do: {written:?} pages"
+        "areas or codecs had nothing to do: {written:?} pages"
     );
     assert!(
         cfg!(miri) || exchanged > 10,

@@ -147,7 +147,7 @@ fn write(
     let mut pages = vec![Page::zeroed(); payloads.len()];
     area.with_scratch(|scratch| {
         for (payload, page) in payloads.iter().zip(&mut pages) {
-            let unpacked = area.codec.decompress(payload, page, scratch);
+            let unpacked = scratch.decompress(payload, page);
             unpacked.map_err(|_| StorageError::Altered)?;
         }
         Ok(())

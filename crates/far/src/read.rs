@@ -176,7 +176,7 @@ impl Area {
             .cipher
             .open(one.slot, version, &mut sealed)
             .map_err(|_| StorageError::Altered)?;
-        self.with_scratch(|scratch| self.codec.decompress(payload, one.page, scratch))
+        self.with_scratch(|scratch| scratch.decompress(payload, one.page))
             .map_err(|_| StorageError::Altered)?;
         Ok(payload.len())
     }

@@ -34,7 +34,7 @@ pub struct FarOptions {
     pub id: AreaId,
     /// How many pages it has.
     pub slots: u64,
-    /// The engine's codec.
+    /// How pages are packed that come as they are. What comes packed says by itself how.
     pub codec: Codec,
     /// On how many nodes each page is kept: 1 or 2.
     pub copies: usize,

@@ -50,7 +50,7 @@ pub fn engine(data: &[u8]) {
 
 fn operation(bytes: &mut Bytes<'_>) -> Operation {
     // Operations that fill and empty are as frequent as in the engine's own tests.
-    match bytes.below(46) {
+    match bytes.below(48) {
         0..8 => Operation::SwapOut {
             content: content(bytes),
             cpu: bytes.below(CPUS).into(),
@@ -112,8 +112,11 @@ fn operation(bytes: &mut Bytes<'_>) -> Operation {
         44 => Operation::Demote {
             pages: bytes.below(PAGES_AT_ONCE).into(),
         },
-        _ => Operation::SwapOff {
+        45 => Operation::SwapOff {
             at: bytes.u8().into(),
+        },
+        _ => Operation::Repack {
+            pages: bytes.below(PAGES_AT_ONCE).into(),
         },
     }
 }
@@ -122,6 +125,7 @@ fn content(bytes: &mut Bytes<'_>) -> Content {
     match bytes.below(8) {
         0..2 => Content::Zero,
         2..6 => Content::Dense(bytes.u8().max(1)),
-        _ => Content::Random(bytes.u16().into()),
+        6 => Content::Random(bytes.u16().into()),
+        _ => Content::Narrow(bytes.u16().into()),
     }
 }

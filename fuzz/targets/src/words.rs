@@ -59,6 +59,9 @@ fn any_backing_word(raw: u64) {
     if backing.is_abandoned() {
         made = made.abandoned();
     }
+    if backing.is_dense() {
+        made = made.dense();
+    }
     // Only the engine sets the mark of damage.
     assert!(made.raw() == raw || backing.is_damaged());
     assert!(!made.is_damaged());

@@ -1,4 +1,4 @@
-//! Which pages of the pool have been left alone for longest.
+//! Which pages of the pool have been left alone for longest, and are next to be written back or packed again.
 //!
 //! Time is counted in generations. A generation begins as the pool fills ([`Aging::begin`]), and when all pages are of
 //! the youngest two. A page's generation is the one in which it was stored or last read from the pool. The number is in
@@ -8,6 +8,9 @@
 //! page that was just stored or read is passed over until two generations have begun since, which is a second chance.
 //! The pages that go are the coldest, to within a generation. They go in the order of their slots, which is nearly the
 //! order in which they were evicted.
+//!
+//! Packing again (`verbs/repack.rs`) has a hand of its own, which passes over the pages that it has given out before.
+//! It never makes pages older: where nothing has been left alone, nothing is worth the work.
 //!
 //! A mark that the hand clears would tell only two generations apart: after a lap the ages of pages differ by a whole
 //! lap, and each lap writes to every word. Lists in order of age, as the kernel has them, would take 8 bytes a page and
@@ -38,7 +41,16 @@ const GENERATIONS_MAX: u8 = 250;
 /// finds it.
 const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
 
-/// Where the hand starts.
+/// What pages are picked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be written back. Some page is found as long as one in the pool is not being read.
+    WriteBack,
+    /// To be packed again, if that was not tried before. Only pages that have been left alone.
+    Repack,
+}
+
+/// Where a hand starts.
 const START: (AreaId, u64) = (AreaId::VIRTUAL, 0);
 
 /// A page in the pool that has been left alone. It is pinned.
@@ -50,12 +62,13 @@ pub(crate) struct Cold {
     pub(crate) backing: Backing,
 }
 
-/// The youngest generation, and the hand.
+/// The youngest generation, and the hands.
 #[derive(Debug)]
 pub(crate) struct Aging {
     /// Every store and read of the pool reads it; it is seldom written. Its lowest 8 bits count.
     youngest: CachePadded<AtomicU32>,
-    hand: Lock<AgingHand, { lock_order::AGING }>,
+    write_back: Lock<AgingHand, { lock_order::AGING }>,
+    repack: Lock<AgingHand, { lock_order::AGING }>,
 }
 
 #[derive(Debug)]
@@ -68,15 +81,29 @@ struct AgingHand {
     oldest_passed: u8,
 }
 
+impl AgingHand {
+    fn new() -> AgingHand {
+        AgingHand {
+            next: START,
+            taken: 0,
+            oldest_passed: 0,
+        }
+    }
+
+    /// Starts again, for pages as old as the oldest that it has passed over.
+    fn come_round(&mut self, youngest: u8) {
+        let age = self.oldest_passed.max(SAFE_GENERATIONS);
+        self.taken = youngest.wrapping_sub(age);
+        (self.next, self.oldest_passed) = (START, 0);
+    }
+}
+
 impl Aging {
     pub(crate) fn new() -> Aging {
         Aging {
             youngest: CachePadded::new(AtomicU32::new(0)),
-            hand: Lock::new(AgingHand {
-                next: START,
-                taken: 0,
-                oldest_passed: 0,
-            }),
+            write_back: Lock::new(AgingHand::new()),
+            repack: Lock::new(AgingHand::new()),
         }
     }
 
@@ -92,7 +119,7 @@ impl Aging {
     where
         A: Iterator<Item = &'a Area>,
     {
-        let mut hand = self.hand.lock();
+        let mut hand = self.write_back.lock();
         if self.youngest().wrapping_sub(hand.taken) >= GENERATIONS_MAX {
             self.fold(areas(), &mut hand);
         }
@@ -105,7 +132,7 @@ impl Aging {
     }
 
     /// Makes one generation of the older half. Numbers are reused, and without this the oldest pages would be taken for
-    /// young ones.
+    /// young ones. The other hand may afterwards look for an age that no page has, and notices when it comes round.
     #[cold]
     fn fold<'a>(&self, areas: impl Iterator<Item = &'a Area>, hand: &mut AgingHand) {
         let youngest = self.youngest();
@@ -119,11 +146,12 @@ impl Aging {
         hand.taken = oldest;
     }
 
-    /// Picks up to `most` pages of `group` in `areas` that are next to be written back, and pins them. Returns none if
-    /// no such page is in the pool, or if all are being read. Groups that take turns share the hand. What the hand
-    /// knows of the oldest page is then from the last group, and a lap corrects it.
+    /// Picks up to `most` pages of `group` in `areas` that are next for this purpose, and pins them. Returns none if no
+    /// such page is in the pool, or if all are being read. Groups that take turns share the hand. What the hand knows
+    /// of the oldest page is then from the last group, and a lap corrects it.
     pub(crate) fn pick<'a, A>(
         &self,
+        purpose: Purpose,
         areas: impl Fn() -> A,
         group: GroupIndex,
         most: usize,
@@ -132,12 +160,19 @@ impl Aging {
         A: Iterator<Item = &'a Area>,
     {
         let mut picked = Vec::with_capacity(most);
-        let mut hand = self.hand.lock();
+        let mut hand = match purpose {
+            Purpose::WriteBack => self.write_back.lock(),
+            Purpose::Repack => self.repack.lock(),
+        };
         for _ in 0..LAPS_MAX {
             let youngest = self.youngest();
             let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
             let mut oldest_passed = hand.oldest_passed;
+            let is_whole_lap = hand.next == START;
             let next = visit_pool(areas(), group, hand.next, |word, entry, backing| {
+                if purpose == Purpose::Repack && backing.is_dense() {
+                    return true;
+                }
                 let age = youngest.wrapping_sub(backing.generation());
                 if age < old {
                     oldest_passed = oldest_passed.max(age);
@@ -151,6 +186,13 @@ impl Aging {
                 Some(next) => {
                     hand.next = next;
                     break;
+                }
+                None if purpose == Purpose::Repack => {
+                    let is_over = is_whole_lap && oldest_passed < SAFE_GENERATIONS;
+                    hand.come_round(youngest);
+                    if is_over {
+                        break;
+                    }
                 }
                 None => self.come_round(&mut hand),
             }
@@ -167,9 +209,7 @@ impl Aging {
         if hand.oldest_passed < SAFE_GENERATIONS {
             self.advance();
         }
-        let age = hand.oldest_passed.max(SAFE_GENERATIONS);
-        hand.taken = self.youngest().wrapping_sub(age);
-        (hand.next, hand.oldest_passed) = (START, 0);
+        hand.come_round(self.youngest());
     }
 }
 

@@ -7,7 +7,7 @@
 
 /// Which groups there are.
 pub(crate) const GROUPS: u8 = 0;
-/// The hand of writing back.
+/// The hand of writing back, and that of packing again. Nobody takes both.
 pub(crate) const AGING: u8 = 1;
 /// Which area is used next.
 pub(crate) const AREAS: u8 = 2;
@@ -30,7 +30,7 @@ mod held {
 
     const NAMES: [&str; super::LAST_ERROR as usize + 1] = [
         "the tree of groups",
-        "the hand of writing back",
+        "a hand of writing back or packing again",
         "the order of areas",
         "a hand of demotion",
         "a cluster",

@@ -96,13 +96,13 @@ pub trait Storage: Send + Sync + fmt::Debug {
 
     /// Whether the storage keeps content as it is packed, so that less of it travels. [`Engine`](crate::Engine) then
     /// writes what comes out of the pool by [`Storage::write_packed`]. What is read is pages all the same: such storage
-    /// has the engine's codec.
+    /// [unpacks](crate::Scratch::decompress) them.
     fn keeps_packed(&self) -> bool {
         false
     }
 
-    /// Writes neighbouring slots from `slot` on, one from each payload of the engine's codec. As everywhere, a payload
-    /// of [`PAGE_BYTES`](super::pages::PAGE_BYTES) is the page itself. May block. Called only if the storage
+    /// Writes neighbouring slots from `slot` on, one from each payload. Each says by itself how it is packed
+    /// ([`codec`](crate::codec)), and several codecs may be among them. May block. Called only if the storage
     /// [keeps them packed](Storage::keeps_packed).
     ///
     /// # Errors

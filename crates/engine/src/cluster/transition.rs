@@ -29,12 +29,14 @@
 //! | cached | zero | `finish` (`verbs/write_out.rs`) | cluster's lock, claim of the frame |
 //! | cached | pool, area | `finish`: [`ClusterGuard::store_backing`] | the same; word was none |
 //! | pool | area | `verbs/write_back.rs`: [`ClusterGuard::exchange_backing`] | exchange, lock, pinned by us alone |
+//! | pool | pool, packed again | `verbs/repack.rs`: the same | the same |
 //! | area, ahead | another area, pool, zero | `verbs/{swap_off,demote}.rs`, virtual slots alone: the same | the same |
 //! | area | ahead | `add_to_cache` (`verbs/read_ahead.rs`) | cluster's lock; slot word alone |
 //! | ahead | area, pool, zero | `drop_clean` (`verbs/read_ahead.rs`) | cluster's lock; slot word alone |
 //! | pool, area, ahead | pinned once more | [`BackingWord::pin`], [`BackingWord::pin_idle`] | exchange, no lock |
 //! | pinned | pinned once less | [`BackingWord::unpin`] | subtraction, no lock |
-//! | pool | older, damaged | [`BackingWord::age`], [`BackingWord::mark_damaged`] | exchange, or; no lock |
+//! | pool | older | [`BackingWord::age`] | exchange, no lock |
+//! | pool | damaged, dense | [`BackingWord::mark_damaged`], [`BackingWord::mark_dense`] | or, no lock; pinned |
 //! | all these, unpinned | free | `free` (`verbs/put.rs`): [`ClusterGuard::take_backing`] | exchange, cluster's lock |
 //! | cached, claimed | free | `finish`, which finds count 0 | cluster's lock |
 //! | pool, area, ahead, pinned | going | the same | the same |

@@ -18,7 +18,8 @@
 //!
 //! When an area is swapped off or demoted from, a page goes from one slot to another and is not charged for areas
 //! again. Its charge goes with it, so even a group at its limit can be moved. Where the slots are of different tiers,
-//! the new one is charged first. So is the new place between slot and pool.
+//! the new one is charged first. So is the new place between slot and pool. A payload that a shorter one replaces
+//! leaves its charge to that (`lose_longer`), for the same reason.
 //!
 //! Charges of neighbouring pages of one group are made and taken back together, with one atomic operation for each
 //! group around the page. Locks: none.
@@ -190,6 +191,13 @@ impl Engine {
             }
             _ => self.lose_among(entry, group, lost, uncharges),
         }
+    }
+
+    /// Frees the payload of a page that has a shorter one of `bytes` now. The group stays charged for that one.
+    pub(crate) fn lose_longer(&self, group: GroupIndex, longer: Handle, bytes: usize) {
+        self.at_pool.pass();
+        let saved_bytes = self.pool.free(longer).saturating_sub(bytes);
+        Uncharges::new(&self.groups).payload(group, saved_bytes);
     }
 
     /// The group of an entry. The caller has the entry pinned, so the group does not change.

@@ -1,10 +1,11 @@
-//! Giving a stored page another home: the last step of writing back, of demotion, and of swapping an area off.
+//! Giving a stored page another home: the last step of writing back, of demotion, of packing again, and of swapping an
+//! area off.
 //!
 //! Whoever moves a page has pinned and copied what is behind its slot, and now says where the page is instead. One
 //! compare-exchange of the backing word decides. It happens under the lock of the slot's cluster, which keeps puts
 //! away, and succeeds only while nobody else has the bytes pinned. So afterwards the old bytes belong to the mover
 //! alone. If the last reference was put meanwhile, or if the page was read and that matters, the word says so. Then the
-//! new home is freed, and unpinning does the rest. Every move ends in [`Engine::settle`].
+//! new home is freed, and unpinning does the rest. Every move to another kind of place ends in [`Engine::settle`].
 
 use std::ops::Deref;
 
@@ -14,7 +15,7 @@ use crate::base::pages::Page;
 use crate::base::sync::yield_now;
 use crate::cluster::Exchanged;
 use crate::engine::Engine;
-use crate::words::backing::{Backing, Stored};
+use crate::words::backing::Backing;
 use crate::words::backing_word::place_fits;
 use crate::words::entry::Entry;
 
@@ -60,7 +61,9 @@ impl Engine {
         };
         // Now, because neither place may be in use afterwards.
         let common = self.common_charges(old.stored(), home);
-        let is_moved = self.exchange(page.entry, old, home);
+        debug_assert!(home.is_none_or(|home| place_fits(page.entry, home)));
+        let new = home.map_or(Backing::NONE, |stored| self.backing_of(stored));
+        let is_moved = self.exchange(page.entry, old, new);
         let lost = if is_moved {
             old.stored()
         } else {
@@ -77,21 +80,19 @@ impl Engine {
         }
     }
 
-    /// Exchanges what is behind an entry, and what the caller has pinned, for its new home. `None` is the zero flag.
-    /// False if the word differs from `old` in more than pins, or if others keep reading the bytes. Then nothing has
-    /// changed.
-    fn exchange(&self, entry: Entry, old: Backing, home: Option<Stored>) -> bool {
-        debug_assert!(home.is_none_or(|home| place_fits(entry, home)));
-        let after = home.map_or(Backing::NONE, |stored| self.backing_of(stored));
+    /// Exchanges what is behind an entry, and what the caller has pinned, for what it is from now on. A word that names
+    /// nothing stands for the zero flag. False if the word differs from `old` in more than pins, or if others keep
+    /// reading the bytes. Then nothing has changed.
+    pub(crate) fn exchange(&self, entry: Entry, old: Backing, new: Backing) -> bool {
         for _ in 0..EXCHANGE_TRIES_MAX {
             let Some((mut cluster, slot)) = self.lock(entry) else {
                 return false;
             };
-            match cluster.exchange_backing(slot, old, after) {
+            match cluster.exchange_backing(slot, old, new) {
                 Exchanged::Changed => return false,
                 Exchanged::Shared => {}
                 Exchanged::Done => {
-                    if home.is_none() {
+                    if new.stored().is_none() {
                         // A reader that finds nothing behind the slot looks again under the lock, which we hold.
                         let zero = cluster.word(slot).with_zero(true);
                         cluster.set_word(slot, zero);

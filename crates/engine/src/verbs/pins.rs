@@ -52,4 +52,24 @@ impl Engine {
             self.unpin(entry, cluster, slot);
         }
     }
+
+    /// Unpins a page of the pool whose bytes are damaged, and marks it. Whoever touches the page gets the error.
+    pub(crate) fn leave_damaged(&self, entry: Entry) {
+        self.leave_marked(entry, |word| word.mark_damaged());
+    }
+
+    /// Unpins a page of the pool that cannot be packed more densely, and marks it.
+    pub(crate) fn leave_dense(&self, entry: Entry) {
+        self.leave_marked(entry, |word| word.mark_dense());
+    }
+
+    fn leave_marked(&self, entry: Entry, mark: impl FnOnce(BackingWord<'_>)) {
+        let Some((cluster, slot)) = self.locate(entry) else {
+            return;
+        };
+        if let Some(word) = cluster.backing(slot) {
+            mark(word);
+        }
+        self.unpin(entry, cluster, slot);
+    }
 }

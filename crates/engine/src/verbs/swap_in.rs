@@ -9,7 +9,7 @@ use crate::base::pages::Page;
 use crate::base::storage::StorageError;
 use crate::base::sync::yield_now;
 use crate::cluster::Cluster;
-use crate::codec::Scratch;
+use crate::codec::{Codec, Scratch};
 use crate::engine::Engine;
 use crate::words::backing::Stored;
 use crate::words::backing_word::Pin;
@@ -213,10 +213,22 @@ impl Engine {
         dst: &mut Page,
         scratch: &mut Scratch,
     ) -> Result<SwapIn, SwapInError> {
+        self.unpack_payload(entry, handle, dst, scratch)?;
+        Ok(SwapIn::Compressed)
+    }
+
+    /// The same, and says how the page was packed, and in how many bytes.
+    pub(crate) fn unpack_payload(
+        &self,
+        entry: Entry,
+        handle: Handle,
+        dst: &mut Page,
+        scratch: &mut Scratch,
+    ) -> Result<(Option<Codec>, usize), SwapInError> {
         self.with_payload(entry, handle, |payload| {
-            self.codec.decompress(payload, dst, scratch)
+            let packed = (Codec::of(payload), payload.len());
+            scratch.decompress(payload, dst).map(|()| packed)
         })?
-        .map(|()| SwapIn::Compressed)
         .map_err(|_| corrupt(entry, "they do not decompress to a page"))
     }
 

@@ -22,7 +22,7 @@ use super::exchange::Settled;
 use super::homes::are_alike;
 use super::leaving::Leaving;
 use super::swap_in::SwapInError;
-use crate::area::Cold;
+use crate::area::{Cold, Purpose};
 use crate::base::pages::{PAGE_BYTES, Page};
 use crate::codec::Scratch;
 use crate::engine::Engine;
@@ -79,7 +79,9 @@ impl Engine {
         let mut buffer = scratch.take_pages();
         while done.tried() < budget_pages && done.homeless + done.refused == 0 {
             let most = BATCH_PAGES.min(budget_pages - done.tried());
-            let cold = self.aging.pick(|| self.areas_to_age(), group.index(), most);
+            let areas = || self.areas_to_age();
+            let index = group.index();
+            let cold = self.aging.pick(Purpose::WriteBack, areas, index, most);
             if cold.is_empty() {
                 break;
             }
@@ -177,14 +179,5 @@ impl Engine {
                 .for_each(|(page, _)| self.unpin_entry(page.entry));
         }
         admitted
-    }
-
-    /// Unpins a page whose bytes are damaged, and marks it. Whoever touches the page gets the error.
-    fn leave_damaged(&self, entry: Entry) {
-        let located = self.locate(entry);
-        if let Some(word) = located.and_then(|(cluster, slot)| cluster.backing(slot)) {
-            word.mark_damaged();
-        }
-        self.unpin_entry(entry);
     }
 }

@@ -2,20 +2,20 @@
 //! zero. The steps that change it, and who takes them: `backing_word.rs` and `cluster/transition.rs`.
 //!
 //! ```text
-//!          63 62    59 58        51 50 49                              3 2     0
+//!          63 62    59 58        51 50 49 48                           3 2     0
 //!         +--+--------+---------------------------------------------------+-------+
 //! none    |0 |   0    |                         0                         | 0 0 0 |
-//!         +--+--------+------------+--+-----------------------------------+-------+
-//! compr.  |A | pins   | generation |D |       pool handle (47 bits)       | 0 0 1 |
-//!         +--+--------+------------+--+-----------------------------------+-------+
+//!         +--+--------+------------+--+--+--------------------------------+-------+
+//! compr.  |A | pins   | generation |D |R |     pool handle (46 bits)      | 0 0 1 |
+//!         +--+--------+------------+--+--+--------------------------------+-------+
 //! phys.   |A | pins   |        entry of a physical slot (56 bits)         | 0 1 0 |
 //!         +--+--------+---------------------------------------------------+-------+
 //! ```
 //!
 //! *generation* says coarsely, modulo 256, when the page was stored or last read. Pages left alone for long are written
 //! back to an area (`verbs/write_back.rs`). *D* says that writing back found the bytes damaged. Damaged bytes stay, so
-//! that whoever touches the page gets the error. Both fields use bits that a handle leaves free, so they cost no
-//! memory.
+//! that whoever touches the page gets the error. *R* says that the page was packed again, or that this gains nothing
+//! (`verbs/repack.rs`). These fields use bits that a handle leaves free, so they cost no memory.
 //!
 //! "Zero" and "cached" are said by the slot word and stored nowhere else. A cached page that was read ahead also has a
 //! backing. *pins* counts the readers that are using the stored bytes right now. Readers take no lock, so a put that
@@ -35,7 +35,9 @@ const TAG_PHYSICAL: u64 = 2;
 const NAME_BITS: u32 = 56;
 const NAME_MASK: u64 = ((1 << NAME_BITS) - 1) << TAG_BITS;
 const HANDLE_MASK: u64 = ((1 << Handle::BITS) - 1) << TAG_BITS;
-const DAMAGED_SHIFT: u32 = TAG_BITS + Handle::BITS;
+const DENSE_SHIFT: u32 = TAG_BITS + Handle::BITS;
+const DENSE_FLAG: u64 = 1 << DENSE_SHIFT;
+const DAMAGED_SHIFT: u32 = DENSE_SHIFT + 1;
 const DAMAGED_FLAG: u64 = 1 << DAMAGED_SHIFT;
 const GENERATION_SHIFT: u32 = DAMAGED_SHIFT + 1;
 const GENERATION_MASK: u64 = (u8::MAX as u64) << GENERATION_SHIFT;
@@ -135,6 +137,24 @@ impl Backing {
         self.is_compressed() && self.0 & DAMAGED_FLAG != 0
     }
 
+    /// True if the bytes are in the pool and cannot be packed more densely.
+    #[must_use]
+    pub const fn is_dense(self) -> bool {
+        self.is_compressed() && self.0 & DENSE_FLAG != 0
+    }
+
+    /// The same word for a page that was packed again. Unchanged if the bytes are not in the pool.
+    #[must_use]
+    pub const fn dense(self) -> Backing {
+        if !self.is_compressed() {
+            return self;
+        }
+        Backing(self.0 | DENSE_FLAG)
+    }
+
+    /// The bit that marks a page in the pool as dense.
+    pub(crate) const DENSE: u64 = DENSE_FLAG;
+
     /// The bit that marks a page in the pool as damaged.
     pub(crate) const DAMAGED: u64 = DAMAGED_FLAG;
 
@@ -217,11 +237,16 @@ mod tests {
             assert_eq!(damaged.stored(), Some(stored));
             assert_eq!(damaged.touched(3).generation(), 3);
             assert!(damaged.touched(3).abandoned().is_damaged());
+            let dense = damaged.dense().touched(5).abandoned();
+            assert!(dense.is_dense() && dense.is_damaged() && !damaged.is_dense());
+            assert_eq!((dense.stored(), dense.generation()), (Some(stored), 5));
         }
         // In an entry's word all bits belong to the entry.
         let last = Entry::from_raw(Entry::of(AreaId::VIRTUAL, CLUSTERS_MAX - 1, 0).raw());
         let physical = Backing::of(Stored::Physical(last.expect("an entry")));
         assert_eq!(physical.touched(9), physical);
-        assert!(!physical.is_damaged());
+        assert!(!physical.is_damaged() && !physical.is_dense());
+        assert_eq!(physical.dense(), physical);
+        assert_eq!(Backing::NONE.dense(), Backing::NONE);
     }
 }

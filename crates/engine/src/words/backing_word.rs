@@ -103,8 +103,17 @@ impl<'a> BackingWord<'a> {
 
     /// Marks bytes in the pool as damaged. The caller has them pinned.
     pub(crate) fn mark_damaged(self) {
+        self.mark(Backing::DAMAGED);
+    }
+
+    /// Marks bytes in the pool as packed as densely as they can be. The caller has them pinned.
+    pub(crate) fn mark_dense(self) {
+        self.mark(Backing::DENSE);
+    }
+
+    fn mark(self, flag: u64) {
         debug_assert!(matches!(self.peek().stored(), Some(Stored::Pool(_))));
         // Relaxed: nothing is read through the word.
-        self.0.fetch_or(Backing::DAMAGED, Ordering::Relaxed);
+        self.0.fetch_or(flag, Ordering::Relaxed);
     }
 }

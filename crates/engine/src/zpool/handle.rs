@@ -13,7 +13,7 @@ const _: () = assert!((u32::MAX as u64) + 1 < 1 << Handle::BITS);
 
 impl Handle {
     /// Width of [`Handle::raw`].
-    pub const BITS: u32 = 47;
+    pub const BITS: u32 = 46;
 
     /// The number that stands for this handle in a table word.
     #[must_use]

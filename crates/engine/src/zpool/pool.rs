@@ -130,9 +130,14 @@ impl Pool {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// The limit of span memory in bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
     /// Whether the limit permits nothing at all.
     pub fn is_off(&self) -> bool {
-        self.limit_bytes.load(Ordering::Relaxed) == 0
+        self.limit_bytes() == 0
     }
 
     /// Stores a copy of `payload`, which is at most a page.
@@ -142,7 +147,7 @@ impl Pool {
     /// # Errors
     /// [`PoolFull`] if this needs a span beyond the limit, or there is no memory for it.
     pub fn store(&self, payload: &[u8]) -> Result<Handle, PoolFull> {
-        self.try_store(payload).ok_or_else(|| {
+        self.store_beyond(payload, 0).ok_or_else(|| {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             PoolFull {
                 payload_bytes: payload.len(),

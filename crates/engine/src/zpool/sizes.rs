@@ -135,6 +135,12 @@ pub(super) fn class_of(payload_bytes: usize) -> Option<usize> {
     CLASS_OF_STRIDE.get(step).map(|&class| usize::from(class))
 }
 
+/// Whether a payload of `bytes` is of a smaller size than one of `than_bytes`, so that it takes less of the pool.
+pub(crate) fn takes_less(bytes: usize, than_bytes: usize) -> bool {
+    let size = |bytes| class_of(bytes).unwrap_or(CLASS_COUNT);
+    size(bytes) < size(than_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +164,16 @@ mod tests {
         assert_eq!(class_of(PACKED_BYTES_MAX), Some(CLASS_COUNT - 1));
         assert_eq!(class_of(PACKED_BYTES_MAX + 1), None);
         assert_eq!(class_of(PAGE_BYTES), None);
+    }
+
+    #[test]
+    fn only_another_size_is_less() {
+        for bytes in 1..=PACKED_BYTES_MAX {
+            let is_first_of_its_size = class_of(bytes - 1) != class_of(bytes);
+            assert_eq!(takes_less(bytes - 1, bytes), is_first_of_its_size);
+            assert!(takes_less(bytes, PAGE_BYTES) && !takes_less(PAGE_BYTES, bytes));
+            assert!(!takes_less(bytes, bytes));
+        }
     }
 
     #[test]

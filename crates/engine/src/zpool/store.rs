@@ -20,17 +20,18 @@ use super::span::SpanId;
 use crate::base::pages::PAGE_BYTES;
 
 impl Pool {
-    /// `store` without the error's figures. `None` when there is no room.
+    /// `store` without the error's figures, and not counted as rejected. May take the pool `beyond_bytes` above its
+    /// limit. `None` when there is no room.
     #[inline]
-    pub(super) fn try_store(&self, payload: &[u8]) -> Option<Handle> {
+    pub(crate) fn store_beyond(&self, payload: &[u8], beyond_bytes: u64) -> Option<Handle> {
         if payload.len() > PAGE_BYTES {
             return None;
         }
         let checksum = if self.checksums { checksum(payload) } else { 0 };
         let payload_bytes = u16::try_from(payload.len()).ok()?;
         let (index, row, span, object) = match class_of(payload.len()) {
-            Some(class) => self.fill_object(class, payload, checksum)?,
-            None => self.fill_page(payload, checksum)?,
+            Some(class) => self.fill_object(class, payload, checksum, beyond_bytes)?,
+            None => self.fill_page(payload, checksum, beyond_bytes)?,
         };
         row.publish(Location {
             span,
@@ -46,9 +47,10 @@ impl Pool {
         class: usize,
         payload: &[u8],
         checksum: u32,
+        beyond_bytes: u64,
     ) -> Option<(u32, &Row, SpanId, u8)> {
         let (class, state) = (CLASSES[class], &self.classes[class]);
-        let (index, row, taken) = self.take(class, state, payload.len())?;
+        let (index, row, taken) = self.take(class, state, payload.len(), beyond_bytes)?;
         let span = self.spans.get(taken.span)?;
         // SAFETY: The object was taken for this call alone, and its stride has room for header and payload. Its row is
         // not live yet, so compaction leaves it alone. `payload` cannot overlap it, because nobody else knows the
@@ -59,8 +61,13 @@ impl Pool {
     }
 
     /// Copies the payload into a page of its own.
-    fn fill_page(&self, payload: &[u8], checksum: u32) -> Option<(u32, &Row, SpanId, u8)> {
-        self.reserve(1)?;
+    fn fill_page(
+        &self,
+        payload: &[u8],
+        checksum: u32,
+        beyond_bytes: u64,
+    ) -> Option<(u32, &Row, SpanId, u8)> {
+        self.reserve(1, beyond_bytes)?;
         let Some(run) = self.pages.alloc(1) else {
             self.unreserve(1);
             return None;
@@ -96,6 +103,7 @@ impl Pool {
         class: SizeClass,
         state: &Mutex<ClassState>,
         payload_bytes: usize,
+        beyond_bytes: u64,
     ) -> Option<(u32, &'p Row, Object)> {
         let mut state_now = lock(state);
         let (index, row) = self.rows.take(&mut state_now.rows)?;
@@ -103,7 +111,7 @@ impl Pool {
             let mut taken = state_now.take(class, &self.spans, index);
             if taken.is_none() {
                 drop(state_now);
-                let added = self.new_span(class);
+                let added = self.new_span(class, beyond_bytes);
                 state_now = lock(state);
                 if let Some(id) = added {
                     state_now.add_span(id, class, &self.spans);
@@ -121,11 +129,11 @@ impl Pool {
         }
     }
 
-    /// Makes a new span of `class`, within the limit. It is on no list yet.
+    /// Makes a new span of `class`, if that is not too far beyond the limit. It is on no list yet.
     #[cold]
-    fn new_span(&self, class: SizeClass) -> Option<SpanId> {
+    fn new_span(&self, class: SizeClass, beyond_bytes: u64) -> Option<SpanId> {
         let pages = usize::from(class.pages);
-        self.reserve(pages)?;
+        self.reserve(pages, beyond_bytes)?;
         let run = self.pages.alloc(pages);
         let id = run.and_then(|run| self.spans.add(run, class));
         if id.is_none() {
@@ -184,10 +192,11 @@ impl Pool {
         self.unreserve(1);
     }
 
-    /// Counts `pages` as used, if the limit allows.
-    fn reserve(&self, pages: usize) -> Option<()> {
+    /// Counts `pages` as used, if that is not too far beyond the limit.
+    fn reserve(&self, pages: usize, beyond_bytes: u64) -> Option<()> {
         let bytes = (pages * PAGE_BYTES) as u64;
         let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let limit = limit.saturating_add(beyond_bytes);
         self.span_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes).filter(|&total| total <= limit)

@@ -11,6 +11,8 @@ pub enum Content {
     Dense(u8),
     /// Does not compress.
     Random(u64),
+    /// Random as well, but each byte has two bits of zeros: zstd packs it, lz4 does not.
+    Narrow(u64),
 }
 
 impl Content {
@@ -23,13 +25,19 @@ impl Content {
                     *mark = at.to_le_bytes()[0];
                 }
             }
-            Content::Random(seed) => {
+            Content::Random(seed) | Content::Narrow(seed) => {
+                let is_narrow = matches!(self, Content::Narrow(_));
+                let bits = if is_narrow {
+                    0x3f3f_3f3f_3f3f_3f3f
+                } else {
+                    u64::MAX
+                };
                 let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
                 for chunk in page.0.chunks_mut(8) {
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
-                    chunk.copy_from_slice(&state.to_le_bytes());
+                    chunk.copy_from_slice(&(state & bits).to_le_bytes());
                 }
             }
         }
@@ -47,5 +55,6 @@ pub fn content() -> impl Strategy<Value = Content> {
         2 => Just(Content::Zero),
         4 => (1..=255u8).prop_map(Content::Dense),
         2 => any::<u64>().prop_map(Content::Random),
+        1 => any::<u64>().prop_map(Content::Narrow),
     ]
 }

@@ -25,6 +25,9 @@ pub enum Operation {
     Demote {
         pages: usize,
     },
+    Repack {
+        pages: usize,
+    },
     BeginGeneration,
     SwapIn(usize),
     SwapInAll {
@@ -123,7 +126,9 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         2 => (at.clone(), 2..=FRAMES).prop_map(|(at, pages)| Operation::WriteOutAll { at, pages }),
         2 => (0..2 * FRAMES).prop_map(|pages| Operation::WriteBack { pages }),
         2 => (0..2 * FRAMES).prop_map(|pages| Operation::Demote { pages }),
-        1 => Just(Operation::BeginGeneration),
+        2 => (0..2 * FRAMES).prop_map(|pages| Operation::Repack { pages }),
+        // Twice makes pages cold enough to be packed again.
+        2 => Just(Operation::BeginGeneration),
         4 => at.clone().prop_map(Operation::SwapIn),
         2 => (at.clone(), 0..12usize)
             .prop_map(|(at, count)| Operation::SwapInAll { at, count }),

@@ -10,6 +10,7 @@ mod demote;
 mod direct;
 mod groups;
 mod read_ahead;
+mod repack;
 mod swap_off;
 mod tiers;
 mod write_back;
@@ -25,6 +26,7 @@ pub use demote::*;
 pub use direct::*;
 pub use groups::*;
 pub use read_ahead::*;
+pub use repack::*;
 pub use swap_off::*;
 pub use tiers::*;
 pub use write_back::*;
@@ -49,6 +51,7 @@ macro_rules! each_large_race {
             demotion_against_put,
             demotion_against_swap_off,
             faults_against_clusters_that_go_and_come,
+            repack_against_swap_in_put_and_write_back,
             two_threads_write_back,
             write_back_against_swap_in_and_put,
         );
@@ -99,6 +102,11 @@ macro_rules! each_race {
             write_back_against_put,
             write_back_against_dup,
             write_back_against_swap_off,
+            repack_against_swap_in,
+            repack_against_put,
+            repack_against_dup,
+            repack_against_write_back,
+            two_threads_repack,
             demotion_against_swap_in,
             direct_put_against_write_back,
             direct_swap_in_against_write_back,

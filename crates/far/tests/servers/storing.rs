@@ -90,9 +90,12 @@ fn packed_content_travels_as_it_is_and_runs_have_results_of_their_own() {
     assert!(storage.keeps_packed());
     let mut scratch = Scratch::new();
     let pages: Vec<Page> = (0..600).map(page).collect();
+    // The pool has pages of several codecs, and gives them as they are.
+    let codecs = [Codec::Lz4, Codec::Zstd, Codec::None];
     let packed: Vec<Vec<u8>> = pages
         .iter()
-        .map(|page| match Codec::Lz4.compress(page, &mut scratch) {
+        .zip(codecs.into_iter().cycle())
+        .map(|(page, codec)| match codec.compress(page, &mut scratch) {
             Ok(packed) => packed.to_vec(),
             Err(_) => page.0.to_vec(),
         })

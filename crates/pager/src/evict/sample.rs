@@ -268,7 +268,7 @@ fn packed_by(codec: Codec, page: &Page, rest: &mut [Page], scratch: &mut Scratch
     packed.0[..bytes].copy_from_slice(payload);
     let since = clock::now();
     // What was compressed just now comes out again; if not, the time alone is wrong.
-    let _ = codec.decompress(&packed.0[..bytes], back, scratch);
+    let _ = scratch.decompress(&packed.0[..bytes], back);
     Packed {
         bytes: bytes as u64,
         compress_ns,

@@ -1,6 +1,7 @@
 //! Steps of stored pages: to another place, ahead of a read, out of an area that goes, and away.
 
 use super::*;
+use crate::area::Purpose;
 use crate::cluster::Exchanged;
 use crate::groups::GroupIndex;
 
@@ -86,10 +87,9 @@ fn a_page_that_is_read_or_put_while_it_is_written_back_does_not_go() {
             let bench = Bench::new(mapping, POOL_BYTES);
             let entry = bench.in_state(State::Pool, 1);
             (0..3).for_each(|_| bench.engine.begin_generation());
-            let cold = bench
-                .engine
-                .aging
-                .pick(|| bench.engine.areas_to_age(), GroupIndex::ROOT, 1);
+            let areas = || bench.engine.areas_to_age();
+            let aging = &bench.engine.aging;
+            let cold = aging.pick(Purpose::WriteBack, areas, GroupIndex::ROOT, 1);
             assert_eq!(cold.len(), 1);
             if is_put {
                 bench.engine.put(entry);
