@@ -155,7 +155,9 @@ fn take_one(
         _ if maps_too_much(&listening.serving.limit, &call.notification) => {
             postpone(listening, call, Arc::clone(hasten));
         }
-        None if unknown::is_of_copy(listening, &call.notification) => {
+        None if is_for_agent(call.notification.nr)
+            && unknown::is_of_copy(listening, &call.notification) =>
+        {
             unknown::after_copies(listening, call);
         }
         // brk needs no decision: it never extends a mapping that is watched.
@@ -237,6 +239,11 @@ fn hand_over(listening: &Arc<Listening>, space: &Arc<Space>, call: Call) {
 /// Does the thread that answers this call wait until no fork is under way?
 fn may_wait_for_fork(nr: i32) -> bool {
     matches!(nr, MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP)
+}
+
+/// May this call go wrong in a process without an agent?
+fn is_for_agent(nr: i32) -> bool {
+    may_wait_for_fork(nr) || nr == IO_URING_SETUP
 }
 
 /// Would this call go wrong if memory were registered between its entry and its work?

@@ -11,7 +11,6 @@ use vswap_sys::seccomp::{Answer, Notification};
 
 use crate::base::kernel::clock;
 use crate::base::kernel::procmap::ProcMap;
-use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
 use crate::base::threads;
 use crate::calls::confine;
@@ -25,8 +24,6 @@ use crate::space::call::Call;
 
 const MREMAP: i32 = abi::call::MREMAP.cast_signed();
 const MADVISE: i32 = abi::call::MADVISE.cast_signed();
-const IOCTL: i32 = abi::call::IOCTL.cast_signed();
-const SECCOMP: i32 = abi::call::SECCOMP.cast_signed();
 const IO_URING_SETUP: i32 = abi::call::IO_URING_SETUP.cast_signed();
 const PROCESS_MADVISE: i32 = abi::call::PROCESS_MADVISE.cast_signed();
 const MADV_FREE: u64 = advice::FREE as u64;
@@ -58,12 +55,6 @@ const DECIDE_PACE: Duration = Duration::from_micros(200);
 /// whoever has read it may still be about to make the copy's space. So it is asked first whether anybody is, and then
 /// which spaces there are.
 pub fn is_of_copy(listening: &Listening, call: &Notification) -> bool {
-    if !matches!(
-        call.nr,
-        MREMAP | MADVISE | PROCESS_MADVISE | IOCTL | SECCOMP | IO_URING_SETUP
-    ) {
-        return false;
-    }
     let has_ring = |pid: u32| !listening.leaving.is_free(pid) && image::has_ring_of_agent(pid);
     let goes_wrong = may_be_copy(&listening.spaces, |space| space.has_no_hooks())
         || (may_be_copy(&listening.spaces, |_| true) && goes_wrong_beside_hooks(call));
@@ -87,11 +78,11 @@ fn goes_wrong_beside_hooks(call: &Notification) -> bool {
     }
 }
 
-/// False also if nobody can tell.
+/// Do these bytes lie in one mapping as a whole? The program names them, so they may be anything. False also if nobody
+/// can tell (before Linux 6.11): to let go is never wrong.
 fn lies_in_one_mapping(tid: u32, start: u64, bytes: u64) -> bool {
-    let end = start.saturating_add(bytes.next_multiple_of(PAGE_BYTES));
-    let parts = ProcMap::open(tid).and_then(|map| map.mapped(start, end));
-    parts.is_ok_and(|parts| parts.first() == Some(&(start..end)))
+    let mapping = ProcMap::open(tid).ok().and_then(|map| map.at(start));
+    mapping.is_some_and(|mapping| bytes <= mapping.end.saturating_sub(start))
 }
 
 /// Is this the space of a copy, or of a child that has no agent yet?
