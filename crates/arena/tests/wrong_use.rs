@@ -6,8 +6,8 @@ mod support;
 use std::alloc::Layout;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::vec::Vec as ArenaVec;
 use support::{PAGE, content, wait_for, write_page};
@@ -15,6 +15,10 @@ use vswap_arena::{Advice, Arena, ArenaError, Passed, Region};
 
 /// Forks copy the memory of a process: no other test of this file is in the middle of something then.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn arena() -> Arena {
     Arena::builder()
@@ -35,9 +39,7 @@ fn out(arena: &Arena, pages: usize) -> Region {
 
 #[test]
 fn wrong_arguments_have_errors_of_their_own() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let built = |builder: vswap_arena::Builder| builder.build().expect_err("refused");
     assert!(matches!(
         built(Arena::builder()),
@@ -95,9 +97,7 @@ fn wrong_arguments_have_errors_of_their_own() {
 
 #[test]
 fn pinned_memory_stays_while_more_than_fits_passes_by() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let held = out(&arena, 256);
     let pin = held.pin(..).expect("it fits");
@@ -118,9 +118,7 @@ fn pinned_memory_stays_while_more_than_fits_passes_by() {
 
 #[test]
 fn system_calls_fail_on_what_is_out_and_work_on_what_is_pinned() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let mut region = out(&arena, 8);
     let mut file = tempfile::tempfile().expect("a file");
@@ -176,9 +174,7 @@ fn in_child(child: impl FnOnce() -> i32) -> i32 {
 
 #[test]
 fn faults_that_are_not_the_arenas_reach_the_programs_handler() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     // The arena's handler comes once in a process, so it finds the program's in this one only if it comes after it.
     let executable = std::env::current_exe().expect("a path");
     let output = std::process::Command::new(executable)
@@ -243,9 +239,7 @@ fn stranger_in_a_process_of_its_own() {
 
 #[test]
 fn without_a_handler_of_the_program_such_a_fault_is_deadly() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let _region = out(&arena, 8);
     let file = tempfile::tempfile().expect("a file");
@@ -273,9 +267,7 @@ fn without_a_handler_of_the_program_such_a_fault_is_deadly() {
 
 #[test]
 fn a_child_never_reads_zeros() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let region = out(&arena, 8);
     // One page is in memory, the others are out.
@@ -315,9 +307,7 @@ fn a_child_never_reads_zeros() {
 
 #[test]
 fn what_the_child_of_a_fork_maps_does_not_lie_where_the_memory_was() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let region = out(&arena, 8);
     let at = region.as_ptr().as_ptr();
@@ -352,9 +342,7 @@ fn own_addresses(region: &Region) -> std::ops::Range<usize> {
 
 #[test]
 fn what_is_passed_stays_and_what_is_elsewhere_is_left_alone() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = arena();
     let region = out(&arena, 8);
     let local = [0_u8; 10];
@@ -371,9 +359,7 @@ fn what_is_passed_stays_and_what_is_elsewhere_is_left_alone() {
 
 #[test]
 fn a_full_arena_refuses_and_can_be_emptied() {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     let arena = Arena::builder()
         .ram("8M")
         .pool("1M")

@@ -97,6 +97,12 @@ pub fn read_into(
     file: &Bound<'_, PyAny>,
     into: &Bound<'_, PyAny>,
 ) -> PyResult<usize> {
+    // What a file has read ahead would be left out.
+    if file.hasattr("raw")? || file.hasattr("buffer")? {
+        return Err(PyValueError::new_err(
+            "the file has a buffer of its own: open it with buffering=0, or pass its descriptor",
+        ));
+    }
     let file = descriptor(file)?;
     let buffer = PyUntypedBuffer::get(into)?;
     if buffer.readonly() {

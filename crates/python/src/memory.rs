@@ -30,29 +30,32 @@ pub fn advice(name: &str) -> PyResult<Advice> {
 #[derive(Debug)]
 pub struct Memory {
     region: Region,
+    /// Its length. To ask the region would make a slice of bytes that Python may be writing to.
+    bytes: usize,
 }
 
 impl Memory {
     pub fn new(region: Region) -> Memory {
-        Memory { region }
+        let bytes = region.len();
+        Memory { region, bytes }
     }
 }
 
 #[pymethods]
 impl Memory {
     fn __len__(&self) -> usize {
-        self.region.len()
+        self.bytes
     }
 
     fn __repr__(&self) -> String {
-        format!("<vswap_arena.Memory of {} bytes>", self.region.len())
+        format!("<vswap_arena.Memory of {} bytes>", self.bytes)
     }
 
     /// Says something of some of the bytes.
     #[pyo3(signature = (what, start = 0, end = None))]
     fn advise(&self, py: Python<'_>, what: &str, start: usize, end: Option<usize>) -> PyResult<()> {
         let what = advice(what)?;
-        let end = end.unwrap_or(self.region.len());
+        let end = end.unwrap_or(self.bytes);
         py.detach(|| self.region.advise(start..end, what))
             .map_err(|error| raised(&error))
     }
@@ -69,8 +72,8 @@ impl Memory {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view was passed"));
         }
-        let region = &slf.get().region;
-        let length = ffi::Py_ssize_t::try_from(region.len())
+        let Memory { region, bytes } = slf.get();
+        let length = ffi::Py_ssize_t::try_from(*bytes)
             .map_err(|_| PyBufferError::new_err("more bytes than a buffer can have"))?;
         // One byte after another, which are unsigned.
         const FORMAT: *const c_char = c"B".as_ptr();

@@ -281,6 +281,8 @@ class Wrong(unittest.TestCase):
             vswap_arena.read_into(0, b"never")
         with self.assertRaises(OSError):
             vswap_arena.write(1_000_000, memory)
+        with tempfile.TemporaryFile() as file, self.assertRaisesRegex(ValueError, "buffering=0"):
+            vswap_arena.read_into(file, memory)
 
     def test_the_child_of_a_fork_does_not_have_the_memory(self):
         held = arena()
