@@ -258,7 +258,15 @@ impl<'a> Driver<'a> {
             disk.fall_ill(*fault);
         }
         let limited = self.bench.run(plan, way)?;
-        let failure = verdict::of_limited(plan, &native, &limited, *fault);
+        let mut differs = false;
+        let failure = verdict::of_limited(plan, &native, &limited, *fault, || {
+            differs = true;
+            self.bench.run(plan, &Way::Native)
+        })?;
+        if differs && failure.is_none() {
+            let seed = plan.head.seed;
+            println!("chaos: seed {seed} has several answers, also natively");
+        }
         let leak = self.daemon.as_mut().and_then(Daemon::leak);
         Ok(failure.or_else(|| {
             let kind = "leak in the daemon".to_owned();
