@@ -65,9 +65,10 @@ pub fn steps(total: Duration) -> Vec<Step> {
     };
     vec![
         part("victims", total / 2),
-        part("memhog", total / 6),
-        part("areas", total / 6),
-        part("stress-ng", total / 6),
+        part("memhog", total / 8),
+        part("areas", total / 8),
+        part("stress-ng", total / 8),
+        part("arena", total / 8),
     ]
 }
 
@@ -76,6 +77,9 @@ pub fn steps(total: Duration) -> Vec<Step> {
 /// # Errors
 /// A program found a wrong byte, ended otherwise than it should, or hung.
 pub fn run(root: &Path, part: &str, time: Duration) -> Result<Report, String> {
+    if part == "arena" {
+        return arena(root, time);
+    }
     checks::build_release(root, GRACE * 10)?;
     match part {
         "victims" => victims(root, time),
@@ -83,6 +87,17 @@ pub fn run(root: &Path, part: &str, time: Duration) -> Result<Report, String> {
         "areas" => once(root, time, &EVICT_TO_AREA, &memhog(root, time)),
         _ => once(root, time, &EVICT_ALL, &stress(time)),
     }
+}
+
+/// Threads that write, read, advise, pin and free memory of arenas at random, and compare every byte. The tests run at
+/// the same time. The time is theirs alone: they are built before.
+fn arena(root: &Path, time: Duration) -> Result<Report, String> {
+    let words = ["test", "--release", "-p", "vswap-arena", "--test", "stress"];
+    let mut build = checks::cargo(root, &words);
+    command::run(build.arg("--no-run"), GRACE * 10)?;
+    let mut command = checks::cargo(root, &words);
+    command.env("VSWAP_ARENA_STRESS_SECONDS", time.as_secs().to_string());
+    checks::tests(command, time + GRACE)
 }
 
 fn memhog(root: &Path, time: Duration) -> Vec<String> {

@@ -118,6 +118,12 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-kv",
+        // An example of the arena: it has what any program outside of the workspace has.
+        may_use: &["vswap-arena"],
+        may_call_kernel: false,
+    },
+    Rule {
         name: "vswap-fuzz-targets",
         may_use: &["vswap-engine", "vswap-sys", "vswap-pager"],
         // It writes to sockets and pipes as an agent or the kernel would.
