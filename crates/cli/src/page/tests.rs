@@ -92,7 +92,7 @@ fn page_with_tiers(count: u64) -> String {
         priority_min: 1,
         priority_max: 1,
         size_bytes: 1 << 30,
-        used_bytes: (number + 1) * step << 20,
+        used_bytes: ((number + 1) * step) << 20,
         read_bytes: 0,
         written_bytes: 0,
         latency_us: None,

@@ -46,8 +46,8 @@ fn counts(net: &Simulated) -> Vec<usize> {
     held(net).iter().map(|(_, fields)| fields.len()).collect()
 }
 
-/// A store with a cluster of slots whose first copy has lost its key. What is to be written there again waits; `while_it`
-/// is done, and what was written before comes back.
+/// A store with a cluster of slots whose first copy has lost its key. What is to be written there again waits;
+/// `while_it` is done, and what was written before comes back.
 fn mended(while_it: impl FnOnce(&FarStorage)) -> (Arc<Simulated>, FarStorage) {
     let net = Simulated::new(6, true, 7, near());
     let storage = open(&net, options(4 * SPAN, 2));
