@@ -117,6 +117,7 @@ impl Page<'_> {
             (tables::processes(&record.processes))
             (tables::unmanaged(self.report))
             (tables::areas(self.report))
+            (tables::tiers(self.report))
             (tables::groups(self.report))
         }
     }

@@ -1,7 +1,8 @@
 //! How many pages a second go to a store and come back: `far_speed STORE [THREADS] [COPIES]`.
 //!
-//! Windows of 64 pages that compress two to three times, several threads, every byte compared. The store must be fit;
-//! what is written is deleted again.
+//! Windows of 64 pages that compress two to three times, several threads, every byte compared. Then one thread reads
+//! windows of several sizes in turn: what reading around a page costs there. The store must be fit; what is written is
+//! deleted again.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,11 @@ mod sample;
 const WINDOWS: usize = 512;
 /// Reads of one page.
 const SINGLES: u64 = 2000;
+/// Pages of the windows that are read in turn.
+const SIZES: [usize; 5] = [1, 8, 16, 32, 64];
+/// How often each of these has its turn, and how many are read then.
+const TURNS: usize = 9;
+const OF_A_TURN: usize = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -43,6 +49,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("write {:.0} pages/s", pages / wrote.as_secs_f64());
     println!("read {:.0} pages/s", pages / read.as_secs_f64());
     println!("one page {:.1} us", single * 1e6);
+    for (size, times) in SIZES.iter().zip(turns(&storage, threads * WINDOWS)) {
+        let [least, half, most] = times.map(|time| time.as_secs_f64() * 1e6);
+        let each = half / *size as f64;
+        println!("a window of {size:2}: {half:.0} us ({least:.0}..{most:.0}), {each:.1} us a page");
+    }
     for node in figures.nodes {
         println!(
             "{}: half {:?}, p99 {:?}",
@@ -50,6 +61,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     Ok(())
+}
+
+/// How long a window of each size takes, of so many windows that there are: the least, the median and the most of all
+/// turns.
+fn turns(storage: &FarStorage, windows: usize) -> Vec<[Duration; 3]> {
+    let mut took = vec![Vec::new(); SIZES.len()];
+    let expected: Vec<Page> = (0..WINDOW as u64).map(page).collect();
+    let mut pages = vec![Page::zeroed(); WINDOW];
+    let mut window = 0;
+    for _ in 0..TURNS {
+        for (size, took) in SIZES.into_iter().zip(&mut took) {
+            let begun = Instant::now();
+            for _ in 0..OF_A_TURN {
+                window = (window + 7919) % windows;
+                read(storage, slot(0, window), &mut pages[..size]);
+                assert!(pages[..size] == expected[..size]);
+            }
+            took.push(begun.elapsed() / u32::try_from(OF_A_TURN).expect("small"));
+        }
+    }
+    let sorted = took.into_iter().map(|mut took| {
+        took.sort();
+        [took[0], took[TURNS / 2], took[TURNS - 1]]
+    });
+    sorted.collect()
+}
+
+fn read(storage: &FarStorage, slot: u64, pages: &mut [Page]) {
+    let mut run = ReadRun {
+        slot,
+        pages: pages.iter_mut().collect(),
+        outcome: Ok(()),
+    };
+    storage.read_runs(std::slice::from_mut(&mut run));
+    run.outcome.expect("read");
 }
 
 fn timed(threads: usize, what: impl Fn(usize) + Sync) -> Duration {
@@ -81,13 +127,7 @@ fn check(storage: &FarStorage, thread: usize) {
     let expected: Vec<Page> = (0..WINDOW as u64).map(page).collect();
     let mut pages = vec![Page::zeroed(); WINDOW];
     for window in 0..WINDOWS {
-        let mut run = ReadRun {
-            slot: slot(thread, window),
-            pages: pages.iter_mut().collect(),
-            outcome: Ok(()),
-        };
-        storage.read_runs(std::slice::from_mut(&mut run));
-        run.outcome.expect("read");
+        read(storage, slot(thread, window), &mut pages);
         assert!(pages == expected);
     }
 }

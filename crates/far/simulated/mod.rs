@@ -15,4 +15,4 @@ mod world;
 pub use data::Change;
 pub use seeded::Seeded;
 pub use wire::{Net, Simulated, Speeds};
-pub use world::{At, Counts, Machine, State, Weather, hash_slot};
+pub use world::{At, Counts, Gate, Machine, State, Weather, hash_slot};

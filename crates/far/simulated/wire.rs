@@ -10,14 +10,20 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, Value};
 use vswap_far::{Address, Network, Role, Wire, WireError};
 
+use crate::simulated::archive::family;
 use crate::simulated::commands::{Session, Words};
 use crate::simulated::seeded::Seeded;
-use crate::simulated::world::{At, Late, State, World};
+use crate::simulated::world::{At, Gate, Late, State, World};
 
 /// The longest that a late command is late.
 const LATE: Duration = Duration::from_millis(700);
 /// How long a slow answer takes.
 const SLOW: Duration = Duration::from_millis(20);
+
+/// How long a gate holds up a request at most: a test that has failed must come to its end.
+const GATE_MAX: Duration = Duration::from_secs(30);
+/// How often who waits there looks at it.
+const GATE_LOOK: Duration = Duration::from_millis(1);
 
 /// How fast servers and networks are.
 #[derive(Debug, Clone, Copy)]
@@ -238,7 +244,27 @@ fn length(value: &Value) -> usize {
     }
 }
 
+fn writes_pages(words: &Words) -> bool {
+    words[0] == b"HSET" && words.get(1).is_some_and(|key| family(key).is_some())
+}
+
 impl Line {
+    /// Waits at the gate if these are to. Returns whether they were.
+    fn pass_gate(&self, commands: &[Words]) -> bool {
+        {
+            let mut world = self.net.world();
+            if world.gate != Gate::Closed(self.at) || !commands.iter().any(writes_pages) {
+                return false;
+            }
+            world.gate = Gate::Held;
+        }
+        let until = Instant::now() + GATE_MAX;
+        while self.net.world().gate == Gate::Held && Instant::now() < until {
+            std::thread::sleep(GATE_LOOK);
+        }
+        true
+    }
+
     fn is_gone(&self) -> bool {
         self.net.world().machine(self.at).generation != self.generation
     }
@@ -287,6 +313,7 @@ impl Wire for Line {
             return broken("broken pipe");
         }
         let commands: Vec<Words> = commands.iter().map(|command| words(command)).collect();
+        let was_held = self.pass_gate(&commands);
         let fate = {
             let mut world = self.net.world();
             world.counts.requests += 1;
@@ -310,6 +337,9 @@ impl Wire for Line {
                 });
                 self.end = Some(End::Silence);
             }
+        }
+        if was_held {
+            self.net.world().gate = Gate::Passed;
         }
         Ok(())
     }

@@ -111,6 +111,19 @@ pub struct Weather {
     pub slow: usize,
 }
 
+/// Holds up a request that writes pages, so that a test can do something before it is carried out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Gate {
+    #[default]
+    Open,
+    /// The next one to this server will wait.
+    Closed(At),
+    /// One waits, until this is set to open. Others pass.
+    Held,
+    /// The one that has waited was carried out.
+    Passed,
+}
+
 /// Commands that a server has and has not carried out.
 pub struct Late {
     /// None: when the machine is back.
@@ -129,6 +142,7 @@ pub struct World {
     /// Where a hash slot goes.
     pub moving: HashMap<usize, usize>,
     pub weather: Weather,
+    pub gate: Gate,
     /// Whether the cluster has not enough masters.
     pub is_down: bool,
     /// Whether this shard has no room.
@@ -177,6 +191,7 @@ impl World {
                 .collect(),
             moving: HashMap::new(),
             weather: Weather::default(),
+            gate: Gate::default(),
             is_down: false,
             full: None,
             counts: Counts::default(),

@@ -453,6 +453,34 @@ mod tests {
     }
 
     #[test]
+    fn what_may_lie_in_the_store_goes_with_the_next_write_to_its_key() {
+        let slots = Slots::new(512);
+        let first = written(&slots, 0, 0..2);
+        let second = written(&slots, 0, 0..1);
+        assert_eq!(second.old, first.new[..1]);
+        slots.keep_stale(first.home, vec![first.new[0]]);
+        let third = written(&slots, 0, 5..6);
+        assert_eq!(third.old, first.new[..1], "once more");
+        assert!(written(&slots, 0, 6..7).old.is_empty(), "and that was all");
+        // Also with a discard.
+        slots.keep_stale(first.home, vec![first.new[0]]);
+        let left = vec![first.new[0], third.new[0]];
+        let discarded = slots.discard(0, 5..6);
+        assert_eq!(discarded, Discarded::Fields(first.home, left));
+        // Of a key that is gone nothing is kept, and nothing without end.
+        assert_eq!(slots.discard(0, 0..8), Discarded::Key(first.home));
+        slots.keep_stale(first.home, vec![first.new[0]]);
+        let new_key = written(&slots, 0, 0..1);
+        slots.keep_stale(first.home, vec![first.new[1]]);
+        assert!(written(&slots, 0, 1..2).old.is_empty());
+        for _ in 0..3 {
+            slots.keep_stale(new_key.home, vec![first.new[0]; STALE_MAX]);
+        }
+        let stale = slots.lock(0).unwrap().table.as_ref().unwrap().stale.len();
+        assert_eq!(stale, STALE_MAX);
+    }
+
+    #[test]
     fn a_backup_counts_for_its_version_alone() {
         let slots = Slots::new(512);
         let first = written(&slots, 0, 0..1);

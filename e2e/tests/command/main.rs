@@ -82,6 +82,7 @@ const TESTS: &[Test] = &[
     Test::new("example_metrics", 60, metrics::examples_are_right),
     Test::new("report", 120, report::of_a_run),
     Test::new("report_in_a_browser", 180, report::in_a_browser),
+    Test::new("report_of_tiers", 120, report::of_tiers),
     Test::new("report_of_ends", 60, report::of_ends),
     Test::new("report_not_written", 60, report::not_written),
     Test::new("full_then_terminated", 180, full::terminated),

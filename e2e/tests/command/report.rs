@@ -41,6 +41,24 @@ while not os.path.exists(sys.argv[3]):
 sys.exit(3)
 ";
 
+/// Fills memory with what each page's number says, waits, and compares every byte.
+const COMPARES: &str = "
+import os, random, sys, time
+pages = int(sys.argv[1]) // 4096
+def content(page):
+    return random.Random(page).randbytes(4096)
+memory = bytearray(pages * 4096)
+for page in range(pages):
+    memory[page * 4096:(page + 1) * 4096] = content(page)
+open(sys.argv[2], 'w').close()
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.02)
+for page in range(pages):
+    if memory[page * 4096:(page + 1) * 4096] != content(page):
+        sys.exit(f'page {page} is other bytes')
+sys.exit(3)
+";
+
 /// Parses the page as a browser would, is strict where a browser is not, and prints what is in it as JSON: tables by
 /// caption, words by id.
 const READ_PAGE: &str = "
@@ -293,6 +311,63 @@ fn must_have_map(page: &Value, program: u32, seen: &Value) -> Outcome {
     let sums = at(page, &caption, of("wall_seconds"))?;
     let out: f64 = sums.iter().skip(3).sum();
     near("out, in the map", out, of("swapped_pages") * 4096.0)
+}
+
+/// Where pages are by tier: in a plot over time, and in a table of the end.
+pub fn of_tiers(context: &Context) -> Outcome {
+    let python = require_program("python3", "apt package python3")?;
+    let launcher = context.limited(LIMIT_BYTES)?;
+    let (idle, go) = (launcher.place().join(IDLE), launcher.place().join(GO));
+    let path = launcher.place().join("run.html");
+    let place = launcher.place().display();
+    let tier = |name: &str, size: &str| format!("--tier={name}={place}:{size}");
+    let job = Job::new(python)
+        .args(["-c", COMPARES])
+        .arg(FILLED_BYTES.to_string())
+        .args([idle.as_os_str(), go.as_os_str()])
+        .vswap_options([tier("fast", "48M"), tier("slow", "256M")])
+        .vswap_options(["--pool", "off"])
+        .vswap_options(["--report".as_ref(), path.as_os_str()]);
+    let running = launcher.start(&job)?;
+    running.until("the program to be idle", || Ok(idle.exists().then_some(())))?;
+    thread::sleep(Duration::from_secs(2));
+    let seen = status(context, &running)?;
+    thread::sleep(Duration::from_secs(1));
+    fs::write(&go, "").during(|| "let the program end".to_owned())?;
+    let ended = running.wait()?;
+    ended.must_exit_with(EXIT_STATUS)?;
+    ended.must_leave_nothing()?;
+
+    let page = read(&path)?;
+    ensure!(page["plots"] == 8, "not eight plots: {}", page["plots"]);
+    let columns = rows(&page, "What was in which tier")?.swap_remove(0);
+    ensure!(
+        columns == ["time", "the pool", "fast", "slow"],
+        "the columns are {columns:?}"
+    );
+    let wall_seconds = seen["wall_seconds"].as_f64().unwrap_or(f64::NAN);
+    let held = at(&page, "What was in which tier", wall_seconds)?;
+    for (name, held) in ["fast", "slow"].into_iter().zip(&held[2..]) {
+        let mut tiers = seen["tiers"].as_array().into_iter().flatten();
+        let used = tiers.find(|tier| tier["name"] == name);
+        let used = used.and_then(|tier| tier["used_bytes"].as_f64());
+        let used = used.ok_or_else(|| Failure::wrong(format!("no tier {name} in {seen}")))?;
+        ensure!(used > 8.0 * MIB as f64, "{name} has only {used}");
+        near(name, *held, used)?;
+    }
+    let caption = "Tiers as they were at the end, and pages by the second of the whole run";
+    let tiers = rows(&page, caption)?;
+    let names: Vec<&str> = tiers.iter().skip(1).map(|row| row[0].as_str()).collect();
+    ensure!(names == ["fast", "slow"], "the tiers are {tiers:?}");
+    for tier in &tiers[1..] {
+        let moves = |cell: &str| cell != "0" && cell != "-";
+        ensure!(
+            moves(&tier[5]) && moves(&tier[6]),
+            "nothing moved: {tier:?}"
+        );
+        ensure!(tier[7].ends_with('s'), "no latency: {tier:?}");
+    }
+    Ok(())
 }
 
 /// Runs that end at once, that a signal ends, and that vswap is killed in.

@@ -129,6 +129,16 @@ pub fn groups_table(reports: &[Value]) -> String {
     table(&headings, &GROUP_TIERS_TEXT_COLUMNS, rows)
 }
 
+/// The priorities of a tier's areas.
+pub fn tier_priorities(tier: &Value) -> String {
+    let priority = |name: &str| tier[name].as_i64();
+    match (priority("priority_min"), priority("priority_max")) {
+        (Some(least), Some(most)) if least != most => format!("{least}..{most}"),
+        (Some(one), _) => one.to_string(),
+        _ => "-".to_owned(),
+    }
+}
+
 /// What a group has and may have in the tiers in which it is limited; none if there are none.
 fn tier_limits(group: &Value) -> Option<String> {
     let tiers = group["tiers"].as_array().into_iter().flatten();

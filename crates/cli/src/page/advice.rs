@@ -51,8 +51,8 @@ fn curve(places: &[Place]) -> Chart {
         .last()
         .is_some_and(|place| place.ram_bytes >= GIB_FROM);
     let unit = if in_gib { GIB } else { MIB };
-    let line = |name, ratio: fn(&Place) -> Option<f64>| Series {
-        name,
+    let line = |name: &'static str, ratio: fn(&Place) -> Option<f64>| Series {
+        name: name.into(),
         points: places
             .iter()
             .map(|place| {

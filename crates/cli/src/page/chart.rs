@@ -1,5 +1,7 @@
 //! A plot of lines over time or over RAM, as SVG, and the same as words and as a table.
 
+use std::borrow::Cow;
+
 use maud::{Markup, PreEscaped, html};
 use plotters::prelude::*;
 
@@ -25,7 +27,7 @@ pub type Show = fn(f64) -> String;
 /// A line: points in order, None where there is no figure.
 #[derive(Debug, Clone)]
 pub struct Series {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub points: Vec<(f64, Option<f64>)>,
 }
 
@@ -329,7 +331,7 @@ mod tests {
             scale,
             show: |value| format!("{value} u"),
             series: vec![Series {
-                name: "line",
+                name: "line".into(),
                 points,
             }],
         }

@@ -1,9 +1,13 @@
 //! Which plots there are.
 
+use std::borrow::Cow;
+
 use maud::{Markup, html};
+use vswap_pager::TierName;
 
 use crate::output::figures::{bytes, count, microseconds};
 use crate::page::chart::{Chart, Scale, Series, TIME};
+use crate::page::style::LINES;
 use crate::record::events::Event;
 use crate::record::sample::{Latency, Sample};
 use crate::watching::rates::Rates;
@@ -11,14 +15,15 @@ use crate::watching::rates::Rates;
 /// All plots of these samples.
 pub fn all(samples: &[Sample], events: &[Event]) -> Markup {
     let charts = [
-        places(samples),
-        limit(samples),
-        moved(samples),
-        faults(samples),
-        latency(samples),
-        pressure(samples),
+        Some(places(samples)),
+        tiers(samples),
+        Some(limit(samples)),
+        Some(moved(samples)),
+        Some(faults(samples)),
+        Some(latency(samples)),
+        Some(pressure(samples)),
     ];
-    html! { @for chart in charts { (chart.markup(events)) } }
+    html! { @for chart in charts.iter().flatten() { (chart.markup(events)) } }
 }
 
 fn places(samples: &[Sample]) -> Chart {
@@ -36,6 +41,67 @@ fn places(samples: &[Sample]) -> Chart {
             level("zeros", samples, |sample| sample.zero_bytes),
             level("does not compress", samples, |sample| sample.raw_bytes),
         ],
+    }
+}
+
+/// None if there never was more than one tier: the plot before has that.
+fn tiers(samples: &[Sample]) -> Option<Chart> {
+    let names = tier_names(samples);
+    if names.len() < 2 {
+        return None;
+    }
+    // One line is the pool's. The last one left is for all that have none.
+    let lines = LINES.len() - 1;
+    let own = if names.len() > lines {
+        lines - 1
+    } else {
+        names.len()
+    };
+    let (own, others) = names.split_at(own);
+    let mut series = vec![level("the pool", samples, |sample| {
+        sample.compressed_bytes.saturating_add(sample.raw_bytes)
+    })];
+    series.extend(own.iter().map(|name| {
+        let one = std::slice::from_ref(name);
+        tier_level(name.to_string().into(), samples, one)
+    }));
+    if !others.is_empty() {
+        series.push(tier_level("other tiers".into(), samples, others));
+    }
+    Some(Chart {
+        id: "tiers",
+        title: "What was in which tier",
+        note: "Of what is in swap: what was in the compressed pool, as large as it is to the program, and in the \
+               areas of each tier.",
+        along: TIME,
+        scale: Scale::Bytes,
+        show: show_bytes,
+        series,
+    })
+}
+
+/// All tiers that there were, those of the last look first.
+fn tier_names(samples: &[Sample]) -> Vec<&TierName> {
+    let mut names = Vec::new();
+    for (name, _) in samples.iter().rev().flat_map(|sample| &sample.tiers) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What these tiers had together. Nothing where there was none of them.
+fn tier_level(name: Cow<'static, str>, samples: &[Sample], of: &[&TierName]) -> Series {
+    let points = samples.iter().map(|sample| {
+        let tiers = sample.tiers.iter();
+        let bytes = tiers.filter(|(name, _)| of.contains(&name));
+        let bytes = bytes.map(|(_, bytes)| *bytes).reduce(u64::saturating_add);
+        (sample.seconds, bytes.map(|bytes| bytes as f64))
+    });
+    Series {
+        name,
+        points: points.collect(),
     }
 }
 
@@ -102,11 +168,11 @@ fn latency(samples: &[Sample]) -> Chart {
         show: microseconds,
         series: vec![
             Series {
-                name: "half",
+                name: "half".into(),
                 points: since(|latency| latency.p50_us),
             },
             Series {
-                name: "one in a hundred",
+                name: "one in a hundred".into(),
                 points: since(|latency| latency.p99_us),
             },
         ],
@@ -133,7 +199,7 @@ fn level(name: &'static str, samples: &[Sample], of: fn(&Sample) -> u64) -> Seri
     let points = samples.iter();
     let points = points.map(|sample| (sample.seconds, Some(of(sample) as f64)));
     Series {
-        name,
+        name: name.into(),
         points: points.collect(),
     }
 }
@@ -144,7 +210,7 @@ fn rate(name: &'static str, samples: &[Sample], of: fn(Rates) -> f64) -> Series 
         (pair[1].seconds, rates.map(of))
     });
     Series {
-        name,
+        name: name.into(),
         points: points.collect(),
     }
 }
@@ -159,6 +225,6 @@ fn show_bytes(value: f64) -> String {
     clippy::cast_sign_loss,
     reason = "such a cast saturates"
 )]
-fn whole(value: f64) -> u64 {
+pub fn whole(value: f64) -> u64 {
     value.round() as u64
 }

@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::output::figures::{bytes, count};
-use crate::output::tables::printable;
+use crate::output::figures::{PAGE_BYTES, bytes, count, microseconds};
+use crate::output::tables::{printable, tier_priorities};
 use crate::page::chart::time;
+use crate::page::charts::whole;
 use crate::record::events::Events;
 use crate::record::processes::Processes;
 
@@ -88,6 +89,36 @@ pub fn areas(report: &Value) -> Markup {
             } } }
         } }
     } }
+}
+
+/// Tiers as they were at the end, if the run had more than one.
+pub fn tiers(report: &Value) -> Markup {
+    let tiers = list(report, "tiers");
+    let seconds = report["wall_seconds"].as_f64().unwrap_or_default();
+    html! { @if tiers.len() > 1 {
+        h2 { "Tiers" }
+        div.scroll { table {
+            caption { "Tiers as they were at the end, and pages by the second of the whole run" }
+            thead { tr { th.name scope="col" { "name" } th scope="col" { "areas" } th scope="col" { "priority" }
+                th scope="col" { "size" } th scope="col" { "in use" } th scope="col" { "down a second" }
+                th scope="col" { "up a second" } th scope="col" { "a lone page takes" } } }
+            tbody { @for tier in tiers { tr {
+                th.name scope="row" { bdi { (text(&tier["name"])) } }
+                td { (text(&tier["areas"])) } td { (tier_priorities(tier)) }
+                td { (size(&tier["size_bytes"])) } td { (size(&tier["used_bytes"])) }
+                td { (pages_by_second(&tier["written_bytes"], seconds)) }
+                td { (pages_by_second(&tier["read_bytes"], seconds)) }
+                td { (tier["latency_us"].as_f64().map_or_else(|| "-".to_owned(), microseconds)) }
+            } } }
+        } }
+    } }
+}
+
+fn pages_by_second(bytes: &Value, seconds: f64) -> String {
+    match bytes.as_f64() {
+        Some(bytes) if seconds > 0.0 => count(whole(bytes / PAGE_BYTES as f64 / seconds)),
+        _ => "-".to_owned(),
+    }
 }
 
 /// Groups, if there are more than the root.

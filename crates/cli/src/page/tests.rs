@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use vswap_pager::memory_map::Block;
-use vswap_pager::{LatencyBucket, MemoryMap, ProcessStatus};
+use vswap_pager::{LatencyBucket, MemoryMap, ProcessStatus, TierStatus};
 
 use super::*;
 
@@ -80,6 +80,51 @@ fn page(record: Option<&Record>, status: Option<&Status>) -> String {
         status,
         report: &report,
         record,
+    }
+    .html()
+}
+
+/// A page of a run that had so many tiers from its second half on, and the last one for a while only.
+fn page_with_tiers(count: u64) -> String {
+    let tier = |number: u64, step: u64| TierStatus {
+        name: format!("tier-{number}").parse().expect("a good name"),
+        areas: 1,
+        priority_min: 1,
+        priority_max: 1,
+        size_bytes: 1 << 30,
+        used_bytes: ((number + 1) * step) << 20,
+        read_bytes: 0,
+        written_bytes: 0,
+        latency_us: None,
+    };
+    let mut record = Record::default();
+    for step in 0..20 {
+        let mut status = status(step);
+        let there = if step == 19 {
+            count.saturating_sub(1)
+        } else {
+            count
+        };
+        let there = if step < 10 { 0 } else { there };
+        status.tiers = (0..there).map(|number| tier(number, step)).collect();
+        record.note(&status, step as f64);
+    }
+    let tiers: Vec<Value> = (0..count)
+        .map(|number| {
+            json!({"name": format!("tier-{number}"), "areas": 2, "priority_min": 1, "priority_max": 1 + number,
+                   "size_bytes": 1_u64 << 30, "used_bytes": 8192, "latency_us": 81.25,
+                   "read_bytes": 40960, "written_bytes": 4096 * 15_000})
+        })
+        .collect();
+    let report = json!({"wall_seconds": 10.0, "tiers": tiers});
+    Page {
+        heading: &heading(),
+        began: "2026-11-25T17:19:47Z",
+        ending: "exited with status 0",
+        of: Circumstances::default(),
+        status: Some(&status(20)),
+        report: &report,
+        record: Some(&record),
     }
     .html()
 }
@@ -166,6 +211,47 @@ fn everything_that_was_seen_is_there() {
     assert!(page.contains("out: highest 7.81 MiB/s"), "{page}");
     assert!(page.contains("half: highest 20 us"));
     assert!(page.contains("some: highest 50 %"));
+}
+
+#[test]
+fn tiers_have_a_plot_and_a_table_where_there_are_several() {
+    let page = page_with_tiers(2);
+    assert_well_formed(&page);
+    // By the words and figures alone, without colours and dashes.
+    for words in [
+        "What was in which tier",
+        "the pool: highest 7.42 MiB at 19 s, last 7.42 MiB",
+        "tier-0: highest 19 MiB at 19 s, last 19 MiB",
+        // It was gone at the last look.
+        "tier-1: highest 36 MiB at 18 s, last 36 MiB",
+        "<th class=\"name\" scope=\"row\"><bdi>tier-1</bdi></th><td>2</td><td>1..2</td><td>1 GiB</td>\
+         <td>8 KiB</td><td>1.5k</td><td>1</td><td>81.2 us</td>",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert_eq!(page.matches("role=\"img\"").count(), 7, "seven plots");
+    for count in [0, 1] {
+        let page = page_with_tiers(count);
+        assert!(!page.contains("tier"), "{page}");
+    }
+}
+
+#[test]
+fn as_many_tiers_as_there_can_be_share_the_lines() {
+    // Three have lines of their own beside the pool; the other five are one line together.
+    let page = page_with_tiers(8);
+    assert_well_formed(&page);
+    assert!(page.contains("tier-2: highest 57 MiB"), "{page}");
+    assert!(!page.contains("tier-3: highest"), "{page}");
+    assert!(
+        page.contains("other tiers: highest 540 MiB at 18 s, last 418 MiB"),
+        "{page}"
+    );
+    let all = page_with_tiers(4);
+    assert!(
+        all.contains("tier-3: highest 72 MiB") && !all.contains("other tiers"),
+        "{all}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One look at the figures of a run.
 
 use vswap_pager::status::State;
-use vswap_pager::{LatencyBucket, Status};
+use vswap_pager::{LatencyBucket, Status, TierName};
 
 use crate::output::figures::PAGE_BYTES;
 use crate::watching::rates::{Counts, Rates};
@@ -24,6 +24,8 @@ pub struct Sample {
     pub raw_bytes: u64,
     pub area_bytes: u64,
     pub zero_bytes: u64,
+    /// What each tier of areas has of it, the highest priority first.
+    pub tiers: Vec<(TierName, u64)>,
     /// What only grows.
     pub counts: Counts,
     /// How many faults on swapped pages took how long, since the start.
@@ -41,6 +43,7 @@ pub struct Latency {
 impl Sample {
     pub fn of(status: &Status, seconds: f64) -> Sample {
         let pages = |pages: u64| pages.saturating_mul(PAGE_BYTES);
+        let tiers = status.tiers.iter();
         Sample {
             seconds,
             state: status.state,
@@ -54,6 +57,9 @@ impl Sample {
             raw_bytes: pages(status.raw_pages),
             area_bytes: pages(status.physical_pages),
             zero_bytes: pages(status.zero_pages),
+            tiers: tiers
+                .map(|tier| (tier.name.clone(), tier.used_bytes))
+                .collect(),
             counts: Counts::of_status(status, seconds),
             latencies: status.fault_buckets.clone(),
         }

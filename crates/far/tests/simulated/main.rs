@@ -5,6 +5,7 @@
 #[path = "../../simulated/mod.rs"]
 mod simulated;
 
+mod mending;
 mod pages;
 mod scenarios;
 mod storm;

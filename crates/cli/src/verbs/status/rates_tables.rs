@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::output::figures::{PAGE_BYTES, bytes, count, microseconds};
 use crate::output::tables::{
     AREA_HEADINGS, AREA_TEXT_COLUMNS, TEXT_COLUMNS, area_row, figure, p99_cell, printable,
-    run_cells, table,
+    run_cells, table, tier_priorities,
 };
 use crate::watching::rates::{AreaRates, Rates};
 
@@ -91,16 +91,10 @@ fn tier_row(tier: &Value, pid: &Value, rates: Option<AreaRates>) -> [String; 9] 
     let rate = |of: fn(AreaRates) -> f64| {
         rates.map_or_else(none, |rates| count(whole(of(rates) / PAGE_BYTES as f64)))
     };
-    let priority = |name: &str| tier[name].as_i64();
-    let priorities = match (priority("priority_min"), priority("priority_max")) {
-        (Some(least), Some(most)) if least != most => format!("{least}..{most}"),
-        (Some(one), _) => one.to_string(),
-        _ => none(),
-    };
     [
         printable(tier["name"].as_str().unwrap_or("-")),
         figure(tier, "areas", |areas| areas.to_string()),
-        priorities,
+        tier_priorities(tier),
         figure(tier, "size_bytes", bytes),
         figure(tier, "used_bytes", bytes),
         rate(|rates| rates.written_bytes),

@@ -22,6 +22,7 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct Looker {
     last: LastLook,
+    last_tiers: LastLook,
     /// Faults of each process of each run, and when that was.
     faults: HashMap<(u32, u32), u64>,
     at: Option<Instant>,
@@ -44,6 +45,11 @@ impl Looker {
         let mut runs: Vec<Run> = with_rates
             .map(|(report, rates)| Run::of(report, rates))
             .collect();
+        let tiers = runs.iter_mut().flat_map(|run| &mut run.tiers);
+        for (tier, rates) in tiers.zip(self.last_tiers.tiers(reports)) {
+            // Rates since the start of a run would stand beside those since the look before.
+            tier.rates = rates.filter(|_| self.at.is_some());
+        }
         let seconds = self.at.map(|at| now.duration_since(at).as_secs_f64());
         let mut faults = HashMap::new();
         for run in &mut runs {

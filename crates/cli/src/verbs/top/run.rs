@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::output::figures::PAGE_BYTES;
 use crate::output::tables::printable;
-use crate::watching::rates::Rates;
+use crate::watching::rates::{AreaRates, Rates};
 
 /// A run, or the daemon.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,7 +41,21 @@ pub struct Run {
     /// Areas and groups, each in a few words.
     pub areas: Vec<String>,
     pub groups: Vec<String>,
+    /// The highest priority first.
+    pub tiers: Vec<Tier>,
     pub processes: Vec<Process>,
+}
+
+/// Areas under one name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tier {
+    pub name: String,
+    pub size_bytes: u64,
+    pub used_bytes: u64,
+    /// What reading a lone page takes in the slowest of its areas.
+    pub latency_us: Option<f64>,
+    /// Since the look before.
+    pub rates: Option<AreaRates>,
 }
 
 /// A process of a run.
@@ -90,6 +104,7 @@ impl Run {
             rates,
             areas: list("areas").map(area).collect(),
             groups: list("groups").map(group).collect(),
+            tiers: list("tiers").map(Tier::of).collect(),
             processes: list("processes").map(Process::of).collect(),
         }
     }
@@ -101,6 +116,19 @@ impl Run {
     /// How many times smaller the compressed pages are.
     pub fn ratio(&self) -> Option<f64> {
         (self.payload_bytes > 0).then(|| self.compressed_bytes as f64 / self.payload_bytes as f64)
+    }
+}
+
+impl Tier {
+    fn of(report: &Value) -> Tier {
+        let figure = |name: &str| report[name].as_u64().unwrap_or_default();
+        Tier {
+            name: printable(report["name"].as_str().unwrap_or("-")),
+            size_bytes: figure("size_bytes"),
+            used_bytes: figure("used_bytes"),
+            latency_us: report["latency_us"].as_f64(),
+            rates: None,
+        }
     }
 }
 

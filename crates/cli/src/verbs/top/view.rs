@@ -8,6 +8,7 @@ mod processes;
 mod runs;
 #[cfg(test)]
 mod tests;
+mod tiers;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -24,6 +25,9 @@ const ROWS_LEAST: u16 = 10;
 /// From this many rows on there are details below the list.
 const ROWS_FOR_DETAILS: u16 = 20;
 
+/// Rows that the list keeps when there are many tiers, its heading included.
+const LIST_ROWS_LEAST: u16 = 6;
+
 /// Narrower ones name fewer keys.
 const COLUMNS_FOR_KEYS: u16 = 76;
 
@@ -34,7 +38,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
         return too_small(frame, area);
     }
     let details = if area.height >= ROWS_FOR_DETAILS {
-        details::ROWS
+        let room = area.height - 2 - LIST_ROWS_LEAST;
+        details::rows(model.run(), room)
     } else {
         0
     };

@@ -11,12 +11,19 @@ use crate::verbs::top::model::Model;
 use crate::verbs::top::run::Run;
 use crate::verbs::top::view::figures::{cut, percent, short, whole};
 use crate::verbs::top::view::palette::Palette;
+use crate::verbs::top::view::tiers;
 
-/// Rows that it takes, its frame included.
-pub const ROWS: u16 = 9;
+/// Rows that it takes without tiers, its frame included.
+const ROWS: u16 = 9;
 /// Columns of the word at the beginning of a line, and of the figure behind a strip.
 const LABEL_COLUMNS: usize = 8;
 const HIGHEST_COLUMNS: usize = 14;
+
+/// Rows that it takes of as many as there are, its frame included.
+pub fn rows(run: Option<&Run>, room: u16) -> u16 {
+    let tiers = run.map_or(&[][..], |run| &run.tiers);
+    ROWS + tiers::rows(tiers, room.saturating_sub(ROWS))
+}
 
 /// Draws it.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, palette: Palette) {
@@ -30,23 +37,33 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, palette: Palette) 
         Span::raw(format!(" {} {} ", run.pid, cut(&run.command, width / 2))),
         Span::styled(format!("{} ", run.state), palette.state(&run.state)),
     ]);
-    let lines = lines(run, &model.history, width, palette);
+    let lines = lines(run, &model.history, (width, inner.height), palette);
     frame.render_widget(Paragraph::new(lines).block(block.title(title)), area);
 }
 
-fn lines(run: &Run, history: &History, width: usize, palette: Palette) -> Vec<Line<'static>> {
+fn lines(
+    run: &Run,
+    history: &History,
+    (width, height): (usize, u16),
+    palette: Palette,
+) -> Vec<Line<'static>> {
     if let Some(error) = &run.error {
         return vec![line("", &format!("it does not answer: {error}"), width)];
     }
-    vec![
+    let mut lines = vec![
         line("memory", &memory(run), width),
         line("in swap", &swap(run), width),
         line("a second", &pace(run), width),
         line("areas", &listed(&run.areas), width),
+    ];
+    let room = (height + 2).saturating_sub(ROWS);
+    lines.extend(tiers::lines(&run.tiers, room, width));
+    lines.extend([
         line("groups", &listed(&run.groups), width),
         strip("out", run.pid, history, width, |moved| moved.out_bytes).style(palette.moved_out()),
         strip("in", run.pid, history, width, |moved| moved.in_bytes).style(palette.moved_in()),
-    ]
+    ]);
+    lines
 }
 
 fn line(label: &str, text: &str, width: usize) -> Line<'static> {

@@ -22,7 +22,8 @@ q                   quit
 
 COMP DISK ZERO: in swap, as large as it is to
 the program. LOST: time in which a thread waited
-for a page and none worked.";
+for a page and none worked. DOWN/s UP/s: pages
+of a tier.";
 
 /// Draws what lies over the page, if anything.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, palette: Palette) {

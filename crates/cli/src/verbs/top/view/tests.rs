@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::verbs::top::act::{Wish, act};
 use crate::verbs::top::deeds::Deed;
 use crate::verbs::top::input::Input;
 use crate::verbs::top::look::{Look, Looker};
 use crate::verbs::top::model::{Model, Page, Popup};
+use crate::verbs::top::run::Tier;
 use crate::verbs::top::view::{Palette, draw};
+use crate::watching::rates::AreaRates;
 
 /// The run that swaps, in the recording.
 const SWAPS: u32 = 13177;
@@ -126,6 +128,95 @@ fn choose(model: &mut Model, pid: u32) {
     while model.run().map(|run| run.pid) != Some(pid) {
         press(model, &[Input::Step(1)]);
     }
+}
+
+/// A model in which the run that swaps has tiers with these names, each half as large as the one before.
+fn with_tiers(names: &[&str]) -> Model {
+    let mut model = model();
+    choose(&mut model, SWAPS);
+    let mut last = looks().pop().expect("a look");
+    let run = last.runs.iter_mut().find(|run| run.pid == SWAPS);
+    let tiers = names.iter().zip(0_u32..).map(|(name, number)| Tier {
+        name: (*name).to_owned(),
+        size_bytes: (64 << 30) >> number,
+        used_bytes: (3 << 30) >> number,
+        latency_us: (number > 0).then(|| 8.25 * 40_f64.powf(f64::from(number))),
+        rates: (number != 2).then_some(AreaRates {
+            read_bytes: 4096.0 * f64::from(number),
+            written_bytes: 4096.0 * 1500.0,
+        }),
+    });
+    run.expect("the run").tiers = tiers.collect();
+    model.renew(last);
+    model
+}
+
+#[test]
+fn tiers_have_a_table_from_the_second_on() {
+    let model = with_tiers(&["fast", "ssd", "far-away_in-another_rack"]);
+    must_show(&model, (80, 24), include_str!("shown/tiers.txt"));
+    let one = shown(&with_tiers(&["default"]), (80, 24));
+    assert_eq!(one, shown(&with_tiers(&[]), (80, 24)));
+    assert!(!one.contains("LATENCY"), "{one}");
+}
+
+#[test]
+fn of_many_tiers_as_many_are_shown_as_leave_the_list_its_room() {
+    let names: Vec<String> = (0..8).map(|number| format!("tier-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let model = with_tiers(&names);
+    for (size, label, count) in [
+        ((80, 24), "6 of 8 ", 6),
+        ((80, 20), "2 of 8 ", 2),
+        ((80, 40), "tiers ", 8),
+        ((40, 24), "6 of 8 ", 6),
+    ] {
+        let shown = shown(&model, size);
+        let heading = shown.lines().find(|line| line.contains("LATENCY"));
+        assert!(heading.is_some_and(|line| line.contains(label)), "{shown}");
+        assert_eq!(shown.matches("tier-").count(), count, "{shown}");
+        // All runs and the strips are still there, and no figure is cut off.
+        assert_eq!(shown.matches(" python3").count(), 3, "{shown}");
+        assert!(shown.contains("│in "), "{shown}");
+        assert!(
+            shown.contains("330 us│") || shown.contains("330 us "),
+            "{shown}"
+        );
+        assert_eq!(shown.contains("SIZE"), size.0 == 80, "{shown}");
+    }
+    assert!(!shown(&model, (80, 19)).contains("LATENCY"));
+}
+
+#[test]
+fn tiers_come_from_reports_with_what_has_moved_since_the_look_before() {
+    let report = |seconds: f64, pages: u64| {
+        json!([{"pid": 1}, {"pid": 7, "wall_seconds": seconds, "tiers": [
+            {"name": "fast\u{1b}[2J", "size_bytes": 8192, "used_bytes": 4096, "latency_us": 81.25,
+             "read_bytes": 4096 * pages, "written_bytes": 8192 * pages},
+            {"name": "slow", "latency_us": null}]}])
+    };
+    let mut looker = Looker::default();
+    let mut look = |report: &Value| {
+        let reports = report.as_array().expect("reports");
+        let mut runs = looker.runs(reports, Instant::now());
+        runs.pop().expect("a run").tiers
+    };
+    let first = look(&report(10.0, 100));
+    assert_eq!(first.len(), 2);
+    assert!(!first[0].name.contains('\u{1b}'), "{}", first[0].name);
+    assert_eq!((first[0].size_bytes, first[0].used_bytes), (8192, 4096));
+    assert_eq!(
+        (first[0].latency_us, first[1].latency_us),
+        (Some(81.25), None)
+    );
+    assert_eq!(first[0].rates, None, "nothing to compare with");
+    let second = look(&report(12.0, 300));
+    let rates = AreaRates {
+        read_bytes: 100.0 * 4096.0,
+        written_bytes: 200.0 * 4096.0,
+    };
+    assert_eq!(second[0].rates, Some(rates));
+    assert_eq!(second[1].rates.map(|rates| rates.read_bytes), Some(0.0));
 }
 
 #[test]
@@ -291,12 +382,13 @@ fn help_fits_also_where_there_is_little_room() {
 fn every_size_can_be_drawn() {
     let mut open = model();
     press(&mut open, &[Input::Enter]);
+    let tiers = with_tiers(&["fast", "ssd", "far", "farther"]);
     let mut asked = open.clone();
     press(&mut asked, &[Input::End]);
     assert!(matches!(asked.popup, Some(Popup::Sure(..))));
     for columns in (1..200).step_by(13) {
         for rows in (1..60).step_by(5) {
-            for model in [&Model::default(), &open, &asked] {
+            for model in [&Model::default(), &open, &asked, &tiers] {
                 shown(model, (columns, rows));
             }
         }
