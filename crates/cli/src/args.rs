@@ -296,7 +296,8 @@ pub struct ManageArgs {
     /// RAM that the program and all its children may use together, including vswap's own memory.
     #[arg(long, value_name = "SIZE[..MAX]")]
     pub ram: Ram,
-    /// How pages are compressed: lz4 (default) is fast, zstd is dense, none keeps pages as they are.
+    /// How pages are compressed: lz4 is fast, zstd dense, auto (default) takes what costs less time, none keeps pages
+    /// as they are.
     #[arg(long, value_enum)]
     pub codec: Option<Codec>,
     /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
@@ -431,8 +432,9 @@ pub struct DaemonArgs {
     /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
-    /// How pages are compressed: lz4 is fast, zstd is dense, none keeps pages as they are.
-    #[arg(long, value_enum, default_value = "lz4")]
+    /// How pages are compressed: lz4 is fast, zstd dense, auto takes what costs less time, none keeps pages as
+    /// they are.
+    #[arg(long, value_enum, default_value = "auto")]
     pub codec: Codec,
     /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
     /// HTTP, GET /metrics, OpenMetrics.
@@ -565,6 +567,7 @@ fn parse_uuid(text: &str) -> Result<Uuid, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Codec {
     #[default]
+    Auto,
     Lz4,
     Zstd,
     None,
@@ -574,17 +577,23 @@ impl Codec {
     /// As the user writes it.
     pub fn name(self) -> &'static str {
         match self {
+            Codec::Auto => "auto",
             Codec::Lz4 => "lz4",
             Codec::Zstd => "zstd",
             Codec::None => "none",
         }
+    }
+
+    /// Are cold pages packed again?
+    pub fn repacks(self) -> bool {
+        self == Codec::Auto
     }
 }
 
 impl From<Codec> for vswap_pager::config::Codec {
     fn from(codec: Codec) -> Self {
         match codec {
-            Codec::Lz4 => Self::Lz4,
+            Codec::Auto | Codec::Lz4 => Self::Lz4,
             Codec::Zstd => Self::Zstd,
             Codec::None => Self::None,
         }

@@ -76,6 +76,7 @@ impl Host {
         let store = Store::new(&StoreConfig {
             frames: config.frames(),
             codec: args.codec.unwrap_or_default().into(),
+            repacks: args.codec.unwrap_or_default().repacks(),
             pool_limit_bytes: config
                 .pool_limit
                 .map_or(config.ram.most_bytes, |pool| pool.of(config.ram.most_bytes)),

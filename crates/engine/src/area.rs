@@ -40,7 +40,7 @@ use crate::words::entry::{AreaId, Entry};
 use crate::words::geometry::{NO_CLUSTER, SLOTS_MAX};
 use crate::words::order::Order;
 
-pub(crate) use aging::{Aging, Cold, Purpose};
+pub(crate) use aging::{Aging, Cold, Purpose, SAFE_GENERATIONS};
 pub use alloc::AllocError;
 pub(crate) use alloc::OfGroup;
 pub(crate) use cold::ClockHand;

@@ -8,6 +8,7 @@ pub mod evicting;
 mod carried;
 mod hand;
 pub mod shrink;
+pub mod repack;
 pub mod write_out;
 mod frames;
 mod staging;

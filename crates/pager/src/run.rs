@@ -1,6 +1,7 @@
 //! The parts of one run, each with what it owns.
 
 pub mod stats;
+pub mod stored;
 pub mod samples;
 pub mod buffers;
 pub mod spaces;
@@ -10,6 +11,7 @@ pub mod leaving;
 pub mod forks;
 pub mod bounds;
 pub mod pressure;
+pub mod packing;
 pub mod part;
 pub mod pool_share;
 pub mod stall;

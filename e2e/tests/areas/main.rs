@@ -18,6 +18,7 @@ mod groups;
 mod live;
 mod moving;
 mod refused;
+mod repacked;
 mod secrets;
 mod tiers;
 mod used;
@@ -81,6 +82,8 @@ const TESTS: &[Test] = &[
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("frozen_memory", 180, frozen::frozen_memory),
     Test::new("merged_pages", 120, merged::merged_pages),
+    Test::new("packed_again", 120, repacked::cold_pages),
+    Test::new("packed_densely", 180, repacked::what_lz4_cannot_hold),
     Test::new("swap_max", 120, groups::swap_max),
     Test::new("tier_limits", 240, tiers::limits),
     Test::new("no_writeback", 120, groups::no_writeback),

@@ -87,6 +87,7 @@ pub fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let store = Store::new(&StoreConfig {
         frames: SHARED_FRAMES,
         codec: args.codec.into(),
+        repacks: args.codec.repacks(),
         pool_limit_bytes: pool_limit(args)?,
         checksums: args.debug_checksums,
         shared: true,

@@ -31,7 +31,7 @@ use crate::words::slot::Kind;
 use crate::zpool::Handle;
 
 /// Generations whose pages are safe: the youngest and the one before. So every page has at least one whole generation.
-const SAFE_GENERATIONS: u8 = 2;
+pub(crate) const SAFE_GENERATIONS: u8 = 2;
 
 /// How many generations are told apart: a few less than there are numbers.
 const GENERATIONS_MAX: u8 = 250;
@@ -46,8 +46,11 @@ const LAPS_MAX: u8 = SAFE_GENERATIONS + 2;
 pub(crate) enum Purpose {
     /// To be written back. Some page is found as long as one in the pool is not being read.
     WriteBack,
-    /// To be packed again, if that was not tried before. Only pages that have been left alone.
-    Repack,
+    /// To be packed again, if that was not tried before. Only pages that have been left alone for so many generations.
+    Repack {
+        /// At least [`SAFE_GENERATIONS`].
+        least: u8,
+    },
 }
 
 /// Where a hand starts.
@@ -160,17 +163,18 @@ impl Aging {
         A: Iterator<Item = &'a Area>,
     {
         let mut picked = Vec::with_capacity(most);
-        let mut hand = match purpose {
-            Purpose::WriteBack => self.write_back.lock(),
-            Purpose::Repack => self.repack.lock(),
+        let (mut hand, least) = match purpose {
+            Purpose::WriteBack => (self.write_back.lock(), SAFE_GENERATIONS),
+            Purpose::Repack { least } => (self.repack.lock(), least.max(SAFE_GENERATIONS)),
         };
+        let is_repacking = purpose != Purpose::WriteBack;
         for _ in 0..LAPS_MAX {
             let youngest = self.youngest();
-            let old = youngest.wrapping_sub(hand.taken).max(SAFE_GENERATIONS);
+            let old = youngest.wrapping_sub(hand.taken).max(least);
             let mut oldest_passed = hand.oldest_passed;
             let is_whole_lap = hand.next == START;
             let next = visit_pool(areas(), group, hand.next, |word, entry, backing| {
-                if purpose == Purpose::Repack && backing.is_dense() {
+                if is_repacking && backing.is_dense() {
                     return true;
                 }
                 let age = youngest.wrapping_sub(backing.generation());
@@ -187,8 +191,8 @@ impl Aging {
                     hand.next = next;
                     break;
                 }
-                None if purpose == Purpose::Repack => {
-                    let is_over = is_whole_lap && oldest_passed < SAFE_GENERATIONS;
+                None if is_repacking => {
+                    let is_over = is_whole_lap && oldest_passed < least;
                     hand.come_round(youngest);
                     if is_over {
                         break;

@@ -12,7 +12,7 @@ use super::leaving::{Coming, Destination, Leaving, Written};
 use super::runs::are_neighbours;
 use crate::areas::Payer;
 use crate::base::pages::Page;
-use crate::codec::Scratch;
+use crate::codec::{Codec, Scratch};
 use crate::engine::Engine;
 use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
@@ -22,7 +22,7 @@ use crate::words::tier::TierId;
 
 impl Engine {
     /// Tries the zero flag and the pool. A page that does not compress is kept for an area if its group may use areas.
-    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, scratch: &mut Scratch)
+    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, codec: Codec, scratch: &mut Scratch)
     where
         P: Deref<Target = Page>,
     {
@@ -33,7 +33,7 @@ impl Engine {
             // Nothing would take the compressed bytes.
             Destination::NOWHERE
         } else {
-            match self.codec.compress(page, scratch) {
+            match codec.compress(page, scratch) {
                 Ok(packed) => {
                     let bytes = packed.len();
                     self.store(group, packed, Written::Compressed { bytes })

@@ -26,7 +26,7 @@
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-use crate::area::{Cold, Purpose};
+use crate::area::{Cold, Purpose, SAFE_GENERATIONS};
 use crate::base::pages::{PAGE_BYTES, Page};
 use crate::codec::{Codec, Scratch};
 use crate::engine::Engine;
@@ -67,7 +67,9 @@ pub struct Repack {
 }
 
 impl Repack {
-    fn tried(&self) -> usize {
+    /// Pages that were looked at.
+    #[must_use]
+    pub fn tried(&self) -> usize {
         self.pages + self.dense + self.warm + self.full + self.damaged
     }
 }
@@ -84,19 +86,26 @@ impl Engine {
     /// the hand of packing again while it picks, and the cluster of each page for a moment; no caller may hold a lock
     /// of the engine.
     pub fn repack(&self, budget_pages: usize, scratch: &mut Scratch) -> Repack {
-        self.repack_of(GroupId::ROOT, budget_pages, scratch)
+        self.repack_of(GroupId::ROOT, SAFE_GENERATIONS, budget_pages, scratch)
     }
 
-    /// Like `repack`, for the pages of one group; the root stands for all pages. Looks at each cluster's table of
-    /// groups under the cluster's lock.
-    pub fn repack_of(&self, group: GroupId, budget_pages: usize, scratch: &mut Scratch) -> Repack {
+    /// Like `repack`, for the pages of one group that are of none of the youngest `least_age` generations; the root
+    /// stands for all pages. Looks at each cluster's table of groups under the cluster's lock.
+    pub fn repack_of(
+        &self,
+        group: GroupId,
+        least_age: u8,
+        budget_pages: usize,
+        scratch: &mut Scratch,
+    ) -> Repack {
+        let purpose = Purpose::Repack { least: least_age };
         let mut done = Repack::default();
         let mut buffer = scratch.take_pages();
         buffer.grow(1);
         while done.tried() < budget_pages && !self.pool.is_off() {
             let most = BATCH_PAGES.min(budget_pages - done.tried());
             let areas = || self.areas_to_age();
-            let cold = self.aging.pick(Purpose::Repack, areas, group.index(), most);
+            let cold = self.aging.pick(purpose, areas, group.index(), most);
             let before = done;
             for page in &cold {
                 self.repack_one(page, &mut buffer[0], scratch, &mut done);
@@ -125,16 +134,24 @@ impl Engine {
 
     /// Packs a pinned page again, and unpins it.
     fn repack_one(&self, cold: &Cold, page: &mut Page, scratch: &mut Scratch, done: &mut Repack) {
-        let Ok((codec, old_bytes)) = self.unpack_payload(cold.entry, cold.handle, page, scratch)
-        else {
+        // Many pages may have been packed with zstd at first. They need not be unpacked to see that.
+        self.at_pool.pass();
+        let codec = self.pool.with(cold.handle, Codec::of).ok();
+        if codec == Some(Some(Codec::Zstd)) {
+            self.leave_dense(cold.entry);
+            done.dense += 1;
+            return;
+        }
+        let unpacked = codec.and_then(|_| {
+            self.unpack_payload(cold.entry, cold.handle, page, scratch)
+                .ok()
+        });
+        let Some(old_bytes) = unpacked else {
             self.leave_damaged(cold.entry);
             done.damaged += 1;
             return;
         };
-        let packed = match codec {
-            Some(Codec::Zstd) => None,
-            _ => Codec::Zstd.compress(page, scratch).ok(),
-        };
+        let packed = Codec::Zstd.compress(page, scratch).ok();
         let Some(packed) = packed.filter(|packed| takes_less(packed.len(), old_bytes)) else {
             self.leave_dense(cold.entry);
             done.dense += 1;

@@ -9,7 +9,7 @@ use crate::base::pages::Page;
 use crate::base::storage::StorageError;
 use crate::base::sync::yield_now;
 use crate::cluster::Cluster;
-use crate::codec::{Codec, Scratch};
+use crate::codec::Scratch;
 use crate::engine::Engine;
 use crate::words::backing::Stored;
 use crate::words::backing_word::Pin;
@@ -217,17 +217,17 @@ impl Engine {
         Ok(SwapIn::Compressed)
     }
 
-    /// The same, and says how the page was packed, and in how many bytes.
+    /// The same, and says in how many bytes the page was packed.
     pub(crate) fn unpack_payload(
         &self,
         entry: Entry,
         handle: Handle,
         dst: &mut Page,
         scratch: &mut Scratch,
-    ) -> Result<(Option<Codec>, usize), SwapInError> {
+    ) -> Result<usize, SwapInError> {
         self.with_payload(entry, handle, |payload| {
-            let packed = (Codec::of(payload), payload.len());
-            scratch.decompress(payload, dst).map(|()| packed)
+            let bytes = payload.len();
+            scratch.decompress(payload, dst).map(|()| bytes)
         })?
         .map_err(|_| corrupt(entry, "they do not decompress to a page"))
     }

@@ -10,7 +10,7 @@
 use super::charge::Uncharges;
 use super::leaving::{Coming, Destination, Leaving, Written};
 use crate::base::storage::StorageError;
-use crate::codec::Scratch;
+use crate::codec::{Codec, Scratch};
 use crate::engine::Engine;
 use crate::frames::FrameRef;
 use crate::words::backing_word::place_fits;
@@ -57,14 +57,26 @@ impl Engine {
         outcome
     }
 
-    /// Second half of a swap-out: finds a place for each page's content (zero flag, pool or area) and takes its frame
-    /// out of the cache. The words keep count, zero flag and shadow. If the last reference of a page goes away
-    /// meanwhile, everything behind it is freed. `done` gets the result for each entry. `cpu` is a hint where in an
-    /// area to take slots. Blocks while an area is written.
+    /// Writes pages out as [`Engine::write_out_packed`] does, packed with the codec of the engine.
     pub fn write_out_all(
         &self,
         cpu: usize,
         entries: &[Entry],
+        scratch: &mut Scratch,
+        done: impl FnMut(Entry, Result<Written, WriteOutError>),
+    ) {
+        self.write_out_packed(cpu, entries, |_| self.codec, scratch, done);
+    }
+
+    /// Second half of a swap-out: finds a place for each page's content (zero flag, pool or area) and takes its frame
+    /// out of the cache. The words keep count, zero flag and shadow. If the last reference of a page goes away
+    /// meanwhile, everything behind it is freed. `codec_of` says how a page is packed, and `done` gets the result for
+    /// each entry. `cpu` is a hint where in an area to take slots. Blocks while an area is written.
+    pub fn write_out_packed(
+        &self,
+        cpu: usize,
+        entries: &[Entry],
+        codec_of: impl Fn(Entry) -> Codec,
         scratch: &mut Scratch,
         mut done: impl FnMut(Entry, Result<Written, WriteOutError>),
     ) {
@@ -75,7 +87,10 @@ impl Engine {
                 Err(error) => done(entry, Err(error)),
             }
         }
-        leaving.iter_mut().for_each(|page| self.pack(page, scratch));
+        for page in &mut leaving {
+            let codec = codec_of(page.entry);
+            self.pack(page, codec, scratch);
+        }
         self.write_to_areas(cpu, &mut leaving, Coming::FromMemory);
         for page in leaving {
             done(page.entry, self.finish(&page));

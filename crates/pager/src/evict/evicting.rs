@@ -8,6 +8,7 @@ use vswap_engine::Mapping;
 use crate::events::listening::Listening;
 use crate::fault::serving::Serving;
 use crate::run::part::Part;
+use crate::run::stored::Stored;
 use crate::run::write_queue::WriteQueue;
 
 /// The parts of a run that moving pages out needs.
@@ -21,6 +22,8 @@ pub struct Evicting {
     pub part: Arc<Part>,
     /// Pages that wait to be compressed.
     pub write_queue: WriteQueue,
+    /// Whether pages were stored since somebody looked.
+    pub stored: Stored,
     /// Which slots page words name.
     pub mapping: Mapping,
     /// Debugging: move everything out, again and again with this pause.

@@ -69,7 +69,7 @@ pub fn make_room(evicting: &Evicting, pages: usize, scratch: &mut Scratch) {
 }
 
 /// How full the pool is. Begins a new generation of its pages when it is time.
-fn look(evicting: &Evicting) -> PoolFill {
+pub fn look(evicting: &Evicting) -> PoolFill {
     let fill = evicting.part.pool_fill(evicting.serving.limit.pool.bytes());
     if evicting
         .serving

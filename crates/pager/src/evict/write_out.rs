@@ -7,13 +7,15 @@
 use std::io;
 use std::sync::Arc;
 
-use vswap_engine::{Entry, Scratch, WriteOutError, Written};
+use vswap_engine::{Codec, Entry, Scratch, Shadow, WriteOutError, Written};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
 use crate::evict::evicting::Evicting;
 use crate::evict::shrink;
 use crate::fault::serving::Serving;
+use crate::policy::density::Density;
+use crate::policy::working_set::heat_of;
 use crate::run::buffers::Buffers;
 
 /// Additional writers for areas, so that several requests are under way at once. A small run has frames for no more.
@@ -39,10 +41,19 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     let mut refused = Vec::new();
     let mut is_limited = false;
     shrink::make_room(evicting, batch.len(), scratch);
-    evicting
-        .serving
-        .engine
-        .write_out_all(0, batch, scratch, |entry, outcome| match outcome {
+    evicting.stored.note();
+    let engine = &evicting.serving.engine;
+    let density = evicting.serving.packing.density();
+    let codec_of = |entry| match density {
+        None => engine.codec(),
+        Some(density) => codec_for(density, engine.shadow(entry)),
+    };
+    engine.write_out_packed(
+        0,
+        batch,
+        codec_of,
+        scratch,
+        |entry, outcome| match outcome {
             Ok(written) => count(&evicting.serving, written),
             // The entry was given up meanwhile.
             Err(WriteOutError::NotCached) => {}
@@ -50,7 +61,8 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
                 is_limited |= error == WriteOutError::Limited;
                 refused.push(entry);
             }
-        });
+        },
+    );
     let full = !refused.is_empty();
     let was_full = evicting.serving.limit.is_stalled();
     evicting.serving.limit.note_full(full, is_limited);
@@ -66,6 +78,15 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
             .shed_kept(&evicting.listening.spaces, is_alone);
     }
     !full
+}
+
+/// How a page with this shadow is packed.
+fn codec_for(density: Density, shadow: Option<Shadow>) -> Codec {
+    if density.packs_densely(heat_of(shadow.unwrap_or_default())) {
+        Codec::Zstd
+    } else {
+        Codec::Lz4
+    }
 }
 
 /// Count what was written out.

@@ -8,6 +8,7 @@ use crate::policy::working_set::WorkingSet;
 use crate::run::area_queue::AreaQueues;
 use crate::run::buffers::SpareBuffers;
 use crate::run::limit::Limit;
+use crate::run::packing::Packing;
 use crate::run::parking::Parking;
 use crate::run::pressure::Pressure;
 use crate::run::references::References;
@@ -37,6 +38,8 @@ pub struct Serving {
     pub references: References,
     /// Which pages went out too early.
     pub working_set: WorkingSet,
+    /// How densely pages are packed.
+    pub packing: Packing,
     /// Swap-ins that wait to be read from areas.
     pub area_queues: AreaQueues,
     /// Figures on pages that come back from areas.

@@ -372,6 +372,8 @@ impl<'a> FaultServer<'a> {
             let shadow = self.serving.engine.shadow(page.entry).unwrap_or_default();
             let is_wanted = why == Why::Wanted;
             let heat = if is_wanted {
+                let distance = self.serving.working_set.distance(shadow);
+                self.serving.packing.came_back(distance);
                 self.serving.working_set.come_back(shadow, resident_pages)
             } else {
                 heat_of(shadow)

@@ -85,6 +85,7 @@ pub fn run(run: &Arc<Run>) {
             sample.own_bytes.saturating_sub(usage.pool_bytes),
         );
         limit.pool.renew(&run.part, &run.serving.areas);
+        choose_packing(run);
         wish_for_room(run, usage.pool_bytes);
         let growing = spaces.len().min(run.cpus.len()) as u64;
         let is_held = run.serving.parking.is_holding();
@@ -134,6 +135,13 @@ impl Still {
         self.total = total;
         self.samples > STILL_SAMPLES
     }
+}
+
+/// Let it be decided how densely pages are packed.
+fn choose_packing(run: &Run) {
+    let fill = run.part.pool_fill(run.serving.limit.pool.bytes());
+    let waits = &run.serving.pressure.waits;
+    run.serving.packing.look(&fill, waits);
 }
 
 /// Wish for an area if pages will soon have nowhere to go.

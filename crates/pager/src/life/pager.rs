@@ -12,7 +12,7 @@ use vswap_sys::ring::SOCKET_ENV;
 
 use crate::base::kernel::process;
 use crate::base::threads;
-use crate::evict::write_out;
+use crate::evict::{repack, write_out};
 use crate::life::connections::Connections;
 use crate::life::leave::{self, NotManaged};
 use crate::life::memory_map::{self, MapQuery, MemoryMap};
@@ -80,6 +80,10 @@ impl Pager {
     fn start_threads(&self, listener: server::Listeners) -> std::io::Result<()> {
         patience::prepare()?;
         write_out::start(&self.run.evicting, &self.run.cpus)?;
+        if self.store.repacks() {
+            self.run.serving.packing.begin();
+            repack::start(&self.run.evicting);
+        }
         let governed = Arc::clone(&self.run);
         threads::try_spawn("governor", move || governor::run(&governed))?;
         share_watch::start(&self.run.listening, self.run.config.root_pid)?;
@@ -208,6 +212,7 @@ impl Pager {
         self.run.serving.limit.stop();
         self.run.listening.watch.stop();
         self.run.evicting.write_queue.stop();
+        self.run.evicting.stored.stop();
         self.run.serving.area_queues.stop();
         self.run.serving.shrinker.stop();
         // If this fails, the threads end with the process.

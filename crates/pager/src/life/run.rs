@@ -16,6 +16,7 @@ use crate::run::filters::Filters;
 use crate::run::forks::Forks;
 use crate::run::leaving::Leaving;
 use crate::run::limit::Limit;
+use crate::run::packing::Packing;
 use crate::run::parking::Parking;
 use crate::run::part::Part;
 use crate::run::pressure::Pressure;
@@ -25,6 +26,7 @@ use crate::run::shares::Shares;
 use crate::run::shrinker::Shrinker;
 use crate::run::spaces::Spaces;
 use crate::run::stats::Stats;
+use crate::run::stored::Stored;
 use crate::run::watch::Watch;
 use crate::run::write_queue::WriteQueue;
 use crate::store::areas::Areas;
@@ -72,6 +74,7 @@ impl Run {
             pressure: Pressure::default(),
             references: References::new(Arc::clone(engine)),
             working_set: WorkingSet::default(),
+            packing: Packing::default(),
             area_queues: AreaQueues::default(),
             shrinker: Shrinker::default(),
             spare_buffers: SpareBuffers::default(),
@@ -90,6 +93,7 @@ impl Run {
             listening: Arc::clone(&listening),
             part: Arc::clone(&part),
             write_queue: WriteQueue::default(),
+            stored: Stored::default(),
             mapping: config.mapping,
             all_every: config.evict_all_every,
         });

@@ -97,6 +97,10 @@ pub struct Status {
     pub pages_written_back: u64,
     /// Pages moved from an area to one of lower priority since the start because nobody had touched them for long.
     pub pages_demoted: u64,
+    /// Pages of the pool that were packed again, more densely.
+    pub pages_repacked: u64,
+    /// Bytes that this has freed.
+    pub repack_saved_bytes: u64,
     /// How often either failed, because an area could not be written or read, or the page was damaged. The page stays
     /// where it was.
     pub write_back_failures: u64,
@@ -246,6 +250,8 @@ impl Status {
             pages_in_areas_early: stats.pages_in_areas_early.get(),
             pages_written_back: stats.pages_written_back.get(),
             pages_demoted: stats.pages_demoted.get(),
+            pages_repacked: stats.pages_repacked.get(),
+            repack_saved_bytes: stats.repack_saved_bytes.get(),
             write_back_failures: stats.write_back_failures.get(),
             active: stats.was_active(),
             ..Status::default()

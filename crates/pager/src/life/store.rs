@@ -35,6 +35,7 @@ pub struct Store {
     pub(crate) engine: Arc<Engine>,
     pub(crate) areas: Arc<Areas>,
     shared: bool,
+    repacks: bool,
     runs: Mutex<Vec<Weak<Run>>>,
 }
 
@@ -57,6 +58,7 @@ impl Store {
             engine: Arc::new(engine),
             areas: Arc::new(Areas::default()),
             shared: config.shared,
+            repacks: config.repacks,
             runs: Mutex::new(Row::Runs, "the list of runs", Vec::new()),
         })
     }
@@ -69,6 +71,11 @@ impl Store {
     /// How its pages are compressed.
     pub fn codec(&self) -> Codec {
         self.engine.codec()
+    }
+
+    /// Are cold pages of the pool packed again?
+    pub(crate) fn repacks(&self) -> bool {
+        self.repacks
     }
 
     /// Begin to use a physical area.

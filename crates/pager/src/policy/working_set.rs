@@ -89,16 +89,18 @@ impl WorkingSet {
 
     /// The heat of a page with this shadow that comes back while `resident_pages` of the run are in memory.
     pub fn come_back(&self, shadow: Shadow, resident_pages: u64) -> Heat {
-        if shadow == Shadow::ABSENT {
-            return Heat::COLD;
+        match self.distance(shadow) {
+            Some(distance) if distance <= resident_pages => heat_of(shadow).next(),
+            _ => Heat::COLD,
         }
+    }
+
+    /// The refault distance of a page with this shadow that comes back now: how many pages have gone since. None if
+    /// nothing is known of it.
+    pub fn distance(&self, shadow: Shadow) -> Option<u64> {
         let now = self.clock.load(Ordering::Relaxed);
-        let distance = now.wrapping_sub(shadow.value() >> CLOCK_SHIFT) & CLOCK_MASK;
-        if distance > resident_pages {
-            Heat::COLD
-        } else {
-            Heat::from_bits(shadow.value()).next()
-        }
+        let distance = now.wrapping_sub(gone_before(shadow)) & CLOCK_MASK;
+        (shadow != Shadow::ABSENT).then_some(distance)
     }
 }
 

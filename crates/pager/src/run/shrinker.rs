@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vswap_engine::{Engine, Entry, PoolFill, Shadow};
 
 use crate::base::work::Work;
+use crate::policy::repack::GENERATIONS_IN_POOL;
 use crate::policy::working_set::WorkingSet;
 use crate::run::limit::Limit;
 use crate::run::stats::Stats;
 
-/// A generation of the pool's pages lasts until one part in this many of its pages were evicted.
-const GENERATION_PART: u64 = 8;
 /// But no fewer than this, because the pages of one eviction window have the same age.
 const GENERATION_PAGES_LEAST: u64 = 64;
 
@@ -87,7 +86,7 @@ impl Shrinker {
         self.pool_pages.store(fill.objects, Ordering::Relaxed);
         let now = working_set.pages_gone();
         let began = self.generation_began.load(Ordering::Relaxed);
-        let length = (fill.objects / GENERATION_PART).max(GENERATION_PAGES_LEAST);
+        let length = (fill.objects / GENERATIONS_IN_POOL).max(GENERATION_PAGES_LEAST);
         let relaxed = Ordering::Relaxed;
         let is_due = now.saturating_sub(began) >= length;
         // One of several callers wins.
@@ -96,6 +95,11 @@ impl Shrinker {
                 .compare_exchange(began, now, relaxed, relaxed)
         };
         is_due && begins().is_ok()
+    }
+
+    /// Which generation of the pool's pages is the youngest. The number says no more than that.
+    pub fn generation(&self) -> u64 {
+        self.generation_began.load(Ordering::Relaxed)
     }
 
     /// Did no area have room last time?

@@ -61,6 +61,10 @@ pub struct Stats {
     pub pages_in_areas_early: Counter,
     /// Pages moved from the pool to areas.
     pub pages_written_back: Counter,
+    /// Pages of the pool that were packed again, more densely.
+    pub pages_repacked: Counter,
+    /// Bytes that this has freed.
+    pub repack_saved_bytes: Counter,
     /// Pages moved from an area to one of lower priority.
     pub pages_demoted: Counter,
     /// Pages that stayed in pool or area, because an area could not be written or read, or because they are damaged.

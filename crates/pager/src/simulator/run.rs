@@ -40,6 +40,7 @@ pub struct Lab {
 impl Lab {
     pub fn new() -> Lab {
         let config = StoreConfig {
+            repacks: false,
             frames: FRAMES,
             codec: Codec::Lz4,
             pool_limit_bytes: POOL_BYTES,

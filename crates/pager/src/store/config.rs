@@ -18,6 +18,8 @@ pub struct StoreConfig {
     pub frames: u64,
     /// How pages are compressed.
     pub codec: Codec,
+    /// Pack cold pages of the pool again, with zstd.
+    pub repacks: bool,
     /// Most bytes that the compressed pool may take. A run with its own store sets this limit anew.
     pub pool_limit_bytes: u64,
     /// Keep a checksum of every stored page and check it when the page comes back.

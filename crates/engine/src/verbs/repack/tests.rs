@@ -126,6 +126,26 @@ fn the_cold_is_packed_again_and_the_rest_stays() {
 }
 
 #[test]
+fn pages_younger_than_the_least_age_stay() {
+    let engine = engine();
+    let old = stored_all(&engine, 0..4);
+    grow_old(&engine);
+    let younger = stored_all(&engine, 4..8);
+    (0..5).for_each(|_| engine.begin_generation());
+    let of = |least_age| {
+        let scratch = &mut engine.scratch();
+        engine.repack_of(GroupId::ROOT, least_age, usize::MAX, scratch)
+    };
+    assert_eq!(of(8), Repack::default(), "the oldest are 7 generations old");
+    assert_eq!(of(6).pages, 4);
+    assert_eq!(repacked(&engine, &younger), []);
+    assert_eq!(of(0).pages, 4, "0 is no age: the youngest two stay");
+    assert_all_hold(&engine, 0, &old, SwapIn::Compressed);
+    assert_all_hold(&engine, 4, &younger, SwapIn::Compressed);
+    end(&engine, old.into_iter().chain(younger));
+}
+
+#[test]
 fn the_oldest_come_first_and_the_budget_is_kept() {
     let engine = engine();
     // Each generation has every third page, so that ages do not follow the order of slots.
@@ -439,7 +459,7 @@ fn a_group_is_charged_for_what_its_pages_take() {
     };
     grow_old(&engine);
     // One group's pages, and no other's.
-    let done = engine.repack_of(ids[1], usize::MAX, &mut engine.scratch());
+    let done = engine.repack_of(ids[1], SAFE_GENERATIONS, usize::MAX, &mut engine.scratch());
     assert_eq!(done.pages, 3);
     assert_eq!(repacked(&engine, &entries), [1, 4, 7]);
     assert_eq!(charged(ids[1]), sum(&ids[1..2]));
@@ -470,9 +490,10 @@ fn a_page_that_is_used_while_it_is_packed_again_keeps_what_it_has() {
         let entry = stored(&engine, 1);
         grow_old(&engine);
         let areas = || engine.areas_to_age();
-        let cold = engine
-            .aging
-            .pick(Purpose::Repack, areas, GroupId::ROOT.index(), 1);
+        let purpose = Purpose::Repack {
+            least: SAFE_GENERATIONS,
+        };
+        let cold = engine.aging.pick(purpose, areas, GroupId::ROOT.index(), 1);
         assert_eq!(cold.len(), 1);
         if is_read {
             assert_holds(&engine, entry, kind(1), 1, SwapIn::Compressed);

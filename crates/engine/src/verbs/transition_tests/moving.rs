@@ -210,9 +210,11 @@ fn what_is_put_while_it_is_written_is_freed_by_the_writer() {
             let entry = bench.out(Content::Text, 1);
             let mut leaving = [bench.engine.claim(entry).expect("cached")];
             bench.engine.put(entry);
-            bench
-                .engine
-                .pack(&mut leaving[0], &mut bench.engine.scratch());
+            bench.engine.pack(
+                &mut leaving[0],
+                bench.engine.codec,
+                &mut bench.engine.scratch(),
+            );
             bench
                 .engine
                 .write_to_areas(0, &mut leaving, Coming::FromMemory);

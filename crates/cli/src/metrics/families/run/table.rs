@@ -41,7 +41,7 @@ const fn counter_of_seconds(name: &'static str, help: &'static str, value: Value
 }
 
 /// In this order they are written.
-pub static FIGURES: [Of; 41] = [
+pub static FIGURES: [Of; 43] = [
     bytes(
         "vswap_memory_limit",
         "What the run may use: RAM of its programs, the pool and vswap itself.",
@@ -159,6 +159,16 @@ pub static FIGURES: [Of; 41] = [
         "vswap_pages_written_back",
         "Pages moved from the pool to swap areas because nobody had touched them for long.",
         |status| status.pages_written_back.into(),
+    ),
+    counter(
+        "vswap_pages_repacked",
+        "Pages of the pool packed again, more densely, because nobody had touched them for long.",
+        |status| status.pages_repacked.into(),
+    ),
+    counter(
+        "vswap_repack_saved_bytes",
+        "Bytes that packing pages again has freed.",
+        |status| status.repack_saved_bytes.into(),
     ),
     counter(
         "vswap_pages_demoted",

@@ -1,0 +1,175 @@
+//! How densely the run's pages are packed at this moment, and what that is decided by (`policy/density.rs`).
+//!
+//! Whoever brings pages back counts; the governor decides; writers ask. Atomics, and a lock of the governor's that is
+//! innermost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use vswap_engine::PoolFill;
+
+use crate::base::lock::{Mutex, Row};
+use crate::base::page_run::PAGE_BYTES;
+use crate::policy::density::{DECIDE_EVERY, Decider, Density, Seen};
+use crate::policy::pressure::Spell;
+use crate::policy::repack::is_nearly_full;
+use crate::space::wait::Waits;
+
+/// Zstd makes of a payload of lz4 three quarters: 0.69 on real heaps, and pages that came back early stay as they are.
+const SAVED_PART: u64 = 4;
+
+/// How pages are packed.
+#[derive(Debug)]
+pub struct Packing {
+    /// Nobody has named a codec that all pages are packed with.
+    is_free: AtomicBool,
+    is_dense: AtomicBool,
+    is_short: AtomicBool,
+    /// How many more pages would be resident if those in the pool were packed with zstd.
+    reach_pages: AtomicU64,
+    returns: AtomicU64,
+    near: AtomicU64,
+    last: Mutex<Last>,
+}
+
+/// As of the last decision.
+#[derive(Debug)]
+struct Last {
+    at: Instant,
+    clock: u64,
+    returns: u64,
+    near: u64,
+    decider: Decider,
+}
+
+impl Default for Packing {
+    fn default() -> Packing {
+        let last = Last {
+            at: Instant::now(),
+            clock: 0,
+            returns: 0,
+            near: 0,
+            decider: Decider::default(),
+        };
+        Packing {
+            is_free: AtomicBool::new(false),
+            is_dense: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
+            reach_pages: AtomicU64::new(0),
+            returns: AtomicU64::new(0),
+            near: AtomicU64::new(0),
+            last: Mutex::new(Row::Innermost, "returns within reach", last),
+        }
+    }
+}
+
+impl Packing {
+    /// From now on it is decided here.
+    pub fn begin(&self) {
+        self.is_free.store(true, Ordering::Relaxed);
+    }
+
+    /// A page came back that somebody wanted, with this refault distance, if it is known.
+    pub fn came_back(&self, distance: Option<u64>) {
+        self.returns.fetch_add(1, Ordering::Relaxed);
+        let reach = self.reach_pages.load(Ordering::Relaxed);
+        if distance.is_some_and(|distance| distance <= reach) {
+            self.near.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Take in how full the pool is, and decide if it is time.
+    pub fn look(&self, fill: &PoolFill, waits: &Waits) {
+        let relaxed = Ordering::Relaxed;
+        self.is_short.store(is_nearly_full(fill), relaxed);
+        let was = self.is_dense.load(relaxed);
+        // The same difference, seen from either side.
+        let part = if was { SAVED_PART - 1 } else { SAVED_PART };
+        let reach_pages = fill.needed_bytes / part / PAGE_BYTES;
+        self.reach_pages.store(reach_pages, relaxed);
+        let mut last = self.last.lock();
+        let now = Instant::now();
+        let elapsed = now.saturating_duration_since(last.at);
+        if elapsed < DECIDE_EVERY {
+            return;
+        }
+        let (returns, near, clock) = (
+            self.returns.load(relaxed),
+            self.near.load(relaxed),
+            waits.clock(now),
+        );
+        let spell = Spell {
+            elapsed,
+            waited: Waits::between(last.clock, clock),
+            faults: returns - last.returns,
+            worked: Duration::ZERO,
+        };
+        let seen = Seen {
+            elapsed,
+            lost: spell.lost().0,
+            returns: spell.faults,
+            near: near - last.near,
+        };
+        (last.at, last.clock, last.returns, last.near) = (now, clock, returns, near);
+        let is_dense = last.decider.decide(&seen);
+        self.is_dense.store(is_dense, relaxed);
+        if is_dense != was {
+            let how = if is_dense { "densely" } else { "fast" };
+            tracing::debug!("{seen:?}, reach {reach_pages} pages: cold pages are packed {how}");
+        }
+    }
+
+    /// How pages are packed that go out now. None if that is not decided here.
+    pub fn density(&self) -> Option<Density> {
+        let is_so = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let density = if is_so(&self.is_short) {
+            Density::Dense
+        } else if is_so(&self.is_dense) {
+            Density::ColdDense
+        } else {
+            Density::Fast
+        };
+        is_so(&self.is_free).then_some(density)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(needed_bytes: u64) -> PoolFill {
+        PoolFill {
+            limit_bytes: 1 << 30,
+            span_bytes: needed_bytes,
+            needed_bytes,
+            objects: needed_bytes >> 10,
+        }
+    }
+
+    #[test]
+    fn returns_within_reach_make_it_dense_and_a_full_pool_does_at_once() {
+        let packing = Packing::default();
+        assert_eq!(packing.density(), None);
+        packing.begin();
+        let waits = Waits::default();
+        let half = fill(1 << 29);
+        packing.look(&half, &waits);
+        assert_eq!(packing.density(), Some(Density::Fast));
+        // A quarter of 512 MiB are 32768 pages.
+        for _ in 0..3 {
+            for distance in 32_000..33_000 {
+                packing.came_back(Some(distance));
+            }
+            packing.came_back(None);
+            packing.last.lock().at -= Duration::from_secs(1);
+            packing.look(&half, &waits);
+        }
+        assert_eq!(packing.near.load(Ordering::Relaxed), 3 * 769);
+        assert_eq!(packing.returns.load(Ordering::Relaxed), 3 * 1001);
+        assert_eq!(packing.density(), Some(Density::ColdDense));
+        packing.look(&fill(1 << 30), &waits);
+        assert_eq!(packing.density(), Some(Density::Dense));
+        packing.look(&half, &waits);
+        assert_eq!(packing.density(), Some(Density::ColdDense));
+    }
+}
