@@ -106,13 +106,12 @@ impl Room {
         self.take_below(self.cap())
     }
 
+    /// Never counts one page too many, not even for a moment. Otherwise who finds no room had to give it back, which
+    /// wakes all who wait, and each of them would do the same again.
     fn take_below(&self, most: u64) -> bool {
-        let before = self.resident.fetch_add(1, Ordering::SeqCst);
-        if before < most {
-            return true;
-        }
-        self.give_back(1);
-        false
+        let order = Ordering::SeqCst;
+        let one_more = |resident| (resident < most).then(|| resident + 1);
+        self.resident.fetch_update(order, order, one_more).is_ok()
     }
 
     /// Counts a page that is about to come. Waits for room.
@@ -234,6 +233,22 @@ mod tests {
         room.evict(100);
         assert!(!room.is_full());
         assert_eq!((room.take(), room.resident()), (Ok(()), 65));
+    }
+
+    /// A count that is too high for a moment would have to be given back, which wakes all who wait.
+    #[test]
+    fn who_finds_no_room_is_not_counted_meanwhile() {
+        const TRIES: u32 = 100_000;
+        let room = Room::default();
+        room.set_cap(1);
+        assert!(room.try_take());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..TRIES).for_each(|_| assert!(!room.try_take())));
+            }
+            let most = (0..TRIES).map(|_| room.resident()).max();
+            assert_eq!(most, Some(1));
+        });
     }
 
     #[test]
