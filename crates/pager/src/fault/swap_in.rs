@@ -371,14 +371,15 @@ impl<'a> FaultServer<'a> {
         for page in &pages[..run.done] {
             let shadow = self.serving.engine.shadow(page.entry).unwrap_or_default();
             let is_wanted = why == Why::Wanted;
+            let is_from_area = self.is_in_area(page.entry);
             let heat = if is_wanted {
                 let distance = self.serving.working_set.distance(shadow);
-                self.serving.packing.came_back(distance);
+                self.serving.packing.came_back(distance, is_from_area);
                 self.serving.working_set.come_back(shadow, resident_pages)
             } else {
                 heat_of(shadow)
             };
-            if self.is_in_area(page.entry) {
+            if is_from_area {
                 let is_early = is_wanted && self.is_early(shadow);
                 self.serving
                     .shrinker

@@ -140,8 +140,9 @@ impl Still {
 /// Let it be decided how densely pages are packed.
 fn choose_packing(run: &Run) {
     let fill = run.part.pool_fill(run.serving.limit.pool.bytes());
+    let has_areas = run.serving.areas.any_stays() && run.part.has_swap_room();
     let waits = &run.serving.pressure.waits;
-    run.serving.packing.look(&fill, waits);
+    run.serving.packing.look(&fill, has_areas, waits);
 }
 
 /// Wish for an area if pages will soon have nowhere to go.

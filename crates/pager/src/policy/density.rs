@@ -11,8 +11,11 @@
 //! of its memory again. So it stays dense while it loses less time than before. It goes back when it does not, and when
 //! the reckoning, too, is against it. Then it stays there for a while, the longer the more often it has been wrong.
 //!
+//! Where there are areas, zstd leaves the pool as large as it is. More pages fit into it, so fewer have to be read from
+//! areas. Then what is within reach are pages that came from an area and that a pool of so many more had kept.
+//!
 //! Even in a dense run pages that came back early go out with lz4, because they come back soon again: what they save
-//! they save for a short time. And when the pool is nearly full or takes no more, everything goes out with zstd. The
+//! they save for a short time. And when the pool is nearly full and there is no area, everything goes out with zstd. The
 //! kernel leaves this choice to the user: zram packs with one algorithm, and again with others when it is told to.
 
 use std::time::Duration;
@@ -72,7 +75,7 @@ pub struct Seen {
     pub lost: Duration,
     /// Pages that came back.
     pub returns: u64,
-    /// Those of them that were within reach.
+    /// Those of them that were within reach, so would not have come back, or not from an area.
     pub near: u64,
 }
 

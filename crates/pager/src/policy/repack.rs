@@ -2,10 +2,10 @@
 //!
 //! A page that is packed more densely frees memory, in which more of the program stays. Two cases:
 //!
-//! *The pool is nearly full.* Pages will soon have to go to an area, or have nowhere to go. Either costs far more than
-//! zstd does. So whatever has been left alone for a while is packed again.
+//! *Nothing more fits soon*: the pool is nearly full, and there is no area behind it. That costs far more than zstd does.
+//! So whatever has been left alone for a while is packed again.
 //!
-//! *There is room.* Then it has to pay. One more resident page saves about one miss in a turnover, which is the time in
+//! *Otherwise* it has to pay. One more resident page saves about one miss in a turnover, which is the time in
 //! which as many pages go out as the run has in memory and in the pool. So what a page saves, it saves again in each
 //! turnover in which nobody reads it. What it costs is packing it, and a slower read in the end. A page that has been
 //! left alone for long will be left alone for as long again, as a rule. So a page is worth it once it has been left
@@ -19,8 +19,8 @@ use vswap_engine::PoolFill;
 
 use crate::base::page_run::PAGE_BYTES;
 
-/// The pool is nearly full when less than one part in this many of its limit is free. This is before the shrinker
-/// begins, and before an area is wished for.
+/// The pool is nearly full when less than one part in this many of its limit is free. This is before an area is wished
+/// for.
 const NEARLY_PART: u64 = 8;
 /// What has been left alone for a while: the least age that the engine knows of.
 pub const AGE_LEAST: u8 = 2;
@@ -73,12 +73,9 @@ impl Worth {
         self.saved_bytes = mix(self.saved_bytes, saved);
     }
 
-    /// How many generations a page has to have been left alone to be packed again, in a pool that is filled like this,
-    /// beside so many resident pages. `None` if that is not worth it at any age.
+    /// How many generations a page has to have been left alone for it to pay, in a pool that is filled like this, beside
+    /// so many resident pages. `None` if it pays at no age.
     pub fn least_age(&self, fill: &PoolFill, resident_pages: u64) -> Option<u8> {
-        if is_nearly_full(fill) {
-            return Some(AGE_LEAST);
-        }
         let generations_in_turnover =
             GENERATIONS_IN_POOL * (resident_pages + fill.objects) / fill.objects.max(1);
         // Both in ns. Rounded up: a page that saves less than its cost in a turnover needs one more.
@@ -149,11 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_nearly_full_takes_what_it_can_get() {
-        let poor = worth(500, 1);
-        assert_eq!(poor.least_age(&fill(90 << 20), 1000), Some(AGE_LEAST));
-        assert_eq!(poor.least_age(&fill(110 << 20), 1000), Some(AGE_LEAST));
-        assert_eq!(poor.least_age(&fill(80 << 20), 1000), None);
+    fn a_pool_is_nearly_full_before_it_is() {
+        let is_full = |mib: u64| is_nearly_full(&fill(mib << 20));
+        assert!(!is_full(80) && is_full(90) && is_full(110));
+        assert!(!is_nearly_full(&PoolFill::default()), "no pool");
     }
 
     #[test]

@@ -24,8 +24,11 @@ pub struct Packing {
     /// Nobody has named a codec that all pages are packed with.
     is_free: AtomicBool,
     is_dense: AtomicBool,
+    /// The pool is nearly full, and there is no area.
     is_short: AtomicBool,
-    /// How many more pages would be resident if those in the pool were packed with zstd.
+    /// Only pages from areas can be within reach.
+    has_areas: AtomicBool,
+    /// The largest refault distance of a page that would have stayed, if what is in the pool were packed with zstd.
     reach_pages: AtomicU64,
     returns: AtomicU64,
     near: AtomicU64,
@@ -55,6 +58,7 @@ impl Default for Packing {
             is_free: AtomicBool::new(false),
             is_dense: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
+            has_areas: AtomicBool::new(false),
             reach_pages: AtomicU64::new(0),
             returns: AtomicU64::new(0),
             near: AtomicU64::new(0),
@@ -69,23 +73,33 @@ impl Packing {
         self.is_free.store(true, Ordering::Relaxed);
     }
 
-    /// A page came back that somebody wanted, with this refault distance, if it is known.
-    pub fn came_back(&self, distance: Option<u64>) {
+    /// A page came back that somebody wanted, with this refault distance, if it is known, and perhaps from an area.
+    pub fn came_back(&self, distance: Option<u64>, is_from_area: bool) {
         self.returns.fetch_add(1, Ordering::Relaxed);
         let reach = self.reach_pages.load(Ordering::Relaxed);
-        if distance.is_some_and(|distance| distance <= reach) {
+        let counts = is_from_area || !self.has_areas.load(Ordering::Relaxed);
+        if counts && distance.is_some_and(|distance| distance <= reach) {
             self.near.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Take in how full the pool is, and decide if it is time.
-    pub fn look(&self, fill: &PoolFill, waits: &Waits) {
+    /// Take in how full the pool is and whether there are areas behind it, and decide if it is time.
+    pub fn look(&self, fill: &PoolFill, has_areas: bool, waits: &Waits) {
         let relaxed = Ordering::Relaxed;
-        self.is_short.store(is_nearly_full(fill), relaxed);
+        if !self.is_free.load(relaxed) {
+            return;
+        }
+        let is_short = !has_areas && is_nearly_full(fill);
+        self.is_short.store(is_short, relaxed);
+        self.has_areas.store(has_areas, relaxed);
         let was = self.is_dense.load(relaxed);
         // The same difference, seen from either side.
         let part = if was { SAVED_PART - 1 } else { SAVED_PART };
-        let reach_pages = fill.needed_bytes / part / PAGE_BYTES;
+        let reach_pages = if has_areas {
+            fill.objects + fill.objects / (SAVED_PART - 1)
+        } else {
+            fill.needed_bytes / part / PAGE_BYTES
+        };
         self.reach_pages.store(reach_pages, relaxed);
         let mut last = self.last.lock();
         let now = Instant::now();
@@ -153,23 +167,39 @@ mod tests {
         packing.begin();
         let waits = Waits::default();
         let half = fill(1 << 29);
-        packing.look(&half, &waits);
+        packing.look(&half, false, &waits);
         assert_eq!(packing.density(), Some(Density::Fast));
         // A quarter of 512 MiB are 32768 pages.
         for _ in 0..3 {
             for distance in 32_000..33_000 {
-                packing.came_back(Some(distance));
+                packing.came_back(Some(distance), false);
             }
-            packing.came_back(None);
+            packing.came_back(None, false);
             packing.last.lock().at -= Duration::from_secs(1);
-            packing.look(&half, &waits);
+            packing.look(&half, false, &waits);
         }
         assert_eq!(packing.near.load(Ordering::Relaxed), 3 * 769);
         assert_eq!(packing.returns.load(Ordering::Relaxed), 3 * 1001);
         assert_eq!(packing.density(), Some(Density::ColdDense));
-        packing.look(&fill(1 << 30), &waits);
+        packing.look(&fill(1 << 30), false, &waits);
         assert_eq!(packing.density(), Some(Density::Dense));
-        packing.look(&half, &waits);
-        assert_eq!(packing.density(), Some(Density::ColdDense));
+        packing.look(&fill(1 << 30), true, &waits);
+        assert_eq!(
+            packing.density(),
+            Some(Density::ColdDense),
+            "there are areas"
+        );
+    }
+
+    #[test]
+    fn where_there_are_areas_only_what_comes_from_them_counts() {
+        let packing = Packing::default();
+        packing.begin();
+        // 524288 pages are in the pool, a third more would be.
+        packing.look(&fill(1 << 29), true, &Waits::default());
+        for (distance, is_from_area) in [(1, false), (699_050, true), (699_051, true)] {
+            packing.came_back(Some(distance), is_from_area);
+        }
+        assert_eq!(packing.near.load(Ordering::Relaxed), 1);
     }
 }

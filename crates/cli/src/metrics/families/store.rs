@@ -229,7 +229,7 @@ pub fn write(store: &StoreFigures, writer: &mut Writer<'_>) -> fmt::Result {
     let codec = vec![("codec", store.codec.to_owned())];
     writer.info(
         "vswap_store",
-        "How pages are compressed: lz4, zstd or none.",
+        "How pages are compressed: auto, lz4, zstd or none.",
         [codec],
     )?;
     for (family, value) in &STORE {
