@@ -103,7 +103,9 @@ fn an_interactive_shell_under_vswap_has_job_control() {
     terminal.expect("started");
     terminal.type_keys(SUSPEND);
     terminal.expect("Stopped");
-    terminal.type_line("kill %1; wait; echo inner al''ive");
+    // bash may hear of it late, and neither waits for a job nor exits that it takes for stopped.
+    let end_job = "kill %1; while jobs -s | grep -q .; do sleep 0.1; done; wait";
+    terminal.type_line(&format!("{end_job}; echo inner al''ive"));
     terminal.expect("inner alive");
     terminal.type_line("exit 3");
     terminal.expect("vswap: peak");
