@@ -15,8 +15,9 @@
 //! areas. Then what is within reach are pages that came from an area and that a pool of so many more had kept.
 //!
 //! Even in a dense run pages that came back early go out with lz4, because they come back soon again: what they save
-//! they save for a short time. And when the pool is nearly full and there is no area, everything goes out with zstd. The
-//! kernel leaves this choice to the user: zram packs with one algorithm, and again with others when it is told to.
+//! they save for a short time. And when the pool is nearly full and there is no area, everything goes out with zstd.
+//!
+//! The kernel leaves this choice to the user: zram packs with one algorithm, and again with others when it is told to.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! A page that is packed more densely frees memory, in which more of the program stays. Two cases:
 //!
-//! *Nothing more fits soon*: the pool is nearly full, and there is no area behind it. That costs far more than zstd does.
-//! So whatever has been left alone for a while is packed again.
+//! *Nothing more fits soon*: the pool is nearly full, and there is no area behind it. That costs far more than zstd
+//! does. So whatever has been left alone for a while is packed again. The same goes for a run that is dense.
 //!
 //! *Otherwise* it has to pay. One more resident page saves about one miss in a turnover, which is the time in
 //! which as many pages go out as the run has in memory and in the pool. So what a page saves, it saves again in each
@@ -73,8 +73,8 @@ impl Worth {
         self.saved_bytes = mix(self.saved_bytes, saved);
     }
 
-    /// How many generations a page has to have been left alone for it to pay, in a pool that is filled like this, beside
-    /// so many resident pages. `None` if it pays at no age.
+    /// How many generations a page has to have been left alone for it to pay, in a pool that is filled like this,
+    /// beside so many resident pages. `None` if it pays at no age.
     pub fn least_age(&self, fill: &PoolFill, resident_pages: u64) -> Option<u8> {
         let generations_in_turnover =
             GENERATIONS_IN_POOL * (resident_pages + fill.objects) / fill.objects.max(1);
