@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use vswap_engine::{Codec, Config, Discard, Engine, NewArea, PRIORITY_DEFAULT, PageSource, TierId};
-use vswap_sys::disk::{Disk, Options};
+use vswap_sys::disk::{Disk, Options, PrivateError};
 use vswap_sys::process::cpu;
 use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::Watched;
@@ -151,6 +151,11 @@ impl Builder {
 }
 
 fn swap_on(engine: &Engine, path: PathBuf, bytes: u64) -> Result<(), ArenaError> {
+    // A name that does not exist would lend the directory that it lies in, which nobody has named here.
+    if !path.is_dir() {
+        let error = PrivateError::NoDirectory(path.clone());
+        return Err(ArenaError::Swap { path, error });
+    }
     let disk = match Disk::private(&path, bytes, Options::default()) {
         Ok(disk) => disk,
         Err(error) => return Err(ArenaError::Swap { path, error }),

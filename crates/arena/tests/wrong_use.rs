@@ -49,8 +49,10 @@ fn wrong_arguments_have_errors_of_their_own() {
         built(Arena::builder().ram("lots")),
         ArenaError::Size(_)
     ));
-    let nowhere = Arena::builder().ram("16M").swap("/nowhere/at/all", "1G");
-    assert!(matches!(built(nowhere), ArenaError::Swap { .. }));
+    for nowhere in ["/nowhere/at/all", "/nowhere-in-a-directory-that-is-there"] {
+        let error = built(Arena::builder().ram("16M").swap(nowhere, "1G"));
+        assert!(matches!(error, ArenaError::Swap { .. }), "{error}");
+    }
     let none = Arena::builder()
         .ram("16M")
         .swap(std::env::temp_dir(), 0_u64);
