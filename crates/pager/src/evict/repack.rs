@@ -99,9 +99,10 @@ impl Repacker<'_> {
         let always = self.evicting.all_every.is_some();
         let is_fast = serving.packing.density() == Some(Density::Fast);
         let resident_pages = serving.limit.resident_pages();
-        let age = match is_fast && !always {
-            true => self.worth.least_age(&fill, resident_pages),
-            false => Some(AGE_LEAST),
+        let age = if is_fast && !always {
+            self.worth.least_age(&fill, resident_pages)
+        } else {
+            Some(AGE_LEAST)
         };
         let Some(age) = age else {
             return false;

@@ -11,7 +11,7 @@
 //! left alone for long will be left alone for as long again, as a rule. So a page is worth it once it has been left
 //! alone for as many turnovers as pay for it. Of pages that are read at random none gets that old.
 //!
-//! Both cases look at what packing again was seen to cost and to save (`Worth`).
+//! What packing again costs and saves is measured while it is done (`Worth`). Only the second case needs to know.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ const MISS: Duration = Duration::from_micros(15);
 /// How much longer a page takes to read that zstd has packed. Generated pages take 3 to 5 us longer at a load of 10
 /// (`examples/repack_cost.rs` of the engine).
 pub const SLOWER_READ: Duration = Duration::from_micros(4);
-/// What it costs to pack a page with zstd and not with lz4, on its way out. That takes 10 to 20 us of a processor that
-/// is mostly idle otherwise (see `IDLE_TIME_PART`).
+/// What it costs the program that a page is packed with zstd and not with lz4 on its way out. That takes about three
+/// times as long, so some 10 us more, of a processor that is mostly idle otherwise (see `IDLE_TIME_PART`).
 pub const SLOWER_WRITE: Duration = Duration::from_micros(4);
 /// Packing takes a processor that is idle otherwise. That counts for so little of what the program's own time counts:
 /// it takes energy, and displaces what the program has in caches.
@@ -51,7 +51,7 @@ pub struct Worth {
 }
 
 impl Default for Worth {
-    /// What heaps of programs were seen to do: `docs/benchmarks.md`. The first batches correct it.
+    /// A guess, until the first batches correct it.
     fn default() -> Worth {
         Worth {
             pack_ns: 25_000,
@@ -78,7 +78,6 @@ impl Worth {
     pub fn least_age(&self, fill: &PoolFill, resident_pages: u64) -> Option<u8> {
         let generations_in_turnover =
             GENERATIONS_IN_POOL * (resident_pages + fill.objects) / fill.objects.max(1);
-        // Both in ns. Rounded up: a page that saves less than its cost in a turnover needs one more.
         let cost = SLOWER_READ + Duration::from_nanos(self.pack_ns) / IDLE_TIME_PART;
         let gain = MISS * u32::try_from(self.saved_bytes).unwrap_or(u32::MAX)
             / u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX);

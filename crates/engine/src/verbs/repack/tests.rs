@@ -125,6 +125,28 @@ fn the_cold_is_packed_again_and_the_rest_stays() {
     end(&engine, old.into_iter().chain(young));
 }
 
+/// Who writes out says how each page is packed, and all of them come back.
+#[test]
+fn pages_that_are_written_out_together_may_be_packed_differently() {
+    let engine = engine();
+    let entries: Vec<Entry> = (0..8).map(|seed| out(&engine, kind(seed), seed)).collect();
+    let is_cold = |entry: Entry| entries.iter().position(|of| *of == entry).unwrap() % 2 == 1;
+    let codec_of = |entry| {
+        if is_cold(entry) {
+            Codec::Zstd
+        } else {
+            Codec::Lz4
+        }
+    };
+    let scratch = &mut engine.scratch();
+    engine.write_out_packed(0, &entries, codec_of, scratch, |_, written| {
+        written.expect("room");
+    });
+    assert_eq!(repacked(&engine, &entries), [1, 3, 5, 7]);
+    assert_all_hold(&engine, 0, &entries, SwapIn::Compressed);
+    end(&engine, entries);
+}
+
 #[test]
 fn pages_younger_than_the_least_age_stay() {
     let engine = engine();
