@@ -38,4 +38,4 @@ pub use handle::Handle;
 pub use pool::{Pool, PoolFill, PoolFull, PoolStats};
 pub use read::ReadError;
 pub use sizes::PACKED_BYTES_MAX;
-pub(crate) use sizes::takes_less;
+pub(crate) use sizes::{SPANS_BYTES, takes_less};

@@ -38,6 +38,9 @@ use crate::zpool::Handle;
 /// What a slot in an area costs, in bytes.
 const SLOT_BYTES: u64 = PAGE_BYTES as u64;
 
+/// Pages that compaction gives back for a payload that finds no room: one span of the largest kind.
+const COMPACT_PAGES: usize = 8;
+
 impl Engine {
     /// Charges a group for the slots of `pages` pages, or of as many as may go to areas. Returns how many may, and
     /// counts the others as refused. All pages are like `first`: virtual, or directly mapped and so charged since they
@@ -110,10 +113,17 @@ impl Engine {
             return Err(PoolRefusal::Limited);
         }
         self.at_pool.pass();
-        self.pool.store(payload).map_err(|_full| {
+        let stored = self.store_compacting(|| self.pool.store(payload).ok());
+        stored.ok_or_else(|| {
             self.groups.uncharge(group, Resource::Pool, bytes);
             PoolRefusal::Full
         })
+    }
+
+    /// Stores a payload by `store`, once more after payloads were moved together if the pool has no room. Free places
+    /// of other sizes become a span of this one then.
+    pub(crate) fn store_compacting(&self, store: impl Fn() -> Option<Handle>) -> Option<Handle> {
+        store().or_else(|| (self.compact(COMPACT_PAGES) > 0).then(store)?)
     }
 
     /// Frees the bytes behind an entry that was just freed. Takes back the charges for them and for the entry's own

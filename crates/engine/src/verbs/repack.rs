@@ -11,7 +11,8 @@
 //!    nothing and stays.
 //! 3. *Store* the new payload beside the old one, in a row of its own. Nobody knows of it yet. A full pool has no place
 //!    of that size, because all its pages were packed less densely. So for this it may exceed its limit a little, until
-//!    the old places have run empty and were moved together.
+//!    the old places have run empty and were moved together. Until then nobody else stores anything in it: pages that
+//!    go out would fill the places that this needs to go on.
 //! 4. *Exchange* (`exchange.rs`). If the backing word is what it was, it names the new payload from now on, with the
 //!    age that the page had, and the old one is freed. A page that was read or put meanwhile keeps what it has, and the
 //!    new payload is freed instead.
@@ -33,20 +34,17 @@ use crate::engine::Engine;
 use crate::groups::GroupId;
 use crate::words::backing::{Backing, Stored};
 use crate::words::entry::Entry;
-use crate::zpool::{Handle, takes_less};
+use crate::zpool::{Handle, SPANS_BYTES, takes_less};
 
 /// Pages that are picked together, and pinned until their turn has come. Nobody else moves them meanwhile, so they are
 /// few; fewer under the model checkers.
 const BATCH_PAGES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// Packing again may take the pool above its limit by one part in this many: every size wants a span that is not full
-/// yet, and those that run empty have been left with one.
-const BEYOND_PART: u64 = 64;
-/// The same for a small pool: four spans of the largest kind.
+/// Packing again may take the pool above its limit by a span for each size. With so much, there is always a place for
+/// one more payload once the others were moved together. But by no more than one part in this many.
+const BEYOND_PART: u64 = 16;
+/// The same for a small pool: four spans of the largest kind. There it may find no place.
 const BEYOND_BYTES_MIN: u64 = 32 * PAGE_BYTES as u64;
-
-/// Pages that are compacted at once to make room for a payload: one span of the largest kind.
-const COMPACT_PAGES: usize = 8;
 
 /// What [`Engine::repack`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,8 +76,8 @@ impl Engine {
     /// Packs up to `budget_pages` pages of the pool again with [`Codec::Zstd`], those stored or read the longest ago
     /// first, and keeps the result where it is smaller by at least one size class. Pages of the youngest two
     /// generations are left alone: without [`Engine::begin_generation`] there is nothing to do. Ends early when nothing
-    /// is left, or when there is no room to work with. The pool may exceed its limit by a 64th, and a small one by 128
-    /// KiB. Does nothing if the limit is 0. Several threads may call this at once and then share the work.
+    /// is left, or when there is no room to work with. The pool may exceed its limit by 2.5 MiB or a 16th of it, whichever
+    /// is less, and a small one by 128 KiB; while it does, nothing else is stored in it. Does nothing if the limit is 0. Several threads may call this at once and then share the work.
     ///
     /// Takes the processor time of unpacking and of packing with zstd: several times what packing took at first
     /// (`examples/repack_cost.rs`). A call that finds nothing goes through the words of all pages once or twice. Locks:
@@ -116,6 +114,7 @@ impl Engine {
             }
         }
         scratch.give_pages(buffer);
+        self.keep_pool_limit();
         done
     }
 
@@ -171,13 +170,19 @@ impl Engine {
         }
     }
 
-    /// Stores a payload that nobody is charged for. Moves payloads together if that is needed for it. `None` if there
-    /// is no room.
+    /// Stores a payload that nobody is charged for. `None` if there is no room.
     fn store_beside(&self, payload: &[u8]) -> Option<Handle> {
-        let beyond_bytes = (self.pool.limit_bytes() / BEYOND_PART).max(BEYOND_BYTES_MIN);
+        let beyond_bytes = beyond_bytes(self.pool.limit_bytes());
         self.at_pool.pass();
-        let store = || self.pool.store_beyond(payload, beyond_bytes);
-        store().or_else(|| (self.compact(COMPACT_PAGES) > 0).then(store)?)
+        self.store_compacting(|| self.pool.store_beyond(payload, beyond_bytes))
+    }
+
+    /// Moves payloads together until the pool is within its limit again, if it can be.
+    fn keep_pool_limit(&self) {
+        let excess_pages = self.pool.excess_bytes() / PAGE_BYTES as u64;
+        if excess_pages > 0 {
+            self.compact(usize::try_from(excess_pages).unwrap_or(usize::MAX));
+        }
     }
 
     /// Exchanges a pinned payload for the shorter one of `handle`, and frees the one that is not the page's afterwards.
@@ -197,4 +202,11 @@ impl Engine {
         self.pool.free(handle);
         false
     }
+}
+
+/// How far packing again may take a pool with this limit above it.
+fn beyond_bytes(limit_bytes: u64) -> u64 {
+    SPANS_BYTES
+        .min(limit_bytes / BEYOND_PART)
+        .max(BEYOND_BYTES_MIN)
 }

@@ -125,7 +125,8 @@ impl Pool {
         self
     }
 
-    /// Sets the limit of span memory in bytes. Stored payloads stay, even above the limit; only new spans are refused.
+    /// Sets the limit of span memory in bytes. Stored payloads stay, even above the limit, and until it is kept again
+    /// new ones are refused.
     pub fn set_limit(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -133,6 +134,13 @@ impl Pool {
     /// The limit of span memory in bytes.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How far the pool is above its limit, in bytes.
+    #[inline]
+    pub(crate) fn excess_bytes(&self) -> u64 {
+        let used = self.span_bytes.load(Ordering::Relaxed);
+        used.saturating_sub(self.limit_bytes())
     }
 
     /// Whether the limit permits nothing at all.
@@ -145,7 +153,7 @@ impl Pool {
     /// Locks: the class's, only for bookkeeping. May call the page source.
     ///
     /// # Errors
-    /// [`PoolFull`] if this needs a span beyond the limit, or there is no memory for it.
+    /// [`PoolFull`] if this needs a span beyond the limit, or the pool is above it already, or there is no memory for it.
     pub fn store(&self, payload: &[u8]) -> Result<Handle, PoolFull> {
         self.store_beyond(payload, 0).ok_or_else(|| {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);

@@ -126,6 +126,17 @@ pub(super) static CLASSES: [SizeClass; CLASS_COUNT] = {
     classes
 };
 
+/// Memory of one span of each class, in bytes. After compaction no class has more free room than a span, so more than
+/// this is never lost to spans that are not full.
+pub(crate) const SPANS_BYTES: u64 = {
+    let (mut pages, mut at) = (0, 0);
+    while at < CLASS_COUNT {
+        pages += CLASSES[at].pages as u64;
+        at += 1;
+    }
+    pages * PAGE_BYTES as u64
+};
+
 static CLASS_OF_STRIDE: [u8; STRIDES] = LAYOUT.class_of_stride;
 
 /// The class for a payload of `payload_bytes`. `None` if the payload gets a page of its own.

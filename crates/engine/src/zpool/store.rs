@@ -21,10 +21,11 @@ use crate::base::pages::PAGE_BYTES;
 
 impl Pool {
     /// `store` without the error's figures, and not counted as rejected. May take the pool `beyond_bytes` above its
-    /// limit. `None` when there is no room.
+    /// limit. `None` when there is no room, and while the pool is further above it than that: free places in its spans
+    /// are for those who may take it there.
     #[inline]
     pub(crate) fn store_beyond(&self, payload: &[u8], beyond_bytes: u64) -> Option<Handle> {
-        if payload.len() > PAGE_BYTES {
+        if payload.len() > PAGE_BYTES || self.excess_bytes() > beyond_bytes {
             return None;
         }
         let checksum = if self.checksums { checksum(payload) } else { 0 };

@@ -476,3 +476,47 @@ fn what_cannot_be_written_back_is_charged_as_before() {
         assert_holds(&engine, entry, Content::Text, seed, SwapIn::Compressed);
     }
 }
+
+/// The pool is full to its last span, and its free places are of another size. Payloads are moved together for a page
+/// that needs a span of its own, and only what still finds none is refused.
+#[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+fn free_places_of_one_size_become_places_of_another() {
+    const LARGE_POOL_BYTES: u64 = 4 * POOL_BYTES;
+    let (engine, _) = engine(LARGE_POOL_BYTES, &[]);
+    let try_write = |kind, seed| {
+        let entry = out_of(&engine, GroupId::ROOT, kind, seed);
+        let written = engine.write_out(entry, &mut engine.scratch());
+        if written.is_err() {
+            engine.put(entry);
+        }
+        written.ok().map(|_| entry)
+    };
+    let text = |seed| try_write(Content::Text, seed).map(|entry| (seed, entry));
+    let mut texts: Vec<(u64, Entry)> = (0..8192).filter_map(text).collect();
+    // Every other place is free, but no span is.
+    let mut at = 0;
+    texts.retain(|&(_, entry)| {
+        at += 1;
+        let stays = at % 2 == 0;
+        if !stays {
+            engine.put(entry);
+        }
+        stays
+    });
+    let raw_pages = LARGE_POOL_BYTES / 4 / SLOT_BYTES;
+    let raws: Vec<Option<Entry>> = (0..raw_pages)
+        .map(|seed| try_write(Content::Random, seed))
+        .collect();
+    assert!(raws.iter().all(Option::is_some), "{raws:?}");
+    for (seed, entry) in texts {
+        assert_holds(&engine, entry, Content::Text, seed, SwapIn::Compressed);
+        engine.put(entry);
+    }
+    for (seed, entry) in (0..).zip(raws.into_iter().flatten()) {
+        assert_holds(&engine, entry, Content::Random, seed, SwapIn::Compressed);
+        engine.put(entry);
+    }
+    assert_eq!(engine.stats().pool_bytes, 0);
+    assert_eq!(engine.is_valid(), Ok(()));
+}

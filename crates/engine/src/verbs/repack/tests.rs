@@ -413,21 +413,40 @@ fn a_pool_without_room_beside_the_old_payload_keeps_it() {
     end(&engine, entries.into_iter().chain(noise));
 }
 
+/// Stores pages, packed like this, until the full pool has no place for any more of them, whatever their size.
+fn fill_up(engine: &Engine, codec: Codec, entries: &mut Vec<(u64, Entry)>) {
+    let mut seed = entries.last().map_or(0, |(seed, _)| seed + 1);
+    let mut refused = 0;
+    while refused < 64 {
+        let entry = out(engine, kind(seed), seed);
+        let mut is_full = false;
+        let scratch = &mut engine.scratch();
+        engine.write_out_packed(
+            0,
+            &[entry],
+            |_| codec,
+            scratch,
+            |_, written| {
+                is_full = written.is_err();
+            },
+        );
+        if is_full {
+            engine.put(entry);
+            refused += 1;
+        } else {
+            entries.push((seed, entry));
+        }
+        seed += 1;
+    }
+}
+
 /// A pool that is full to its last span becomes one with room, though each page needs a second place first.
 #[test]
 #[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn a_full_pool_makes_its_own_room() {
     let engine = engine_of(Codec::Lz4, 2 << 20);
     let mut entries = Vec::new();
-    while engine.stats().pool_reject == 0 {
-        let seed = entries.len() as u64;
-        let entry = out(&engine, kind(seed), seed);
-        if engine.write_out(entry, &mut engine.scratch()).is_err() {
-            engine.put(entry);
-            break;
-        }
-        entries.push(entry);
-    }
+    fill_up(&engine, Codec::Lz4, &mut entries);
     let full = engine.pool_fill();
     grow_old(&engine);
     let (mut pages, mut calls) = (0, 0);
@@ -435,18 +454,41 @@ fn a_full_pool_makes_its_own_room() {
         let done = repack(&engine, usize::MAX);
         (pages, calls) = (pages + done.pages, calls + 1);
         let fill = engine.pool_fill();
-        assert!(fill.span_bytes <= fill.limit_bytes + BEYOND_BYTES_MIN);
+        assert!(fill.span_bytes <= fill.limit_bytes + beyond_bytes(fill.limit_bytes));
         assert!(calls < 64, "{pages} of {} pages: {done:?}", entries.len());
     }
-    engine.compact(usize::MAX);
     let room = engine.pool_fill();
     assert!(
         room.needed_bytes < full.needed_bytes * 9 / 10,
         "{full:?} {room:?}"
     );
     assert!(room.span_bytes <= full.limit_bytes);
-    assert_all_hold(&engine, 0, &entries, SwapIn::Compressed);
-    end(&engine, entries);
+    for &(seed, entry) in &entries {
+        assert_holds(&engine, entry, kind(seed), seed, SwapIn::Compressed);
+    }
+    end(&engine, entries.into_iter().map(|(_, entry)| entry));
+}
+
+/// Whatever room is made, somebody fills at once. It goes on all the same, until nothing is left to be packed again.
+#[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
+fn a_pool_that_is_kept_full_is_packed_again_to_its_end() {
+    let engine = engine_of(Codec::Lz4, 4 << 20);
+    let mut entries = Vec::new();
+    fill_up(&engine, Codec::Lz4, &mut entries);
+    let (first, mut pages, mut calls) = (entries.len(), 0, 0);
+    while pages < first {
+        grow_old(&engine);
+        let done = repack(&engine, 32);
+        (pages, calls) = (pages + done.pages, calls + 1);
+        fill_up(&engine, Codec::Zstd, &mut entries);
+        assert!(calls < first, "{pages} of {first} pages: {done:?}");
+    }
+    assert!(entries.len() > first * 11 / 10, "{} pages", entries.len());
+    for &(seed, entry) in &entries {
+        assert_holds(&engine, entry, kind(seed), seed, SwapIn::Compressed);
+    }
+    end(&engine, entries.into_iter().map(|(_, entry)| entry));
 }
 
 /// A group at its limit pays for one payload of a page, the old or the new one.
