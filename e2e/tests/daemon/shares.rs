@@ -36,12 +36,13 @@ pub fn swap_file(context: &Context) -> Outcome<String> {
     Ok(file)
 }
 
-/// The current memory of the daemon and the runs together: all of vswap's, and the programs' own.
+/// The current memory of the daemon and the runs together: all of vswap's, and the programs' own. The text of `vswap
+/// run` is the daemon's, in the same pages.
 fn taken_bytes(daemon: &Daemon, runs: &[Running]) -> u64 {
     let of_run = |run: &Running| {
         let programs = procfs::living_descendants(run.pid());
         let programs: u64 = programs.into_iter().map(procfs::anon_share_bytes).sum();
-        programs + procfs::rss_bytes(run.pid())
+        programs + procfs::anon_bytes(run.pid())
     };
     procfs::rss_bytes(daemon.pid()) + runs.iter().map(of_run).sum::<u64>()
 }

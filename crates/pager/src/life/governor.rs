@@ -13,14 +13,13 @@ use crate::life::lifecycle;
 use crate::life::residents::Residents;
 use crate::life::run::Run;
 use crate::run::limit::{Limit, Sample};
+use crate::run::part::COMPACT_PART;
 use crate::space::Space;
 use crate::store::more_room::Wish;
 
 /// A space is armed (filter and threads, the slow part of activation) when one part in this many of the limit is used.
 const ARM_PART: u64 = 2;
-/// The pool is compacted when one part in this many of its pages could be given back. So many pages are done at a time,
-/// which is about a millisecond of copying.
-const COMPACT_PART: u64 = 32;
+/// Pages that compaction gives back at a time, which is about a millisecond of copying.
 const COMPACT_PAGES: usize = 256;
 /// A space's mappings are looked at again when its memory has grown by one part in this many of the limit more than its
 /// registered memory explains.

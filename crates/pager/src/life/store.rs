@@ -217,6 +217,12 @@ impl Store {
             return false;
         }
         runs.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(run)));
+        drop(runs);
+        if self.shared {
+            // What its pages have left behind is nobody's.
+            self.engine.compact(usize::MAX);
+            self.engine.give_frames_back();
+        }
         true
     }
 

@@ -15,6 +15,8 @@ use crate::store::config::{Config, SHARED_FRAMES};
 
 /// Text, stacks and small data of the vswap process, measured at rest and rounded up.
 const OWN_FIXED_BYTES: u64 = 6 << 20;
+/// The pool is compacted when one part in this many of its pages could be given back.
+pub const COMPACT_PART: u64 = 32;
 /// A run may have one part in this many of a shared store's frames.
 const FRAMES_PART: u64 = 8;
 /// What a run in a shared store costs the daemon: threads, their buffers, and frames read ahead, measured at work. The
@@ -146,10 +148,11 @@ impl Part {
         }
         let charges = self.engine.group_charges(self.group);
         let of_pool = |whole| share(whole, charges.pool_bytes, all.payload_bytes);
+        let lasting_bytes = lasting_bytes(all.pool_bytes, all.compactable_pages * PAGE_BYTES);
         let slots = self.slots.load(Ordering::Relaxed);
         Usage {
             swapped_pages: slots,
-            pool_bytes: of_pool(all.pool_bytes),
+            pool_bytes: of_pool(lasting_bytes),
             payload_bytes: charges.pool_bytes,
             pool_pages: of_pool(in_pool),
             physical_pages: charges.swap_bytes / PAGE_BYTES,
@@ -233,6 +236,13 @@ impl Part {
     }
 }
 
+/// What a shared pool takes without what compaction is about to give back. A run that ends can leave many spans nearly
+/// empty at once. That is not to be made up for by those that stay.
+fn lasting_bytes(pool_bytes: u64, compactable_bytes: u64) -> u64 {
+    let needed_bytes = pool_bytes.saturating_sub(compactable_bytes);
+    pool_bytes.min(needed_bytes + needed_bytes / COMPACT_PART)
+}
+
 /// `part` parts of `whole`, which consists of `parts`. Never more than all, because the figures are not of one moment.
 fn share(whole: u64, part: u64, parts: u64) -> u64 {
     let product = u128::from(whole) * u128::from(part.min(parts));
@@ -243,6 +253,14 @@ fn share(whole: u64, part: u64, parts: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_about_to_be_given_back_is_nobody_s() {
+        assert_eq!(lasting_bytes(3200, 0), 3200);
+        assert_eq!(lasting_bytes(3200, 50), 3200);
+        assert_eq!(lasting_bytes(3200, 1600), 1650);
+        assert_eq!(lasting_bytes(0, 10), 0);
+    }
 
     #[test]
     fn a_share_is_in_proportion_and_nothing_of_nothing() {
