@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::{Codec, Page, ReadRun, Storage};
+use vswap_engine::{Codec, Page, Storage};
 use vswap_far::{AreaId, FarOptions, FarStorage, RunId};
 
-use crate::sample::{WINDOW, packed};
+use crate::sample::{WINDOW, packed, read};
 use crate::simulated::{Net, Simulated, Speeds};
 
 #[allow(dead_code, reason = "the other example compares pages")]
@@ -66,16 +66,6 @@ fn over(net: &Arc<Simulated>, slots: u64) -> Outcome<FarStorage> {
 fn write(storage: &FarStorage, slot: u64, packed: &[Vec<u8>]) {
     let payloads: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
     storage.write_packed(slot, &payloads).expect("written");
-}
-
-fn read(storage: &FarStorage, slot: u64, pages: &mut [Page]) {
-    let mut run = ReadRun {
-        slot,
-        pages: pages.iter_mut().collect(),
-        outcome: Ok(()),
-    };
-    storage.read_runs(std::slice::from_mut(&mut run));
-    run.outcome.expect("read");
 }
 
 /// Processor time of this process, in seconds.

@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use vswap_engine::{Codec, Page, ReadRun, Storage};
+use vswap_engine::{Codec, Page, Storage};
 use vswap_far::{AreaId, FarOptions, FarStorage, RunId};
 
-use crate::sample::{WINDOW, packed, page};
+use crate::sample::{WINDOW, packed, page, read};
 
 #[path = "shared/sample.rs"]
 mod sample;
@@ -86,16 +86,6 @@ fn turns(storage: &FarStorage, windows: usize) -> Vec<[Duration; 3]> {
         [took[0], took[TURNS / 2], took[TURNS - 1]]
     });
     sorted.collect()
-}
-
-fn read(storage: &FarStorage, slot: u64, pages: &mut [Page]) {
-    let mut run = ReadRun {
-        slot,
-        pages: pages.iter_mut().collect(),
-        outcome: Ok(()),
-    };
-    storage.read_runs(std::slice::from_mut(&mut run));
-    run.outcome.expect("read");
 }
 
 fn timed(threads: usize, what: impl Fn(usize) + Sync) -> Duration {

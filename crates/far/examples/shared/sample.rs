@@ -1,6 +1,7 @@
-//! What the examples send: pages of which a third cannot be compressed.
+//! What the examples send and read: pages of which a third cannot be compressed.
 
-use vswap_engine::{Codec, Page, Scratch};
+use vswap_engine::{Codec, Page, ReadRun, Scratch, Storage};
+use vswap_far::FarStorage;
 
 /// Pages of one window.
 pub const WINDOW: usize = 64;
@@ -26,4 +27,15 @@ pub fn packed() -> Vec<Vec<u8>> {
         packed.expect("it compresses").to_vec()
     };
     (0..WINDOW as u64).map(pack).collect()
+}
+
+/// Reads as many pages as there are here, as one window.
+pub fn read(storage: &FarStorage, slot: u64, pages: &mut [Page]) {
+    let mut run = ReadRun {
+        slot,
+        pages: pages.iter_mut().collect(),
+        outcome: Ok(()),
+    };
+    storage.read_runs(std::slice::from_mut(&mut run));
+    run.outcome.expect("read");
 }
