@@ -76,8 +76,9 @@ impl Engine {
     /// Packs up to `budget_pages` pages of the pool again with [`Codec::Zstd`], those stored or read the longest ago
     /// first, and keeps the result where it is smaller by at least one size class. Pages of the youngest two
     /// generations are left alone: without [`Engine::begin_generation`] there is nothing to do. Ends early when nothing
-    /// is left, or when there is no room to work with. The pool may exceed its limit by 2.5 MiB or a 16th of it, whichever
-    /// is less, and a small one by 128 KiB; while it does, nothing else is stored in it. Does nothing if the limit is 0. Several threads may call this at once and then share the work.
+    /// is left, or when there is no room to work with. The pool may exceed its limit by 2.5 MiB or a 16th of it,
+    /// whichever is less, and a small one by 128 KiB; while it does, nothing else is stored in it. Does nothing if the
+    /// limit is 0. Several threads may call this at once and then share the work.
     ///
     /// Takes the processor time of unpacking and of packing with zstd: several times what packing took at first
     /// (`examples/repack_cost.rs`). A call that finds nothing goes through the words of all pages once or twice. Locks:

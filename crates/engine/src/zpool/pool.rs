@@ -153,7 +153,8 @@ impl Pool {
     /// Locks: the class's, only for bookkeeping. May call the page source.
     ///
     /// # Errors
-    /// [`PoolFull`] if this needs a span beyond the limit, or the pool is above it already, or there is no memory for it.
+    /// [`PoolFull`] if this needs a span beyond the limit, or the pool is above it already, or there is no memory for
+    /// it.
     pub fn store(&self, payload: &[u8]) -> Result<Handle, PoolFull> {
         self.store_beyond(payload, 0).ok_or_else(|| {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
