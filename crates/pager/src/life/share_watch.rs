@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use vswap_sys::process::cpu;
+use vswap_sys::process::{cpu, procfs};
 
 use crate::base::threads;
 use crate::events::listening::Listening;
 use crate::life::last_thread;
-use crate::run::shares::{is_sharing, look_for_strangers};
+use crate::run::shares::{Shares, Stranger, is_sharing, look_for_strangers};
+use crate::space::Space;
 
 /// Looking takes at most about one part in this many of the thread's time.
 const COST_PART: u32 = 16;
@@ -25,6 +26,36 @@ const STRANGERS_PARKED_EVERY: Duration = Duration::from_secs(10);
 
 /// How often to look for main threads that have ended.
 const LEADERS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often to look even if no process seems to have come: a look may miss one while another ends.
+const STRANGERS_ANYHOW_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks for processes without an agent. Walking /proc costs ten milliseconds with a thousand processes, so it is left
+/// out while no process has been started and none has lost its agent, as by starting another program.
+#[derive(Default)]
+struct StrangersLook {
+    births: procfs::Births,
+    /// The spaces at the last walk, by their ids.
+    spaces: Vec<u64>,
+    walked: Option<Instant>,
+}
+
+impl StrangersLook {
+    fn look(&mut self, shares: &Shares, root_pid: u32, spaces: &[Arc<Space>]) -> Vec<Stranger> {
+        // First, so that whoever is started during the walk is noticed next time.
+        let births = self.births.any();
+        let is_due = self
+            .walked
+            .is_none_or(|walked| walked.elapsed() >= STRANGERS_ANYHOW_EVERY);
+        let ids = spaces.iter().map(|space| space.id);
+        if !births && !is_due && ids.clone().eq(self.spaces.iter().copied()) {
+            return shares.known_strangers();
+        }
+        self.spaces = ids.collect();
+        self.walked = Some(Instant::now());
+        look_for_strangers(root_pid, spaces)
+    }
+}
 
 /// Start the thread that looks.
 ///
@@ -51,6 +82,7 @@ fn strangers_pause(listening: &Listening) -> Duration {
 fn look(listening: &Listening, root_pid: u32) {
     let shares = &listening.shares;
     let (mut walk_next, mut strangers_seen) = (Instant::now(), Instant::now());
+    let mut strangers_look = StrangersLook::default();
     let mut strangers_cost = Duration::ZERO;
     let mut leaders_next = Instant::now() + LEADERS_EVERY;
     while !listening.serving.limit.has_stopped() {
@@ -59,7 +91,8 @@ fn look(listening: &Listening, root_pid: u32) {
         let strangers_pause = strangers_pause(listening).max(strangers_cost * COST_PART);
         let mut newcomers = None;
         if strangers_seen.elapsed() >= strangers_pause {
-            newcomers = shares.note_strangers(look_for_strangers(root_pid, &spaces));
+            let found = strangers_look.look(shares, root_pid, &spaces);
+            newcomers = shares.note_strangers(found);
             strangers_cost = cpu::thread_time().saturating_sub(start);
             strangers_seen = Instant::now();
         }

@@ -222,6 +222,18 @@ impl Shares {
         }
         Some(found)
     }
+
+    /// The same processes as before, without those that have ended.
+    pub fn known_strangers(&self) -> Vec<Stranger> {
+        let known = self.lock().strangers.clone();
+        known.iter().filter_map(|it| measured(it.pid)).collect()
+    }
+}
+
+/// A process without an agent. `None` if it is gone.
+fn measured(pid: u32) -> Option<Stranger> {
+    let bytes = maps::rollup(pid).ok()?.pss_anonymous_bytes;
+    Some(Stranger { pid, bytes })
 }
 
 /// The processes without an agent among those that descend from `root_pid`, or from a process with one.
@@ -230,11 +242,7 @@ pub fn look_for_strangers(root_pid: u32, spaces: &[Arc<Space>]) -> Vec<Stranger>
     let roots: Vec<u32> = known.iter().copied().chain([root_pid]).collect();
     let running = procfs::descendants_of(&roots).unwrap_or_default();
     let unknown = running.into_iter().filter(|pid| !known.contains(pid));
-    let measured = unknown.filter_map(|pid| {
-        let bytes = maps::rollup(pid).ok()?.pss_anonymous_bytes;
-        Some(Stranger { pid, bytes })
-    });
-    measured.collect()
+    unknown.filter_map(measured).collect()
 }
 
 impl Known {

@@ -474,6 +474,38 @@ pub fn meminfo() -> Result<MemInfo, ProcError> {
     parse_meminfo(&looks::read("/proc/meminfo")?)
 }
 
+/// The id that was given out last in this pid namespace, from the text of loadavg.
+///
+/// # Errors
+/// `Malformed`.
+pub fn parse_last_pid(text: &[u8]) -> Result<u32, ProcError> {
+    let malformed = ProcError::Malformed { file: "loadavg" };
+    let mut fields = text
+        .split(u8::is_ascii_whitespace)
+        .filter(|field| !field.is_empty());
+    let pid = fields
+        .nth(4)
+        .and_then(decimal)
+        .and_then(|pid| u32::try_from(pid).ok());
+    pid.filter(|_| fields.next().is_none()).ok_or(malformed)
+}
+
+/// Tells whether a process or a thread was started in this pid namespace, or in one within it, since it was last asked.
+#[derive(Debug, Default)]
+pub struct Births {
+    last_pid: Option<u32>,
+}
+
+impl Births {
+    /// Was one started? True the first time, and where the kernel does not tell. Reads one short file.
+    pub fn any(&mut self) -> bool {
+        let text = looks::read("/proc/loadavg").ok();
+        let last_pid = text.and_then(|text| parse_last_pid(&text).ok());
+        let before = std::mem::replace(&mut self.last_pid, last_pid);
+        last_pid.is_none() || last_pid != before
+    }
+}
+
 /// Paths of the kernel's active swap areas, from the text of swaps. The path of a deleted file ends in ` (deleted)`.
 ///
 /// # Errors

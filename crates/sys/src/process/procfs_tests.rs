@@ -146,3 +146,28 @@ proptest! {
         let _ = parse_statm(text.as_bytes());
     }
 }
+
+#[test]
+fn whoever_is_started_is_noticed() {
+    assert_eq!(
+        parse_last_pid(b"0.20 0.18 0.12 1/80 11206\n").ok(),
+        Some(11206)
+    );
+    for text in [
+        "",
+        "0.20 0.18 0.12 1/80",
+        "0.20 0.18 0.12 1/80 x",
+        "1 2 3 4 5 6",
+    ] {
+        assert!(parse_last_pid(text.as_bytes()).is_err(), "{text}");
+    }
+    let mut births = Births::default();
+    assert!(births.any(), "the first time");
+    let child = std::process::Command::new("true").spawn();
+    let waited = child.and_then(|mut child| child.wait());
+    assert!(waited.is_ok_and(|status| status.success()));
+    assert!(births.any());
+    // Others may be starting processes all the time.
+    let quiet = (0..10_000).any(|_| !births.any());
+    assert!(quiet, "nothing was ever quiet");
+}

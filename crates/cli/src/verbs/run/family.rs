@@ -4,10 +4,11 @@
 //! attached to has other ancestors, and so have its children when it ends. So whoever was once seen to belong to it
 //! stays known, and with it all that descend from it; and so is whoever the pager knows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use vswap_sys::process::procfs::{self, Stat};
+use vswap_sys::process::procfs::{self, Births, Stat};
 
 /// The processes of a run.
 #[derive(Debug)]
@@ -69,6 +70,34 @@ impl Family {
     }
 }
 
+/// How old a list of processes may be while none is started: a look may miss one while another ends.
+const LISTED_FOR: Duration = Duration::from_secs(1);
+
+/// The processes of a run for whoever looks at them again and again. Listing a thousand takes milliseconds, so it is
+/// left out while no process is started.
+#[derive(Debug, Default)]
+pub struct Listing {
+    births: Births,
+    pids: HashSet<u32>,
+    since: Option<Instant>,
+}
+
+impl Listing {
+    /// Those that live, as [`Family::listed`], and perhaps some that have ended.
+    pub fn look(&mut self, family: &Family) -> &HashSet<u32> {
+        // First, so that whoever is started meanwhile is noticed next time.
+        let births = self.births.any();
+        let is_new = |since: Instant| since.elapsed() < LISTED_FOR;
+        // Of one that was attached to the pager may get to know others, whenever they were started.
+        let is_own = matches!(family, Family::Own);
+        if births || !is_own || !self.since.is_some_and(is_new) {
+            self.pids = family.listed().into_iter().collect();
+            self.since = Some(Instant::now());
+        }
+        &self.pids
+    }
+}
+
 /// When a process was started. None if it has ended.
 fn started(pid: u32) -> Option<u64> {
     let stat = procfs::stat(pid).ok().filter(lives);
@@ -100,6 +129,17 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_new_child_is_in_the_list_at_once() {
+        let mut listing = Listing::default();
+        listing.look(&Family::Own);
+        let mut child = Command::new("sleep").arg("60").spawn().expect("a child");
+        assert!(listing.look(&Family::Own).contains(&child.id()));
+        child.kill().and_then(|()| child.wait()).expect("its end");
+        std::thread::sleep(LISTED_FOR);
+        assert!(!listing.look(&Family::Own).contains(&child.id()));
+    }
 
     #[test]
     fn children_stay_known_when_their_parent_has_ended() {

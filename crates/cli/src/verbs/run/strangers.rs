@@ -8,7 +8,7 @@
 //! On the thread that supervises the run: ptrace knows its tracer by thread, and no other thread may wait for children
 //! meanwhile.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use vswap_sys::ring::{FILTERS, origin};
 
 use crate::host::Host;
 use crate::output::{error, warning};
-use crate::verbs::run::family::Family;
+use crate::verbs::run::family::{Family, Listing};
 use crate::verbs::run::parking::Parking;
 use crate::verbs::run::unmanaged::{Unmanaged, UnmanagedList};
 
@@ -117,6 +117,7 @@ pub struct Strangers<'a> {
     /// How many processes were met that are not managed.
     told: u32,
     family: &'a Family,
+    listing: Listing,
     seen: HashMap<u32, Seen>,
     next_look: Instant,
     pause: Duration,
@@ -142,6 +143,7 @@ impl<'a> Strangers<'a> {
             quiet: false,
             told: 0,
             family,
+            listing: Listing::default(),
             seen: HashMap::new(),
             next_look: Instant::now(),
             pause: LOOK_EVERY,
@@ -249,15 +251,22 @@ impl<'a> Strangers<'a> {
             return;
         }
         let began = cpu::thread_time();
-        let running: HashSet<u32> = self.family.listed().into_iter().collect();
-        // One that is not listed may live all the same. Of one that has no memory nothing more is seen.
+        let mut listing = std::mem::take(&mut self.listing);
+        let running = listing.look(self.family);
+        // One that is not listed may live all the same. Of one that has no memory nothing more is seen. Nearly all are
+        // listed and wait for nothing.
         self.seen.retain(|pid, seen| {
-            image::mark(*pid).is_some() || seen.still_stops() || running.contains(pid)
+            let is_listed = running.contains(pid);
+            if is_listed && seen.stopping.is_none() {
+                return true;
+            }
+            image::mark(*pid).is_some() || seen.still_stops() || is_listed
         });
         let mut is_news = false;
         for pid in running {
-            is_news |= self.look_at(pid, host);
+            is_news |= self.look_at(*pid, host);
         }
+        self.listing = listing;
         self.pause = if is_news {
             LOOK_EVERY
         } else {
