@@ -22,6 +22,7 @@ mod fuzz;
 mod hostile;
 mod nightly;
 mod policy;
+mod programs;
 mod results;
 mod rules;
 mod soak;
