@@ -1,12 +1,11 @@
 //! Checks the advice of `vswap advise` against real runs: `cargo xtask advise-check [PROGRAM...] [--list] [--rounds N]
 //! [--asks N] [--minutes N] [--table FILE]`.
 //!
-//! Each program of `programs` is asked about, and then runs with ample RAM and with sizes around the advised one, in
-//! turn, so that a machine that becomes busier makes all of them slower. Where the sizes do not enclose the loss of
-//! 5 %, more are tried. `verdict` says what the runs tell of the advice. Everything that is written lies in
+//! Each program of `crate::programs` is asked about, and then runs with ample RAM and with sizes around the advised
+//! one, in turn, so that a machine that becomes busier makes all of them slower. Where the sizes do not enclose the
+//! loss of 5 %, more are tried. `verdict` says what the runs tell of the advice. Everything that is written lies in
 //! `target/advise-check`; vswap is copied there first, so that a build meanwhile changes nothing.
 
-mod programs;
 mod runs;
 mod verdict;
 
@@ -14,13 +13,16 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::programs;
+use crate::programs::place::{keep, load};
 use crate::{checks, command};
-use programs::{PROGRAMS, Program};
-use runs::{Place, Run};
+use runs::{Bench, Run};
 use verdict::{Measured, Series};
 
 const USAGE: &str = "usage: cargo xtask advise-check [PROGRAM...] [--list] [--rounds N] [--asks N] [--minutes N] \
                      [--table FILE]";
+/// Where everything is written.
+const PLACE: &str = "target/advise-check";
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Sizes that are tried, as shares of the advised one.
 const SHARES: [f64; 3] = [0.9, 1.0, 1.1];
@@ -49,7 +51,7 @@ struct Options {
 /// The command line makes no sense, or vswap does not build.
 pub fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     let options = read(arguments)?;
-    let chosen = choose(&options.names)?;
+    let chosen = programs::choose(&options.names)?;
     if options.list {
         for program in chosen {
             println!("{:<10} {}", program.name, program.about);
@@ -58,14 +60,16 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     }
     let words = ["build", "--release", "--package", "vswap"];
     command::run(&mut checks::cargo(root, &words), BUILD_LIMIT)?;
-    runs::keep_vswap(root)?;
+    let below = root.join(PLACE);
+    let vswap = keep(&checks::built(root, "vswap"), &below)?;
     let until = Instant::now() + Duration::from_secs(options.minutes * 60);
     let mut all = Vec::new();
     for program in chosen {
         println!("\n==> {}", program.about);
-        let measured = match missing(program) {
+        let measured = match programs::missing(program) {
             Some(what) => Err(format!("{what} is not installed")),
-            None => measure(root, program, &options, until),
+            None => Bench::new(root, &below, &vswap, program)
+                .and_then(|bench| measure(&bench, &options, until)),
         };
         if let Err(why) = &measured {
             println!("SKIP: {}: {why}", program.name);
@@ -83,17 +87,11 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
 }
 
 /// Asks about one program, and runs it.
-fn measure(
-    root: &Path,
-    program: &Program,
-    options: &Options,
-    until: Instant,
-) -> Result<Measured, String> {
-    let place = Place::new(root, program)?;
+fn measure(bench: &Bench, options: &Options, until: Instant) -> Result<Measured, String> {
     let mut asked = Vec::new();
     for _ in 0..options.asks {
         in_time(until)?;
-        asked.push(place.ask()?);
+        asked.push(bench.ask()?);
     }
     let ram: f64 = asked.iter().map(|advice| advice.ram_bytes).sum::<f64>() / asked.len() as f64;
     let peak = asked
@@ -108,7 +106,7 @@ fn measure(
             if in_time(until).is_err() && sizes.iter().all(|size| !size.ratios.is_empty()) {
                 break;
             }
-            round(&place, ample, &mut sizes, more > 0, &mut natives)?;
+            round(bench, ample, &mut sizes, more > 0, &mut natives)?;
         }
         // What was tried too little is no size.
         sizes.retain(|size| !size.ratios.is_empty());
@@ -123,26 +121,26 @@ fn measure(
         asked,
         natives,
         sizes,
-        load: runs::load(),
+        load: load(),
     })
 }
 
 /// One run with ample RAM, and one with each size, or with the last one alone.
 fn round(
-    place: &Place<'_>,
+    bench: &Bench,
     ample: f64,
     sizes: &mut [Series],
     last_alone: bool,
     natives: &mut Vec<f64>,
 ) -> Result<(), String> {
-    let native = match place.go(ample)? {
+    let native = match bench.go(ample)? {
         Run::Ended { seconds, .. } => seconds,
         Run::TooLong => return Err("it takes too long even with ample RAM".to_owned()),
     };
     natives.push(native);
     let first = if last_alone { sizes.len() - 1 } else { 0 };
     for size in &mut sizes[first..] {
-        size.ratios.push(match place.go(size.ram_bytes)? {
+        size.ratios.push(match bench.go(size.ram_bytes)? {
             Run::Ended { seconds, pages_in } => {
                 println!(
                     "{:>7.0} MiB {:.3} x {native:.2} s, {pages_in} pages in",
@@ -162,25 +160,6 @@ fn in_time(until: Instant) -> Result<(), String> {
         return Ok(());
     }
     Err("the time is over (--minutes)".to_owned())
-}
-
-/// The first command that is not there.
-fn missing(program: &Program) -> Option<&'static str> {
-    let dirs = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &str| std::env::split_paths(&dirs).any(|dir| dir.join(name).is_file());
-    program.needs.iter().copied().find(|name| !is_there(name))
-}
-
-fn choose(names: &[String]) -> Result<Vec<&'static Program>, String> {
-    if names.is_empty() {
-        return Ok(PROGRAMS.iter().collect());
-    }
-    let known = |name: &String| {
-        let mut all = PROGRAMS.iter();
-        all.find(|program| program.name == name)
-            .ok_or_else(|| format!("there is no program {name:?}; --list lists them"))
-    };
-    names.iter().map(known).collect()
 }
 
 fn read(arguments: &[String]) -> Result<Options, String> {
@@ -222,7 +201,7 @@ mod tests {
         let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let options = read(&words(&["redis", "--rounds", "5", "--minutes", "9"])).unwrap();
         assert_eq!((options.rounds, options.minutes, options.asks), (5, 9, 2));
-        assert_eq!(choose(&options.names).unwrap()[0].name, "redis");
+        assert_eq!(options.names, ["redis"]);
         for bad in [
             &["--rounds"][..],
             &["--rounds", "0"],
@@ -230,16 +209,6 @@ mod tests {
             &["--fast"],
         ] {
             assert!(read(&words(bad)).unwrap_err().contains("usage"), "{bad:?}");
-        }
-        let unknown = choose(&words(&["no-such"])).unwrap_err();
-        assert!(unknown.contains("no-such"), "{unknown}");
-    }
-
-    #[test]
-    fn each_program_has_a_name_of_its_own() {
-        for program in &PROGRAMS {
-            let same = PROGRAMS.iter().filter(|other| other.name == program.name);
-            assert_eq!(same.count(), 1, "{}", program.name);
         }
     }
 }

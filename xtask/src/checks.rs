@@ -4,7 +4,7 @@
 //! the others built.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -110,6 +110,12 @@ pub fn cargo(root: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.args(words).current_dir(root);
     command
+}
+
+/// A program of a release build.
+pub fn built(root: &Path, name: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    root.join(target).join("release").join(name)
 }
 
 fn fmt(root: &Path, limit: Duration) -> Result<Report, String> {

@@ -239,9 +239,18 @@ pub fn run_in(place: &Path, log: &Path, mut command: Command) -> Result<i32, Str
 
 /// Ends processes. It is no error if they have ended already.
 pub fn kill(pids: &[u32]) {
+    signal("-KILL", pids);
+}
+
+/// Asks a process to end.
+pub fn terminate(pid: u32) {
+    signal("-TERM", &[pid]);
+}
+
+fn signal(name: &str, pids: &[u32]) {
     // std has no kill(2) for a process that is not a child. Every Debian has the tool.
     let _ = Command::new("kill")
-        .args(["-KILL", "--"])
+        .args([name, "--"])
         .args(pids.iter().map(ToString::to_string))
         .stderr(Stdio::null())
         .status();

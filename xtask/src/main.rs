@@ -5,7 +5,7 @@
 //! passes there passes here. This program builds, runs and reads. It writes files of the tree only when told to:
 //! `unsafe-counts.txt`, the table in `docs/containers.md`, and what `results` measures, in `docs/results` and the table
 //! of targets. Besides, `bench-ab` makes git create a worktree below `target`, `suites` builds other people's programs
-//! there, `advise-check` writes there, and `dist` makes the packages there.
+//! there, `advise-check` and `least-ram` write there, and `dist` makes the packages there.
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +20,10 @@ mod drive;
 mod environments;
 mod fuzz;
 mod hostile;
+mod least_ram;
 mod nightly;
 mod policy;
+mod programs;
 mod results;
 mod rules;
 mod soak;
@@ -132,6 +134,10 @@ const VERBS: &[(&str, &str)] = &[
         "advice of vswap advise against real runs: advise-check [PROGRAM...] [--list] [--rounds N] ...",
     ),
     (
+        "least-ram",
+        "the least --ram with which programs end in twice their time: least-ram [PROGRAM...] [--codecs A,B] ...",
+    ),
+    (
         "environments",
         "vswap in containers, sandboxes and as other users: environments [--write] [NAME...]",
     ),
@@ -188,6 +194,7 @@ fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
         "bench-ab" => return bench_ab::run(root, rest),
         "results" => return results::run(root, rest),
         "advise-check" => return advise_check::run(root, rest),
+        "least-ram" => return least_ram::run(root, rest),
         "environments" => return environments::run(root, rest),
         "unsafe-counts" => return tidy::unsafe_count::show(root, rest),
         name => match checks::by_name(name) {
@@ -233,6 +240,7 @@ mod tests {
                     | "dist"
                     | "results"
                     | "advise-check"
+                    | "least-ram"
                     | "environments"
                     | "unsafe-counts"
             );

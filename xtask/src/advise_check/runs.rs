@@ -9,19 +9,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::programs::Program;
-use crate::command;
+use crate::programs::Program;
+use crate::programs::place::{Place, bounded};
 
 /// A run that takes longer is given up.
 const RUN_SECONDS: u64 = 240;
-const PREPARE_SECONDS: u64 = 300;
 /// The exit status of `timeout` when it had to end the command.
 const TIMED_OUT: i32 = 124;
-/// Where everything is written.
-const PLACE: &str = "target/advise-check";
-const KEPT: &str = "target/advise-check/vswap";
-/// Marks a program as prepared. The file holds the script that prepared it.
-const PREPARED: &str = "prepared";
 
 /// What one asking said.
 #[derive(Debug, Clone, Copy)]
@@ -48,65 +42,28 @@ pub enum Run {
     TooLong,
 }
 
-/// A program and its directory.
+/// A program in its directory, and the vswap that runs it.
 #[derive(Debug)]
-pub struct Place<'a> {
-    root: &'a Path,
-    program: &'a Program,
-    path: PathBuf,
+pub struct Bench {
+    place: Place,
+    vswap: PathBuf,
 }
 
-/// Copies the vswap that is measured.
-///
-/// # Errors
-/// There is no room.
-pub fn keep_vswap(root: &Path) -> Result<(), String> {
-    let failed = |error| format!("cannot copy vswap to {KEPT}: {error}");
-    fs::create_dir_all(root.join(PLACE)).map_err(failed)?;
-    let to = root.join(KEPT);
-    fs::copy(root.join("target/release/vswap"), to).map_err(failed)?;
-    Ok(())
-}
-
-/// How many wanted a processor in the last minute, on average.
-pub fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let first = text.split(' ').next().and_then(|word| word.parse().ok());
-    first.unwrap_or(f64::NAN)
-}
-
-impl<'a> Place<'a> {
-    /// Prepares a program, unless the same script has done so before.
+impl Bench {
+    /// Prepares a program.
     ///
     /// # Errors
-    /// It cannot be prepared; the output is in `log`.
-    pub fn new(root: &'a Path, program: &'a Program) -> Result<Place<'a>, String> {
-        let path = root.join(PLACE).join(program.name);
-        fs::create_dir_all(&path)
-            .map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        let place = Place {
-            root,
-            program,
-            path,
-        };
-        let stamp = place.path.join(PREPARED);
-        // The scripts that it uses are small, and whoever changes one prepares anew.
-        if fs::read_to_string(&stamp).is_ok_and(|script| script == program.prepare) {
-            return Ok(place);
-        }
-        let mut command = bounded(PREPARE_SECONDS);
-        command.args(["sh", "-e", "-c", program.prepare]);
-        match place.finish(command)? {
-            0 => fs::write(&stamp, program.prepare)
-                .map_err(|error| format!("cannot write {}: {error}", stamp.display()))?,
-            status => {
-                return Err(format!(
-                    "preparing it ended with {status}: {}",
-                    place.said()
-                ));
-            }
-        }
-        Ok(place)
+    /// It cannot be prepared.
+    pub fn new(
+        root: &Path,
+        below: &Path,
+        vswap: &Path,
+        program: &'static Program,
+    ) -> Result<Bench, String> {
+        Ok(Bench {
+            place: Place::new(root, below, program)?,
+            vswap: vswap.to_owned(),
+        })
     }
 
     /// Asks for advice.
@@ -115,11 +72,11 @@ impl<'a> Place<'a> {
     /// There is none.
     pub fn ask(&self) -> Result<Advice, String> {
         let mut command = bounded(RUN_SECONDS);
-        command.arg(self.root.join(KEPT));
+        command.arg(&self.vswap);
         command.args(["advise", "--json", "advice.json", "--quiet", "--"]);
         command.args(["sh", "-c", &self.script()]);
         self.must(command, "vswap advise")?;
-        let advice = self.json("advice.json")?;
+        let advice = self.place.json("advice.json")?;
         let size = &advice["sizes"][0];
         let bytes = |value: &Value| value.as_f64().ok_or("the advice has no sizes");
         let advice = Advice {
@@ -137,18 +94,18 @@ impl<'a> Place<'a> {
     /// It fails.
     pub fn go(&self, ram_bytes: f64) -> Result<Run, String> {
         let mut command = bounded(RUN_SECONDS);
-        command.arg(self.root.join(KEPT));
+        command.arg(&self.vswap);
         command.args(["run", "--quiet", "--no-daemon", "--summary", "summary.json"]);
         command.arg("--ram").arg(format!("{:.0}", ram_bytes));
         command.args(["--", "sh", "-c", &self.script()]);
-        match self.finish(command)? {
+        match self.place.finish(command)? {
             0 => {}
             TIMED_OUT => return Ok(Run::TooLong),
-            status => return Err(format!("it ended with {status}: {}", self.said())),
+            status => return Err(format!("it ended with {status}: {}", self.place.said())),
         }
-        let summary = self.json("summary.json")?;
+        let summary = self.place.json("summary.json")?;
         let waited = summary["pressure"]["full"]["total_seconds"].as_f64();
-        let text = fs::read_to_string(self.path.join("times")).unwrap_or_default();
+        let text = fs::read_to_string(self.place.file("times")).unwrap_or_default();
         let worked = processor_seconds(&text).ok_or("the shell told no times")?;
         Ok(Run::Ended {
             seconds: worked + waited.ok_or("the summary tells no time of waiting")?,
@@ -158,40 +115,15 @@ impl<'a> Place<'a> {
 
     /// The program, and what tells how long it has worked.
     fn script(&self) -> String {
-        format!("{{ {}\n}} && times >times", self.program.run)
+        format!("{{ {}\n}} && times >times", self.place.program.run)
     }
 
     fn must(&self, command: Command, what: &str) -> Result<(), String> {
-        match self.finish(command)? {
+        match self.place.finish(command)? {
             0 => Ok(()),
-            status => Err(format!("{what} ended with {status}: {}", self.said())),
+            status => Err(format!("{what} ended with {status}: {}", self.place.said())),
         }
     }
-
-    fn json(&self, name: &str) -> Result<Value, String> {
-        let path = self.path.join(name);
-        let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))
-    }
-
-    /// Runs it to its end, with what it says in a file. A signal counts as -1.
-    fn finish(&self, mut command: Command) -> Result<i32, String> {
-        command.env("SCRIPTS", self.root.join("xtask/advise-check"));
-        command::run_in(&self.path, &self.path.join("log"), command)
-    }
-
-    /// The last line that it said.
-    fn said(&self) -> String {
-        let text = fs::read(self.path.join("log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().last().unwrap_or("it said nothing").to_owned()
-    }
-}
-
-fn bounded(seconds: u64) -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=20s", &format!("{seconds}s")]);
-    command
 }
 
 /// What `times` of a shell tells: two lines of user and system time, its own and its children's.

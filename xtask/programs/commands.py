@@ -2,7 +2,7 @@
 import random
 
 KEYS = 300_000
-READS = 900_000
+READS = 1_400_000
 VALUE_BYTES = 300
 
 

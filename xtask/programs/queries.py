@@ -2,6 +2,7 @@
 import duckdb
 
 ROWS = 5_000_000
+QUERIES = 10
 
 base = duckdb.connect(":memory:")
 base.execute("SET threads = 1")
@@ -10,8 +11,8 @@ base.execute(
     f"CREATE TABLE sales AS SELECT range AS id, hash(range) % 100000 AS key, hash(range * 3) AS price,"
     f" 'customer ' || (hash(range * 7) % 1000000) AS customer FROM range({ROWS})"
 )
-for query in range(6):
-    part = ROWS // 6 * query
+for query in range(QUERIES):
+    part = ROWS // QUERIES * query
     print(
         base.execute(
             "SELECT sum(total) FROM (SELECT key, sum(price % 1000) AS total FROM sales GROUP BY key)"
