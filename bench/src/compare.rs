@@ -5,7 +5,8 @@
 //! object for each phase is compared phase by phase, any other command by wall time and CPU time. A run that fails or
 //! finds a wrong byte has no figures and makes the whole bench fail.
 //!
-//! Nothing here knows how vswap works: it is a program with a command line and a summary.
+//! Nothing here knows how vswap works: it is a program with a command line and a summary. Nor is an arena more than an
+//! option of a workload, which then says what its process took.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::command::{Ended, RunError, Supervisor};
 use crate::content::Kind;
 use crate::kernel_swap::{Backing, Host, KernelSwap, Limits};
+use crate::workload::memory_in;
 
 mod html;
 mod jobs;
@@ -173,6 +175,7 @@ impl Bench<'_> {
             for side in progress.sides.clone() {
                 let ended = match side {
                     Side::Kernel(backing) => self.run_kernel(job, backing, progress),
+                    Side::Arena => self.run_arena(job, progress),
                     _ => Ok(self.run_program(job, side, progress)),
                 };
                 match ended {
@@ -214,6 +217,25 @@ impl Bench<'_> {
         Ok((ended, Some(total), None))
     }
 
+    fn run_arena(&self, job: &Job, progress: &Progress) -> Result<Run, String> {
+        let ram = self.ram_beside(job, Backing::Zram, progress);
+        let words = job.in_arena(ram)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        let ended = self.run_command(job, &mut command);
+        let memory = ended
+            .as_ref()
+            .ok()
+            .and_then(|ended| memory_in(&ended.stdout));
+        Ok((ended, Some(ram), memory))
+    }
+
+    /// What vswap or an arena beside this side of the kernel may take: the total of its last run, if it has run.
+    fn ram_beside(&self, job: &Job, backing: Backing, progress: &Progress) -> usize {
+        let known = progress.totals.get(&backing).copied();
+        known.unwrap_or_else(|| guessed_total(job, self.options.content))
+    }
+
     fn run_program(&self, job: &Job, side: Side, progress: &Progress) -> Run {
         let Some(backing) = side.backing() else {
             let mut command = Command::new(&job.command[0]);
@@ -221,8 +243,7 @@ impl Bench<'_> {
             let ended = self.run_command(job, &mut command);
             return (ended, None, None);
         };
-        let known = progress.totals.get(&backing).copied();
-        let ram = known.unwrap_or_else(|| guessed_total(job, self.options.content));
+        let ram = self.ram_beside(job, backing, progress);
         let summary = std::env::temp_dir().join(format!("vswap-bench-{}", std::process::id()));
         let mut command = self.vswap(side, ram, &summary);
         command.arg("--").args(&job.command);

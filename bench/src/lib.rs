@@ -2,7 +2,8 @@
 //!
 //! Neither part knows how vswap works. A workload sees its own memory and a clock. A comparison sees commands and their
 //! output. So their figures can judge the rest. Only `engine_bench` knows the engine, and it measures the engine alone.
-//! The other parts use one thing of the engine: the header of a swap area.
+//! The other parts use one thing of the engine: the header of a swap area. A workload's memory can lie in an arena, and
+//! then the workload uses it as any other.
 
 // Floors, lowest first: a module names only modules above it in this list (`cargo xtask tidy`).
 

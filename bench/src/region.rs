@@ -1,4 +1,4 @@
-//! A private anonymous mapping seen as pages of words, shared by the threads of a workload.
+//! Memory as pages of words, shared by the threads of a workload: a private anonymous mapping, or pages of an arena.
 //!
 //! Threads agree among themselves who writes which page. The region only hands out addresses that lie inside it.
 //!
@@ -7,6 +7,8 @@
 
 use std::io;
 use std::ptr::NonNull;
+
+use vswap_arena::{Arena, ArenaError};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -24,16 +26,22 @@ pub enum HugePages {
     Always,
 }
 
-/// A mapping of whole pages, unmapped on drop.
+/// Where the pages of a region lie. Dropping it gives them back.
 #[derive(Debug)]
-pub struct Region {
-    base: NonNull<u8>,
-    start: NonNull<u64>,
-    pages: usize,
-    mapped_bytes: usize,
+enum Place {
+    Mapping { base: NonNull<u8>, bytes: usize },
+    Arena(#[expect(dead_code, reason = "it is there to be dropped")] vswap_arena::Region),
 }
 
-// SAFETY: only the region has the mapping, which stays mapped as long as the region lives. Who accesses which page at
+/// Whole pages.
+#[derive(Debug)]
+pub struct Region {
+    place: Place,
+    start: NonNull<u64>,
+    pages: usize,
+}
+
+// SAFETY: only the region has its memory, which stays mapped as long as the region lives. Who accesses which page at
 // what time is the contract of `page`, `words` and `words_mut`.
 unsafe impl Send for Region {}
 // SAFETY: as above. Without `unsafe`, `&Region` gives out only addresses, never references.
@@ -73,15 +81,30 @@ impl Region {
         // inside.
         let start = unsafe { base.add(pad) }.cast::<u64>();
         Ok(Self {
-            base,
+            place: Place::Mapping {
+                base,
+                bytes: mapped_bytes,
+            },
             start,
             pages,
-            mapped_bytes,
+        })
+    }
+
+    /// Takes `pages` zero pages of an arena.
+    ///
+    /// # Errors
+    /// Those of [`Arena::allocate`].
+    pub fn in_arena(arena: &Arena, pages: usize) -> Result<Self, ArenaError> {
+        let memory = arena.allocate(pages * PAGE_BYTES)?;
+        Ok(Self {
+            start: memory.as_ptr().cast(),
+            place: Place::Arena(memory),
+            pages,
         })
     }
 
     /// Cuts the region into this many mappings. Every other one is left out of core dumps, so that the kernel does not
-    /// join them.
+    /// join them. Not for regions in an arena, whose mappings are the arena's to change.
     ///
     /// # Errors
     /// The error of `madvise`: ENOMEM if there would be more than `vm.max_map_count`.
@@ -146,7 +169,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        if let Place::Mapping { base, bytes } = self.place {
+            // SAFETY: base and length are those of the mapping, and nothing borrows from it any more.
+            unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use vswap_arena::Arena;
 
 use crate::content::{Content, Kind};
 use crate::engine_bench;
@@ -21,11 +22,15 @@ mod device;
 mod fork;
 mod memhog;
 mod phases;
+mod placement;
 mod redis;
 mod sparse;
 mod usemem;
 mod zipf;
 
+use placement::{Placed, Placement, memory_line};
+
+pub(crate) use placement::memory_in;
 pub use redis::server_words as redis_server;
 
 /// Number of pages on which the printed lz4 ratio is measured.
@@ -92,6 +97,8 @@ struct Common {
 pub struct FillReadWrite {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    placement: Placement,
     /// Accesses of each random phase. Default: as many as there are pages.
     #[arg(long)]
     count: Option<usize>,
@@ -111,6 +118,8 @@ pub struct FillReadWrite {
 pub struct Zipf {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    placement: Placement,
     /// Accesses in all. Default: as many as there are pages.
     #[arg(long)]
     count: Option<usize>,
@@ -133,6 +142,8 @@ pub struct Zipf {
 pub struct Memhog {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    placement: Placement,
     /// How long to go on after the fill, in seconds.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
@@ -271,16 +282,34 @@ impl Printer {
 /// What a workload needs to run.
 struct Setup {
     region: Region,
+    arena: Option<Arena>,
     content: Content,
     stage: Stage,
     printer: Printer,
 }
 
+impl Setup {
+    /// Prints what the workload took, if its memory lies in an arena: nobody else can tell.
+    fn print_memory(&self) -> std::io::Result<()> {
+        if let Some(arena) = &self.arena {
+            print_line(&memory_line(arena)?);
+        }
+        Ok(())
+    }
+}
+
 impl Common {
+    /// For a workload whose memory lies in a mapping.
     fn setup(&self) -> std::io::Result<Setup> {
+        self.setup_in(&Placement::default())
+    }
+
+    fn setup_in(&self, placement: &Placement) -> std::io::Result<Setup> {
         let pages = self.size.div_ceil(PAGE_BYTES).max(self.threads).max(1);
+        let Placed { region, arena } = placement.place(pages, self.hugepage)?;
         let setup = Setup {
-            region: Region::new(pages, self.hugepage)?,
+            region,
+            arena,
             content: Content::new(self.seed, self.content),
             stage: Stage::new(self.threads),
             printer: Printer { json: self.json },

@@ -24,6 +24,8 @@ const MEMORY: &[On] = &[On::Vswap, On::Zram];
 const DISK: &[On] = &[On::Vswap, On::File];
 const ALONE: &[On] = &[On::Native];
 const FITTING: &[On] = &[On::Vswap, On::Native];
+/// Workloads whose memory can lie in an arena.
+const IN_ARENA: [&str; 3] = ["fill-read-write", "zipf", "memhog"];
 /// `disk` uses this fraction of the requested memory, because a random access takes ten times as long there.
 const DISK_SHARE: usize = 4;
 /// `disk` reads and writes one in this many pages at random.
@@ -44,6 +46,8 @@ pub(super) struct Job {
     pub(super) sides: &'static [On],
     /// Must the job run on these sides only?
     pub(super) is_alone: bool,
+    /// Can the command have its memory in an arena?
+    takes_arena: bool,
     /// Where the job keeps its files.
     scratch: Option<Scratch>,
 }
@@ -104,6 +108,19 @@ impl Job {
             // A file that cannot be removed now is tried again with the directory.
             let _ = fs::remove_file(entry.path());
         }
+    }
+
+    /// The command with its memory in an arena, in a process that may take `total` bytes of RAM.
+    ///
+    /// # Errors
+    /// Its memory cannot lie in one.
+    pub(super) fn in_arena(&self, total: usize) -> Result<Vec<OsString>, String> {
+        if !self.takes_arena {
+            return Err("its memory cannot lie in an arena".to_owned());
+        }
+        let mut command = self.command.clone();
+        command.extend(["--arena".into(), total.to_string().into()]);
+        Ok(command)
     }
 
     /// The command as people would type it.
@@ -290,6 +307,7 @@ pub(super) fn of_command(options: &Options) -> Job {
         needs_bytes: None,
         sides: MEMORY,
         is_alone: false,
+        takes_arena: false,
         scratch: None,
     }
 }
@@ -315,6 +333,7 @@ impl Maker<'_> {
             needs_bytes: Some(self.options.size()),
             sides: MEMORY,
             is_alone: false,
+            takes_arena: false,
             scratch: None,
         }
     }
@@ -327,10 +346,20 @@ impl Maker<'_> {
     fn filling(&self, workload: &str, bytes: usize, words: &[&str]) -> Job {
         let content = self.content();
         let bytes_word = bytes.to_string();
+        let threads = self.options.threads.filter(|threads| threads.get() > 1);
+        let threads = threads.map(|threads| threads.to_string());
         let mut all = vec![bytes_word.as_str(), "--content", &content, "--json"];
         all.extend(words);
+        // A result of more threads has another name, so that it is not judged by the targets for one.
+        let mut name = self.name.to_owned();
+        if let Some(threads) = &threads {
+            all.extend(["--threads", threads]);
+            name += &format!(", --threads {threads}");
+        }
         Job {
+            name,
             needs_bytes: Some(bytes),
+            takes_arena: IN_ARENA.contains(&workload),
             ..self.own(workload, &all)
         }
     }
@@ -457,5 +486,29 @@ mod tests {
             "/bin/vswap bench-workload usemem 524288 -n 2 -O -y -x --init-time --verify --json"
         );
         assert_eq!((job.ram_bytes, job.needs_bytes), (512 << 10, Some(1 << 20)));
+    }
+
+    #[test]
+    fn a_workload_has_an_arena_or_says_that_it_has_none() {
+        let options = options(&["zipf-0.99", "fork", "--threads", "2", "--size", "1M"]);
+        let jobs = wanted(&options).unwrap().into_iter();
+        let commands: Vec<_> = jobs
+            .map(|named| {
+                let job = named.job(Path::new("/bin/vswap"), &options, &Supervisor::new());
+                let job = job.unwrap();
+                assert_eq!(job.name, format!("{}, --threads 2", named.name));
+                job.in_arena(9 << 20)
+            })
+            .collect();
+        let words = commands[0].as_ref().unwrap();
+        assert_eq!(
+            words[..4],
+            ["/bin/vswap", "bench-workload", "zipf", "1048576"]
+        );
+        assert_eq!(
+            words[words.len() - 4..],
+            ["--threads", "2", "--arena", "9437184"]
+        );
+        assert!(commands[1].as_ref().unwrap_err().contains("arena"));
     }
 }

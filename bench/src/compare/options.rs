@@ -1,5 +1,6 @@
 //! The command line of `vswap bench`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -40,6 +41,9 @@ pub struct Options {
     /// Memory that a workload uses. Default: 2G.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<usize>,
+    /// Threads of the workloads that can share out their memory; see --list. Default: 1.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
     /// What pages contain; mixed compresses 2 to 3 times, as heaps do.
     #[arg(long, value_enum, default_value = "mixed")]
     pub content: Kind,
@@ -99,6 +103,9 @@ pub enum On {
     Zswap,
     /// The kernel's swap file. The vswap beside it has an area and no pool.
     File,
+    /// vswap's library: the workload's memory lies in an arena without a swap area. Compared with zram, whose total the
+    /// whole process gets.
+    Arena,
 }
 
 impl Options {
@@ -170,6 +177,9 @@ impl Options {
                 sides.push(Side::Vswap(backing));
             }
         }
+        if on.contains(&On::Arena) {
+            sides.push(Side::Arena);
+        }
         if self.other.is_some() || !self.other_options.is_empty() {
             sides.push(Side::Other(backings[0]));
         }
@@ -240,5 +250,21 @@ mod tests {
             sides("zipf --on vswap --other-option --codec=zstd"),
             [Side::Vswap(Backing::Zram), Side::Other(Backing::Zram)]
         );
+    }
+
+    #[test]
+    fn an_arena_comes_after_the_zram_whose_total_it_gets() {
+        let sides = |words: &str| parse(words).unwrap().sides(&[On::Vswap, On::Zram]);
+        let zram = Side::Kernel(Backing::Zram);
+        assert_eq!(sides("zipf --on arena,zram"), [zram, Side::Arena]);
+        assert_eq!(
+            sides("zipf --on vswap,arena,zram"),
+            [zram, Side::Vswap(Backing::Zram), Side::Arena]
+        );
+        assert_eq!(sides("zipf --on arena"), [Side::Arena]);
+        assert_eq!(Side::Arena.backing(), Some(Backing::Zram));
+        assert!(Side::Arena.is_measured_against(zram));
+        assert!(!Side::Arena.is_measured_against(Side::Kernel(Backing::File)));
+        assert!(!Side::Vswap(Backing::Zram).is_measured_against(Side::Arena));
     }
 }

@@ -272,7 +272,7 @@ pub(super) mod tests {
     pub(in crate::compare) const ZRAM: Side = Side::Kernel(Backing::Zram);
     pub(in crate::compare) const VSWAP: Side = Side::Vswap(Backing::Zram);
 
-    fn ended(stdout: &str, wall_s: f64) -> Ended {
+    pub(in crate::compare) fn ended(stdout: &str, wall_s: f64) -> Ended {
         Ended {
             status: ExitStatus::from_raw(0),
             stdout: stdout.to_owned(),

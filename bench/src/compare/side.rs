@@ -13,6 +13,9 @@ pub(super) enum Side {
     Vswap(Backing),
     /// vswap, as another program or with other options.
     Other(Backing),
+    /// The workload without `vswap run`, with its memory in an arena of the library. The arena has no area, so it is
+    /// compared with zram.
+    Arena,
 }
 
 impl Side {
@@ -26,6 +29,7 @@ impl Side {
             Self::Vswap(Backing::Zswap) => "vswap pool+area",
             Self::Vswap(Backing::File) => "vswap area",
             Self::Other(_) => "other",
+            Self::Arena => "arena",
         }
     }
 
@@ -33,19 +37,22 @@ impl Side {
     pub(super) const fn backing(self) -> Option<Backing> {
         match self {
             Self::Native => None,
+            Self::Arena => Some(Backing::Zram),
             Self::Kernel(backing) | Self::Vswap(backing) | Self::Other(backing) => Some(backing),
         }
     }
 
-    /// Is vswap on this side compared with `rival`? A disk is not compared with no swap at all, which would show
+    /// Is this side compared with `rival`? Only vswap is. A disk is not compared with no swap at all, which would show
     /// nothing new.
     pub(super) fn is_measured_against(self, rival: Side) -> bool {
-        let Self::Vswap(backing) = self else {
-            return false;
+        let backing = match self {
+            Self::Vswap(backing) => backing,
+            Self::Arena => return rival == Self::Kernel(Backing::Zram),
+            _ => return false,
         };
         match rival {
             Self::Native => backing == Backing::Zram,
-            Self::Vswap(_) => false,
+            Self::Vswap(_) | Self::Arena => false,
             Self::Kernel(_) | Self::Other(_) => rival.backing() == Some(backing),
         }
     }

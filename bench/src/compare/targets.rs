@@ -13,6 +13,7 @@ const ZRAM: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Kernel(Backing::Zr
 const FILE: (Side, Side) = (Side::Vswap(Backing::File), Side::Kernel(Backing::File));
 /// The size of a page in KB, the unit of throughput.
 const PAGE_KB: f64 = 4.0;
+const ARENA: (Side, Side) = (Side::Arena, Side::Kernel(Backing::Zram));
 const NATIVE: (Side, Side) = (Side::Vswap(Backing::Zram), Side::Native);
 
 /// What limits the figures that may be missed, as far as profiles have shown. docs/where-time-goes.md has the parts.
@@ -115,6 +116,16 @@ const fn on(pair: (Side, Side), target: Target) -> Target {
         figure: Figure::Ratio(pair),
         ..target
     }
+}
+
+/// A target for an arena's ratio to zram.
+const fn of_arena(
+    what: &'static str,
+    workload: &'static str,
+    row: &'static str,
+    bound: f64,
+) -> Target {
+    on(ARENA, at_most(what, workload, row, bound))
 }
 
 /// The target, with what limits its figure.
@@ -253,6 +264,26 @@ const TARGETS: &[Target] = &[
             at_most("overhead when all of it fits", "fits", "wall s", 1.01),
         ),
     ),
+    of_arena("arena: fill", "fill-read-write", "fill us/op", 0.6),
+    of_arena(
+        "arena: sequential read",
+        "fill-read-write",
+        "seq_read us/op",
+        0.5,
+    ),
+    of_arena(
+        "arena: random read",
+        "fill-read-write",
+        "random_read us/op",
+        0.55,
+    ),
+    of_arena(
+        "arena: random write",
+        "fill-read-write",
+        "random_write us/op",
+        0.55,
+    ),
+    of_arena("arena: zipf 0.99", "zipf-0.99", "zipf us/op", 0.6),
 ];
 
 impl Figure {
@@ -289,8 +320,15 @@ impl fmt::Display for Bound {
     }
 }
 
-/// The verdicts on the targets of the requested workloads.
+/// The verdicts on the targets of the requested workloads. Those of the arena are only of interest where it ran: no
+/// workload has it among its own sides.
 pub(super) fn verdicts(report: &Report) -> Vec<Verdict> {
+    let is_of_side = |target: &&Target| {
+        !matches!(target.figure, Figure::Ratio(ARENA))
+            || report
+                .workload(target.workload)
+                .is_some_and(|result| result.samples.sides().contains(&Side::Arena))
+    };
     let was_asked_for = |target: &&Target| {
         report.workload(target.workload).is_some()
             || report
@@ -302,7 +340,12 @@ pub(super) fn verdicts(report: &Report) -> Vec<Verdict> {
         target,
         measured: target.figure.find(report, target),
     };
-    TARGETS.iter().filter(was_asked_for).map(verdict).collect()
+    TARGETS
+        .iter()
+        .filter(was_asked_for)
+        .filter(is_of_side)
+        .map(verdict)
+        .collect()
 }
 
 impl Verdict {
@@ -370,6 +413,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::super::result::tests::one_run_one_left_out;
+    use super::super::samples::tests::ended;
     use super::*;
 
     #[test]
@@ -390,6 +434,25 @@ mod tests {
             verdicts[0].place(),
             "fill-read-write: fill us/op, vswap/zram"
         );
+    }
+
+    #[test]
+    fn an_arena_is_judged_where_it_ran() {
+        let mut report = one_run_one_left_out("true");
+        let arena = |report: &Report| {
+            let verdicts = verdicts(report);
+            let found = verdicts
+                .iter()
+                .find(|verdict| verdict.what() == "arena: fill");
+            found.map(|verdict| (verdict.word(), verdict.place()))
+        };
+        assert_eq!(arena(&report), None);
+        let line = "{\"phase\":\"fill\",\"us_per_op\":13}\n";
+        let samples = &mut report.workloads[0].samples;
+        samples.add(Side::Arena, &ended(line, 13.0), None, None);
+        let place = "fill-read-write: fill us/op, arena/zram".to_owned();
+        // 13 of 20 microseconds.
+        assert_eq!(arena(&report), Some(("missed", place)));
     }
 
     #[test]

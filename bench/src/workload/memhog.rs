@@ -10,8 +10,10 @@ use super::phases::share;
 use super::{Memhog, Mismatch, Setup, check_page};
 
 pub(crate) fn run(options: &Memhog) -> io::Result<Result<(), Mismatch>> {
-    let setup = options.common.setup()?;
-    Ok(hog(options, &setup))
+    let setup = options.common.setup_in(&options.placement)?;
+    let result = hog(options, &setup);
+    setup.print_memory()?;
+    Ok(result)
 }
 
 fn hog(options: &Memhog, setup: &Setup) -> Result<(), Mismatch> {
@@ -20,6 +22,7 @@ fn hog(options: &Memhog, setup: &Setup) -> Result<(), Mismatch> {
         content,
         stage,
         printer,
+        ..
     } = setup;
     let fill = stage.run("fill", |thread, latencies| {
         for page in share(region.pages(), thread, stage.threads()) {

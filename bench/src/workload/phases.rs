@@ -38,8 +38,10 @@ pub(super) struct Run<'a> {
 }
 
 pub(super) fn run(options: &FillReadWrite) -> io::Result<Result<(), Mismatch>> {
-    let setup = options.common.setup()?;
-    Ok(Run::new(&setup, options.common.seed).all(options))
+    let setup = options.common.setup_in(&options.placement)?;
+    let result = Run::new(&setup, options.common.seed).all(options);
+    setup.print_memory()?;
+    Ok(result)
 }
 
 /// The share of `total` that `thread` gets.
@@ -72,7 +74,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn all(&self, options: &FillReadWrite) -> Result<(), Mismatch> {
+    pub(super) fn all(&self, options: &FillReadWrite) -> Result<(), Mismatch> {
         let count = options.count.unwrap_or(self.setup.region.pages());
         self.phase("fill", |thread, latencies| {
             self.fill(thread, latencies);

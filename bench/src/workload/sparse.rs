@@ -34,6 +34,7 @@ fn phases(
         content,
         stage,
         printer,
+        ..
     } = setup;
     let page_of = |number: usize| number * distance;
     let fill = stage.run("fill", |thread, latencies| {

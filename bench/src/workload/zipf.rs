@@ -6,7 +6,7 @@ use super::phases::{Run, Skewed};
 use super::{Mismatch, Zipf};
 
 pub(crate) fn run(options: &Zipf) -> io::Result<Result<(), Mismatch>> {
-    let setup = options.common.setup()?;
+    let setup = options.common.setup_in(&options.placement)?;
     let run = Run::new(&setup, options.common.seed);
     let count = options.count.unwrap_or(setup.region.pages());
     let all = || {
@@ -32,5 +32,7 @@ pub(crate) fn run(options: &Zipf) -> io::Result<Result<(), Mismatch>> {
         unsafe { options.common.sabotage(&setup.region) };
         run.phase("verify", |thread, latencies| run.verify(thread, latencies))
     };
-    Ok(all())
+    let result = all();
+    setup.print_memory()?;
+    Ok(result)
 }

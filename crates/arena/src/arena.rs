@@ -306,6 +306,7 @@ impl Arena {
             clean_drops: so_far(&core.counts.clean_drops),
             cancelled_pages: so_far(&core.counts.cancelled),
             damaged_pages: engine.damaged,
+            raw_pages: so_far(&core.counts.raw),
         }
     }
 }
@@ -352,4 +353,7 @@ pub struct Stats {
     pub cancelled_pages: u64,
     /// Stored pages found damaged.
     pub damaged_pages: u64,
+    /// Pages that stay in memory because they do not compress and there is no area for them. Those that nobody wrote to
+    /// since that was found.
+    pub raw_pages: u64,
 }

@@ -5,6 +5,8 @@
 //! 2. *Protect and copy.* The pages are write-protected, run by run, and copied into frames. They stay readable. The
 //!    claim ends here: from now on they are *leaving*.
 //! 3. *Write out.* The engine compresses the copies. Who writes to a page that is leaving takes it from the evictor.
+//!    What does not compress takes as much in the pool as in memory. So without an area it stays, still protected, and
+//!    is passed over until somebody writes to it (`Raw`).
 //! 4. *Claim again* those that are still leaving: their copies are what they hold. And the clean ones.
 //! 5. *Drop.* The pages are discarded, run by run, and only then named as being out.
 //!
@@ -101,7 +103,7 @@ impl Evictor {
             if self.hand >= top {
                 self.hand = 0;
             }
-            let done = self.window(self.hand..top);
+            let done = self.window(self.hand..top, !self.core.has_areas);
             let passed = done.next - self.hand;
             looked = if done.pages > 0 { 0 } else { looked + passed };
             self.hand = done.next;
@@ -127,7 +129,8 @@ impl Evictor {
         };
         for mut range in cold {
             while !range.is_empty() && !self.core.is_over.load(Ordering::Acquire) {
-                let done = self.window(range.clone());
+                // The program knows that it will not miss it, compressed or not.
+                let done = self.window(range.clone(), false);
                 if done.is_full || (done.pages == 0 && done.next == range.start) {
                     return;
                 }
@@ -144,8 +147,8 @@ impl Evictor {
             .top()
     }
 
-    /// Moves one window out of a range, and puts what pages owe.
-    fn window(&mut self, range: Range<usize>) -> Done {
+    /// Moves one window out of a range, and puts what pages owe. What does not compress may be told to stay.
+    fn window(&mut self, range: Range<usize>, raw_stays: bool) -> Done {
         self.core.put_owed();
         self.keep_pool_from_filling();
         let core = Arc::clone(&self.core);
@@ -153,7 +156,7 @@ impl Evictor {
         let mut picked = pick(&core, &range);
         copy_out(&core, &mut picked.dirty);
         picked.owed.iter().for_each(|entry| core.engine.put(*entry));
-        let is_full = self.launder(&core, picked.dirty, &mut going);
+        let is_full = self.launder(&core, picked.dirty, raw_stays, &mut going);
         let pages = drop_pages(&core, going, &picked.clean);
         core.room.evict(pages);
         core.set_cap();
@@ -165,7 +168,13 @@ impl Evictor {
     }
 
     /// Writes the copies of pages that are leaving out. Returns whether the engine had no place for one, which stays.
-    fn launder(&mut self, core: &Core, dirty: Vec<Dirty<'_>>, going: &mut Vec<Going>) -> bool {
+    fn launder(
+        &mut self,
+        core: &Core,
+        dirty: Vec<Dirty<'_>>,
+        raw_stays: bool,
+        going: &mut Vec<Going>,
+    ) -> bool {
         let mut leaving = Vec::with_capacity(dirty.len());
         let mut is_full = false;
         for one in dirty {
@@ -193,17 +202,22 @@ impl Evictor {
             .write_out_all(CPU, &entries, &mut self.scratch, &mut note);
         for (page, word, entry) in leaving {
             let outcome = outcomes.iter().find(|(of, _)| *of == entry);
-            if let Some((_, Ok(written))) = outcome {
-                going.push(Going {
+            match outcome {
+                Some((_, Ok(Written::Raw))) if raw_stays => {
+                    core.engine.put(entry);
+                    keep_raw(core, page, word);
+                }
+                Some((_, Ok(written))) => going.push(Going {
                     page,
                     word,
                     entry,
                     is_zero: *written == Written::Zero,
-                });
-            } else {
-                core.engine.put(entry);
-                keep(core, page, word);
-                is_full = true;
+                }),
+                _ => {
+                    core.engine.put(entry);
+                    keep(core, page, word);
+                    is_full = true;
+                }
             }
         }
         is_full
@@ -302,6 +316,18 @@ fn keep(core: &Core, page: usize, word: Word) {
         leaving
     };
     core.words.settle(page, to);
+}
+
+/// Lets a page stay that does not compress, unless somebody has written to it meanwhile.
+fn keep_raw(core: &Core, page: usize, word: Word) {
+    // Counted first: who takes it from us counts it off.
+    count(&core.counts.raw);
+    if !core
+        .words
+        .change(page, word.with(State::Leaving), word.with(State::Raw))
+    {
+        core.counts.raw.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Takes those pages out of memory that are still leaving, or still clean. Returns how many.

@@ -5,6 +5,8 @@
 //! Room is taken before the page is claimed: the evictor waits for claims, and who waits for room waits for the
 //! evictor.
 
+use std::sync::atomic::Ordering;
+
 use vswap_engine::{Entry, SwapIn};
 use vswap_sys::uffd::UffdError;
 
@@ -196,6 +198,10 @@ impl Core {
         let to = match word.state() {
             State::Kept(entry) => State::Owed(entry),
             State::Leaving => State::Plain,
+            State::Raw => {
+                self.counts.raw.fetch_sub(1, Ordering::Relaxed);
+                State::Plain
+            }
             other => other,
         };
         self.words.settle(page, word.with(to));

@@ -2,6 +2,7 @@
 //! signals blocked.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use vswap_sys::sigbus::Masked;
 
@@ -64,6 +65,9 @@ impl Core {
             }
             if let Some(entry) = word.entry() {
                 puts.put(entry);
+            }
+            if word.state() == State::Raw {
+                self.counts.raw.fetch_sub(1, Ordering::Relaxed);
             }
             let absent = word.with(State::Absent);
             self.words

@@ -5,8 +5,8 @@
 //!
 //! Who finds no room asks the evictor and waits. That must end even if the evictor itself waits for the faulting
 //! thread, which may be inside malloc. So if nothing has been evicted for a while, some pages more than the cap are
-//! given ([`Room::slack`]). When the evictor says that it finds nowhere to put pages, and these are given too, the
-//! arena is full.
+//! given ([`Room::slack`]); at once if the evictor has found nowhere to put pages lately. When it says so again, and
+//! these are given too, the arena is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -134,6 +134,11 @@ impl Room {
         let mut vain = self.vain.load(Ordering::SeqCst);
         loop {
             self.wanted.happened();
+            // Otherwise each page of the slack would cost a stall, and a large arena minutes before it is full.
+            let cap = self.cap();
+            if self.is_full() && self.take_below(cap + Room::slack(cap)) {
+                return Ok(());
+            }
             let has_room = || self.resident() < self.cap();
             self.freed.wait_unless(Some(LOOK), has_room);
             if self.try_take() {
@@ -233,6 +238,19 @@ mod tests {
         room.evict(100);
         assert!(!room.is_full());
         assert_eq!((room.take(), room.resident()), (Ok(()), 65));
+    }
+
+    #[test]
+    fn where_nothing_can_leave_the_slack_costs_no_stalls() {
+        let room = Room::default();
+        room.set_cap(10_000);
+        (0..10_000).for_each(|_| assert!(room.try_take()));
+        (0..VAIN_ROUNDS).for_each(|_| room.note_vain());
+        let begun = Instant::now();
+        (0..400).for_each(|_| assert_eq!(room.take(), Ok(())));
+        let took = begun.elapsed();
+        assert!(took < 100 * STALL, "{took:?}");
+        assert!(!room.take_below(10_400), "that was all of it");
     }
 
     /// A count that is too high for a moment would have to be given back, which wakes all who wait.

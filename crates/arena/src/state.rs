@@ -37,6 +37,8 @@ pub struct Counts {
     pub clean_drops: AtomicU64,
     /// Pages that were written to while they were leaving.
     pub cancelled: AtomicU64,
+    /// Pages that are in memory because they do not compress: those in the state `Raw`.
+    pub raw: AtomicU64,
 }
 
 /// Adds one to a counter.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vswap_sys::sigbus::Masked;
 
@@ -14,8 +14,10 @@ use crate::state::Core;
 
 /// Reads of an area that are under way at a time.
 const READERS: usize = 4;
-/// Pause after a round in which nothing could leave.
+/// Pause after a round in which nothing could leave, and how many times as long as that round it is at least: two laps
+/// of a large arena take a while.
 const IN_VAIN: Duration = Duration::from_millis(5);
+const IN_VAIN_TIMES: u32 = 4;
 /// Empty clusters of an area, 2 MiB each, that are given back to its file system in a round.
 const DISCARDS: usize = 4;
 
@@ -81,11 +83,13 @@ fn evict(core: &Arc<Core>) {
         core.put_owed();
         core.set_cap();
         evictor.evict_cold();
+        let begun = Instant::now();
         let is_vain = evictor.make_room();
+        let pause = IN_VAIN.max(begun.elapsed() * IN_VAIN_TIMES);
         if core.has_areas {
             core.engine.discard(DISCARDS);
         }
-        let timeout = is_vain.then_some(IN_VAIN);
+        let timeout = is_vain.then_some(pause);
         core.room
             .wanted
             .wait_unless(timeout, || is_over() || (!is_vain && core.has_work()));

@@ -59,6 +59,8 @@ pub enum State {
     Leaving,
     /// The evictor takes it out of memory.
     Dropping,
+    /// In memory, write-protected, and it did not compress. Moving it out would gain nothing until it is written to.
+    Raw,
     /// In memory, where so many pins keep it.
     Pinned(u32),
     /// Lost. What is left of it behind the entry is to be put.
@@ -85,6 +87,7 @@ impl Word {
             State::Dropping => (9, 0),
             State::Pinned(pins) => (10, u64::from(pins)),
             State::Lost(entry) => (11, entry.map_or(0, Entry::raw)),
+            State::Raw => (12, 0),
         };
         Word((self.0 & STAYS) | (number << STATE_SHIFT) | value)
     }
@@ -106,6 +109,7 @@ impl Word {
             (9, _) => State::Dropping,
             (10, _) => State::Pinned(u32::try_from(value).unwrap_or(u32::MAX)),
             (11, entry) => State::Lost(entry),
+            (12, _) => State::Raw,
             _ => State::Lost(None),
         }
     }
@@ -141,6 +145,7 @@ impl Word {
             | State::Copying
             | State::Leaving
             | State::Dropping
+            | State::Raw
             | State::Pinned(_) => true,
             State::Absent | State::Out(_) | State::Busy | State::Reading(_) | State::Lost(_) => {
                 false
@@ -150,7 +155,7 @@ impl Word {
 
     /// Is it write-protected?
     pub fn is_protected(self) -> bool {
-        matches!(self.state(), State::Kept(_) | State::Leaving)
+        matches!(self.state(), State::Kept(_) | State::Leaving | State::Raw)
     }
 
     /// The entry whose reference the word owns.
@@ -243,6 +248,7 @@ mod tests {
             State::Copying,
             State::Leaving,
             State::Dropping,
+            State::Raw,
             State::Pinned(9),
             State::Lost(None),
             State::Lost(Some(entry)),

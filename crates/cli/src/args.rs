@@ -209,6 +209,7 @@ Examples:
   vswap bench --all --html report.html
   vswap bench zipf usemem-2 --on vswap,zram,native --json samples.json
   vswap bench --quick fill-read-write
+  vswap bench fill-read-write --on arena,zram --threads 2
   vswap bench --ram 512M -- sort -S 2G big.txt -o sorted.txt
   vswap bench fill-read-write --other-option --codec=zstd";
 

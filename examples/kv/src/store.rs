@@ -212,7 +212,8 @@ struct Figures {
     allocated: u64,
     /// What is neither pages nor pool.
     tables: u64,
-    /// Pages in the pool, as they are in memory and as they are packed.
+    /// Pages in the pool, as they are in memory and as they are packed. Those that stay in memory because they do not
+    /// pack count as well.
     pooled: u64,
     packed: u64,
 }
@@ -225,8 +226,9 @@ impl Figures {
             area,
             allocated: stats.allocated_bytes,
             tables: stats.used_bytes.saturating_sub(used),
-            pooled: stats.out_pages.saturating_sub(stats.area_pages) * PAGE_BYTES,
-            packed: stats.pool_bytes,
+            pooled: (stats.out_pages.saturating_sub(stats.area_pages) + stats.raw_pages)
+                * PAGE_BYTES,
+            packed: stats.pool_bytes + stats.raw_pages * PAGE_BYTES,
         }
     }
 }

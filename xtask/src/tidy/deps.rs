@@ -80,8 +80,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-bench",
-        // For `engine_bench`, which measures the engine on memory of vswap-sys, and for the header of an area.
-        may_use: &["vswap-engine", "vswap-sys"],
+        // For `engine_bench`, which measures the engine on memory of vswap-sys, for the header of an area, and for
+        // workloads whose memory lies in an arena.
+        may_use: &["vswap-engine", "vswap-sys", "vswap-arena"],
         may_call_kernel: true,
     },
     Rule {
