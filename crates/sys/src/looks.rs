@@ -18,6 +18,8 @@ use std::thread::Builder;
 /// The way to the thread that looks. Innermost lock, held for a moment.
 static LOOKS: Mutex<Option<Sender<Look>>> = Mutex::new(None);
 
+/// What a short file has less than.
+const SHORT_BYTES: usize = 4 << 10;
 /// How much of a long file is read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -88,7 +90,20 @@ fn look<R: Send + 'static>(
 /// # Errors
 /// Those of opening and reading. Want of descriptors is among them only while no thread is kept.
 pub fn read(path: &str) -> io::Result<Vec<u8>> {
-    look(path, |path| fs::read(path))
+    look(path, |path| {
+        let mut content = Vec::new();
+        read_whole(path, &mut content)?;
+        Ok(content)
+    })
+}
+
+/// Reads a file to its end, behind what is in the buffer. Nearly all files of /proc are shorter than a page, so two
+/// reads will do. The file's size is not asked for, because it is 0.
+fn read_whole(path: &str, content: &mut Vec<u8>) -> io::Result<()> {
+    content.reserve(SHORT_BYTES);
+    // A limit hides the file, of which the library would ask the size.
+    fs::File::open(path)?.take(u64::MAX).read_to_end(content)?;
+    Ok(())
 }
 
 /// As [`read`], into a buffer that is used again.
@@ -100,7 +115,7 @@ pub fn read_into(path: &str, buffer: &mut Vec<u8>) -> io::Result<()> {
     let mut own = std::mem::take(buffer);
     *buffer = look(path, move |path| {
         own.clear();
-        fs::File::open(path)?.read_to_end(&mut own)?;
+        read_whole(path, &mut own)?;
         Ok(std::mem::take(&mut own))
     })?;
     Ok(())
@@ -131,7 +146,7 @@ pub fn fold_lines<S: Send + 'static>(
 /// # Errors
 /// As for [`read`].
 pub fn read_text(path: &str) -> io::Result<String> {
-    look(path, |path| fs::read_to_string(path))
+    String::from_utf8(read(path)?).map_err(io::Error::other)
 }
 
 /// The names in a directory of /proc.
