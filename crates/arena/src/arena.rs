@@ -307,6 +307,7 @@ impl Arena {
             cancelled_pages: so_far(&core.counts.cancelled),
             damaged_pages: engine.damaged,
             raw_pages: so_far(&core.counts.raw),
+            pages_brought_along: so_far(&core.counts.brought_along),
         }
     }
 }
@@ -356,4 +357,6 @@ pub struct Stats {
     /// Pages that stay in memory because they do not compress and there is no area for them. Those that nobody wrote to
     /// since that was found.
     pub raw_pages: u64,
+    /// Pages that came along with one that was touched, because pages are touched in order.
+    pub pages_brought_along: u64,
 }

@@ -4,6 +4,8 @@
 //! Allocates nothing and takes no lock that a faulting thread can hold (see the head of `lib.rs`). Signals are blocked.
 //! Room is taken before the page is claimed: the evictor waits for claims, and who waits for room waits for the
 //! evictor.
+//!
+//! Who touches pages in order gets the next ones along (`streams.rs`), as far as there is room for them without waiting.
 
 use std::sync::atomic::Ordering;
 
@@ -31,6 +33,20 @@ pub enum Refused {
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 impl Core {
+    /// As [`Core::serve`], for a thread that has touched the page: it may go on with the next ones.
+    ///
+    /// # Errors
+    /// As for `serve`.
+    pub fn serve_touch(&self, page: usize, is_write: bool) -> Result<(), Refused> {
+        // What is being brought already, perhaps along with another, leaves the stream as it is.
+        let is_first = matches!(self.words.load(page).state(), State::Absent | State::Out(_));
+        self.serve(page, is_write)?;
+        if is_first {
+            self.bring_along(page, is_write);
+        }
+        Ok(())
+    }
+
     /// Takes one step so that the access can be repeated. It may fault again.
     ///
     /// # Errors
@@ -53,11 +69,16 @@ impl Core {
 
     fn bring_zeros(&self, page: usize, word: Word, is_write: bool) -> Result<(), Refused> {
         self.room.take().map_err(|_| Refused::Full)?;
+        count(&self.counts.zero_faults);
+        self.fill_with_zeros(page, word, is_write)
+    }
+
+    /// For a page that is counted already.
+    fn fill_with_zeros(&self, page: usize, word: Word, is_write: bool) -> Result<(), Refused> {
         if !self.words.change(page, word, word.with(State::Busy)) {
             self.room.give_back(1);
             return Ok(());
         }
-        count(&self.counts.zero_faults);
         let filled = patiently(|| {
             if is_write {
                 self.memory.fill(page, &ZEROS, false)
@@ -89,24 +110,84 @@ impl Core {
         is_write: bool,
     ) -> Result<(), Refused> {
         self.room.take().map_err(|_| Refused::Full)?;
+        match self.fill_from_pool(page, word, entry) {
+            Some(done) => {
+                count(&self.counts.pool_faults);
+                done
+            }
+            None => {
+                if let Some(reading) = self.ask_for(page, word, entry, is_write) {
+                    self.words.wait(page, reading);
+                } else {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// For a page that is counted already. `None` if it is not in the pool.
+    fn fill_from_pool(&self, page: usize, word: Word, entry: Entry) -> Option<Result<(), Refused>> {
         // Held until the page is here. Nothing goes from the pool to an area meanwhile.
         let gate = self.gate.try_read().ok();
         if self.has_areas && (gate.is_none() || self.engine.is_physical(entry)) {
-            drop(gate);
-            return self.ask_for(page, word, entry, is_write);
+            return None;
         }
         if !self.words.change(page, word, word.with(State::Busy)) {
             self.room.give_back(1);
-            return Ok(());
+            return Some(Ok(()));
         }
-        count(&self.counts.pool_faults);
         let brought = self.desks.with(|desk| {
             let (content, scratch) = desk.parts();
             let read = self.engine.swap_in(entry, content, scratch);
             read.map_err(|_| Refused::Lost)?;
             patiently(|| self.memory.fill(page, &content.0, false)).map_err(|_| Refused::Kernel)
         });
-        self.arrive(page, word, entry, brought, State::Owed(entry))
+        Some(self.arrive(page, word, entry, brought, State::Owed(entry)))
+    }
+
+    /// Brings pages that are likely to be touched after this one, which is there or about to be.
+    fn bring_along(&self, page: usize, is_write: bool) {
+        let window = self.streams.window(page).min(self.room.along());
+        let mut next = page + 1;
+        if window > 0 {
+            let last = page.saturating_add(usize::try_from(window).unwrap_or(0));
+            let end = self.end_of_used(page).min(last + 1);
+            while next < end && self.bring_neighbour(next, is_write) {
+                next += 1;
+            }
+            self.room.look();
+        }
+        self.streams.expect(page, next, window);
+    }
+
+    /// The end of the pages in use around this one, as far as that can be told without waiting: a handler must not.
+    fn end_of_used(&self, page: usize) -> usize {
+        let space = self.space.try_lock().ok();
+        space.map_or(page + 1, |space| space.end_of_used(page))
+    }
+
+    /// Brings a page that nobody waits for. False if it stays where it is.
+    fn bring_neighbour(&self, page: usize, is_write: bool) -> bool {
+        let word = self.words.load(page);
+        let is_out = matches!(word.state(), State::Absent | State::Out(_));
+        if !is_out {
+            return word.is_resident() && !word.is_claimed();
+        }
+        if !self.room.try_take() {
+            return false;
+        }
+        let brought = match word.state() {
+            State::Out(entry) => match self.fill_from_pool(page, word, entry) {
+                Some(done) => done.is_ok(),
+                None => self.ask_for(page, word, entry, is_write).is_some(),
+            },
+            _ => self.fill_with_zeros(page, word, is_write).is_ok(),
+        };
+        self.counts
+            .brought_along
+            .fetch_add(u64::from(brought), Ordering::Relaxed);
+        brought
     }
 
     /// Ends the claim of a page that was brought in, or was not.
@@ -134,27 +215,19 @@ impl Core {
         }
     }
 
-    /// Has a thread read the page from its area, and waits for that.
-    fn ask_for(
-        &self,
-        page: usize,
-        word: Word,
-        entry: Entry,
-        is_write: bool,
-    ) -> Result<(), Refused> {
+    /// Has a thread read the page from its area. Returns the word until it is there; `None` if it is not asked for.
+    fn ask_for(&self, page: usize, word: Word, entry: Entry, is_write: bool) -> Option<Word> {
         let reading = word.with(State::Reading(entry));
         if !self.words.change(page, word, reading) {
             self.room.give_back(1);
-            return Ok(());
+            return None;
         }
-        if self.reads.ask(page, is_write) {
-            self.words.wait(page, reading);
-        } else {
+        if !self.reads.ask(page, is_write) {
             self.words.settle(page, word);
             self.room.give_back(1);
-            std::thread::yield_now();
+            return None;
         }
-        Ok(())
+        Some(reading)
     }
 
     /// Reads a page that somebody asked for. For threads of the arena; blocks. What is read only is kept: it can leave

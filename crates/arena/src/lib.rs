@@ -45,6 +45,7 @@ mod owed;
 mod room;
 mod desk;
 mod space;
+mod streams;
 // The engine's memory and its areas.
 mod memory;
 mod storage;

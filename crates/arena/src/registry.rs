@@ -178,7 +178,7 @@ fn serve(address: usize, is_write: bool) -> bool {
             return false;
         };
         let page = (address - start) / PAGE_BYTES;
-        return match core.serve(page, is_write) {
+        return match core.serve_touch(page, is_write) {
             Ok(()) => true,
             Err(why) => {
                 sigbus::say(why_text(why));

@@ -30,6 +30,9 @@ const FREE_PART: u64 = 64;
 const FREE_LEAST: u64 = 32;
 const FREE_MOST: u64 = 2048;
 
+/// Pages that come along with one that is touched are at most one part in so many of the cap.
+const ALONG_PART: u64 = 64;
+
 /// No room, and none to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
@@ -106,6 +109,18 @@ impl Room {
         self.take_below(self.cap())
     }
 
+    /// Wakes the evictor if pages came without asking for it.
+    pub fn look(&self) {
+        if self.is_short() {
+            self.wanted.happened();
+        }
+    }
+
+    /// The most pages that may come along with one: few of a small arena, where they would push out what is used.
+    pub fn along(&self) -> u64 {
+        self.cap() / ALONG_PART
+    }
+
     /// Never counts one page too many, not even for a moment. Otherwise who finds no room had to give it back, which
     /// wakes all who wait, and each of them would do the same again.
     fn take_below(&self, most: u64) -> bool {
@@ -120,9 +135,7 @@ impl Room {
     /// There is none to be made.
     pub fn take(&self) -> Result<(), Full> {
         if self.try_take() {
-            if self.is_short() {
-                self.wanted.happened();
-            }
+            self.look();
             return Ok(());
         }
         self.wait_and_take()

@@ -36,6 +36,14 @@ impl Space {
         self.top
     }
 
+    /// The end of the pages in a row that are handed out, from this one on.
+    pub fn end_of_used(&self, page: usize) -> usize {
+        let next_free = self.runs.range(page..).next();
+        next_free
+            .map_or(self.top, |(&start, _)| start)
+            .min(self.top)
+    }
+
     /// Takes a run that starts at a multiple of `align`, which is a power of two.
     pub fn take(&mut self, pages: usize, align: usize) -> Option<Range<usize>> {
         let fits = |&(length, start): &(usize, usize)| {
@@ -109,6 +117,12 @@ mod tests {
         assert_eq!(space.take(93, 1), None);
         assert_eq!(space.take(92, 1), Some(8..100));
         assert_eq!((space.used(), space.top()), (100, 100));
+        assert_eq!(space.end_of_used(5), 100);
+        space.give(0..3);
+        space.give(50..60);
+        assert_eq!((space.end_of_used(3), space.end_of_used(60)), (50, 100));
+        assert_eq!(space.take(3, 1), Some(0..3));
+        assert_eq!(space.take(10, 1), Some(50..60));
         for run in [4..8, 0..3, 8..100, 3..4] {
             space.give(run);
         }

@@ -16,6 +16,7 @@ use crate::memory::MappedPages;
 use crate::owed::Owed;
 use crate::room::Room;
 use crate::space::Space;
+use crate::streams::Streams;
 use crate::word::{PageWords, State};
 
 /// Bytes of a page.
@@ -31,6 +32,8 @@ pub struct Counts {
     pub zero_faults: AtomicU64,
     pub pool_faults: AtomicU64,
     pub area_faults: AtomicU64,
+    /// Pages that were brought along with another.
+    pub brought_along: AtomicU64,
     /// Writes to pages that were protected.
     pub write_faults: AtomicU64,
     /// Pages that were dropped without being compressed.
@@ -108,6 +111,7 @@ pub struct Core {
     pub pages: Arc<MappedPages>,
     pub desks: Desks,
     pub room: Room,
+    pub streams: Streams,
     pub owed: Owed,
     pub reads: Reads,
     pub counts: Counts,
@@ -151,6 +155,7 @@ impl Core {
             has_areas: parts.has_areas,
             ram_bytes: parts.ram_bytes,
             room: Room::default(),
+            streams: Streams::default(),
             reads: Reads::new(),
             counts: Counts::default(),
             gate: RwLock::new(()),
