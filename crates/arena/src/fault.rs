@@ -5,7 +5,7 @@
 //! Room is taken before the page is claimed: the evictor waits for claims, and who waits for room waits for the
 //! evictor.
 //!
-//! Who touches pages in order gets the next ones along (`streams.rs`), as far as there is room for them without waiting.
+//! Who touches pages in order gets the next ones along (`streams.rs`), as far as there is room without waiting.
 
 use std::sync::atomic::Ordering;
 
