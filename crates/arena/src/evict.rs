@@ -354,13 +354,13 @@ fn drop_pages(core: &Core, mut going: Vec<Going>, clean: &[Going]) -> u64 {
         }
     }
     going.sort_unstable_by_key(|one| one.page);
-    let mut dropped = 0;
-    for run in going.chunk_by(|one, next| one.page + 1 == next.page) {
-        let pages = run[0].page..run[0].page + run.len();
-        // SAFETY: the pages are claimed, and their content is behind their entries, or is all zeros. Whoever touches
-        // them next waits for the claim and gets that.
-        let is_gone = unsafe { core.memory.discard(pages) }.is_ok();
-        for one in run {
+    let rows: Vec<Range<usize>> = going
+        .chunk_by(|one, next| one.page + 1 == next.page)
+        .map(|row| row[0].page..row[0].page + row.len())
+        .collect();
+    let (mut dropped, mut rest) = (0, going.iter());
+    let settle = |row: &Range<usize>, is_gone: bool| {
+        for one in rest.by_ref().take(row.len()) {
             let to = match (is_gone, one.is_zero) {
                 (true, false) => State::Out(one.entry),
                 (true, true) => {
@@ -373,7 +373,10 @@ fn drop_pages(core: &Core, mut going: Vec<Going>, clean: &[Going]) -> u64 {
             core.words.settle(one.page, one.word.with(to));
             dropped += u64::from(is_gone);
         }
-    }
+    };
+    // SAFETY: the pages are claimed, and their content is behind their entries, or is all zeros. Whoever touches them
+    // next waits for the claim and gets that.
+    unsafe { core.memory.discard_rows(&rows, settle) };
     to_put.into_iter().for_each(|entry| core.engine.put(entry));
     dropped
 }
