@@ -289,16 +289,14 @@ fn pick<'e>(core: &'e Core, range: &Range<usize>) -> Picked<'e> {
 
 /// Protects and copies claimed pages, and ends the claims.
 fn copy_out(core: &Core, dirty: &mut [Dirty<'_>]) {
-    for run in dirty.chunk_by_mut(|one, next| one.page + 1 == next.page) {
-        let pages = run[0].page..run[0].page + run.len();
-        let is_protected = patiently(|| core.memory.protect(pages.clone())).is_ok();
-        for one in run {
-            // SAFETY: the page was in memory when it was claimed, nobody else drops it while it is, and the protection
-            // keeps all threads from writing to it.
-            one.is_copied =
-                is_protected && unsafe { core.memory.read(one.page, &mut one.frame.0) }.is_ok();
-            core.words.settle(one.page, one.word.with(State::Leaving));
-        }
+    let pages: Vec<usize> = dirty.iter().map(|one| one.page).collect();
+    let protected = core.protect_claimed(&pages);
+    for (at, one) in dirty.iter_mut().enumerate() {
+        // SAFETY: the page was in memory when it was claimed, nobody else drops it while it is, and the protection
+        // keeps all threads from writing to it.
+        one.is_copied =
+            at < protected && unsafe { core.memory.read(one.page, &mut one.frame.0) }.is_ok();
+        core.words.settle(one.page, one.word.with(State::Leaving));
     }
 }
 

@@ -46,6 +46,7 @@ mod room;
 mod desk;
 mod space;
 mod streams;
+mod bridges;
 // The engine's memory and its areas.
 mod memory;
 mod storage;
@@ -53,6 +54,7 @@ mod storage;
 mod state;
 // Serving faults, moving pages out, giving memory up, and the threads for it.
 mod fault;
+mod protect;
 mod evict;
 mod give;
 mod threads;
@@ -68,6 +70,8 @@ mod allocator;
 mod heap;
 mod passed;
 mod arena;
+#[cfg(test)]
+mod protect_tests;
 
 pub use allocator::ArenaAllocator;
 pub use arena::{Arena, Builder, Stats};

@@ -86,6 +86,7 @@ impl Core {
                 return Err(why.into());
             }
         }
+        self.bridges.wait();
         Ok(())
     }
 

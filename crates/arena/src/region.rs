@@ -202,6 +202,7 @@ impl Core {
                 }
             }
         }
+        self.bridges.wait();
         Ok(())
     }
 }

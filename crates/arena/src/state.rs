@@ -10,6 +10,7 @@ use vswap_engine::{Engine, Entry};
 use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::Watched;
 
+use crate::bridges::Bridges;
 use crate::desk::Desks;
 use crate::event::Event;
 use crate::memory::MappedPages;
@@ -112,6 +113,7 @@ pub struct Core {
     pub desks: Desks,
     pub room: Room,
     pub streams: Streams,
+    pub bridges: Bridges,
     pub owed: Owed,
     pub reads: Reads,
     pub counts: Counts,
@@ -156,6 +158,7 @@ impl Core {
             ram_bytes: parts.ram_bytes,
             room: Room::default(),
             streams: Streams::default(),
+            bridges: Bridges::default(),
             reads: Reads::new(),
             counts: Counts::default(),
             gate: RwLock::new(()),
