@@ -1,7 +1,7 @@
 //! Write-protecting the pages of a window with as few calls as may be: each interrupts the other processors.
 //!
 //! Pages that are read and written at random leave in rows of one or two, with pages in between that are not in memory.
-//! One call protects them all: it *bridges* pages that are missing or protected anyway. Somebody may bring one of these
+//! One call protects them all: it *bridges* pages that are missing, or stay protected. Somebody may bring one of these
 //! in meanwhile, and then it is protected too, though its word says that it may be written to. Nothing goes wrong when
 //! a thread writes to it, because its fault lifts the protection. A system call that writes to it fails. So:
 //!
@@ -45,11 +45,11 @@ impl Core {
         gap.all(|page| self.is_away(page))
     }
 
+    /// Not of one that is leaving or kept: it is dropped without another look, so nobody may lift its protection while
+    /// somebody else tries to and then leaves it as it was.
     fn is_away(&self, page: usize) -> bool {
-        matches!(
-            self.words.load(page).state(),
-            State::Absent | State::Out(_) | State::Leaving | State::Raw
-        )
+        let state = self.words.load(page).state();
+        matches!(state, State::Absent | State::Out(_) | State::Raw)
     }
 
     /// Protects pages with bridges between them, by calls of `protect`. For `protect_claimed` and its tests.
