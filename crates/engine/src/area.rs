@@ -24,6 +24,7 @@ pub(crate) mod testing;
 mod tests;
 mod validity;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -48,7 +49,7 @@ pub(crate) use cold::ClockHand;
 pub(crate) use placement::NONFULL_FREE_MIN;
 
 /// Figures of the area, summed over its clusters.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct AreaStats {
     pub(crate) slots_used: u64,
     pub(crate) zero: u64,
@@ -56,6 +57,8 @@ pub(crate) struct AreaStats {
     pub(crate) mapped: u64,
     pub(crate) clusters: u64,
     pub(crate) table_bytes: u64,
+    /// Failed allocations of a slot.
+    pub(crate) rejected: u64,
 }
 
 impl AreaStats {
@@ -67,6 +70,19 @@ impl AreaStats {
             mapped: self.mapped + other.mapped,
             clusters: self.clusters + other.clusters,
             table_bytes: self.table_bytes + other.table_bytes,
+            rejected: self.rejected + other.rejected,
+        }
+    }
+
+    /// The figures of a whole without those of a part of it.
+    pub(crate) fn without(self, part: &AreaStats) -> AreaStats {
+        AreaStats {
+            slots_used: self.slots_used - part.slots_used,
+            zero: self.zero - part.zero,
+            mapped: self.mapped - part.mapped,
+            clusters: self.clusters - part.clusters,
+            table_bytes: self.table_bytes - part.table_bytes,
+            rejected: self.rejected - part.rejected,
         }
     }
 }
@@ -228,7 +244,7 @@ impl Area {
     }
 
     /// All clusters that were ever used have numbers below this.
-    fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.lists.lock().end as usize
     }
 
@@ -243,13 +259,25 @@ impl Area {
     }
 
     /// Adds up the clusters' figures. Takes each cluster's lock for a moment: about 10 ns for each 2 MiB ever swapped.
+    /// `Recount` (`stats/recount.rs`) goes through a few clusters at a time.
     pub(crate) fn stats(&self) -> AreaStats {
-        let extent = Arc::clone(&self.lists.lock().extent);
-        let mut stats = AreaStats {
+        self.stats_of(0..self.end()).and(&self.own_stats())
+    }
+
+    /// The figures that are not of its clusters.
+    pub(crate) fn own_stats(&self) -> AreaStats {
+        AreaStats {
             table_bytes: self.directory.bytes() as u64,
-            ..Default::default()
-        };
-        for (id, record) in self.clusters() {
+            rejected: self.rejected(),
+            ..AreaStats::default()
+        }
+    }
+
+    /// The figures of the clusters with these numbers.
+    pub(crate) fn stats_of(&self, numbers: Range<usize>) -> AreaStats {
+        let extent = Arc::clone(&self.lists.lock().extent);
+        let mut stats = AreaStats::default();
+        for (id, record) in self.directory.records(numbers) {
             let Some(cluster) = record.lock() else {
                 continue;
             };

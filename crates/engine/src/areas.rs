@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::area::{Area, AreaStats};
+use crate::area::Area;
 use crate::base::lock_order;
 use crate::base::pages::{Page, PageSource};
 use crate::base::storage::{ReadRun, StorageError};
@@ -408,10 +408,10 @@ impl Areas {
         ids.filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// Figures of all areas added up.
-    pub(crate) fn stats(&self) -> AreaStats {
-        let of_each = self.all().map(|(_, physical)| physical.area.stats());
-        of_each.fold(AreaStats::default(), |sum, of_one| sum.and(&of_one))
+    /// All areas that ever were, by number, without a gap. The tables of one that is gone wait for another.
+    pub(crate) fn ever(&self) -> impl Iterator<Item = &Area> {
+        let places = self.areas.iter().map_while(|place| place.get());
+        places.map(|physical| &physical.area)
     }
 
     /// Figures of each area, by number.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::area::{Aging, Area};
+use crate::area::{Aging, Area, AreaStats};
 use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
 use crate::base::buffer::PageBuffer;
 use crate::base::pages::{PAGE_BYTES, Page, PageSource};
@@ -296,6 +296,11 @@ impl Engine {
         [&self.virtual_area].into_iter().chain(physical)
     }
 
+    /// The virtual area and all physical ones that ever were. Those that are gone have tables and no slots.
+    pub(crate) fn ever_areas(&self) -> impl Iterator<Item = &Area> {
+        [&self.virtual_area].into_iter().chain(self.areas.ever())
+    }
+
     /// The areas of `mapped_areas` without those that are being closed: nothing is moved there any more.
     pub(crate) fn areas_to_age(&self) -> impl Iterator<Item = &Area> {
         let staying = self
@@ -328,10 +333,17 @@ impl Engine {
     }
 
     /// Current figures. Each is right by itself, but they are not all of one moment. Goes through all clusters and
-    /// frames.
+    /// frames; [`Engine::recount`] does not.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::gather(&self.virtual_area, &self.areas, &self.frames, &self.pool);
+        let physical = self.areas.ever().map(Area::stats);
+        let physical = physical.fold(AreaStats::default(), |sum, one| sum.and(&one));
+        self.figures(&self.virtual_area.stats(), &physical)
+    }
+
+    /// The figures of all, where these are those of the areas.
+    pub(crate) fn figures(&self, slots: &AreaStats, physical: &AreaStats) -> Stats {
+        let mut stats = Stats::gather(slots, physical, &self.frames, &self.pool.stats());
         stats.table_bytes += self.groups.table_bytes() as u64;
         stats
     }

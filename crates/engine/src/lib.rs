@@ -65,6 +65,7 @@ pub use groups::{
     GroupName, GroupNameError,
 };
 pub use stats::Stats;
+pub use stats::recount::Recount;
 pub use verbs::demote::Demotion;
 pub use verbs::leaving::Written;
 pub use verbs::lookup::Lookup;

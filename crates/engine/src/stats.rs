@@ -1,9 +1,10 @@
 //! The engine's figures, gathered from the state that they describe.
 
-use crate::area::Area;
-use crate::areas::Areas;
+pub(crate) mod recount;
+
+use crate::area::AreaStats;
 use crate::frames::Frames;
-use crate::zpool::Pool;
+use crate::zpool::PoolStats;
 
 /// Current figures of an engine. Units are bytes or pages where the name says so; the rest are counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,16 +43,13 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// `slots` are the figures of the virtual area, and `physical` those of all others together.
     pub(crate) fn gather(
-        virtual_area: &Area,
-        areas: &Areas,
+        slots: &AreaStats,
+        physical: &AreaStats,
         frames: &Frames,
-        pool: &Pool,
+        pool: &PoolStats,
     ) -> Stats {
-        let slots = virtual_area.stats();
-        let retired_bytes = areas.retired_bytes();
-        let physical = areas.stats();
-        let pool = pool.stats();
         Stats {
             slots_used: slots.slots_used + physical.mapped,
             zero: slots.zero + physical.zero,
@@ -65,9 +63,8 @@ impl Stats {
             clusters: slots.clusters,
             table_bytes: slots.table_bytes
                 + physical.table_bytes
-                + retired_bytes
                 + (frames.table_bytes() + pool.table_bytes) as u64,
-            alloc_reject: virtual_area.rejected(),
+            alloc_reject: slots.rejected,
             pool_reject: pool.rejected,
             damaged: pool.damaged,
             compactable_pages: pool.compactable_pages as u64,

@@ -48,13 +48,4 @@ impl Areas {
         // Without a lock, because this closes a file.
         drop(storage);
     }
-
-    /// Bytes of the tables that wait for areas.
-    pub(crate) fn retired_bytes(&self) -> u64 {
-        let records = self.areas.iter().filter_map(|place| place.get());
-        let retired = records.filter(|physical| physical.is_gone());
-        retired
-            .map(|physical| physical.area.stats().table_bytes)
-            .sum()
-    }
 }

@@ -1,9 +1,10 @@
-//! The governor: one thread that samples what the run uses, and tells evictors how much to move out.
+//! The governor: one thread that samples what the run uses, and tells evictors how much to move out. It runs in the
+//! real-time class, so it does nothing that takes longer the more is swapped out: `pressure_watch.rs` does.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vswap_engine::{Engine, Stats};
+use vswap_engine::{Engine, Recount, Stats};
 use vswap_sys::process::cpu;
 use vswap_sys::process::procfs::Statm;
 
@@ -29,8 +30,6 @@ const ROOM_PART: u64 = 16;
 /// A full run stands still when it has not grown by more than this between samples, so many times in a row.
 const STILL_BYTES: u64 = 256 << 10;
 const STILL_SAMPLES: u32 = 50;
-/// How often areas that begin to fail are looked for, and the run's slots in a shared store are counted.
-const STORE_EVERY: Duration = Duration::from_millis(500);
 /// Pause between two samples of a parked run: nothing of it grows.
 const PARKED_PAUSE: Duration = Duration::from_secs(1);
 /// A smaller space is not worth threads and a seccomp filter while larger ones can give memory.
@@ -53,7 +52,7 @@ pub fn run(run: &Arc<Run>) {
         }
     };
     threads::hurry_most();
-    let mut store_seen = Instant::now();
+    let mut recount = Recount::default();
     let mut still = Still::default();
     let mut seen = Residents::default();
     while !limit.has_stopped() {
@@ -66,7 +65,7 @@ pub fn run(run: &Arc<Run>) {
         let own_bytes = |(resident, space): &(u64, &Arc<Space>)| {
             run.listening.shares.own_bytes(space, *resident)
         };
-        let engine = run.serving.engine.stats();
+        let engine = run.serving.engine.recount(&mut recount);
         let usage = run.part.usage(&engine);
         let sample = Sample {
             resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
@@ -94,11 +93,6 @@ pub fn run(run: &Arc<Run>) {
         steer(run, &residents, total, growing);
         let cost = cpu::thread_time().saturating_sub(began);
         compact(&run.serving.engine, &engine);
-        if store_seen.elapsed() > STORE_EVERY {
-            run.serving.areas.report(&run.serving.engine);
-            run.part.count_slots();
-            store_seen = Instant::now();
-        }
         if limit.bounds.limit_bytes() > limit.bounds.wanted_bytes() {
             run.serving.shrinker.wake();
         }

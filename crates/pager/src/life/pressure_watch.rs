@@ -1,5 +1,6 @@
 //! The thread that looks now and then at what the run loses to paging (`run/pressure.rs`), and at what the machine has
-//! to spare, where the user left a choice (`--ram MIN..MAX`). It decides nothing: `policy/follow.rs` does.
+//! to spare, where the user left a choice (`--ram MIN..MAX`). It decides nothing: `policy/follow.rs` does. It also looks
+//! at the store, which takes the longer the more is in there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use crate::run::limit::Limit;
 /// Pause between two looks: some steps of a limit a second, and a look costs a few files of /proc.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the run loses takes two files of /proc for each process. That is at most one part in this many of the time.
+/// What the run loses takes two files of /proc for each process, and looking at the store the lock of each cluster. Both
+/// together take at most one part in this many of the time.
 const COST_PART: u32 = 64;
 
 /// Start the thread.
@@ -36,6 +38,7 @@ fn watch(run: &Run) {
         if Instant::now() >= look_next && !run.serving.parking.is_parked() {
             let began = cpu::thread_time();
             look(run);
+            look_at_store(run);
             look_next = Instant::now() + cpu::thread_time().saturating_sub(began) * COST_PART;
         }
         machine.follow(&run.serving.limit);
@@ -46,6 +49,12 @@ fn watch(run: &Run) {
 pub fn look(run: &Run) {
     let faults = run.serving.stats.faults.get();
     run.serving.pressure.look(faults, worked(run));
+}
+
+/// Look for areas that begin to fail, and count the run's slots in a shared store.
+fn look_at_store(run: &Run) {
+    run.serving.areas.report(&run.serving.engine);
+    run.part.count_slots();
 }
 
 /// CPU time of all processes of the run so far, without their agents. What has ended is in the time of who waited for
