@@ -21,6 +21,7 @@ const FAULT: &str =
     "a fault goes to a reader and back: two switches of threads and three system calls";
 const ZIPF: &str =
     "the way of a fault, and a tenth more faults, as memory is left free and tables take some";
+const SWITCHES: &str = "processors sleep while a disk works, and a fault wakes three threads where the kernel wakes one";
 const STREAM: &str = "the next windows are asked for when the last ones have been used up";
 const FORK: &str =
     "parent and child each bring in a page of their own where the kernel maps one for both";
@@ -221,6 +222,18 @@ const TARGETS: &[Target] = &[
             "disk",
             "seq_read us/op",
             0.5,
+        ),
+    ),
+    limited(
+        SWITCHES,
+        on(
+            FILE,
+            at_most(
+                "disk, pool off: random read",
+                "disk",
+                "random_read us/op",
+                1.05,
+            ),
         ),
     ),
     limited(
