@@ -21,7 +21,8 @@ const FAULT: &str =
     "a fault goes to a reader and back: two switches of threads and three system calls";
 const ZIPF: &str =
     "the way of a fault, and a tenth more faults, as memory is left free and tables take some";
-const SWITCHES: &str = "processors sleep while a disk works, and a fault wakes three threads where the kernel wakes one";
+const SWITCHES: &str =
+    "processors sleep while a disk works, and a fault wakes three threads, the kernel's one";
 const STREAM: &str = "the next windows are asked for when the last ones have been used up";
 const FORK: &str =
     "parent and child each bring in a page of their own where the kernel maps one for both";

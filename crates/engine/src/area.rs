@@ -259,7 +259,7 @@ impl Area {
     }
 
     /// Adds up the clusters' figures. Takes each cluster's lock for a moment: about 10 ns for each 2 MiB ever swapped.
-    /// `Recount` (`stats/recount.rs`) goes through a few clusters at a time.
+    /// `Recount` (`verbs/recount.rs`) goes through a few clusters at a time.
     pub(crate) fn stats(&self) -> AreaStats {
         self.stats_of(0..self.end()).and(&self.own_stats())
     }

@@ -13,7 +13,7 @@ use crate::areas::{AreaFigures, Areas, NewArea, SwapOnError};
 use crate::base::buffer::PageBuffer;
 use crate::base::pages::{PAGE_BYTES, Page, PageSource};
 use crate::base::sync::ModelPoint;
-use crate::cluster::{Cluster, ClusterGuard, DupError};
+use crate::cluster::{Cluster, ClusterGuard};
 use crate::codec::{Codec, Scratch};
 use crate::frames::{CleanFrames, FRAMES_MAX, Frames};
 use crate::groups::{
@@ -225,12 +225,6 @@ impl Engine {
     pub fn has_swap_room(&self, group: GroupId) -> bool {
         self.groups
             .has_swap_room(group, self.areas.tiers_with_room())
-    }
-
-    /// Adds a reference, for a fork that shares the entry. Counts above 14 take room in the cluster's extend table.
-    pub fn dup(&self, entry: Entry) -> Result<(), DupError> {
-        let (mut cluster, slot) = self.lock(entry).ok_or(DupError::Gone)?;
-        cluster.dup(slot)
     }
 
     /// The area of a directly mapped entry, or `None` if it was swapped off. A function of its own, so that looking up

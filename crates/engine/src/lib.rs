@@ -65,11 +65,12 @@ pub use groups::{
     GroupName, GroupNameError,
 };
 pub use stats::Stats;
-pub use stats::recount::Recount;
 pub use verbs::demote::Demotion;
+pub use verbs::dup::Dups;
 pub use verbs::leaving::Written;
 pub use verbs::lookup::Lookup;
 pub use verbs::put::Puts;
+pub use verbs::recount::Recount;
 pub use verbs::repack::Repack;
 pub use verbs::swap_in::{SwapIn, SwapInError};
 pub use verbs::swap_off::{BringBack, SwapOffError};

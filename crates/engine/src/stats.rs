@@ -1,7 +1,5 @@
 //! The engine's figures, gathered from the state that they describe.
 
-pub(crate) mod recount;
-
 use crate::area::AreaStats;
 use crate::frames::Frames;
 use crate::zpool::PoolStats;

@@ -5,6 +5,7 @@ pub(crate) mod charge;
 pub(crate) mod demote;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod discard_tests;
+pub(crate) mod dup;
 pub(crate) mod exchange;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod far_end_tests;
@@ -15,6 +16,7 @@ pub(crate) mod lookup;
 pub(crate) mod pins;
 pub(crate) mod put;
 pub(crate) mod read_ahead;
+pub(crate) mod recount;
 pub(crate) mod repack;
 pub(crate) mod runs;
 pub(crate) mod swap_in;

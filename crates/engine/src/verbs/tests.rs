@@ -13,7 +13,7 @@ use crate::verbs::swap_in::{SwapIn, SwapInError};
 use crate::verbs::write_out::WriteOutError;
 use crate::words::backing_word::Pin;
 use crate::words::entry::{AreaId, Entry};
-use crate::words::geometry::CLUSTERS_MAX;
+use crate::words::geometry::{CLUSTERS_MAX, SLOTS_PER_CLUSTER};
 use crate::words::shadow::Shadow;
 
 const AGE: Shadow = Shadow::truncated(0x0123_4567_89ab_cdef);
@@ -279,4 +279,47 @@ fn what_does_not_agree_is_found() {
     engine.pool.free(lost);
     engine.put(other);
     assert_eq!(engine.is_valid(), Ok(()));
+}
+
+#[test]
+fn many_are_counted_as_one_by_one_in_any_order() {
+    let (engine, _) = engine(8, 1 << 20);
+    let mut scratch = engine.scratch();
+    let mut taken: Vec<Entry> = (0..3 * SLOTS_PER_CLUSTER)
+        .map(|_| {
+            let entry = out(&engine, |_| 0);
+            engine.write_out(entry, &mut scratch).expect("a zero page");
+            entry
+        })
+        .collect();
+    let gone = taken.remove(SLOTS_PER_CLUSTER / 2);
+    engine.put(gone);
+    let mut dups = engine.dups();
+    taken
+        .iter()
+        .try_for_each(|&one| dups.dup(one))
+        .expect("in use");
+    assert_eq!(dups.dup(gone), Err(DupError::Gone));
+    // From one cluster to another and back, beyond what a slot's word can count.
+    let (first, last) = (taken[0], taken[taken.len() - 1]);
+    for _ in 0..20 {
+        dups.dup(first).expect("in use");
+        dups.dup(last).expect("in use");
+    }
+    drop(dups);
+    for &one in &taken[1..taken.len() - 1] {
+        assert_eq!(engine.count(one), 2);
+    }
+    assert_eq!((engine.count(first), engine.count(last)), (22, 22));
+    assert_eq!(engine.count(gone), 0);
+    for _ in 0..20 {
+        engine.put(first);
+        engine.put(last);
+    }
+    for one in taken {
+        engine.put(one);
+        assert_eq!(engine.count(one), 1);
+        engine.put(one);
+    }
+    assert_eq!(engine.stats().slots_used, 0);
 }

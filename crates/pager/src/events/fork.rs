@@ -62,7 +62,7 @@ pub fn apply<'g>(
 
 /// What a child of a frozen space has of its layout, each entry counted once more.
 pub fn copy_layout(references: &References, state: &State) -> Layout {
-    let copy = state.layout.fork(&mut |word| references.dup(word));
+    let copy = state.layout.fork(&mut references.dups());
     copy.unwrap_or_else(|| {
         tracing::error!(
             "no memory to follow a fork; stopping the run, because the child would read zeros"

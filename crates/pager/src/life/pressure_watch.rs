@@ -1,6 +1,6 @@
 //! The thread that looks now and then at what the run loses to paging (`run/pressure.rs`), and at what the machine has
-//! to spare, where the user left a choice (`--ram MIN..MAX`). It decides nothing: `policy/follow.rs` does. It also looks
-//! at the store, which takes the longer the more is in there.
+//! to spare, where the user left a choice (`--ram MIN..MAX`). It decides nothing: `policy/follow.rs` does. It also
+//! looks at the store, which takes the longer the more is in there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use crate::run::limit::Limit;
 /// Pause between two looks: some steps of a limit a second, and a look costs a few files of /proc.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the run loses takes two files of /proc for each process, and looking at the store the lock of each cluster. Both
-/// together take at most one part in this many of the time.
+/// What the run loses takes two files of /proc for each process, and looking at the store the lock of each cluster.
+/// Both together take at most one part in this many of the time.
 const COST_PART: u32 = 64;
 
 /// Start the thread.

@@ -88,13 +88,15 @@ impl References {
         }
     }
 
-    /// Take one more reference for the copy of a page word that a fork made.
-    pub fn dup(&self, word: PageWord) -> bool {
-        if matches!(word.state(), PageState::Kept(_)) {
-            self.kept_one();
+    /// Take one more reference each for the copies of page words that a fork made.
+    pub fn dups(&self) -> impl FnMut(PageWord) -> bool {
+        let mut dups = self.engine.dups();
+        move |word| {
+            if matches!(word.state(), PageState::Kept(_)) {
+                self.kept_one();
+            }
+            word.entry().is_none_or(|entry| dups.dup(entry).is_ok())
         }
-        word.entry()
-            .is_none_or(|entry| self.engine.dup(entry).is_ok())
     }
 
     /// Storage is full: give up the `wanted` entries that are kept behind resident pages of these spaces.

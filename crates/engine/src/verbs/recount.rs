@@ -10,9 +10,9 @@
 //! Counters that are kept would be exact. But each cluster counts for itself, under its own lock, so that CPUs share
 //! nothing when they take and free slots. A common counter would be what they all write to.
 
-use super::Stats;
 use crate::area::{Area, AreaStats};
 use crate::engine::Engine;
+use crate::stats::Stats;
 use crate::words::geometry::FEW_CLUSTERS;
 
 /// Clusters with a common sum: what one leaf of the directory holds.
