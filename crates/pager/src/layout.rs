@@ -138,7 +138,7 @@ impl Layout {
         self.forget(target.clone(), put);
         self.claims.carry(&source, to);
         for (page, word) in self.words.take(source.clone()) {
-            let moving_out = self.claims.contains(page - from + to);
+            let moving_out = word.is_claimed() && self.claims.contains(page - from + to);
             self.words
                 .set(page - from + to, word.with_claim(moving_out));
         }

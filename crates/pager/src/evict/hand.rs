@@ -3,6 +3,7 @@
 //! It sweeps in address order. A page in use faults back just behind the hand and is then safe for a whole lap. Only
 //! the evictor's thread uses it, with the space lock held.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use vswap_sys::process::task;
@@ -64,28 +65,26 @@ impl<'a> Hand<'a> {
     fn lap(&mut self, state: &mut State, most: usize, spares: bool) -> Vec<u64> {
         let mut pages = Vec::with_capacity(most);
         let hand = self.at;
-        let ahead = state
-            .layout
-            .registered
-            .overlaps(hand..u64::MAX / PAGE_BYTES);
-        let behind = state.layout.registered.overlaps(0..hand);
-        let ranges: Vec<_> = ahead.chain(behind).collect();
-        for range in ranges {
-            if range.start < hand {
-                self.wrapped = true;
-                self.tried_busy = None;
-            }
-            let mut from = range.start;
-            while from < range.end && pages.len() < most {
-                let before = pages.len();
-                from = self.scan(state, from, range.end, most, &mut pages);
-                if spares {
-                    self.spare(state, &mut pages, before);
+        for part in [hand..u64::MAX / PAGE_BYTES, 0..hand] {
+            let mut from = part.start;
+            // One at a time: there may be a million, and the window is mostly full within the first.
+            while let Some(range) = next_in(state, from..part.end) {
+                if range.start < hand {
+                    self.wrapped = true;
+                    self.tried_busy = None;
                 }
-            }
-            if pages.len() >= most {
-                self.at = from;
-                return pages;
+                from = range.start;
+                while from < range.end && pages.len() < most {
+                    let before = pages.len();
+                    from = self.scan(state, from, range.end, most, &mut pages);
+                    if spares {
+                        self.spare(state, &mut pages, before);
+                    }
+                }
+                if pages.len() >= most {
+                    self.at = from;
+                    return pages;
+                }
             }
         }
         self.wrapped = true;
@@ -131,12 +130,9 @@ impl<'a> Hand<'a> {
         self.at = page;
     }
 
-    /// Busy pages get one second chance in each lap: the hand goes back to them after they were made exclusive. False
-    /// if they had their chance.
-    pub fn retry_busy(&mut self, busy: &[u64]) -> bool {
-        let Some(&first) = busy.first() else {
-            return false;
-        };
+    /// Busy pages get one second chance in each lap: the hand goes back to the `first` of them after they were made
+    /// exclusive. False if they had their chance.
+    pub fn retry_busy(&mut self, first: u64) -> bool {
         if self.tried_busy == Some(first) {
             return false;
         }
@@ -184,4 +180,9 @@ impl<'a> Hand<'a> {
             self.looks = None;
         }
     }
+}
+
+/// The first registered range in there.
+fn next_in(state: &State, part: Range<u64>) -> Option<Range<u64>> {
+    state.layout.registered.overlaps(part).next()
 }

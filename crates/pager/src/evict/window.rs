@@ -134,9 +134,14 @@ impl<'a> Evictor<'a> {
     /// this evictor follows their proposals. The order of the questions matters: kin propose a page before they cease
     /// to lead it.
     fn lead(&mut self, busy: &mut Vec<u64>) {
+        let in_hands_order = busy.clone();
+        // The hand may have come around within the window.
+        busy.sort_unstable();
         self.space.kin.lead(self.space.id, busy);
         self.space.mailbox.leave_out(busy);
-        if !self.hand.retry_busy(busy) {
+        let led = |page: &u64| busy.binary_search(page).is_ok();
+        let first = in_hands_order.into_iter().find(led);
+        if !first.is_some_and(|first| self.hand.retry_busy(first)) {
             busy.clear();
         }
     }

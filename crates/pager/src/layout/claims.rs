@@ -16,7 +16,7 @@ pub enum Direction {
 }
 
 /// Names one claim for as long as the space lives. It is never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 /// One page under way.
@@ -30,6 +30,7 @@ struct Claim {
 /// The claims of one space.
 #[derive(Debug, Default)]
 pub struct Claims {
+    /// In the order of their tickets.
     list: Vec<Claim>,
     tickets: u64,
 }
@@ -49,14 +50,20 @@ impl Claims {
 
     /// Where is the page of a claim now? None if the claim was taken away.
     pub fn page_of(&self, ticket: Ticket) -> Option<u64> {
-        let mut claims = self.list.iter();
-        Some(claims.find(|claim| claim.ticket == ticket)?.page)
+        Some(self.list[self.place_of(ticket)?].page)
     }
 
     /// End a claim. Returns where its page is now, or None if the claim was taken away.
     pub fn end(&mut self, ticket: Ticket) -> Option<u64> {
-        let index = self.list.iter().position(|claim| claim.ticket == ticket)?;
-        Some(self.list.swap_remove(index).page)
+        let place = self.place_of(ticket)?;
+        Some(self.list.remove(place).page)
+    }
+
+    fn place_of(&self, ticket: Ticket) -> Option<usize> {
+        let place = self
+            .list
+            .binary_search_by_key(&ticket, |claim| claim.ticket);
+        place.ok()
     }
 
     /// Is any page on its way out?
@@ -101,5 +108,6 @@ impl Claims {
         let is_once = |page| self.pages().filter(|other| *other == page).count() == 1;
         self.pages()
             .all(|page| words.get(page).is_claimed() && is_once(page))
+            && self.list.is_sorted_by_key(|claim| claim.ticket)
     }
 }

@@ -54,11 +54,15 @@ impl Kin {
     /// Let `own` lead those of `pages` (ascending) that nobody else leads, and take the others out of `pages`. This
     /// replaces what `own` led before. An evictor that stops moving pages out has to lead none, also when it ends.
     pub fn lead(&self, own: u64, pages: &mut Vec<u64>) {
+        debug_assert!(pages.is_sorted());
         let mut members = self.members.lock();
-        let is_led = |page: &u64| {
-            let mut others = members.iter().filter(|member| member.id != own);
-            others.any(|other| other.leads.binary_search(page).is_ok())
-        };
+        // Few lead any: those that move pages out just now.
+        let leads: Vec<&Vec<u64>> = members
+            .iter()
+            .filter(|member| member.id != own && !member.leads.is_empty())
+            .map(|member| &member.leads)
+            .collect();
+        let is_led = |page: &u64| leads.iter().any(|led| led.binary_search(page).is_ok());
         pages.retain(|page| !is_led(page));
         if let Some(member) = members.iter_mut().find(|member| member.id == own) {
             member.leads.clone_from(pages);

@@ -4,6 +4,7 @@
 //! The lock of the wishes is innermost and is held for a few stores. The lock of the proposals is held while the counts
 //! of entries are raised. No other lock of the pager is taken under it.
 
+use std::collections::HashSet;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -148,15 +149,21 @@ impl Mailbox {
             return false;
         }
         // dup fails if the count is at its limit or the entry was given up. Then each of the kin stores its own copy.
-        let held = pages.iter().filter(|(_, entry)| engine.dup(*entry).is_ok());
+        let mut dups = engine.dups();
+        let held = pages.iter().filter(|(_, entry)| dups.dup(*entry).is_ok());
         waiting.extend(held.map(|&(page, entry)| Proposal { page, entry }));
         !waiting.is_empty()
     }
 
-    /// Remove from `pages` those that are proposed and wait to be followed.
+    /// Remove from `pages` (ascending) those that are proposed and wait to be followed. Thousands may wait, and the
+    /// pages are a window at most, so each that waits is looked up among the pages.
     pub fn leave_out(&self, pages: &mut Vec<u64>) {
+        debug_assert!(pages.is_sorted());
         let waiting = self.proposals.lock();
-        pages.retain(|page| !waiting.iter().any(|proposal| proposal.page == *page));
+        let is_meant = |page: &u64| pages.binary_search(page).is_ok();
+        let waiting = waiting.iter().map(|proposal| proposal.page);
+        let proposed: HashSet<u64> = waiting.filter(is_meant).collect();
+        pages.retain(|page| !proposed.contains(page));
     }
 
     /// Take up to `most` proposals, in address order.
@@ -210,5 +217,23 @@ mod tests {
         mailbox.end_lap();
         assert!(mailbox.is_lap_over() && !mailbox.take(Duration::ZERO).lap);
         assert!(mailbox.ask_lap());
+    }
+
+    #[test]
+    fn what_is_proposed_is_left_out_of_a_window() {
+        let mailbox = Mailbox::new(1);
+        let proposal = |page| Proposal {
+            page,
+            entry: Entry::from_raw(1 << 48).expect("a slot"),
+        };
+        mailbox
+            .proposals
+            .lock()
+            .extend([9, 3, 700, 4].map(proposal));
+        let mut pages = vec![1, 3, 4, 5, 9, 10];
+        mailbox.leave_out(&mut pages);
+        assert_eq!(pages, [1, 5, 10]);
+        mailbox.leave_out(&mut pages);
+        assert_eq!(pages, [1, 5, 10]);
     }
 }
