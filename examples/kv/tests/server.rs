@@ -227,15 +227,18 @@ fn a_full_arena_refuses_values_and_keeps_those_it_has() {
         let value = noise(version, number, BYTES);
         ask::<String>(&mut client, &[b"SET", key(number).as_bytes(), &value])
     };
-    let mut keys = 0;
-    let why = loop {
+    let (mut keys, mut refused) = (0, 0);
+    // Where evicting is slow because others use the processors, there may be room again after a refusal.
+    while refused < 3 {
         match set(keys, 1) {
-            Ok(_) => keys += 1,
-            Err(why) => break why,
+            Ok(_) => (keys, refused) = (keys + 1, 0),
+            Err(why) => {
+                assert_eq!(why.code(), Some("OOM"), "{why}");
+                refused += 1;
+            }
         }
         assert!(keys * (BYTES as u64) < 2 * RAM_BYTES, "it is never full");
-    };
-    assert_eq!(why.code(), Some("OOM"), "{why}");
+    }
     assert!(keys * (BYTES as u64) > RAM_BYTES / 2, "{keys} keys");
     // What is there cannot be replaced either, and is all there, in whatever order it is read.
     assert!(set(keys / 2, 2).is_err());
