@@ -19,6 +19,7 @@
 //! A [`Scratch`] holds contexts and an output buffer for one thread, so that no page needs an allocation.
 
 mod name;
+mod second;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 use crate::zpool::PACKED_BYTES_MAX;
 
 pub use name::{CodecNameError, ZstdLevel};
+pub use second::Pack;
+pub(crate) use second::SecondCodec;
 
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
