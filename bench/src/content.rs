@@ -2,7 +2,10 @@
 //!
 //! Each kind has a set of template pages, made once from the seed. A page is a copy of a template with a few words of
 //! its own patched in, one per quarter, so that a quarter of another page never passes for its own. One further word,
-//! the *stamp*, changes with the version. Reading or writing a page at random touches only the stamp.
+//! the *stamp*, changes with the version. Reading or writing a page at random touches only the stamp. The templates of
+//! recorded content are pages of real programs (`recorded.rs`), the same for every seed.
+
+pub mod recorded;
 
 use std::str::FromStr;
 
@@ -16,6 +19,8 @@ const PATCH_STRIDE_WORDS: usize = PAGE_WORDS / 4;
 /// Offset of the patched word in its quarter. It is not at the start of a 64-byte line, because mixed content fills
 /// lines with runs.
 const PATCH_OFFSET_WORDS: usize = 13;
+/// zstd's fastest ordinary level.
+const ZSTD_LEVEL: i32 = 1;
 /// Number of words in the vocabulary of text.
 const VOCABULARY: usize = 1200;
 
@@ -35,6 +40,8 @@ pub enum Kind {
     Heap,
     /// Bytes that do not compress.
     Random,
+    /// Pages of the heaps of real programs.
+    Recorded,
 }
 
 impl FromStr for Kind {
@@ -59,15 +66,17 @@ impl Content {
     pub fn new(seed: u64, kind: Kind) -> Self {
         let mut random = Random::new(seed);
         let words = vocabulary(&mut random);
-        let templates = (0..TEMPLATES)
-            .map(|_| match kind {
-                Kind::Mixed => mixed(&mut random),
-                Kind::Zero => [0; PAGE_WORDS],
-                Kind::Text => text(&mut random, &words),
-                Kind::Heap => heap(&mut random),
-                Kind::Random => std::array::from_fn(|_| random.next()),
-            })
-            .collect();
+        let mut make = || match kind {
+            Kind::Mixed => mixed(&mut random),
+            Kind::Text => text(&mut random, &words),
+            Kind::Heap => heap(&mut random),
+            Kind::Random => std::array::from_fn(|_| random.next()),
+            Kind::Zero | Kind::Recorded => [0; PAGE_WORDS],
+        };
+        let templates = match kind {
+            Kind::Recorded => recorded_pages(),
+            _ => (0..TEMPLATES).map(|_| make()).collect(),
+        };
         Self {
             seed,
             kind,
@@ -94,7 +103,7 @@ impl Content {
     /// Writes page `index` at `version` into `page`.
     pub fn generate(&self, index: usize, version: u32, page: &mut PageWords) {
         let own = mix(self.seed ^ (index as u64) << 20);
-        let template = usize::try_from(own % TEMPLATES as u64).unwrap_or(0);
+        let template = usize::try_from(own % self.templates.len() as u64).unwrap_or(0);
         *page = self.templates[template];
         if self.kind != Kind::Zero {
             let mut patch = own;
@@ -114,14 +123,24 @@ impl Content {
     ///
     /// Pages that do not shrink count as stored raw, as a swap engine would store them.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "byte counts are far below 2^53")]
     pub fn lz4_ratio(&self, sample: usize) -> f64 {
+        self.ratio(sample, lz4_bytes)
+    }
+
+    /// The same for zstd with its level 1.
+    #[must_use]
+    pub fn zstd_ratio(&self, sample: usize) -> f64 {
+        self.ratio(sample, zstd_bytes)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "byte counts are far below 2^53")]
+    fn ratio(&self, sample: usize, packed_bytes: fn(&PageWords) -> Option<usize>) -> f64 {
         let mut page = [0; PAGE_WORDS];
         let bytes = size_of::<PageWords>();
         let mut stored = 0usize;
         for index in 0..sample {
             self.generate(index * 7 + 1, 0, &mut page);
-            stored += lz4_bytes(&page).unwrap_or(bytes).min(bytes);
+            stored += packed_bytes(&page).unwrap_or(bytes).min(bytes);
         }
         (bytes * sample) as f64 / stored.max(1) as f64
     }
@@ -136,6 +155,25 @@ fn lz4_bytes(page: &PageWords) -> Option<usize> {
         lz4_sys::LZ4_compress_default(page.as_ptr().cast(), out.as_mut_ptr().cast(), len, len)
     };
     usize::try_from(written).ok().filter(|&bytes| bytes > 0)
+}
+
+/// The same for zstd.
+fn zstd_bytes(page: &PageWords) -> Option<usize> {
+    let mut out = [0u8; size_of::<PageWords>()];
+    let mut bytes = [0u8; size_of::<PageWords>()];
+    for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(page) {
+        *bytes = word.to_le_bytes();
+    }
+    zstd_safe::compress(&mut out[..], &bytes, ZSTD_LEVEL).ok()
+}
+
+/// The recorded pages of all programs.
+///
+/// # Panics
+/// What this program was built with is damaged, which its tests notice.
+fn recorded_pages() -> Vec<PageWords> {
+    let heaps = recorded::heaps().expect("the recorded heaps that this program was built with");
+    heaps.into_iter().flat_map(|heap| heap.pages).collect()
 }
 
 /// 64-byte lines: some noise, some runs of one word, the rest records with small numbers.
@@ -215,6 +253,8 @@ fn text(random: &mut Random, words: &[Vec<u8>]) -> PageWords {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -251,11 +291,41 @@ mod tests {
             let ratio = Content::new(seed, Kind::Mixed).lz4_ratio(512);
             assert!((2.0..3.0).contains(&ratio), "mixed, seed {seed}: {ratio}");
         }
-        assert!((Content::new(1, Kind::Random).lz4_ratio(64) - 1.0).abs() < 1e-9);
-        assert!(Content::new(1, Kind::Heap).lz4_ratio(64) > 1.5);
-        assert!(Content::new(1, Kind::Text).lz4_ratio(64) > 1.2);
+        let ratio = |kind| Content::new(1, kind).lz4_ratio(64);
+        assert!((ratio(Kind::Random) - 1.0).abs() < 1e-9);
+        assert!(ratio(Kind::Heap) > 1.5);
+        assert!(ratio(Kind::Text) > 1.2);
         let mut page = [1; PAGE_WORDS];
         Content::new(1, Kind::Zero).generate(3, 0, &mut page);
         assert_eq!(page, [0; PAGE_WORDS]);
+    }
+
+    /// All but five words of a page are as they were recorded, and all recorded pages are used.
+    #[test]
+    fn recorded_pages_are_real_ones_with_words_of_their_own() {
+        let content = Content::new(3, Kind::Recorded);
+        let recorded = recorded_pages();
+        let (mut page, mut rewritten) = ([0; PAGE_WORDS], [0; PAGE_WORDS]);
+        let mut used = HashSet::new();
+        for index in 0..4096 {
+            content.generate(index, 0, &mut page);
+            let differs = |of: &PageWords| of.iter().zip(&page).filter(|(a, b)| a != b).count();
+            let nearest = (0..recorded.len()).min_by_key(|at| differs(&recorded[*at]));
+            let nearest = nearest.unwrap();
+            assert!(differs(&recorded[nearest]) <= 5, "page {index}");
+            used.insert(nearest);
+            content.generate(index, 7, &mut rewritten);
+            page[content.stamp_word(index)] = content.stamp(index, 7);
+            assert!(page == rewritten, "page {index}");
+        }
+        assert!(used.len() > recorded.len() * 9 / 10, "{}", used.len());
+    }
+
+    #[test]
+    fn recorded_pages_compress_as_heaps_do_and_zstd_makes_less_of_them() {
+        let content = Content::new(1, Kind::Recorded);
+        let (lz4, zstd) = (content.lz4_ratio(2048), content.zstd_ratio(2048));
+        assert!((1.5..6.0).contains(&lz4), "{lz4}");
+        assert!(zstd > lz4 * 1.1, "{zstd}, and lz4 {lz4}");
     }
 }

@@ -84,7 +84,7 @@ struct Common {
     /// Print one JSON object per phase instead of key=value lines.
     #[arg(long)]
     json: bool,
-    /// Print how well lz4 compresses the content, and what making the content costs.
+    /// Print how well lz4 and zstd compress the content, and what making the content costs.
     #[arg(long)]
     ratio: bool,
     /// Change one byte behind the workload's back, to see that the workload notices.
@@ -259,7 +259,8 @@ impl Printer {
     }
 
     fn ratio(&self, content: &Content) {
-        let ratio = content.lz4_ratio(RATIO_SAMPLE_PAGES);
+        let lz4 = content.lz4_ratio(RATIO_SAMPLE_PAGES);
+        let zstd = content.zstd_ratio(RATIO_SAMPLE_PAGES);
         let mut page = [0u64; PAGE_WORDS];
         let start = std::time::Instant::now();
         for index in 0..GENERATE_SAMPLE_PAGES {
@@ -269,11 +270,11 @@ impl Printer {
         let us = start.elapsed().as_secs_f64() * 1e6 / GENERATE_SAMPLE_PAGES as f64;
         if self.json {
             print_line(&format!(
-                r#"{{"lz4_ratio":{ratio:.3},"generate_us_per_page":{us:.3}}}"#
+                r#"{{"lz4_ratio":{lz4:.3},"zstd_ratio":{zstd:.3},"generate_us_per_page":{us:.3}}}"#
             ));
         } else {
             print_line(&format!(
-                "lz4_ratio={ratio:.3} generate_us_per_page={us:.3}"
+                "lz4_ratio={lz4:.3} zstd_ratio={zstd:.3} generate_us_per_page={us:.3}"
             ));
         }
     }

@@ -81,7 +81,7 @@ pub use passed::Passed;
 pub use pin::{Pin, PinMut};
 pub use region::{Advice, Region};
 pub use size::{Size, SizeError};
-pub use vswap_engine::Codec;
+pub use vswap_engine::{Codec, CodecNameError, ZstdLevel};
 
 /// The page of the book, whose examples are run.
 #[cfg(doctest)]

@@ -11,7 +11,8 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn four_times_the_ram_reads_as_it_was_written() {
-    for codec in [Codec::Lz4, Codec::Zstd] {
+    let fast = "zstd:-3".parse().expect("a codec");
+    for codec in [Codec::Lz4, Codec::Zstd, fast] {
         let arena = Arena::builder()
             .ram("16M")
             .codec(codec)

@@ -118,8 +118,8 @@ typedef struct vswap_options {
     uint64_t swap_bytes;
     /* One of enum vswap_codec. */
     int codec;
-    /* 0 */
-    int reserved;
+    /* With VSWAP_ZSTD: -7 to -1 is faster, 2 to 19 denser and slower. Usually 1. */
+    int zstd_level;
 } vswap_options;
 
 #define VSWAP_OPTIONS_INIT { sizeof(vswap_options), 0, 0, 0, NULL, 0, VSWAP_LZ4, 0 }
@@ -135,7 +135,7 @@ VSWAP_CHECKED_ int vswap_create(const vswap_options *options, vswap_arena **aren
  * numbers of bytes or have K, M, G or T behind them, in powers of 1024. swap may be given several times; what is
  * behind its last colon is the size.
  *
- *     ram=512M,pool=128M,swap=/var/tmp:2G,codec=lz4|zstd|none,capacity=8G
+ *     ram=512M,pool=128M,swap=/var/tmp:2G,codec=lz4|zstd|zstd:LEVEL|none,capacity=8G
  */
 VSWAP_CHECKED_ int vswap_create_from_text(const char *text, vswap_arena **arena);
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::unix::ffi::OsStrExt;
 
-use vswap_arena::{Arena, Builder, Codec};
+use vswap_arena::{Arena, Builder, Codec, CodecNameError, ZstdLevel};
 
 use crate::failure::Failure;
 
@@ -25,7 +25,7 @@ pub struct Options {
     swap_directory: *const c_char,
     swap_bytes: u64,
     codec: c_int,
-    reserved: c_int,
+    zstd_level: c_int,
 }
 
 const _: () = assert!(size_of::<Options>() == 56);
@@ -55,7 +55,7 @@ impl Options {
             let rest = (own..given).any(|at| bytes.add(at).read() != 0);
             (read.assume_init(), rest)
         };
-        if rest || read.reserved != 0 {
+        if rest {
             return Err(Failure::argument(
                 "options asks for something that this library does not know: set what is reserved to 0, \
                  or link a library that is as new as the header",
@@ -69,17 +69,7 @@ impl Options {
     /// # Safety
     /// `swap_directory` is null or a string.
     pub unsafe fn builder(&self) -> Result<Builder, Failure> {
-        let codec = match self.codec {
-            0 => Codec::Lz4,
-            1 => Codec::Zstd,
-            2 => Codec::None,
-            other => {
-                return Err(Failure::argument(format!(
-                    "options.codec is {other}: pass VSWAP_LZ4, VSWAP_ZSTD or VSWAP_UNCOMPRESSED"
-                )));
-            }
-        };
-        let mut builder = Arena::builder().ram(self.ram_bytes).codec(codec);
+        let mut builder = Arena::builder().ram(self.ram_bytes).codec(self.codec()?);
         match self.pool_bytes {
             0 => {}
             NONE => builder = builder.pool(0),
@@ -101,6 +91,24 @@ impl Options {
                 let directory = unsafe { CStr::from_ptr(self.swap_directory) };
                 Ok(builder.swap(OsStr::from_bytes(directory.to_bytes()), bytes))
             }
+        }
+    }
+
+    fn codec(&self) -> Result<Codec, Failure> {
+        match (self.codec, self.zstd_level) {
+            (0, 0) => Ok(Codec::Lz4),
+            (1, 0) => Ok(Codec::Zstd),
+            (1, level) => ZstdLevel::new(level).map(Codec::ZstdAt).ok_or_else(|| {
+                let error = CodecNameError::Level(level.to_string());
+                Failure::argument(format!("options.zstd_level: {error}"))
+            }),
+            (2, 0) => Ok(Codec::None),
+            (0 | 2, level) => Err(Failure::argument(format!(
+                "options.zstd_level is {level} and options.codec is not VSWAP_ZSTD: leave the level 0"
+            ))),
+            (other, _) => Err(Failure::argument(format!(
+                "options.codec is {other}: pass VSWAP_LZ4, VSWAP_ZSTD or VSWAP_UNCOMPRESSED"
+            ))),
         }
     }
 }
@@ -129,7 +137,7 @@ pub fn parse(text: &CStr) -> Result<Builder, Failure> {
             _ => {
                 return Err(Failure::argument(format!(
                     "'{word}' is no option: write ram=SIZE, and as you like pool=SIZE, swap=DIRECTORY:SIZE, \
-                     codec=lz4|zstd|none, capacity=SIZE, with commas between"
+                     codec=lz4|zstd|zstd:LEVEL|none, capacity=SIZE, with commas between"
                 )));
             }
         };
@@ -138,12 +146,6 @@ pub fn parse(text: &CStr) -> Result<Builder, Failure> {
 }
 
 fn codec(name: &str) -> Result<Codec, Failure> {
-    match name {
-        "lz4" => Ok(Codec::Lz4),
-        "zstd" => Ok(Codec::Zstd),
-        "none" => Ok(Codec::None),
-        _ => Err(Failure::argument(format!(
-            "'{name}' is no codec: lz4, zstd and none are"
-        ))),
-    }
+    name.parse()
+        .map_err(|error: CodecNameError| Failure::argument(error.to_string()))
 }

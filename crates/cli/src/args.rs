@@ -2,6 +2,7 @@
 
 pub mod far;
 pub mod advise;
+pub mod codec;
 pub mod metrics_address;
 pub mod on_full;
 pub mod park;
@@ -18,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use uuid::Uuid;
 use vswap_engine::GroupName;
@@ -26,6 +27,7 @@ use vswap_engine::header::Label;
 use vswap_pager::TierLimit;
 
 use crate::args::advise::{ADVISE_EXAMPLES, AdviseArgs};
+use crate::args::codec::Codec;
 use crate::args::far::{FAR_EXAMPLES, FarArgs, FarCommand};
 use crate::args::metrics_address::MetricsAddress;
 use crate::args::on_full::OnFull;
@@ -298,8 +300,8 @@ pub struct ManageArgs {
     #[arg(long, value_name = "SIZE[..MAX]")]
     pub ram: Ram,
     /// How pages are compressed: lz4 is fast, zstd dense, auto (default) takes what costs less time, none keeps pages
-    /// as they are.
-    #[arg(long, value_enum)]
+    /// as they are. zstd:LEVEL is zstd with a level from -7 to 19; plain zstd has 1.
+    #[arg(long, value_parser = Codec::parser())]
     pub codec: Option<Codec>,
     /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
     /// store (valkey://HOST:PORT:SIZE, nbd://HOST:PORT/EXPORT). Without it a private file on disk is used when memory is
@@ -434,8 +436,8 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
     /// How pages are compressed: lz4 is fast, zstd dense, auto takes what costs less time, none keeps pages as
-    /// they are.
-    #[arg(long, value_enum, default_value = "auto")]
+    /// they are. zstd:LEVEL is zstd with a level from -7 to 19; plain zstd has 1.
+    #[arg(long, value_parser = Codec::parser(), default_value = "auto")]
     pub codec: Codec,
     /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
     /// HTTP, GET /metrics, OpenMetrics.
@@ -563,40 +565,4 @@ fn parse_uuid(text: &str) -> Result<Uuid, String> {
     Uuid::try_parse(text).map_err(|error| {
         format!("{error}; expected a UUID, for example: 3f0a8b62-1f0e-4d4c-9a55-0c6d6f2e7b10")
     })
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Codec {
-    #[default]
-    Auto,
-    Lz4,
-    Zstd,
-    None,
-}
-
-impl Codec {
-    /// As the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Codec::Auto => "auto",
-            Codec::Lz4 => "lz4",
-            Codec::Zstd => "zstd",
-            Codec::None => "none",
-        }
-    }
-
-    /// Are cold pages packed again?
-    pub fn repacks(self) -> bool {
-        self == Codec::Auto
-    }
-}
-
-impl From<Codec> for vswap_pager::config::Codec {
-    fn from(codec: Codec) -> Self {
-        match codec {
-            Codec::Auto | Codec::Lz4 => Self::Lz4,
-            Codec::Zstd => Self::Zstd,
-            Codec::None => Self::None,
-        }
-    }
 }

@@ -14,7 +14,12 @@
 //! it, and whoever passes payloads on needs not know of it. The kernel's zram keeps such a name in its table, because
 //! one of its table entries has bits to spare for it.
 //!
+//! It does not say with which level zstd packed it, because zstd unpacks every level alike.
+//!
 //! A [`Scratch`] holds contexts and an output buffer for one thread, so that no page needs an allocation.
+
+mod name;
+mod second;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,13 +28,19 @@ use crate::base::buffer::PageBuffer;
 use crate::base::pages::{HeapPages, PAGE_BYTES, Page, PageSource};
 use crate::zpool::PACKED_BYTES_MAX;
 
+pub use name::{CodecNameError, ZstdLevel};
+pub use second::Pack;
+pub(crate) use second::SecondCodec;
+
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     /// Fast, for pages that come back soon.
     Lz4,
-    /// Dense, for pages that stay away.
+    /// Dense, for pages that stay away. With [`ZstdLevel::USUAL`].
     Zstd,
+    /// The same with another level.
+    ZstdAt(ZstdLevel),
     /// Pages are kept as they are.
     None,
 }
@@ -163,7 +174,11 @@ impl Codec {
             }
             Codec::Zstd => {
                 *name = ZSTD;
-                contexts.zstd_compress(page, packed)
+                contexts.zstd_compress(page, packed, ZstdLevel::USUAL)
+            }
+            Codec::ZstdAt(level) => {
+                *name = ZSTD;
+                contexts.zstd_compress(page, packed, level)
             }
             Codec::None => None,
         };
@@ -172,8 +187,8 @@ impl Codec {
             .ok_or(Incompressible)
     }
 
-    /// How a payload says that it is packed: [`Codec::None`] for a page itself. `None` if it names no codec: no payload
-    /// begins like that.
+    /// How a payload says that it is packed: [`Codec::None`] for a page itself, and [`Codec::Zstd`] for zstd with any
+    /// level. `None` if it names no codec: no payload begins like that.
     #[must_use]
     pub fn of(payload: &[u8]) -> Option<Codec> {
         match payload {
@@ -196,16 +211,12 @@ mod backend {
 
     use zstd_safe::{CCtx, CParameter, DCtx};
 
-    use super::Codec;
+    use super::{Codec, ZstdLevel};
     use crate::base::pages::{PAGE_BYTES, Page};
 
     /// lz4's speed knob; 1 is its default. On pages of an interpreter's heap 4 is 3 % faster for 1 % more bytes, on
     /// text 5 % faster for 7 % more bytes: not worth it.
     const LZ4_ACCELERATION: c_int = 1;
-
-    /// zstd's level. On text -1 saves 11 % of the time for 25 % more bytes, and 3 costs 28 % more time for 1 % fewer
-    /// bytes.
-    const ZSTD_LEVEL: i32 = 1;
 
     /// Bytes of lz4's state with its default hash table of 16 KiB. Checked against the library when the state is made.
     const LZ4_STATE_BYTES: usize = 16 * 1024 + 64;
@@ -232,8 +243,9 @@ mod backend {
 
     pub(super) struct Contexts {
         lz4: Option<Box<Lz4State>>,
-        /// Apart from the other, because most threads only decompress, and this one takes hundreds of KiB.
-        zstd_in: Option<CCtx<'static>>,
+        /// With the level that it is set to. Apart from the other, because most threads only decompress, and this one
+        /// takes hundreds of KiB.
+        zstd_in: Option<(CCtx<'static>, ZstdLevel)>,
         zstd_out: Option<DCtx<'static>>,
     }
 
@@ -250,7 +262,8 @@ mod backend {
         pub(super) fn prepare(&mut self, codec: Codec) {
             match codec {
                 Codec::Lz4 => drop(self.lz4()),
-                Codec::Zstd => drop(self.zstd_in()),
+                Codec::Zstd => drop(self.zstd_in(ZstdLevel::USUAL)),
+                Codec::ZstdAt(level) => drop(self.zstd_in(level)),
                 Codec::None => {}
             }
             self.zstd_out();
@@ -267,21 +280,28 @@ mod backend {
             self.lz4.as_deref_mut()
         }
 
-        fn zstd_in(&mut self) -> Option<&mut CCtx<'static>> {
+        /// Setting another level changes a few words: what the context has allocated stays.
+        fn zstd_in(&mut self, level: ZstdLevel) -> Option<&mut CCtx<'static>> {
             if self.zstd_in.is_none() {
                 let mut context = CCtx::try_create()?;
                 // The pool keeps length and checksum. A copy in each zstd frame would only take room.
                 for parameter in [
-                    CParameter::CompressionLevel(ZSTD_LEVEL),
+                    CParameter::CompressionLevel(level.get()),
                     CParameter::ContentSizeFlag(false),
                     CParameter::ChecksumFlag(false),
                     CParameter::DictIdFlag(false),
                 ] {
                     context.set_parameter(parameter).ok()?;
                 }
-                self.zstd_in = Some(context);
+                self.zstd_in = Some((context, level));
             }
-            self.zstd_in.as_mut()
+            let (context, set) = self.zstd_in.as_mut()?;
+            if *set != level {
+                let parameter = CParameter::CompressionLevel(level.get());
+                context.set_parameter(parameter).ok()?;
+                *set = level;
+            }
+            Some(context)
         }
 
         fn zstd_out(&mut self) -> Option<&mut DCtx<'static>> {
@@ -329,8 +349,13 @@ mod backend {
         }
 
         /// Length of the result in `out`. `None` if it does not fit.
-        pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-            self.zstd_in()?.compress2(out, &page.0).ok()
+        pub(super) fn zstd_compress(
+            &mut self,
+            page: &Page,
+            out: &mut [u8],
+            level: ZstdLevel,
+        ) -> Option<usize> {
+            self.zstd_in(level)?.compress2(out, &page.0).ok()
         }
 
         /// Number of bytes decompressed. `None` for a malformed payload.
@@ -345,7 +370,7 @@ mod backend {
     //! One codec in pure Rust replaces both, because Miri cannot run C. The other checkers could, but would have to
     //! build it once more, which takes longer than they run.
 
-    use super::Codec;
+    use super::{Codec, ZstdLevel};
     use crate::base::pages::Page;
 
     /// What stands in for lz4 makes payloads longer by this, so that the other has something to gain here too.
@@ -361,7 +386,7 @@ mod backend {
         pub(super) fn prepare(&mut self, _codec: Codec) {}
 
         pub(super) fn lz4_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-            let bytes = self.zstd_compress(page, out)?;
+            let bytes = self.zstd_compress(page, out, ZstdLevel::USUAL)?;
             let longer = bytes + LZ4_LONGER_BYTES;
             out.get_mut(bytes..longer)?.fill(0);
             Some(longer)
@@ -372,7 +397,12 @@ mod backend {
             self.zstd_decompress(payload.get(..bytes)?, dst)
         }
 
-        pub(super) fn zstd_compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
+        pub(super) fn zstd_compress(
+            &mut self,
+            page: &Page,
+            out: &mut [u8],
+            _level: ZstdLevel,
+        ) -> Option<usize> {
             let packed = lz4_flex::block::compress(&page.0);
             out.get_mut(..packed.len())?.copy_from_slice(&packed);
             Some(packed.len())
@@ -391,9 +421,21 @@ mod tests {
 
     const PAGES: u64 = if cfg!(miri) { 2 } else { 64 };
 
+    fn at(level: i32) -> Codec {
+        Codec::ZstdAt(ZstdLevel::new(level).expect("a level"))
+    }
+
     #[test]
     fn every_page_comes_back_as_it_was() {
-        for codec in [Codec::Lz4, Codec::Zstd, Codec::None] {
+        for codec in [
+            Codec::Lz4,
+            Codec::Zstd,
+            at(-7),
+            at(-1),
+            at(3),
+            at(19),
+            Codec::None,
+        ] {
             let mut scratch = codec.scratch();
             for kind in [
                 Content::Heap,
@@ -440,6 +482,27 @@ mod tests {
             seen[which] += 1;
         }
         assert!(cfg!(miri) || seen.into_iter().all(|times| times > 50));
+    }
+
+    /// A scratch goes from level to level, and a scratch of any other codec unpacks what comes of it.
+    #[test]
+    fn a_level_is_how_dense_a_payload_is_and_not_how_it_is_read() {
+        let mut packing = Scratch::new();
+        let mut unpacking = Codec::Lz4.scratch();
+        let levels = [at(-7), Codec::Zstd, at(19)];
+        let (mut bytes, mut back) = ([0; 3], Page([0x5a; PAGE_BYTES]));
+        for seed in 0..PAGES {
+            let page = Page(*page_bytes(Content::Text, seed));
+            for (codec, bytes) in levels.iter().zip(&mut bytes) {
+                let payload = codec.compress(&page, &mut packing).expect("text");
+                assert_eq!(Codec::of(payload), Some(Codec::Zstd), "{codec}");
+                unpacking.decompress(payload, &mut back).expect("a payload");
+                assert!(back == page, "{codec} {seed}");
+                *bytes += payload.len();
+            }
+        }
+        let [fast, usual, dense] = bytes;
+        assert!(cfg!(miri) || fast > usual && usual > dense, "{bytes:?}");
     }
 
     #[test]

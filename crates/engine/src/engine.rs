@@ -14,7 +14,7 @@ use crate::base::buffer::PageBuffer;
 use crate::base::pages::{PAGE_BYTES, Page, PageSource};
 use crate::base::sync::ModelPoint;
 use crate::cluster::{Cluster, ClusterGuard};
-use crate::codec::{Codec, Scratch};
+use crate::codec::{Codec, Scratch, SecondCodec};
 use crate::frames::{CleanFrames, FRAMES_MAX, Frames};
 use crate::groups::{
     GroupCharges, GroupError, GroupFigures, GroupId, GroupIndex, GroupLimits, GroupName, Groups,
@@ -77,6 +77,7 @@ pub struct Engine {
     pub(crate) groups: Groups,
     /// Keeps the age of pages in the pool.
     pub(crate) aging: Aging,
+    pub(crate) second_codec: SecondCodec,
     /// Model checkers pass this before the pool is used, because the pool's own atomics are not modelled.
     pub(crate) at_pool: ModelPoint,
     /// The same for the use of storage.
@@ -108,6 +109,7 @@ impl Engine {
                 .with_checksums(config.checksums),
             groups: Groups::new(),
             aging: Aging::new(),
+            second_codec: SecondCodec::new(),
             at_pool: ModelPoint::new(),
             at_storage: ModelPoint::new(),
             codec: config.codec,

@@ -57,7 +57,7 @@ pub use base::buffer::PageBuffer;
 pub use base::pages::{self, HeapPages, PAGE_BYTES, Page, PageSource};
 pub use base::storage::{RamStorage, ReadRun, Storage, StorageError};
 pub use cluster::DupError;
-pub use codec::{Codec, Scratch};
+pub use codec::{Codec, CodecNameError, Pack, Scratch, ZstdLevel};
 pub use engine::{Config, ConfigError, Engine};
 pub use frames::{FrameMut, FrameRef};
 pub use groups::{

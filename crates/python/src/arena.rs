@@ -6,7 +6,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vswap_arena::{Arena as Inner, ArenaError, Codec, Size};
+use vswap_arena::{Arena as Inner, ArenaError, Codec, CodecNameError, Size};
 
 use crate::failure::raised;
 use crate::memory::{Memory, advice};
@@ -30,14 +30,8 @@ fn size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn codec(name: &str) -> PyResult<Codec> {
-    match name {
-        "lz4" => Ok(Codec::Lz4),
-        "zstd" => Ok(Codec::Zstd),
-        "none" => Ok(Codec::None),
-        _ => Err(PyValueError::new_err(format!(
-            "'{name}' is no codec: lz4, zstd and none are"
-        ))),
-    }
+    name.parse()
+        .map_err(|error: CodecNameError| PyValueError::new_err(error.to_string()))
 }
 
 /// Memory that may be larger than the RAM that it takes.

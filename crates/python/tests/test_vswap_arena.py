@@ -257,6 +257,7 @@ class Wrong(unittest.TestCase):
             ({"ram": -1}, TypeError, "a size is"),
             ({"ram": 1}, ValueError, "at least"),
             ({"ram": RAM, "codec": "zip"}, ValueError, "lz4"),
+            ({"ram": RAM, "codec": "zstd:20"}, ValueError, "'20' is no level of zstd"),
             ({"ram": RAM, "swap": "/tmp"}, ValueError, "give both"),
             ({"ram": RAM, "swap": "/nowhere/at/all", "swap_size": "1G"}, vswap_arena.ArenaError, "/nowhere/at/all"),
             ({}, TypeError, "ram"),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use vswap_arena::{Codec, Size};
 use vswap_kv::client::{self, Work};
 use vswap_kv::server;
@@ -41,8 +41,8 @@ struct Serve {
     #[arg(long, value_name = "DIR:SIZE", value_parser = area)]
     swap: Option<(PathBuf, u64)>,
     /// How values are compressed.
-    #[arg(long, value_enum, default_value = "lz4")]
-    codec: CodecName,
+    #[arg(long, default_value = "lz4")]
+    codec: Codec,
     /// Where to listen. Port 0 is one that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
     bind: String,
@@ -86,13 +86,6 @@ struct Verify {
     /// A key may also have one other value of so many bytes, the same for all: what redis-benchmark sets.
     #[arg(long, value_name = "BYTES")]
     or_other: Option<usize>,
-}
-
-#[derive(ValueEnum, Debug, Clone, Copy)]
-enum CodecName {
-    Lz4,
-    Zstd,
-    None,
 }
 
 impl From<Keys> for Work {
@@ -165,11 +158,7 @@ fn serve(options: Serve) -> Result<(), String> {
     let limits = Limits {
         ram_bytes: options.ram,
         swap: options.swap,
-        codec: match options.codec {
-            CodecName::Lz4 => Codec::Lz4,
-            CodecName::Zstd => Codec::Zstd,
-            CodecName::None => Codec::None,
-        },
+        codec: options.codec,
         value_bytes: options.max_value,
     };
     let cannot = |error: std::io::Error| format!("cannot listen at {}: {error}", options.bind);

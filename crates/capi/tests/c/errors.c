@@ -51,9 +51,15 @@ static void creating(void)
     options.swap_bytes = 0;
     EXPECT(vswap_create(&options, &arena), VSWAP_ERROR_ARGUMENT, "how large");
     options.swap_directory = NULL;
-    options.reserved = 1;
-    EXPECT(vswap_create(&options, &arena), VSWAP_ERROR_ARGUMENT, "as new as the header");
-    options.reserved = 0;
+    options.zstd_level = 20;
+    EXPECT(vswap_create(&options, &arena), VSWAP_ERROR_ARGUMENT, "'20' is no level of zstd");
+    options.codec = VSWAP_LZ4;
+    options.zstd_level = 3;
+    EXPECT(vswap_create(&options, &arena), VSWAP_ERROR_ARGUMENT, "leave the level 0");
+    options.codec = VSWAP_ZSTD;
+    options.zstd_level = -3;
+    CHECK(vswap_create(&options, &arena) == VSWAP_OK);
+    vswap_destroy(arena);
 
     /* A newer header: more fields, which are fine while they ask for nothing. */
     struct {
@@ -90,6 +96,7 @@ static void creating_from_text(void)
         {"ram=16M,swap=/tmp", VSWAP_ERROR_ARGUMENT, "swap=DIRECTORY:SIZE"},
         {"ram=16M,swap=/no/such:1G", VSWAP_ERROR_SWAP, "/no/such"},
         {"ram=16M,codec=zip", VSWAP_ERROR_ARGUMENT, "lz4, zstd and none"},
+        {"ram=16M,codec=zstd:0", VSWAP_ERROR_ARGUMENT, "'0' is no level of zstd"},
         {"ram=1M", VSWAP_ERROR_TOO_LITTLE_RAM, "give more"},
         {"ram=16M,pool=-1", VSWAP_ERROR_ARGUMENT, "no size"},
         {"ram=16M,swap=\xff:1G", VSWAP_ERROR_ARGUMENT, "UTF-8"},
@@ -100,6 +107,8 @@ static void creating_from_text(void)
     EXPECT(vswap_create_from_text(NULL, &arena), VSWAP_ERROR_ARGUMENT, "NULL");
     CHECK(vswap_create_from_text("ram=16M, pool=4M, codec=zstd, capacity=64M", &arena) == VSWAP_OK);
     CHECK(figures(arena).ram_bytes == 16 * MIB);
+    vswap_destroy(arena);
+    CHECK(vswap_create_from_text("ram=16M,codec=zstd:-1", &arena) == VSWAP_OK);
     vswap_destroy(arena);
 }
 

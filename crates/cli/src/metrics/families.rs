@@ -123,7 +123,7 @@ mod tests {
                 status,
             }],
             store: Some(StoreFigures {
-                codec: "lz4",
+                codec: "zstd:3".to_owned(),
                 status: StoreStatus {
                     areas: vec![area],
                     tiers: vec![tier()],
@@ -156,7 +156,7 @@ mod tests {
                 env!("CARGO_PKG_VERSION"),
                 "\"} 1"
             ),
-            "vswap_store_info{codec=\"lz4\"} 1",
+            "vswap_store_info{codec=\"zstd:3\"} 1",
             "vswap_tier_used_bytes{tier=\"default\"} 4096",
             "vswap_tier_latency_seconds{tier=\"default\"} 0.00005",
             "vswap_group_tier_bytes{group=\"/\",tier=\"default\"} 4096",

@@ -30,7 +30,7 @@ pub struct RunFigures {
 #[derive(Debug)]
 pub struct StoreFigures {
     /// How it compresses pages.
-    pub codec: &'static str,
+    pub codec: String,
     /// The rest.
     pub status: StoreStatus,
 }

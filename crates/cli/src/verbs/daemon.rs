@@ -19,8 +19,9 @@ use vswap_sys::process::procfs;
 use vswap_sys::process::signals::{self, Blocked};
 
 use crate::areas::{self, Opening};
+use crate::args::DaemonArgs;
+use crate::args::codec::Codec;
 use crate::args::size::Available;
-use crate::args::{Codec, DaemonArgs};
 use crate::control::{Asker, Request, Server};
 use crate::failure::Failure;
 use crate::host::{confine, guarded, set_group};
@@ -219,7 +220,7 @@ impl Daemon {
         Figures {
             runs: runs.collect(),
             store: Some(StoreFigures {
-                codec: self.codec.name(),
+                codec: self.codec.to_string(),
                 status: self.store.status(),
             }),
         }

@@ -40,6 +40,10 @@ fn missing_parts_are_named() {
             &["run", "--ram", "64M", "--codec", "rar", "--", "true"][..],
             "lz4, zstd, none",
         ),
+        (
+            &["run", "--ram", "64M", "--codec", "zstd:0", "--", "true"][..],
+            "'0' is no level of zstd: expected a whole number from -7 to -1 or from 1 to 19",
+        ),
         (&["swim"][..], "swim"),
         (&["run", "--quite", "--", "true"][..], "'--quiet'"),
         (

@@ -49,7 +49,7 @@ fn a_run_that_swaps_says_so() {
 
 #[test]
 fn every_codec_brings_everything_back() {
-    for codec in ["lz4", "zstd", "none"] {
+    for codec in ["lz4", "zstd", "zstd:-3", "zstd:9", "none"] {
         let scratch = Scratch::new();
         let mut command = scratch.vswap();
         command.args([

@@ -12,7 +12,7 @@ use super::leaving::{Coming, Destination, Leaving, Written};
 use super::runs::are_neighbours;
 use crate::areas::Payer;
 use crate::base::pages::Page;
-use crate::codec::{Codec, Scratch};
+use crate::codec::{Codec, Pack, Scratch};
 use crate::engine::Engine;
 use crate::groups::GroupIndex;
 use crate::words::backing::Stored;
@@ -20,9 +20,15 @@ use crate::words::entry::Entry;
 use crate::words::slot::Word;
 use crate::words::tier::TierId;
 
+/// A page that is yet to find a slot in an area, as it is.
+const RAW: Destination = Destination::None {
+    is_raw: true,
+    is_limited: false,
+};
+
 impl Engine {
     /// Tries the zero flag and the pool. A page that does not compress is kept for an area if its group may use areas.
-    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, codec: Codec, scratch: &mut Scratch)
+    pub(crate) fn pack<P>(&self, leaving: &mut Leaving<P>, how: Pack, scratch: &mut Scratch)
     where
         P: Deref<Target = Page>,
     {
@@ -33,18 +39,34 @@ impl Engine {
             // Nothing would take the compressed bytes.
             Destination::NOWHERE
         } else {
-            match codec.compress(page, scratch) {
-                Ok(packed) => {
-                    let bytes = packed.len();
-                    self.store(group, packed, Written::Compressed { bytes })
-                }
-                Err(_incompressible) if self.may_go_to_areas(group) => Destination::None {
-                    is_raw: true,
-                    is_limited: false,
-                },
+            match how.codec.compress(page, scratch) {
+                Ok(packed) => self.store_packed(group, packed),
+                Err(_incompressible) if self.may_go_to_areas(group) => self
+                    .pack_densely(page, how, scratch)
+                    .map_or(RAW, |packed| self.store_packed(group, packed)),
                 Err(_incompressible) => self.store(group, &page.0, Written::Raw),
             }
         };
+    }
+
+    /// Tries zstd, if it is to be tried for such a page and is not in vain as a rule.
+    fn pack_densely<'s>(
+        &self,
+        page: &Page,
+        how: Pack,
+        scratch: &'s mut Scratch,
+    ) -> Option<&'s [u8]> {
+        if !how.tries_zstd || !self.second_codec.is_due() {
+            return None;
+        }
+        let packed = Codec::Zstd.compress(page, scratch).ok();
+        self.second_codec.note(packed.is_some());
+        packed
+    }
+
+    fn store_packed(&self, group: GroupIndex, packed: &[u8]) -> Destination {
+        let bytes = packed.len();
+        self.store(group, packed, Written::Compressed { bytes })
     }
 
     fn may_go_to_areas(&self, group: GroupIndex) -> bool {

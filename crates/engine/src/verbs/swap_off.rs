@@ -255,7 +255,7 @@ impl Emptying<'_> {
         let scratch = &mut *self.scratch;
         leaving
             .iter_mut()
-            .for_each(|page| engine.pack(page, engine.codec, scratch));
+            .for_each(|page| engine.pack(page, engine.codec.into(), scratch));
         engine.write_to_areas(CPU, &mut leaving, Coming::FromArea);
         let mut is_full = false;
         let mut uncharges = Uncharges::new(&engine.groups);

@@ -10,7 +10,7 @@
 use super::charge::Uncharges;
 use super::leaving::{Coming, Destination, Leaving, Written};
 use crate::base::storage::StorageError;
-use crate::codec::{Codec, Scratch};
+use crate::codec::{Pack, Scratch};
 use crate::engine::Engine;
 use crate::frames::FrameRef;
 use crate::words::backing_word::place_fits;
@@ -70,13 +70,13 @@ impl Engine {
 
     /// Second half of a swap-out: finds a place for each page's content (zero flag, pool or area) and takes its frame
     /// out of the cache. The words keep count, zero flag and shadow. If the last reference of a page goes away
-    /// meanwhile, everything behind it is freed. `codec_of` says how a page is packed, and `done` gets the result for
+    /// meanwhile, everything behind it is freed. `how` says how a page is packed, and `done` gets the result for
     /// each entry. `cpu` is a hint where in an area to take slots. Blocks while an area is written.
-    pub fn write_out_packed(
+    pub fn write_out_packed<P: Into<Pack>>(
         &self,
         cpu: usize,
         entries: &[Entry],
-        codec_of: impl Fn(Entry) -> Codec,
+        how: impl Fn(Entry) -> P,
         scratch: &mut Scratch,
         mut done: impl FnMut(Entry, Result<Written, WriteOutError>),
     ) {
@@ -88,8 +88,8 @@ impl Engine {
             }
         }
         for page in &mut leaving {
-            let codec = codec_of(page.entry);
-            self.pack(page, codec, scratch);
+            let how = how(page.entry).into();
+            self.pack(page, how, scratch);
         }
         self.write_to_areas(cpu, &mut leaving, Coming::FromMemory);
         for page in leaving {

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use vswap_engine::{Codec, Entry, Scratch, Shadow, WriteOutError, Written};
+use vswap_engine::{Codec, Entry, Pack, Scratch, Shadow, WriteOutError, Written};
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
@@ -44,25 +44,19 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     evicting.stored.note();
     let engine = &evicting.serving.engine;
     let density = evicting.serving.packing.density();
-    let codec_of = |entry| match density {
-        None => engine.codec(),
-        Some(density) => codec_for(density, engine.shadow(entry)),
+    let how = |entry| match density {
+        None => engine.codec().into(),
+        Some(density) => how_packed(density, engine.shadow(entry)),
     };
-    engine.write_out_packed(
-        0,
-        batch,
-        codec_of,
-        scratch,
-        |entry, outcome| match outcome {
-            Ok(written) => count(&evicting.serving, written),
-            // The entry was given up meanwhile.
-            Err(WriteOutError::NotCached) => {}
-            Err(error) => {
-                is_limited |= error == WriteOutError::Limited;
-                refused.push(entry);
-            }
-        },
-    );
+    engine.write_out_packed(0, batch, how, scratch, |entry, outcome| match outcome {
+        Ok(written) => count(&evicting.serving, written),
+        // The entry was given up meanwhile.
+        Err(WriteOutError::NotCached) => {}
+        Err(error) => {
+            is_limited |= error == WriteOutError::Limited;
+            refused.push(entry);
+        }
+    });
     let full = !refused.is_empty();
     let was_full = evicting.serving.limit.is_stalled();
     evicting.serving.limit.note_full(full, is_limited);
@@ -80,12 +74,16 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     !full
 }
 
-/// How a page with this shadow is packed.
-fn codec_for(density: Density, shadow: Option<Shadow>) -> Codec {
-    if density.packs_densely(heat_of(shadow.unwrap_or_default())) {
-        Codec::Zstd
-    } else {
-        Codec::Lz4
+/// How a page with this shadow is packed. What is cold and does not compress with lz4 may do so with zstd; what comes
+/// back soon is not worth a second try.
+fn how_packed(density: Density, shadow: Option<Shadow>) -> Pack {
+    let heat = heat_of(shadow.unwrap_or_default());
+    if density.packs_densely(heat) {
+        return Codec::Zstd.into();
+    }
+    Pack {
+        codec: Codec::Lz4,
+        tries_zstd: !heat.is_early(),
     }
 }
 
@@ -141,4 +139,22 @@ fn start_one(evicting: &Arc<Evicting>, name: &str) -> io::Result<()> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_cold_is_tried_with_both_codecs() {
+        let of = |density, bits| how_packed(density, Some(Shadow::truncated(bits)));
+        for density in [Density::Fast, Density::ColdDense] {
+            let hot = of(density, 1);
+            assert_eq!((hot.codec, hot.tries_zstd), (Codec::Lz4, false));
+        }
+        let cold = how_packed(Density::Fast, None);
+        assert_eq!((cold.codec, cold.tries_zstd), (Codec::Lz4, true));
+        let dense = how_packed(Density::ColdDense, None);
+        assert_eq!(dense, Codec::Zstd.into());
+    }
 }

@@ -226,10 +226,10 @@ static GROUP_EVENTS: Family = Family {
 
 /// Writes them.
 pub fn write(store: &StoreFigures, writer: &mut Writer<'_>) -> fmt::Result {
-    let codec = vec![("codec", store.codec.to_owned())];
+    let codec = vec![("codec", store.codec.clone())];
     writer.info(
         "vswap_store",
-        "How pages are compressed: auto, lz4, zstd or none.",
+        "How pages are compressed: auto, lz4, zstd, zstd:LEVEL or none.",
         [codec],
     )?;
     for (family, value) in &STORE {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use vswap_pager::Status;
 
-use crate::args::Codec;
+use crate::args::codec::Codec;
 use crate::host::Host;
 use crate::metrics::figures::{Figures, RunFigures, StoreFigures};
 use crate::output::SCHEMA;
@@ -133,7 +133,7 @@ impl<'a> Identity<'a> {
             status: host.status()?,
         };
         let store = host.store_status().map(|status| StoreFigures {
-            codec: codec.unwrap_or_default().name(),
+            codec: codec.unwrap_or_default().to_string(),
             status,
         });
         Some(Figures {

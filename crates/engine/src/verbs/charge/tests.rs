@@ -285,7 +285,7 @@ fn a_page_that_is_put_while_it_is_written_is_not_charged() {
         let entry = out_of(&engine, id, Content::Text, 1);
         let mut leaving = [engine.claim(entry).expect("cached")];
         engine.put(entry);
-        engine.pack(&mut leaving[0], engine.codec, &mut engine.scratch());
+        engine.pack(&mut leaving[0], engine.codec.into(), &mut engine.scratch());
         engine.write_to_areas(0, &mut leaving, Coming::FromMemory);
         assert_ne!(charges(&engine, id), (0, 0));
         assert!(engine.remove_group(id).is_err());

@@ -212,7 +212,7 @@ fn what_is_put_while_it_is_written_is_freed_by_the_writer() {
             bench.engine.put(entry);
             bench.engine.pack(
                 &mut leaving[0],
-                bench.engine.codec,
+                bench.engine.codec.into(),
                 &mut bench.engine.scratch(),
             );
             bench
