@@ -37,6 +37,9 @@ pub struct Layout {
     /// may not be evicted until they were seen missing (rule P1). Their words are plain. One event can name a terabyte,
     /// so these are ranges, not a mark in each word.
     stale: RangeSet,
+    /// Pages of a forked child whose content could not be handed down to it. `events::fork` sees to it that nobody
+    /// reads anything else there, before the child is served. Empty from then on.
+    pub lost: RangeSet,
     claims: Claims,
 }
 
@@ -182,9 +185,10 @@ impl Layout {
     }
 
     /// The layout of a forked child. `dup` counts every entry once more. No page may be on its way out. If `dup`
-    /// returns false it could not take the reference. The child must not be served that page's content, so the whole
-    /// copy fails.
-    pub fn fork(&self, dup: &mut dyn FnMut(PageWord) -> bool) -> Option<Layout> {
+    /// returns false it could not take the reference, and the page is lost for the child. One that it has in memory
+    /// only loses the entry behind it.
+    #[must_use]
+    pub fn fork(&self, dup: &mut dyn FnMut(PageWord) -> bool) -> Layout {
         debug_assert!(!self.has_pages_going_out());
         let mut child = Layout {
             registered: self.registered.clone(),
@@ -192,15 +196,23 @@ impl Layout {
             pinned: self.pinned.of_child(),
             foreign: self.foreign.clone(),
             stale: self.stale.clone(),
+            lost: self.lost.clone(),
             ..Layout::default()
         };
         for page in self.claims.pages() {
             let word = child.words.get(page);
             child.words.set(page, word.with_claim(false));
         }
-        let entries = child.words.iter_all().map(|(_, word)| word);
-        let copied = entries.filter(|word| word.entry().is_some()).all(dup);
-        copied.then_some(child)
+        let entries = child.words.iter_all();
+        let entries = entries.filter(|(_, word)| word.entry().is_some());
+        let failed: Vec<(u64, PageWord)> = entries.filter(|(_, word)| !dup(*word)).collect();
+        for (page, word) in failed {
+            child.words.set(page, PageWord::PLAIN);
+            if matches!(word.state(), PageState::Swapped(_)) {
+                child.lost.insert(page..page + 1);
+            }
+        }
+        child
     }
 
     /// Give up the `wanted` entries that are kept behind resident pages. These pages stay write-protected until the
@@ -399,10 +411,23 @@ mod tests {
             true
         });
         assert_eq!(dup, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-        assert_eq!(child.map(|c| counts(&c)), Some((10, 0)));
-        assert!(
-            it.fork(&mut |_| false).is_none(),
-            "a failed reference must fail the copy"
+        assert_eq!((counts(&child), ranges(&child.lost)), ((10, 0), vec![]));
+    }
+
+    #[test]
+    fn what_a_child_has_no_reference_to_is_lost_unless_it_is_in_memory() {
+        let mut it = layout(10..20);
+        it.words.set(12, PageWord::kept(entry(12)));
+        let child = it.fork(&mut |word| !(11..14).contains(&raw(word)));
+        assert_eq!(counts(&child), (7, 0));
+        assert!((11..14).all(|page| child.words.get(page) == PageWord::PLAIN));
+        assert_eq!(ranges(&child.lost), [11..12, 13..14]);
+        assert!(child.is_valid() && ranges(&it.lost).is_empty());
+        // And so for a child of that child.
+        let next = child.fork(&mut |_| true);
+        assert_eq!(
+            (counts(&next), ranges(&next.lost)),
+            ((7, 0), vec![11..12, 13..14])
         );
     }
 

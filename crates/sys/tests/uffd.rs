@@ -433,6 +433,42 @@ fn a_forked_childs_faults_come_on_its_own_userfaultfd() {
 }
 
 #[test]
+fn what_is_poisoned_in_a_child_ends_the_child_and_nobody_else() {
+    let _alone = support::alone();
+    let mapping = memory(3);
+    let Some(uffd) = support::uffd(FEATURES) else {
+        return;
+    };
+    register(&uffd, &mapping, mode::MISSING | mode::WP);
+    for index in [0, 2] {
+        let content = page(SEED, index as u64);
+        uffd.copy(address(&mapping, index), content.as_ptr(), PAGE_U64, 0)
+            .unwrap();
+    }
+    let first_of = |index: u64| page(SEED, index)[0];
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let Message::Fork { uffd: child } = next(&uffd) else {
+                panic!("no fork message")
+            };
+            child.poison(address(&mapping, 1), PAGE_U64, false).unwrap();
+            child
+        });
+        let code = in_child(|| {
+            let whole = read(&mapping, 0)[0] == first_of(0) && read(&mapping, 2)[0] == first_of(2);
+            // SAFETY: the page is the test's own. Reading it raises SIGBUS, which ends the child.
+            let lost = unsafe { pointer(&mapping, 1).read_volatile() };
+            i32::from(whole) + i32::from(lost)
+        });
+        assert_eq!(code, 128 + libc::SIGBUS);
+        drop(server.join().unwrap());
+    });
+    uffd.copy(address(&mapping, 1), page(SEED, 1).as_ptr(), PAGE_U64, 0)
+        .unwrap();
+    assert!((0..3).all(|index| read(&mapping, index) == page(SEED, index as u64)));
+}
+
+#[test]
 fn unread_fork_messages_close_their_descriptor() {
     let _alone = support::alone();
     let mapping = memory(1);

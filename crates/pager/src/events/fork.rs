@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::base::kernel::uffd::Userfaultfd;
 use crate::base::lock::MutexGuard;
+use crate::base::page_run::PAGE_BYTES;
+use crate::base::ranges::RangeSet;
 use crate::base::{kernel, threads};
 use crate::events::layout_events;
 use crate::events::listening::Listening;
-use crate::fault::FaultServer;
+use crate::fault::{FaultServer, lost};
 use crate::layout::Layout;
 use crate::run::limit::Limit;
 use crate::run::references::References;
@@ -62,24 +64,37 @@ pub fn apply<'g>(
 
 /// What a child of a frozen space has of its layout, each entry counted once more.
 pub fn copy_layout(references: &References, state: &State) -> Layout {
-    let copy = state.layout.fork(&mut references.dups());
-    copy.unwrap_or_else(|| {
-        tracing::error!(
-            "no memory to follow a fork; stopping the run, because the child would read zeros"
-        );
-        kernel::abort()
-    })
+    state.layout.fork(&mut references.dups())
+}
+
+/// There was no memory to count entries once more for a child. It must not read zeros there, so whoever touches such a
+/// page gets SIGBUS. Nobody serves the child yet, so none of these pages can have come.
+fn poison_lost(listening: &Listening, child: &Space, lost: &RangeSet) {
+    let stats = &listening.serving.stats;
+    for range in lost.iter() {
+        let (at, pages) = (range.start * PAGE_BYTES, range.end - range.start);
+        if let Err(error) = child.uffd.poison(at, pages * PAGE_BYTES, true) {
+            tracing::error!(
+                "no memory to follow a fork, and the child's pages cannot be marked: {error}; stopping, \
+                 because it would read zeros"
+            );
+            kernel::abort();
+        }
+        range.for_each(|page| lost::page_lost(stats, child, page, &"no memory to follow a fork"));
+    }
 }
 
 /// The space of a forked child, which nobody knows yet.
 pub fn new_child(
     listening: &Listening,
     parent: &Space,
-    layout: Layout,
+    mut layout: Layout,
     uffd: Userfaultfd,
 ) -> Arc<Space> {
     let kin = Arc::clone(&parent.kin);
+    let lost = std::mem::take(&mut layout.lost);
     let child = Space::new(listening.spaces.next_id(), uffd, layout, kin);
+    poison_lost(listening, &child, &lost);
     child.mailbox.active.store(true, Ordering::Release);
     child
         .filtered

@@ -28,7 +28,11 @@ pub fn fail_closed(space: &Space, page: u64, why: &dyn Display) {
     );
     match space.process.get() {
         Some(process) => drop(process.pidfd.kill()),
-        // A child that has not told its pid cannot be stopped alone.
+        // A child that has not told its pid cannot be stopped alone. Whoever touches the page gets SIGBUS.
+        None if space
+            .uffd
+            .poison(page * PAGE_BYTES, PAGE_BYTES, false)
+            .is_ok() => {}
         None => kernel::abort(),
     }
 }

@@ -88,14 +88,15 @@ impl References {
         }
     }
 
-    /// Take one more reference each for the copies of page words that a fork made.
+    /// Take one more reference each for the copies of page words that a fork made. False where that cannot be.
     pub fn dups(&self) -> impl FnMut(PageWord) -> bool {
         let mut dups = self.engine.dups();
         move |word| {
-            if matches!(word.state(), PageState::Kept(_)) {
+            let taken = word.entry().is_none_or(|entry| dups.dup(entry).is_ok());
+            if taken && matches!(word.state(), PageState::Kept(_)) {
                 self.kept_one();
             }
-            word.entry().is_none_or(|entry| dups.dup(entry).is_ok())
+            taken
         }
     }
 

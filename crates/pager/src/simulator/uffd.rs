@@ -305,8 +305,9 @@ impl Userfaultfd {
         Ok(())
     }
 
+    /// As in a kernel before 6.6: no page of the simulator is lost, and if the pager thinks so it is to stop.
     pub fn poison(&self, _: u64, _: u64, _: bool) -> Result<(), UffdError> {
-        unreachable!("no page of the simulator is lost")
+        Err(UffdError::Invalid { done_bytes: 0 })
     }
 
     pub fn is_gone(&self) -> bool {
