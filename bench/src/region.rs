@@ -142,6 +142,20 @@ impl Region {
         unsafe { self.start.as_ptr().add(index * PAGE_WORDS) }
     }
 
+    /// Is page `index` in memory? A page that is not costs whoever touches it a fault.
+    ///
+    /// # Errors
+    /// The error of `mincore`.
+    pub fn is_resident(&self, index: usize) -> io::Result<bool> {
+        let mut answer = 0;
+        // SAFETY: the range is a page of the mapping, and the answer has a byte for it.
+        let asked = unsafe { libc::mincore(self.page(index).cast(), PAGE_BYTES, &raw mut answer) };
+        match asked {
+            0 => Ok(answer & 1 == 1),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Page `index` as words.
     ///
     /// # Safety

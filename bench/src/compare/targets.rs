@@ -130,6 +130,14 @@ const fn of_arena(
     on(ARENA, at_most(what, workload, row, bound))
 }
 
+/// A target for what an arena itself takes.
+const fn on_arena(what: &'static str, row: &'static str, bound: f64) -> Target {
+    Target {
+        figure: Figure::Of(Side::Arena),
+        ..at_most(what, "fill-read-write", row, bound)
+    }
+}
+
 /// The target, with what limits its figure.
 const fn limited(because: &'static str, target: Target) -> Target {
     Target {
@@ -261,6 +269,22 @@ const TARGETS: &[Target] = &[
         WINDOW,
         of("swap-in, p99 of all faults, us", "vswap fault p99 us", 30.0),
     ),
+    limited(
+        FAULT,
+        of(
+            "a miss as the program sees it, p50, us",
+            "miss p50 us",
+            10.0,
+        ),
+    ),
+    limited(
+        WINDOW,
+        of(
+            "a miss as the program sees it, p99, us",
+            "miss p99 us",
+            40.0,
+        ),
+    ),
     at_most(
         "total CPU, fill-read-write",
         "fill-read-write",
@@ -297,6 +321,8 @@ const TARGETS: &[Target] = &[
         "random_write us/op",
         0.55,
     ),
+    on_arena("arena: a random miss, p50, us", "miss p50 us", 7.5),
+    on_arena("arena: a random miss, p99, us", "miss p99 us", 30.0),
     of_arena("arena: zipf 0.99", "zipf-0.99", "zipf us/op", 0.6),
 ];
 
@@ -338,10 +364,12 @@ impl fmt::Display for Bound {
 /// workload has it among its own sides.
 pub(super) fn verdicts(report: &Report) -> Vec<Verdict> {
     let is_of_side = |target: &&Target| {
-        !matches!(target.figure, Figure::Ratio(ARENA))
-            || report
-                .workload(target.workload)
-                .is_some_and(|result| result.samples.sides().contains(&Side::Arena))
+        !matches!(
+            target.figure,
+            Figure::Ratio(ARENA) | Figure::Of(Side::Arena)
+        ) || report
+            .workload(target.workload)
+            .is_some_and(|result| result.samples.sides().contains(&Side::Arena))
     };
     let was_asked_for = |target: &&Target| {
         report.workload(target.workload).is_some()

@@ -10,10 +10,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::measure::Latencies;
+use crate::measure::{Latencies, Phase};
 use crate::random::{Random, Zipf};
 
 use super::{FillReadWrite, Mismatch, Setup, check_page};
+
+/// For misses alone, so many times fewer pages are tried than are read at random.
+const MISSES_PART: usize = 8;
 
 /// Versions of all pages. Accesses are relaxed throughout: a thread reads only versions of its own part while it
 /// writes, and the end of a phase orders everything else.
@@ -91,6 +94,7 @@ impl<'a> Run<'a> {
         self.phase("random_read", |thread, latencies| {
             self.read_at_random(thread, count, latencies)
         })?;
+        self.misses(count / MISSES_PART)?;
         self.phase("random_write", |thread, latencies| {
             self.write_at_random(thread, count, latencies);
             Ok(())
@@ -177,6 +181,31 @@ impl<'a> Run<'a> {
         let pages = self.setup.region.pages();
         share(count, thread, self.setup.stage.threads())
             .try_for_each(|_| self.read_stamp(random.below(pages), latencies))
+    }
+
+    /// Reads at random, and times only what is not in memory. The time of the phase is that of the misses: whether a page
+    /// is there has to be asked for in between. No phase if nothing is missing.
+    fn misses(&self, count: usize) -> Result<(), Mismatch> {
+        let misses = self.setup.stage.run("miss", |thread, latencies| {
+            let mut random = self.random(thread, 9);
+            let pages = self.setup.region.pages();
+            let mut untimed = Latencies::new();
+            share(count, thread, self.setup.stage.threads()).try_for_each(|_| {
+                let page = random.below(pages);
+                // What cannot be told is not timed.
+                match self.setup.region.is_resident(page) {
+                    Ok(false) => self.read_stamp(page, latencies),
+                    Ok(true) | Err(_) => self.read_stamp(page, &mut untimed),
+                }
+            })
+        })?;
+        if misses.pages > 0 {
+            self.setup.printer.phase(&Phase {
+                us_per_op: misses.mean_us,
+                ..misses
+            });
+        }
+        Ok(())
     }
 
     /// Reads one word of a page that nobody writes, and checks the rest of the page if the word is wrong.

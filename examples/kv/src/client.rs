@@ -1,11 +1,13 @@
 //! The client: fills a server with values, and compares every byte of what it gives back. It works with redis too.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redis::{Connection, RedisError};
+use redis::{Connection, FromRedisValue, Pipeline, RedisError};
 
 use crate::content::{key, value};
 
@@ -15,6 +17,8 @@ const STRIDE: u64 = 1_000_003;
 const PIPELINE: u64 = 32;
 /// A server that is silent for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often an answer is asked for again because a signal came.
+const INTERRUPTIONS_MAX: u32 = 3;
 
 /// What is filled or verified.
 #[derive(Debug, Clone)]
@@ -100,6 +104,22 @@ impl Work {
         Ok(connection)
     }
 
+    /// Asks for the whole pipeline again where a signal has interrupted the wait for its answer, on another connection:
+    /// a socket whose reads end by time does not go on waiting by itself. What is asked for here can be asked twice.
+    fn ask<T: FromRedisValue>(
+        &self,
+        pipeline: &Pipeline,
+        connection: &mut Connection,
+    ) -> Result<T, RedisError> {
+        for _ in 0..INTERRUPTIONS_MAX {
+            match pipeline.query(connection) {
+                Err(error) if is_interruption(&error) => *connection = self.connect()?,
+                answer => return answer,
+            }
+        }
+        pipeline.query(connection)
+    }
+
     /// The part of one connection.
     fn part(&self, number: u64) -> Range<u64> {
         let keys = self.keys.end.saturating_sub(self.keys.start);
@@ -162,6 +182,17 @@ impl Work {
     }
 }
 
+/// What the crate keeps the error of a socket in.
+type Kept = Arc<dyn Error + Send + Sync>;
+
+fn is_interruption(error: &RedisError) -> bool {
+    let kept = error
+        .source()
+        .and_then(|cause| cause.downcast_ref::<Kept>());
+    let cause = kept.and_then(|kept| kept.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::Interrupted)
+}
+
 /// Of many commands of one pipeline that were refused, the first says enough.
 fn first(error: RedisError) -> String {
     let text = error.to_string();
@@ -199,7 +230,8 @@ pub fn fill(work: &Work) -> Result<Done, ClientError> {
             bytes.fetch_add(value.len() as u64, Ordering::Relaxed);
             pipeline.cmd("SET").arg(key(number)).arg(value).ignore();
         }
-        pipeline.query::<()>(connection).map_err(Failure::Server)
+        work.ask::<()>(&pipeline, connection)
+            .map_err(Failure::Server)
     });
     filled.map_err(|failure| work.failed(failure))?;
     Ok(Done {
@@ -230,7 +262,7 @@ pub fn verify(work: &Work, other_bytes: Option<usize>) -> Result<Done, ClientErr
         for number in keys.clone() {
             pipeline.cmd("GET").arg(key(number));
         }
-        let found: Vec<Option<Vec<u8>>> = pipeline.query(connection)?;
+        let found: Vec<Option<Vec<u8>>> = work.ask(&pipeline, connection)?;
         for (number, found) in keys.zip(found) {
             let expected = value(work.seed, number, work.version);
             let key = key(number);
@@ -263,5 +295,21 @@ fn wrong(number: u64, found: &[u8], expected: &[u8]) -> ClientError {
         at: pairs
             .take_while(|(found, expected)| found == expected)
             .count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_is_told_from_other_failures() {
+        let of = |kind| RedisError::from(io::Error::from(kind));
+        assert!(is_interruption(&of(ErrorKind::Interrupted)));
+        assert!(!is_interruption(&of(ErrorKind::TimedOut)));
+        assert!(!is_interruption(&RedisError::from((
+            redis::ErrorKind::Client,
+            "no answer"
+        ))));
     }
 }
