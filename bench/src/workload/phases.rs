@@ -183,8 +183,8 @@ impl<'a> Run<'a> {
             .try_for_each(|_| self.read_stamp(random.below(pages), latencies))
     }
 
-    /// Reads at random, and times only what is not in memory. The time of the phase is that of the misses: whether a page
-    /// is there has to be asked for in between. No phase if nothing is missing.
+    /// Reads at random, and times only what is not in memory. The time of the phase is that of the misses: whether a
+    /// page is there has to be asked for in between. No phase if nothing is missing.
     fn misses(&self, count: usize) -> Result<(), Mismatch> {
         let misses = self.setup.stage.run("miss", |thread, latencies| {
             let mut random = self.random(thread, 9);
