@@ -272,7 +272,7 @@ impl Layout {
     /// Drop the words of `range` with their references and claims.
     fn forget_words(&mut self, range: Range<u64>, put: &mut dyn FnMut(PageWord)) {
         self.claims.forget(&range);
-        let words = self.words.take(range).into_iter().map(|(_, word)| word);
+        let words = self.words.take(range).map(|(_, word)| word);
         words.filter(|word| word.entry().is_some()).for_each(put);
     }
 }

@@ -137,11 +137,11 @@ fn take_one(
     }
     let space = space_of_thread(&listening.spaces, notification.tid)
         .or_else(|| space_shared_by(&listening.spaces, &notification));
+    let call = Call::new(Arc::clone(listener), notification);
     // The thread may have died, and its id be another one's, before its process was looked up.
-    if !listener.id_valid(notification.id) {
+    if !call.is_waiting() {
         return Err(NotifyError::Over);
     }
-    let call = Call::new(Arc::clone(listener), notification);
     match space {
         // The hooks have seen to it, or nobody will.
         Some(space) if is_for_hooks(&space, &call.notification) => drop(call),
@@ -205,7 +205,12 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     let _ = threads::try_spawn("postponed", move || {
         let since = Instant::now();
         while since.elapsed() < POSTPONE_PATIENCE {
-            if let Some(space) = space_of_thread(&listening.spaces, call.notification.tid) {
+            let space = space_of_thread(&listening.spaces, call.notification.tid);
+            // The call must not be carried out in the process of another thread that has got its id.
+            if !call.is_waiting() {
+                return;
+            }
+            if let Some(space) = space {
                 if space.is_active() {
                     return hand_over(&listening, &space, call);
                 }

@@ -25,6 +25,12 @@ impl Call {
         }
     }
 
+    /// Does the thread still wait for its answer? If it has died, its id may be another thread's by now. So what was
+    /// found out by that id holds only if this is true afterwards.
+    pub fn is_waiting(&self) -> bool {
+        self.listener.id_valid(self.notification.id)
+    }
+
     /// Let the thread go on with this answer.
     pub fn answer(mut self, answer: Answer) {
         self.answer = answer;
