@@ -38,7 +38,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// Most bytes of an answer that a client reads. A long command line and the figures fit many times over.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Most connections served at once. Each run of a daemon takes one of them. Any further connection is closed.
+/// Most connections served at once. Each run of a daemon takes one of them. Who comes then hears that, and is to come
+/// again.
 const CONNECTIONS_MAX: usize = 256;
 
 /// What a run or the daemon can be asked to do.
@@ -190,6 +191,7 @@ impl Server {
                 };
                 if self.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
                     self.connections.fetch_sub(1, Ordering::AcqRel);
+                    let _ = turn_away(&stream);
                     continue;
                 }
                 let spawned = Builder::new().spawn_scoped(scope, move || {
@@ -250,6 +252,18 @@ pub fn answer(
     };
     let answer = handle(request, &asker);
     send_line(stream, &answer)
+}
+
+/// Tells whoever may ask that there are too many connections. Waits for nobody: what is written first fits.
+fn turn_away(stream: &UnixStream) -> io::Result<()> {
+    if !may_ask(socket_peercred(stream)?.uid, geteuid()) {
+        return Ok(());
+    }
+    stream.set_nonblocking(true)?;
+    let busy = format!(
+        "it answers {CONNECTIONS_MAX} connections at a time, and a run takes one: wait until one has ended"
+    );
+    send_line(stream, &Answer::Err(busy))
 }
 
 /// May a process of user `own` answer this peer?
@@ -520,6 +534,30 @@ mod tests {
             assert_eq!(ask(dir, &Request::Status).expect("answer")["pid"], 7);
             // `with_server` ends only if the handler does.
             drop(long);
+        });
+    }
+
+    #[test]
+    fn one_connection_too_many_hears_that() {
+        with_server("many", |dir| {
+            let ask =
+                |connection: &mut Connection| connection.ask(&Request::Status, Some(PATIENCE));
+            let mut all: Vec<Connection> = (0..CONNECTIONS_MAX)
+                .map(|_| Connection::open(dir).expect("it listens"))
+                .collect();
+            // Connections are taken in the order in which they came.
+            let mut late = Connection::open(dir).expect("it listens");
+            let refusal = ask(&mut late).expect_err("too many").to_string();
+            assert!(refusal.contains("256 connections at a time"), "{refusal}");
+            let last = all.last_mut().expect("many");
+            assert_eq!(ask(last).expect("answered"), json!({"pid": 7}));
+            drop(all);
+            let next = || Connection::open(dir).and_then(|mut one| ask(&mut one));
+            let begun = Instant::now();
+            while let Err(error) = next() {
+                assert!(begun.elapsed() < PATIENCE, "{error}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
         });
     }
 }

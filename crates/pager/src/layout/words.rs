@@ -248,8 +248,8 @@ impl PageWords {
         pages
     }
 
-    /// Take all words of `range` out that are not PLAIN, in address order; they are PLAIN afterwards. Whole chunks leave
-    /// as they are, so what is taken is not listed page by page: one call may unmap a terabyte that is out.
+    /// Take all words of `range` out that are not PLAIN, in address order; they are PLAIN afterwards. Whole chunks
+    /// leave as they are, so what is taken is not listed page by page: one call may unmap a terabyte that is out.
     pub fn take(&mut self, range: Range<u64>) -> impl Iterator<Item = (u64, PageWord)> + use<> {
         let last = range.end / CHUNK_PAGES * CHUNK_PAGES;
         let first = range.start.next_multiple_of(CHUNK_PAGES);
