@@ -9,18 +9,18 @@ use vswap_e2e::failure::During;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 
 /// A third of what the program fills.
-const LIMIT_BYTES: u64 = 42 * MIB;
+const LIMIT_BYTES: u64 = 63 * MIB;
 /// ThreadSanitizer itself keeps more memory than the program.
 const TSAN_LIMIT_BYTES: u64 = 160 * MIB;
 
-/// Fills 128 MiB with seeded words that compress three times, and reads them back twice beside a thread. Then it frees
+/// Fills 192 MiB with seeded words that compress three times, and reads them back twice beside a thread. Then it frees
 /// all blocks but one, which stays in use.
 const SOURCE: &str = r#"
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-enum { BLOCKS = 128, WORDS = (1 << 20) / 8 };
+enum { BLOCKS = 192, WORDS = (1 << 20) / 8 };
 static uint64_t *blocks[BLOCKS];
 static uint64_t word(uint64_t at) {
     at = (at + 1) * 0x9e3779b97f4a7c15u;
