@@ -79,7 +79,7 @@ impl Remembered {
 
 impl Engine {
     /// Figures like those of [`Engine::stats`], of which those of clusters may be older. Takes the lock of at most 2048
-    /// clusters, each for a moment: or of 256 of each area, if there are more than eight areas. Takes each class lock
+    /// clusters, each for a moment: or of 256 of each area, if there are more than seven. Takes each class lock
     /// of the pool as well. `recount` is of this engine alone.
     #[must_use]
     pub fn recount(&self, recount: &mut Recount) -> Stats {

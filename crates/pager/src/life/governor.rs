@@ -1,5 +1,6 @@
 //! The governor: one thread that samples what the run uses, and tells evictors how much to move out. It runs in the
-//! real-time class, so it does nothing that takes longer the more is swapped out: `pressure_watch.rs` does.
+//! real-time class, so what takes longer the more is swapped out is done elsewhere (`pressure_watch.rs`). One thing is
+//! not yet: it puts the pages of a process that has ended.
 
 use std::sync::Arc;
 use std::time::Duration;

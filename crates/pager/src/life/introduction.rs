@@ -176,10 +176,15 @@ pub fn join_copied(
         .forks
         .parent(hello.fork)
         .ok_or(HelloError::NoFork)?;
-    let copy = listening
+    let mut copy = listening
         .forks
         .take_copy(hello.fork)
         .ok_or(HelloError::NoFork)?;
+    if copy.lost.iter().next().is_some() {
+        // Nothing is registered yet, so nothing can be poisoned. But this child stands still, and does not run.
+        copy.clear(&mut run.serving.references.puts());
+        return Err(HelloError::Unwatched(pid));
+    }
     let child = fork::new_child(listening, &parent, copy, uffd);
     run.filters.note(pid);
     // Before the answer, because then the child may fork.
