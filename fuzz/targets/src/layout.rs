@@ -274,11 +274,11 @@ impl Run {
             return;
         }
         let mut taken = Vec::new();
-        let child = self.layout.fork(&mut |word| {
+        let mut child = self.layout.fork(&mut |word| {
             taken.extend(raw(word));
             true
         });
-        let mut child = child.expect("every reference was given");
+
         assert!(child.words.iter_all().all(|(_, word)| !word.is_claimed()));
         let mut put = Vec::new();
         child.clear(&mut |word| put.extend(raw(word)));
