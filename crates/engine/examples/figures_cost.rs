@@ -1,13 +1,16 @@
-//! What it takes to ask an engine for its figures, by how much is swapped out: of all clusters, and by a recount.
+//! What it takes to ask an engine for its figures, by how much is swapped out: of all clusters, and by a recount. And
+//! what it takes to give everything up, as when a process ends that has so much out.
 //!
 //! `cargo run --release -p vswap-engine --example figures_cost [GIB…]`, by default 1, 16 and 256. The pages are zeros,
-//! which take slots and nothing else: 16 bytes of memory each, 4.3 GiB for a TiB.
+//! which take slots and nothing else: 24 bytes of memory each with the list of entries, 6.3 GiB for a TiB.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vswap_engine::{Codec, Config, Engine, GroupId, HeapPages, PAGE_BYTES, Recount, Shadow, Stats};
+use vswap_engine::{
+    Codec, Config, Engine, Entry, GroupId, HeapPages, PAGE_BYTES, Recount, Shadow, Stats,
+};
 
 /// How often each is asked for.
 const TIMES: usize = 100;
@@ -24,27 +27,33 @@ fn main() -> ExitCode {
         }
     };
     println!(
-        "swapped out, GiB   all clusters, us         recount, us              once around, calls"
+        "swapped out, GiB   all clusters, us         recount, us              once around, calls   given up, ms"
     );
     sizes.into_iter().for_each(report);
     ExitCode::SUCCESS
 }
 
 fn report(gib: u64) {
-    let engine = filled((gib << 30) / PAGE_BYTES as u64);
+    let (engine, entries) = filled((gib << 30) / PAGE_BYTES as u64);
     let whole = times(|| engine.stats());
     let mut recount = Recount::default();
     let around = (1..).find(|_| engine.recount(&mut recount) == engine.stats());
     let part = times(|| engine.recount(&mut recount));
+    let begun = Instant::now();
+    let mut puts = engine.puts();
+    entries.into_iter().for_each(|entry| puts.put(entry));
+    drop(puts);
     println!(
-        "{gib:>16}   {:<22}   {:<22}   {}",
+        "{gib:>16}   {:<22}   {:<22}   {:>18}   {:>12.1}",
         spread(&whole),
         spread(&part),
-        around.unwrap_or_default()
+        around.unwrap_or_default(),
+        begun.elapsed().as_secs_f64() * 1e3
     );
 }
 
-fn filled(pages: u64) -> Engine {
+/// An engine with so many zero pages, and their entries.
+fn filled(pages: u64) -> (Engine, Vec<Entry>) {
     let config = Config {
         frames: 64,
         cpus: 1,
@@ -54,6 +63,7 @@ fn filled(pages: u64) -> Engine {
     };
     let engine = Engine::new(&config, Arc::new(HeapPages::new())).expect("memory for the engine");
     let mut scratch = engine.scratch();
+    let mut entries = Vec::new();
     for _ in 0..pages {
         let mut frame = engine.frame().expect("a free frame");
         frame.0.fill(0);
@@ -62,8 +72,9 @@ fn filled(pages: u64) -> Engine {
         engine
             .write_out(entry, &mut scratch)
             .expect("zeros go nowhere");
+        entries.push(entry);
     }
-    engine
+    (engine, entries)
 }
 
 fn times(mut ask: impl FnMut() -> Stats) -> Vec<Duration> {

@@ -229,16 +229,19 @@ impl Layout {
         }
     }
 
-    /// Give up every word, because the space has ended.
-    pub fn clear(&mut self, put: &mut dyn FnMut(PageWord)) {
-        let words = std::mem::take(&mut self.words);
-        words
-            .iter_all()
-            .filter(|(_, word)| word.entry().is_some())
-            .for_each(|(_, word)| put(word));
+    /// Forget everything, because the space has ended. The words are left to the caller, who has to give up their
+    /// entries: that takes the longer the more is out, so it is not done here.
+    #[must_use]
+    pub fn end(&mut self) -> PageWords {
         self.registered = RangeSet::new();
         self.stale = RangeSet::new();
         self.claims.clear();
+        std::mem::take(&mut self.words)
+    }
+
+    /// Give up every word, because the space has ended.
+    pub fn clear(&mut self, put: &mut dyn FnMut(PageWord)) {
+        self.end().into_references().for_each(put);
     }
 
     /// The content of `range` is gone already, whatever the words say. Stale pages stay stale, because other discards

@@ -6,6 +6,7 @@ pub mod samples;
 pub mod buffers;
 pub mod spaces;
 pub mod references;
+pub mod remains;
 pub mod filters;
 pub mod leaving;
 pub mod forks;

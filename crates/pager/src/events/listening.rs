@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::fault::serving::Serving;
 use crate::run::forks::Forks;
 use crate::run::leaving::Leaving;
+use crate::run::remains::Remains;
 use crate::run::shares::Shares;
 use crate::run::spaces::Spaces;
 use crate::run::watch::Watch;
@@ -16,6 +17,8 @@ pub struct Listening {
     pub serving: Arc<Serving>,
     /// The spaces that have not ended.
     pub spaces: Spaces,
+    /// What those that have ended have left behind.
+    pub remains: Remains,
     /// Forked children that have not said hello.
     pub forks: Forks,
     /// How much memory counts as their own of processes that share pages or have no agent.

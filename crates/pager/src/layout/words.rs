@@ -169,6 +169,11 @@ impl PageWords {
         self.swapped
     }
 
+    /// Are all words PLAIN?
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// The word of `page`.
     pub fn get(&self, page: u64) -> PageWord {
         self.chunks
@@ -309,6 +314,12 @@ impl PageWords {
                 .chunks
                 .values()
                 .all(|chunk| chunk.used > 0 && used(chunk) == chunk.used as usize)
+    }
+
+    /// The words that hold a reference, in address order. A chunk is freed when its words are done.
+    pub fn into_references(self) -> impl Iterator<Item = PageWord> {
+        let words = self.chunks.into_values().flat_map(|chunk| chunk.words);
+        words.filter(|word| word.entry().is_some())
     }
 
     /// Every word that is not PLAIN.

@@ -1,6 +1,6 @@
 //! The governor: one thread that samples what the run uses, and tells evictors how much to move out. It runs in the
-//! real-time class, so what takes longer the more is swapped out is done elsewhere (`pressure_watch.rs`). One thing is
-//! not yet: it puts the pages of a process that has ended.
+//! real-time class, so what takes longer the more is swapped out is done elsewhere: `pressure_watch.rs` looks at the
+//! store, and `run/remains.rs` gives up the pages of processes that have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use vswap_sys::process::procfs::Statm;
 
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::threads;
+use crate::events::listening::Listening;
 use crate::life::lifecycle;
 use crate::life::residents::Residents;
 use crate::life::run::Run;
@@ -59,7 +60,8 @@ pub fn run(run: &Arc<Run>) {
     while !limit.has_stopped() {
         let began = cpu::thread_time();
         let spaces = run.listening.spaces.all();
-        lifecycle::reap(&run.listening, &spaces);
+        let has_more_to_end = lifecycle::reap(&run.listening, &spaces);
+        give_up_remains(&run.listening);
         run.listening.watch.retry();
         let residents = seen.look(&spaces, Space::resident_bytes);
         let strangers = run.listening.shares.strangers(&spaces);
@@ -98,6 +100,11 @@ pub fn run(run: &Arc<Run>) {
             run.serving.shrinker.wake();
         }
         let pause = limit.bounds.pause(total, growing);
+        let pause = if has_more_to_end {
+            Duration::ZERO
+        } else {
+            pause
+        };
         let pause = pause.max(cost * PAUSE_PARTS);
         if run.serving.parking.is_parked() {
             limit.sleep(PARKED_PAUSE);
@@ -128,6 +135,21 @@ impl Still {
         };
         self.total = total;
         self.samples > STILL_SAMPLES
+    }
+}
+
+/// Have what ended processes left behind given up, by a thread that is not in the real-time class. If there is none to
+/// be had, the next sample asks again.
+fn give_up_remains(listening: &Arc<Listening>) {
+    if listening.remains.are_to_be_given_up() {
+        let listening = Arc::clone(listening);
+        let _ = threads::try_spawn("remains", move || {
+            threads::hurry();
+            let serving = &listening.serving;
+            listening
+                .remains
+                .give_up(&serving.references, || serving.limit.has_more_room());
+        });
     }
 }
 

@@ -43,6 +43,9 @@ const FORK_PACE: Duration = Duration::from_micros(500);
 /// moment.
 const FILTER_DESCRIPTORS: usize = 4;
 
+/// Most spaces that end in one go. Thousands may be killed together, and samples have to be taken meanwhile.
+const ENDS_MAX: usize = 64;
+
 /// Make a space for a program image that has just started, or for a child that was forked before anything was
 /// registered.
 pub fn begin(
@@ -75,8 +78,10 @@ pub fn start_evictor(run: &Arc<Run>, space: &Arc<Space>) {
     let own = Arc::clone(&run);
     // Hurry: until its memory is registered the process grows unasked.
     let started = threads::try_spawn_hurried(&format!("evict-{}", space.id), move || {
-        if evicted.is_active() || (arm(&own, &evicted) && activate(&own.serving, &evicted)) {
+        if evicted.is_active() {
             threads::hurry();
+            evict::run(&own.evicting, &evicted);
+        } else if arm(&own, &evicted) && activate(&own.serving, &evicted) {
             evict::run(&own.evicting, &evicted);
         }
     });
@@ -106,6 +111,9 @@ fn arm(run: &Arc<Run>, space: &Arc<Space>) -> bool {
     if !install_filter(run, space, process) {
         return false;
     }
+    // What follows takes the longer the more mappings and threads the process has, so it is not for the real-time
+    // class.
+    threads::hurry();
     regions::exclude_wiped_on_fork(space, process);
     marks::look_for_rings(space, process);
     let start = |line, cpu| reader::start(&run.listening, line, cpu);
@@ -256,10 +264,15 @@ pub fn hang_up(space: &Space) {
     hung_up.get_or_insert_with(Instant::now);
 }
 
-/// End the spaces whose memory is gone. Their entries are given up only when the kernel says that the address space no
-/// longer exists. Until then some thread may still read its memory on the way out.
-pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
+/// End the spaces whose memory is gone, some at a time. What they have out is left in `listening.remains`, and only
+/// when the kernel says that the address space no longer exists. Until then some thread may still read its memory on
+/// the way out. True if there may be more to end.
+pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) -> bool {
+    let mut ended = 0;
     for space in spaces {
+        if ended == ENDS_MAX {
+            break;
+        }
         last_thread::follow(space);
         let hung_up = *space.hung_up.lock();
         let unknown = space.process.get().is_none();
@@ -268,6 +281,7 @@ pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
         }
         if space.uffd.is_gone() || space.dismissed.load(Ordering::Acquire) {
             end(listening, space);
+            ended += 1;
         } else if hung_up.is_some_and(|since| since.elapsed() > HANGUP_PATIENCE)
             && let Some(process) = space.process.get()
         {
@@ -276,6 +290,12 @@ pub fn reap(listening: &Listening, spaces: &[Arc<Space>]) {
             let_go_of_readers(listening, space, process);
         }
     }
+    if ended > 0 {
+        listening.serving.limit.has_more_room();
+        let left = listening.spaces.all();
+        left.iter().for_each(|other| other.share_has_changed());
+    }
+    ended == ENDS_MAX
 }
 
 /// A process whose agent has hung up has been killed, and its memory lives on. A thread of the pager that reads there
@@ -316,21 +336,16 @@ fn end(listening: &Listening, space: &Arc<Space>) {
     listening.watch.end(space);
     space.mailbox.ask(|wanted| wanted.stop = true);
     let mut state = space.lock();
-    state.layout.clear(&mut listening.serving.references.puts());
+    let words = state.layout.end();
     state.deferred.clear();
     state.waiting.clear();
     space.thaw(&mut state);
     drop(state);
+    listening.remains.add(words);
     space
         .mailbox
         .put_proposals(&listening.serving.engine, |_| true);
     listening.forks.forget(space.id);
     listening.spaces.remove(space.id);
     listening.shares.end(space.id);
-    listening.serving.limit.has_more_room();
-    listening
-        .spaces
-        .all()
-        .iter()
-        .for_each(|other| other.share_has_changed());
 }

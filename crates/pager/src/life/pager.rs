@@ -204,7 +204,8 @@ impl Pager {
         self.kill_all();
         let status = self.status();
         if !self.run.part.is_all() {
-            while !self.run.listening.spaces.all().is_empty() {
+            let listening = &self.run.listening;
+            while !listening.spaces.all().is_empty() || !listening.remains.are_gone() {
                 std::thread::sleep(END_PACE);
                 self.kill_all();
             }

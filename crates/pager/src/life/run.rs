@@ -21,6 +21,7 @@ use crate::run::parking::Parking;
 use crate::run::part::Part;
 use crate::run::pressure::Pressure;
 use crate::run::references::References;
+use crate::run::remains::Remains;
 use crate::run::samples::Samples;
 use crate::run::shares::Shares;
 use crate::run::shrinker::Shrinker;
@@ -83,6 +84,7 @@ impl Run {
         let listening = Arc::new(Listening {
             serving: Arc::clone(&serving),
             spaces: Spaces::default(),
+            remains: Remains::default(),
             forks: Forks::default(),
             shares: Shares::default(),
             watch: Watch::default(),

@@ -134,7 +134,9 @@ fn begin(run: &Arc<Run>, plan: &Plan) {
 fn reap(run: &Arc<Run>) {
     loop {
         clock::sleep(REAP_PACE);
-        lifecycle::reap(&run.listening, &run.listening.spaces.all());
+        let listening = &run.listening;
+        let _ = lifecycle::reap(listening, &listening.spaces.all());
+        listening.remains.give_up(&run.serving.references, || ());
         let is_over = world(|world| world.memories.iter().all(|memory| memory.gone));
         if is_over && run.listening.spaces.all().is_empty() {
             world(|world| world.is_over = true);
