@@ -10,6 +10,7 @@
 pub mod heap;
 pub mod maps;
 pub mod mremap;
+pub mod own_code;
 pub mod pagemap;
 pub mod procmap;
 

@@ -2,10 +2,11 @@
 //! real-time class, so what takes longer the more is swapped out is done elsewhere: `pressure_watch.rs` looks at the
 //! store, and `run/remains.rs` gives up the pages of processes that have ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use vswap_engine::{Engine, Recount, Stats};
+use vswap_sys::memory::own_code;
 use vswap_sys::process::cpu;
 use vswap_sys::process::procfs::Statm;
 
@@ -193,6 +194,9 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
     let samples = run.serving.samples.session().is_some();
     let all_the_time = samples || run.config.evict_all_every.is_some();
     if all_the_time || total > limit.limit_bytes() / ARM_PART {
+        // What was needed for the start alone does not count from now on.
+        static STARTED: Once = Once::new();
+        STARTED.call_once(own_code::unmap);
         let small = match samples {
             true => SAMPLED_SPACE_BYTES,
             false if all_the_time => 0,
