@@ -273,8 +273,10 @@ pub mod process {
         }
     }
 
-    pub fn kill_descendants(_: u32, process: &PidFd) {
-        let _ = process.kill();
+    pub fn kill_family(members: &[(u32, &PidFd)]) {
+        for (_, process) in members {
+            let _ = process.kill();
+        }
     }
 
     /// # Safety
