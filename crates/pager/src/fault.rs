@@ -128,7 +128,12 @@ impl<'a> FaultServer<'a> {
         let mut state = state.into();
         let word = state.layout.words.get(fault.page);
         if word.is_claimed() {
-            state.waiting.push(fault.clone());
+            // A page whose loss is unexplained stays claimed for long. A thread in a system call that has a signal
+            // pending asks again and again meanwhile.
+            let is_like = |known: &Fault| known.is_like(fault);
+            if !state.is_unexplained(fault.page) || !state.waiting.iter().any(is_like) {
+                state.waiting.push(fault.clone());
+            }
             return (state, Outcome::Done);
         }
         match word.state() {
@@ -271,7 +276,7 @@ impl<'a> FaultServer<'a> {
             return Outcome::Again;
         } else {
             let why = "it has gone from memory without an event";
-            lost::fail_closed(self.space, fault.page, &why);
+            lost::fail_closed_later(self.space, state, fault.page, fault, &why);
         }
         Outcome::Done
     }

@@ -18,6 +18,7 @@
 pub mod actors;
 mod agent;
 mod calls;
+mod lost;
 pub mod doors;
 mod memory;
 mod plan;

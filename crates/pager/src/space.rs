@@ -27,6 +27,7 @@ pub mod gain;
 pub mod mappings_seen;
 pub mod incoming;
 pub mod marks;
+pub mod unexplained;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -49,6 +50,7 @@ use crate::space::kin::Kin;
 use crate::space::mailbox::Mailbox;
 use crate::space::mappings_seen::MappingsSeen;
 use crate::space::process::Process;
+use crate::space::unexplained::Unexplained;
 
 /// First touches: a lone one gets 4 pages, a stream up to 64 (one eviction window). So filling memory costs one fault
 /// in 64 pages.
@@ -76,6 +78,8 @@ pub struct State {
     pub waiting: Vec<Fault>,
     /// Faults that wait for memory.
     pub deferred: Vec<Fault>,
+    /// Pages that cannot be given back, and nobody knows yet why.
+    pub unexplained: Unexplained,
     /// Streams of first touches.
     pub first_touches: Streams,
     /// Streams of swap-ins.
@@ -167,6 +171,7 @@ impl Space {
             layout,
             waiting: Vec::new(),
             deferred: Vec::new(),
+            unexplained: Unexplained::default(),
             first_touches: Streams::new(FIRST_TOUCH_PAGES.0, FIRST_TOUCH_PAGES.1),
             swap_ins: Streams::new(SWAP_IN_PAGES.0, SWAP_IN_PAGES.1).with_gaps(),
             read_around: ReadAround::default(),

@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod cpu;
 pub mod elf;
+mod family;
 pub mod memory_file;
 pub mod procfs;
 pub mod task;
@@ -21,6 +22,8 @@ pub mod turns;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+pub use self::family::kill_family;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -180,29 +183,6 @@ impl From<ExitCode> for u64 {
 /// EPERM; ESRCH for pid 0.
 pub fn kill(pid: u32) -> Result<(), Errno> {
     gone_is_killed(rustix::process::kill_process(process(pid)?, Signal::KILL))
-}
-
-/// SIGKILL to every process that descends from `pid`, which `of` names.
-pub fn kill_descendants(pid: u32, of: &PidFd) {
-    /// Descriptors that are held at a time.
-    const AT_A_TIME: usize = 16;
-    let listed = procfs::descendants(pid).unwrap_or_default();
-    for some in listed.chunks(AT_A_TIME) {
-        let opened: Vec<_> = some.iter().map(|pid| (*pid, PidFd::open(*pid))).collect();
-        // A number may have been given to another process before it was opened. So what is killed is listed once more.
-        let still = procfs::descendants(pid).unwrap_or_default();
-        if of.exited(Some(Duration::ZERO)) != Ok(false) {
-            // `pid` may be another process's by now.
-            return;
-        }
-        for (pid, opened) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
-            let _ = match opened {
-                Ok(process) => process.kill(),
-                // There is no descriptor. It must end all the same.
-                Err(_) => kill(*pid),
-            };
-        }
-    }
 }
 
 fn gone_is_killed(done: Result<(), Errno>) -> Result<(), Errno> {

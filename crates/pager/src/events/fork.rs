@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::base::kernel::uffd::Userfaultfd;
+use crate::base::kernel::uffd::{UffdError, Userfaultfd};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
 use crate::base::ranges::RangeSet;
@@ -18,6 +18,7 @@ use crate::events::layout_events;
 use crate::events::listening::Listening;
 use crate::fault::{FaultServer, lost};
 use crate::layout::Layout;
+use crate::layout::words::{PageState, PageWord};
 use crate::run::limit::Limit;
 use crate::run::references::References;
 use crate::space::{Space, State, marks};
@@ -64,23 +65,37 @@ pub fn apply<'g>(
 
 /// What a child of a frozen space has of its layout, each entry counted once more.
 pub fn copy_layout(references: &References, state: &State) -> Layout {
-    state.layout.fork(&mut references.dups())
+    let mut layout = state.layout.fork(&mut references.dups());
+    // A kept page that is not in memory, and nobody knows yet why. Nobody knows either what the child should read.
+    for lost in &state.unexplained.pages {
+        if let PageState::Kept(_) = layout.words.get(lost.page).state() {
+            references.put(layout.words.set(lost.page, PageWord::PLAIN));
+            layout.lost.insert(lost.page..lost.page + 1);
+        }
+    }
+    layout
 }
 
-/// There was no memory to count entries once more for a child. It must not read zeros there, so whoever touches such a
-/// page gets SIGBUS. Nobody serves the child yet, so none of these pages can have come.
+/// Pages whose content could not be handed down to a child. It must not read zeros there, so whoever touches such a page
+/// gets SIGBUS. Nobody serves the child yet, so none of these pages can have come.
 fn poison_lost(listening: &Listening, child: &Space, lost: &RangeSet) {
+    const WHY: &str = "it could not be handed down by a fork";
     let stats = &listening.serving.stats;
-    for range in lost.iter() {
-        let (at, pages) = (range.start * PAGE_BYTES, range.end - range.start);
-        if let Err(error) = child.uffd.poison(at, pages * PAGE_BYTES, true) {
-            tracing::error!(
-                "no memory to follow a fork, and the child's pages cannot be marked: {error}; stopping, \
-                 because it would read zeros"
-            );
-            kernel::abort();
+    for page in lost.iter().flatten() {
+        let at = page * PAGE_BYTES;
+        // A marker would be taken for a page.
+        let _ = child.uffd.write_unprotect(at, PAGE_BYTES, true);
+        match child.uffd.poison(at, PAGE_BYTES, true) {
+            Ok(()) => lost::page_lost(stats, child, page, &WHY),
+            // It has the page after all, or neither the page nor the child is there any more.
+            Err(UffdError::Exists { .. } | UffdError::NoEntry { .. } | UffdError::Gone) => {}
+            Err(error) => {
+                tracing::error!(
+                    "a child's page {WHY}, and cannot be marked: {error}; stopping, because it would read zeros"
+                );
+                kernel::abort();
+            }
         }
-        range.for_each(|page| lost::page_lost(stats, child, page, &"no memory to follow a fork"));
     }
 }
 

@@ -193,7 +193,7 @@ impl<'a> FaultServer<'a> {
             // A layout event may have given the entry up meanwhile. Then the claim is cancelled.
             let failed = &incoming[read.good];
             if state.layout.finish(failed.ticket) == Some(failed.page) {
-                lost::fail_closed(self.space, failed.page, &error);
+                lost::fail_closed_later(space, &mut state, failed.page, fault, &error);
             }
         }
         let back = Return { why, keep };
@@ -253,7 +253,7 @@ impl<'a> FaultServer<'a> {
             return Outcome::Again;
         }
         if !matches!(error, SwapInError::Unreadable { .. }) {
-            lost::fail_closed(self.space, lost.page, error);
+            lost::fail_closed_later(self.space, state, lost.page, fault, error);
             return Outcome::Done;
         }
         let address = lost.page * PAGE_BYTES;
@@ -268,7 +268,7 @@ impl<'a> FaultServer<'a> {
             Err(UffdError::Again { .. } | UffdError::NoMemory { .. }) => return Outcome::Again,
             // A kernel before 6.6 cannot poison a page.
             Err(UffdError::Invalid { .. } | UffdError::Other { .. }) => {
-                lost::fail_closed(self.space, lost.page, error);
+                lost::fail_closed_later(self.space, state, lost.page, fault, error);
             }
             Err(refused) => return self.not_installed(state, fault, refused),
         }
@@ -461,7 +461,7 @@ impl<'a> FaultServer<'a> {
             // there and no longer registered, a woken thread would see zeros.
             error => {
                 if lost::is_mapped(self.space, fault.page) {
-                    lost::fail_closed(self.space, fault.page, &error);
+                    lost::fail_closed_later(self.space, state, fault.page, fault, &error);
                 } else {
                     self.wake(fault);
                 }

@@ -5,6 +5,7 @@
 //! either). But the memory counters become 0, and the governor reads these anyway. If the process goes on after that, a
 //! thread here follows the program's threads to the last one. It then tells the agent to end with the same code.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,16 +84,14 @@ fn run(space: &Space, process: &Process) {
             return;
         };
         let of_program = |tid: &u32| *tid != process.pid && !is_agent(process, *tid);
-        let unknown = |tid: &u32| threads.iter().all(|(known, _)| known != tid);
-        let left = all.iter().copied().filter(of_program);
-        let new: Vec<u32> = left.clone().filter(unknown).collect();
-        if left.count() == 0 {
+        let left: Vec<u32> = all.into_iter().filter(of_program).collect();
+        if left.is_empty() {
             // No thread is left that could make another.
             let code = last_of(&threads).unwrap_or(code);
             let _ = process.agent.slot().post(op::LEAVE, &[code.into()], &[]);
             return;
         }
-        let opened = new
+        let opened = unknown(left, threads.iter().map(|(tid, _)| *tid))
             .into_iter()
             .filter_map(|tid| Some((tid, PidFd::open_thread(tid).ok()?)));
         threads.extend(opened);
@@ -110,6 +109,13 @@ fn run(space: &Space, process: &Process) {
         threads = still;
         code = last_of(&gone).unwrap_or(code);
     }
+}
+
+/// Those of `all` that are not among `known`, in the same order.
+fn unknown(all: Vec<u32>, known: impl Iterator<Item = u32>) -> Vec<u32> {
+    let known: HashSet<u32> = known.collect();
+    let is_unknown = |tid: &u32| !known.contains(tid);
+    all.into_iter().filter(is_unknown).collect()
 }
 
 /// The exit code of a main thread that has ended. None if the process has gone.
@@ -136,4 +142,20 @@ fn last_of(gone: &[(u32, PidFd)]) -> Option<ExitCode> {
     gone.iter()
         .filter_map(|(_, pidfd)| pidfd.exit_code())
         .next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_followed_already_are_not_opened_again() {
+        assert_eq!(unknown(vec![7, 3, 9, 4], [3, 8, 4].into_iter()), [7, 9]);
+        assert_eq!(unknown(vec![7, 3], std::iter::empty()), [7, 3]);
+        // Each known thread is looked at once, however many there are.
+        let mut looked_at = 0;
+        let known = (0..10_000).inspect(|_| looked_at += 1);
+        let new = unknown((5_000..15_000).collect(), known);
+        assert_eq!((new.len(), looked_at), (5_000, 10_000));
+    }
 }

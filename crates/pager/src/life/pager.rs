@@ -190,11 +190,9 @@ impl Pager {
         if spaces.iter().any(|space| space.pid().is_none()) {
             guardian::kill_callers(&self.socket);
         }
-        for process in spaces.iter().filter_map(|space| space.process.get()) {
-            process::kill_descendants(process.pid, &process.pidfd);
-            // The process may be gone already.
-            let _ = process.pidfd.kill();
-        }
+        let processes = spaces.iter().filter_map(|space| space.process.get());
+        let members: Vec<_> = processes.map(|it| (it.pid, &it.pidfd)).collect();
+        process::kill_family(&members);
     }
 
     /// Stop the threads and return the last figures. Processes that still live are killed first, because nobody would

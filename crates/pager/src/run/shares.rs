@@ -215,8 +215,8 @@ impl Shares {
     /// they are to be noted by a walk.
     pub fn note_strangers(&self, found: Vec<Stranger>) -> Option<Vec<Stranger>> {
         let mut known = self.lock();
-        let is_known = |it: &Stranger| known.strangers.iter().any(|other| other.pid == it.pid);
-        if found.iter().all(is_known) {
+        let before: HashSet<u32> = known.strangers.iter().map(|it| it.pid).collect();
+        if found.iter().all(|it| before.contains(&it.pid)) {
             known.strangers = found;
             return None;
         }
@@ -260,13 +260,19 @@ impl Known {
 
     /// A walk has found so many bytes `less` of each family. Newborn children have them.
     fn divide(&mut self, less: &HashMap<*const Kin, i64>) {
-        for (kin, less) in less {
-            let family = self.shares.values_mut();
-            let (mut newborn, others): (Vec<_>, Vec<_>) = family
-                .filter(|share| Arc::as_ptr(&share.kin) == *kin)
-                .partition(|share| share.is_newborn);
+        let mut families: HashMap<*const Kin, Vec<&mut Share>> = HashMap::new();
+        for share in self.shares.values_mut() {
+            let kin = Arc::as_ptr(&share.kin);
+            if less.contains_key(&kin) {
+                families.entry(kin).or_default().push(share);
+            }
+        }
+        for (kin, family) in families {
+            let less = less[&kin];
+            let (mut newborn, others): (Vec<_>, Vec<_>) =
+                family.into_iter().partition(|share| share.is_newborn);
             if newborn.is_empty() {
-                others.into_iter().for_each(|it| it.less_bytes = *less);
+                others.into_iter().for_each(|it| it.less_bytes = less);
                 continue;
             }
             let each = less / i64::try_from(newborn.len()).unwrap_or(i64::MAX);
@@ -387,5 +393,57 @@ mod tests {
         assert_eq!(divide(-40), [40, 40, 0, 0], "the others have more again");
         assert_eq!(divide(400), [100, 100, 0, 0], "no more than their parent");
         assert_eq!(divide(-400), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn many_families_are_divided_at_once() {
+        let families: Vec<Arc<Kin>> = (0..100).map(|_| Arc::default()).collect();
+        let share = |kin: &Arc<Kin>, is_newborn| Share {
+            kin: Arc::clone(kin),
+            is_newborn,
+            own_bytes: 0,
+            less_bytes: 0,
+            resident_bytes: 1000,
+            then: Counts::default(),
+            now: Counts::default(),
+        };
+        // Each family has an elder, every other one a newborn child.
+        let elders = families.iter().map(|kin| share(kin, false));
+        let children = families.iter().step_by(2).map(|kin| share(kin, true));
+        let mut known = Known {
+            shares: (0..).zip(elders.chain(children)).collect(),
+            ..Known::default()
+        };
+        // Nothing was found of the last family, and one family has no space any more.
+        let gone = Arc::default();
+        let found = families.iter().zip(1..).take(99).chain([(&gone, 7)]);
+        known.divide(&found.map(|(kin, less)| (Arc::as_ptr(kin), less)).collect());
+        for family in 0..100 {
+            let elder = known.shares[&family].less_bytes;
+            let expected = i64::try_from(family + 1).unwrap();
+            if family % 2 == 0 {
+                let child = &known.shares[&(100 + family / 2)];
+                assert_eq!((elder, child.own_bytes), (0, family + 1), "{family}");
+            } else {
+                assert_eq!(elder, if family == 99 { 0 } else { expected }, "{family}");
+            }
+        }
+    }
+
+    #[test]
+    fn strangers_are_walked_when_one_is_new() {
+        let shares = Shares::default();
+        let strangers = |pids: std::ops::Range<u32>| -> Vec<Stranger> {
+            pids.map(|pid| Stranger { pid, bytes: 1 }).collect()
+        };
+        assert!(shares.note_strangers(Vec::new()).is_none());
+        let found = shares.note_strangers(strangers(1..1001)).unwrap();
+        assert_eq!(found.len(), 1000);
+        assert!(shares.stranger_pids().is_empty(), "the walk notes them");
+        shares.lock().strangers = found;
+        assert!(shares.note_strangers(strangers(1..1001)).is_none());
+        assert!(shares.note_strangers(strangers(500..1001)).is_none());
+        assert_eq!(shares.stranger_pids().len(), 501, "others have ended");
+        assert!(shares.note_strangers(strangers(500..1002)).is_some());
     }
 }

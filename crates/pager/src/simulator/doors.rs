@@ -166,6 +166,17 @@ pub mod procmap {
             Ok(Vec::new())
         }
 
+        pub fn is_mapped(&self, address: u64) -> Result<Option<bool>, MapsError> {
+            actors::step("is mapped", address / PAGE_BYTES, 0);
+            world(|world| {
+                let memory = &world.memories[self.0];
+                if memory.gone {
+                    return Err(MapsError::Gone);
+                }
+                Ok(Some(memory.vma(address / PAGE_BYTES).is_some()))
+            })
+        }
+
         pub fn at(&self, address: u64) -> Option<Vma> {
             actors::step("mapping at", address / PAGE_BYTES, 0);
             let found = world(|world| world.memories[self.0].vma(address / PAGE_BYTES));
@@ -262,8 +273,10 @@ pub mod process {
         }
     }
 
-    pub fn kill_descendants(_: u32, process: &PidFd) {
-        let _ = process.kill();
+    pub fn kill_family(members: &[(u32, &PidFd)]) {
+        for (_, process) in members {
+            let _ = process.kill();
+        }
     }
 
     /// # Safety

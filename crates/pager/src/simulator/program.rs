@@ -106,6 +106,7 @@ impl Thread {
         let is_last = world(|world| world.memories[self.memory].threads == 1);
         if is_last {
             PROGRAM.for_each(|page| self.touch(page, false));
+            self.has_lost_nothing();
         }
         let has_ended = world(|world| {
             let memory = &mut world.memories[self.memory];
@@ -118,6 +119,14 @@ impl Thread {
             if let Some(space) = &self.space {
                 lifecycle::hang_up(space);
             }
+        }
+    }
+
+    /// The process has not begun to end. So that explains no loss, and the pager would stop the process later.
+    fn has_lost_nothing(&self) {
+        let is_lost = |space: &Arc<Space>| space.lock_shared().unexplained.is_awaited;
+        if self.space.as_ref().is_some_and(is_lost) {
+            actors::fail("the pager takes a page for lost");
         }
     }
 

@@ -52,16 +52,21 @@ impl Lab {
         }
     }
 
-    /// Run a plan in the schedule of a seed, perhaps without a rule. Returns the number of steps, or what went wrong.
-    pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
-        let mut run = Run::new(
+    /// A run on the store.
+    pub fn new_run(&self, seed: u64) -> Run {
+        Run::new(
             config(seed),
             &self.store.engine,
             &self.store.areas,
             GroupId::ROOT,
             None,
             Leaving::new().expect("a descriptor"),
-        );
+        )
+    }
+
+    /// Run a plan in the schedule of a seed, perhaps without a rule. Returns the number of steps, or what went wrong.
+    pub fn run(&mut self, plan: &Plan, seed: u64, broken: Option<Rule>) -> Result<u64, String> {
+        let mut run = self.new_run(seed);
         run.cpus = (0..READERS).collect();
         let run = Arc::new(run);
         let plan = plan.clone();

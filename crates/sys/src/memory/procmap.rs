@@ -177,6 +177,19 @@ impl ProcMap {
         self.query(address, 0).ok()
     }
 
+    /// Is anything mapped at `address`? None before Linux 6.11.
+    ///
+    /// # Errors
+    /// As `MapsError` says; `Gone` when the process has no memory any more.
+    pub fn is_mapped(&self, address: u64) -> Result<Option<bool>, MapsError> {
+        match self.query(address, 0) {
+            Ok(_) => Ok(Some(true)),
+            Err(Errno::NOENT) => Ok(Some(false)),
+            Err(Errno::NOTTY) => Ok(None),
+            Err(errno) => Err(meaning(errno)),
+        }
+    }
+
     /// The file that is mapped at `address`. None if there is no mapping, or one without a file. Touches no memory of
     /// the process.
     pub fn file_at(&self, address: u64) -> Option<FileId> {
@@ -387,6 +400,8 @@ mod tests {
         let vma = map.at(code).unwrap();
         assert!(vma.executable && !vma.writable);
         assert_eq!(map.at(0), None);
+        let is_mapped = |address| map.is_mapped(address).unwrap();
+        assert_eq!([code, 0].map(is_mapped), [Some(true), Some(false)]);
     }
 
     #[test]

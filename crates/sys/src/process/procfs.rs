@@ -348,10 +348,15 @@ pub fn descendants(pid: u32) -> Result<Vec<u32>, ProcError> {
 /// # Errors
 /// `Io`.
 pub fn descendants_of(pids: &[u32]) -> Result<Vec<u32>, ProcError> {
-    let mut found = descendants_among(&processes()?, pids);
+    Ok(descendants_in(&processes()?, pids))
+}
+
+/// The same among processes that are listed already.
+pub(crate) fn descendants_in(all: &[Stat], pids: &[u32]) -> Vec<u32> {
+    let mut found = descendants_among(all, pids);
     let left_out = LEFT_OUT.load(Ordering::Relaxed);
     found.retain(|pid| *pid != left_out);
-    Ok(found)
+    found
 }
 
 /// As [`descendants`], from the lists of children that the kernel keeps for each thread. This costs a run of a few
@@ -361,19 +366,26 @@ pub fn descendants_of(pids: &[u32]) -> Result<Vec<u32>, ProcError> {
 /// # Errors
 /// `Io`; a kernel without these lists (CONFIG_PROC_CHILDREN).
 pub fn descendants_listed(pid: u32) -> Result<Vec<u32>, ProcError> {
-    let mut found = children_listed(pid)?;
+    let mut found = descendants_by(pid, children_listed)?;
+    let left_out = LEFT_OUT.load(Ordering::Relaxed);
+    found.retain(|pid| *pid != left_out);
+    Ok(found)
+}
+
+/// The descendants that `children` names, parents before children.
+fn descendants_by(
+    pid: u32,
+    mut children: impl FnMut(u32) -> Result<Vec<u32>, ProcError>,
+) -> Result<Vec<u32>, ProcError> {
+    let mut found = children(pid)?;
+    let mut known: HashSet<u32> = found.iter().copied().collect();
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         // It may have gone.
-        for child in children_listed(parent).unwrap_or_default() {
-            if !found.contains(&child) {
-                found.push(child);
-            }
-        }
+        let born = children(parent).unwrap_or_default();
+        found.extend(born.into_iter().filter(|child| known.insert(*child)));
         next += 1;
     }
-    let left_out = LEFT_OUT.load(Ordering::Relaxed);
-    found.retain(|pid| *pid != left_out);
     Ok(found)
 }
 

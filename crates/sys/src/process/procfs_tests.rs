@@ -86,6 +86,27 @@ fn descendants_survive_loops_and_come_in_order() {
 }
 
 #[test]
+fn descendants_by_lists_are_each_asked_once_and_come_in_order() {
+    let mut asked = Vec::new();
+    let found = descendants_by(1, |pid| {
+        asked.push(pid);
+        match pid {
+            1 => Ok(vec![2, 3, 4]),
+            2 => Ok(vec![5, 6]),
+            // It was handed to another parent between two looks.
+            3 => Ok(vec![5, 7]),
+            4 => Err(ProcError::Gone),
+            // A number was given out again.
+            7 => Ok(vec![2]),
+            _ => Ok(Vec::new()),
+        }
+    });
+    assert_eq!(found.unwrap(), [2, 3, 4, 5, 6, 7]);
+    assert_eq!(asked, [1, 2, 3, 4, 5, 6, 7]);
+    assert!(descendants_by(1, |_| Err(ProcError::Gone)).is_err());
+}
+
+#[test]
 fn the_own_process_and_a_child_are_found() {
     let pid = std::process::id();
     let mut child = std::process::Command::new("sleep")
