@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vswap_engine::{
-    Codec, Config, Engine, Entry, GroupId, HeapPages, Lookup, PAGE_BYTES, Page, SLOTS_PER_CLUSTER,
-    Shadow,
+    Codec, Config, Engine, Entry, FrameMut, GroupId, HeapPages, Lookup, Mapping, PAGE_BYTES, Page,
+    SLOTS_PER_CLUSTER, Shadow,
 };
 
 const BATCHES: usize = 400;
 const BATCH_OPS: usize = 2000;
+/// Pages that leave a program together.
+const WINDOW: usize = 64;
 /// Entries that lookups visit at random: as many as a burst of faults touches, 32 MiB of pages.
 const ENTRIES: usize = 8192;
 /// Odd, so that it visits every one of a power of two of entries, each far from the one before.
@@ -138,6 +140,35 @@ fn swap_ins(engine: &Engine, entries: &[Entry], what: &str) {
     report(what, ns);
 }
 
+/// A page of a window: its frame, its slot, and all given back. First with a slot for each page that has come, then
+/// with slots for all pages before they come.
+fn windows(engine: &Engine) {
+    let mut entries = Vec::with_capacity(WINDOW);
+    let mut window = |fill: &dyn Fn(Vec<FrameMut<'_>>, &mut Vec<Entry>)| {
+        let means = (0..BATCHES).map(|_| {
+            let start = Instant::now();
+            for _ in 0..BATCH_OPS / WINDOW {
+                let frames = std::iter::from_fn(|| engine.frame()).take(WINDOW);
+                fill(frames.collect(), &mut entries);
+                entries.drain(..).for_each(|entry| engine.put(entry));
+            }
+            let pages = BATCH_OPS / WINDOW * WINDOW;
+            start.elapsed().as_nanos() as f64 / pages as f64
+        });
+        Cost::of(means.collect())
+    };
+    let one_by_one = window(&|frames, entries| {
+        let out = |frame| engine.swap_out(0, frame, Shadow::ABSENT, GroupId::ROOT);
+        entries.extend(frames.into_iter().map(|frame| out(frame).expect("a slot")));
+    });
+    let placed = window(&|frames, entries| {
+        let (placed, _) = engine.place_all(0, frames, GroupId::ROOT, Mapping::Virtual);
+        entries.extend(placed.into_iter().map(|page| page.publish(Shadow::ABSENT)));
+    });
+    report("page of a window: frame, slot, put", one_by_one);
+    report("  the same, with all slots before the pages", placed);
+}
+
 fn main() {
     let small = engine(64);
     let frames = cost(|_| drop(black_box(small.frame())));
@@ -151,6 +182,7 @@ fn main() {
     report("frame: take and give back", frames);
     report("frame + slot: take, publish, put", both);
     report("slot alone: allocate and free (difference)", both - frames);
+    windows(&small);
     let entry = swap_out(&small, 1);
     let dups = cost(|_| {
         small.dup(entry).expect("in use");

@@ -14,6 +14,8 @@ pub(crate) mod homes;
 pub(crate) mod leaving;
 pub(crate) mod lookup;
 pub(crate) mod pins;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod place_all_tests;
 pub(crate) mod put;
 pub(crate) mod read_ahead;
 pub(crate) mod recount;

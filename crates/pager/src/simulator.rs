@@ -8,7 +8,7 @@
 //! engine.
 //!
 //! *Reached:* layout, events, regions, moves, mmap and guards as `notify` answers them, faults, swap-in, eviction,
-//! aside, kin, forks, readers, the beginning and the end of spaces.
+//! aside, kin, forks, readers, the beginning and the end of spaces; an engine that is refused memory.
 //!
 //! *Not reached:* areas and what reads them; the governor, and faults that wait for memory; brk; MADV_FREE,
 //! MADV_WIPEONFORK and other memory that is let go of; threads that end; exec; stopped processes; the sockets and the
@@ -25,6 +25,7 @@ mod plan;
 mod program;
 mod random;
 mod run;
+mod scarce;
 mod shrink;
 mod tests;
 pub mod uffd;

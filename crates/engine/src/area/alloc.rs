@@ -154,19 +154,11 @@ impl Area {
         let Some(mut cluster) = record.and_then(Cluster::lock) else {
             return Ok(None);
         };
-        let record = cluster.record();
-        if !record.serves(order) {
+        if !cluster.record().serves(order) {
             return Ok(None);
         }
-        let index = match group {
-            None => GroupIndex::ROOT,
-            Some(group) => group.index(&mut cluster)?,
-        };
-        // Done each time the lock is taken, because the cluster may have been emptied meanwhile.
         let is_mapped = words.first().is_some_and(|word| word.is_used());
-        if is_mapped && !self.prepare_mapped(&cluster) {
-            return Err(AllocError::NoMemory);
-        }
+        let index = self.prepare(&mut cluster, group, is_mapped)?;
         let slot = if order.is_slot() {
             words.first().and_then(|&word| cluster.take_slot(word))
         } else {
@@ -175,13 +167,105 @@ impl Area {
         let Some(slot) = slot else {
             return Ok(None);
         };
-        if group.is_some() {
-            cluster.state.groups.set(slot, index);
+        Ok(Some(self.enter(&mut cluster, id, slot, index)))
+    }
+
+    /// Like [`Area::allocate`], for single slots that page tables will name: one for each of `words`. Slots of one
+    /// cluster are taken under one lock. Appends the slots to `taken`.
+    ///
+    /// # Errors
+    /// [`AllocError`]; `taken` then has the slots that there were.
+    pub(crate) fn allocate_each(
+        &self,
+        cpu: usize,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+        taken: &mut Vec<Entry>,
+    ) -> Result<(), AllocError> {
+        let current = self.current(cpu, Order::SLOT);
+        let mut left = words;
+        while !left.is_empty() {
+            let id = current.load(Ordering::Acquire);
+            let count = self.take_each_from(id, left, group, taken)?;
+            left = &left[count..];
+            // As in `allocate`, this ends.
+            if count == 0
+                && let Err(error) = self.refill(current, Order::SLOT, id)
+            {
+                self.count_rejected();
+                return Err(error);
+            }
         }
-        if cluster.state.cursor == 0 || cluster.free_slots() == 0 || !record.order().is_slot() {
-            self.retire_if_spent(&mut cluster, id);
+        Ok(())
+    }
+
+    /// Takes slots for the first of `words` from cluster `id`, as many as it gives. Returns how many.
+    fn take_each_from(
+        &self,
+        id: u32,
+        words: &[Word],
+        group: Option<OfGroup<'_>>,
+        taken: &mut Vec<Entry>,
+    ) -> Result<usize, AllocError> {
+        let record = self.directory.get(id);
+        let Some(mut cluster) = record.and_then(Cluster::lock) else {
+            return Ok(0);
+        };
+        if !cluster.record().serves(Order::SLOT) {
+            return Ok(0);
         }
-        Ok(Some(Entry::of(self.id, id, slot)))
+        let index = self.prepare(&mut cluster, group, true)?;
+        let mut count = 0;
+        for &word in words {
+            // The last slot may have put it away, and it is no CPU's any more.
+            if !cluster.record().serves(Order::SLOT) {
+                break;
+            }
+            let Some(slot) = cluster.take_slot(word) else {
+                break;
+            };
+            taken.push(self.enter(&mut cluster, id, slot, index));
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Makes the tables that slots of `group` need, also those for slots that page tables name. Returns the group's
+    /// number. Done each time the lock is taken, because the cluster may have been emptied meanwhile.
+    #[inline]
+    fn prepare(
+        &self,
+        cluster: &mut ClusterGuard<'_>,
+        group: Option<OfGroup<'_>>,
+        is_mapped: bool,
+    ) -> Result<GroupIndex, AllocError> {
+        let index = match group {
+            None => GroupIndex::ROOT,
+            Some(group) => group.index(cluster)?,
+        };
+        if is_mapped && !self.prepare_mapped(cluster) {
+            return Err(AllocError::NoMemory);
+        }
+        Ok(index)
+    }
+
+    /// Notes whose a taken slot is. The cluster is put away if its user can take no more from it.
+    #[inline]
+    fn enter(
+        &self,
+        cluster: &mut ClusterGuard<'_>,
+        id: u32,
+        slot: usize,
+        group: GroupIndex,
+    ) -> Entry {
+        if group != GroupIndex::ROOT {
+            cluster.state.groups.set(slot, group);
+        }
+        let goes_on = cluster.state.cursor != 0 && cluster.free_slots() > 0;
+        if !goes_on || !cluster.order().is_slot() {
+            self.retire_if_spent(cluster, id);
+        }
+        Entry::of(self.id, id, slot)
     }
 
     /// Puts a current cluster away if it has no run left for its user, or if the search came round and few slots are

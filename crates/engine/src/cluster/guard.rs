@@ -216,6 +216,12 @@ impl<'a> ClusterGuard<'a> {
         Some(slot)
     }
 
+    /// Lets the search go on at a slot that is about to be free again because its page did not come. So pages that do
+    /// come have slots without gaps.
+    pub(crate) fn search_again_from(&mut self, slot: usize) {
+        self.set_cursor(slot.min(usize::from(self.state.cursor)));
+    }
+
     /// Makes a used slot free. The caller has already taken away what was behind it, and afterwards moves the cluster
     /// between lists.
     #[inline]

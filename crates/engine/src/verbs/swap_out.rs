@@ -99,6 +99,39 @@ impl Engine {
         }
     }
 
+    /// Like [`Engine::place`], for many frames: as many as there are slots. Virtual slots of one cluster are taken
+    /// under one lock. If a slot was missing, also returns why, and the frames without a slot are free again.
+    pub fn place_all<'a>(
+        &'a self,
+        cpu: usize,
+        frames: Vec<FrameMut<'a>>,
+        group: GroupId,
+        mapping: Mapping,
+    ) -> (Vec<Placed<'a>>, Option<AllocError>) {
+        let words = frames.iter().map(|frame| Word::cached(frame.index()));
+        let words: Vec<Word> = words.collect();
+        let mut entries = Vec::with_capacity(words.len());
+        let all = match mapping {
+            Mapping::Virtual => {
+                let (area, group) = (&self.virtual_area, self.of_group(group));
+                area.allocate_each(cpu, &words, group, &mut entries)
+            }
+            Mapping::Direct => words.iter().try_for_each(|&word| {
+                entries.push(self.take_direct(cpu, word, group)?);
+                Ok(())
+            }),
+        };
+        let place = |(entry, frame)| Placed {
+            slot: TakenSlot {
+                engine: self,
+                entry,
+            },
+            frame,
+        };
+        let placed = entries.into_iter().zip(frames).map(place).collect();
+        (placed, all.err())
+    }
+
     #[inline]
     fn take_slot(
         &self,
@@ -162,6 +195,7 @@ impl Engine {
             return (GroupIndex::ROOT, None);
         };
         let group = cluster.state.groups.of(slot);
+        cluster.search_again_from(slot);
         (group, self.release_slot(&mut cluster, entry))
     }
 }

@@ -2,53 +2,12 @@
 //!
 //! Plain data of the evictor's thread.
 
-use vswap_engine::{AllocError, Engine, Entry, FrameMut, GroupId, Page, Placed, Shadow};
+use vswap_engine::{Engine, Entry};
 
 use crate::layout::Ticket;
 use crate::policy::working_set::Heat;
 use crate::space::Space;
 use crate::space::mailbox::Proposal;
-
-/// A frame that a page is copied to.
-pub enum Carrier<'a> {
-    /// A frame without a slot yet. Its slot is virtual, and there is always one.
-    Frame(FrameMut<'a>),
-    /// A frame that already has a slot of an area.
-    Placed(Placed<'a>),
-}
-
-impl Carrier<'_> {
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        match self {
-            Carrier::Frame(frame) => frame.as_mut_ptr(),
-            Carrier::Placed(placed) => placed.as_mut_ptr(),
-        }
-    }
-
-    pub fn page(&self) -> &Page {
-        match self {
-            Carrier::Frame(frame) => frame,
-            Carrier::Placed(placed) => placed,
-        }
-    }
-
-    /// Give the page its entry, in a cluster of this CPU if there is a choice.
-    pub fn swap_out(
-        self,
-        engine: &Engine,
-        cpu: usize,
-        group: GroupId,
-        shadow: Shadow,
-    ) -> Result<Entry, AllocError> {
-        match self {
-            Carrier::Frame(frame) => {
-                let swapped = engine.swap_out(cpu, frame, shadow, group);
-                swapped.map_err(|(_, error)| error)
-            }
-            Carrier::Placed(placed) => Ok(placed.publish(shadow)),
-        }
-    }
-}
 
 /// A page on its way out.
 pub struct Moving {

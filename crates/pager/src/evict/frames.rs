@@ -1,17 +1,16 @@
 //! The frames that a window is copied into.
 
-use vswap_engine::{AllocError, FrameMut, Mapping};
+use vswap_engine::{AllocError, Placed};
 
-use super::carried::Carrier;
 use super::{Evictor, WINDOW_PAGES};
 use crate::base::threads;
 use crate::evict::write_out;
 
 impl<'a> Evictor<'a> {
-    /// Frames for a window, as many as there are. None if the writers are behind, or if no directly mapped page would
-    /// find a slot. Comparing a page with a proposal takes a frame too. Some frames are kept for that, also when
-    /// nothing can be written out.
-    pub(super) fn frames(&mut self, picked: bool) -> Vec<Carrier<'a>> {
+    /// Frames for a window, as many as there are, each with its slot. None if the writers are behind, or if there is no
+    /// slot: a page that would find none stays where it is. Comparing a page with a proposal takes a frame too. Some
+    /// frames are kept for that, also when nothing can be written out. What the window does not use becomes free.
+    pub(super) fn frames(&mut self, picked: bool) -> Vec<Placed<'a>> {
         let (evicting, serving) = (self.evicting, self.serving);
         let mut frames = Vec::with_capacity(WINDOW_PAGES);
         let mut most = if picked {
@@ -22,15 +21,7 @@ impl<'a> Evictor<'a> {
         while frames.len() < WINDOW_PAGES {
             let frame = (frames.len() < most).then(|| serving.engine.frame());
             match frame.flatten() {
-                Some(frame) => match self.carrier(frame) {
-                    Ok(carrier) => frames.push(carrier),
-                    Err(error) => {
-                        if frames.is_empty() {
-                            self.found_no_slot(error);
-                        }
-                        break;
-                    }
-                },
+                Some(frame) => frames.push(frame),
                 // The writers are behind, so help them.
                 None if write_out::help(evicting) => {
                     most = evicting.part.frames_left(evicting.write_queue.pending());
@@ -38,24 +29,18 @@ impl<'a> Evictor<'a> {
                 None => break,
             }
         }
-        frames
-    }
-
-    /// A frame for one page. A directly mapped page gets its slot before it moves. Without a slot it stays.
-    fn carrier(&self, frame: FrameMut<'a>) -> Result<Carrier<'a>, AllocError> {
-        match self.evicting.mapping {
-            Mapping::Virtual => Ok(Carrier::Frame(frame)),
-            Mapping::Direct => {
-                let (engine, group) = (&self.serving.engine, self.evicting.part.group);
-                let cpu = threads::current_cpu();
-                let placed = engine.place(cpu, frame, group, Mapping::Direct);
-                placed.map(Carrier::Placed).map_err(|(_, error)| error)
-            }
+        let (cpu, group) = (threads::current_cpu(), evicting.part.group);
+        let (placed, error) = serving
+            .engine
+            .place_all(cpu, frames, group, evicting.mapping);
+        if let Some(error) = error.filter(|_| placed.is_empty()) {
+            self.found_no_slot(error);
         }
+        placed
     }
 
-    /// No page can leave, because the areas have no slot left or the group may not have more. So shed the entries of
-    /// resident pages, which hold slots.
+    /// No page can leave, because the areas have no slot left, the group may not have more, or there is no memory for
+    /// the tables of more virtual slots. So shed the entries of resident pages, which hold slots.
     fn found_no_slot(&self, error: AllocError) {
         let is_limited = error == AllocError::Limited;
         self.serving.limit.note_full(true, is_limited);

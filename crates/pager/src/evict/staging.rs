@@ -2,18 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use vswap_engine::{Entry, Page};
+use vswap_engine::{Entry, Page, Placed};
 use vswap_sys::abi::advice;
 use vswap_sys::ring::{MOVED_UNMARKED, op};
 
-use super::carried::{Carrier, Copied, Moving, Proposed, Staged};
+use super::carried::{Copied, Moving, Proposed, Staged};
 use super::{BLOCKED_PACE, Evictor, WINDOW_PAGES};
 use crate::base::kernel::clock;
 use crate::base::kernel::process::{LocalSpan, RemoteSpan};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::{PAGE_BYTES, PageRun, runs_of};
 use crate::base::rules::{self, Rule};
-use crate::base::threads;
 use crate::fault::lost;
 use crate::layout::words::{PageState, PageWord};
 use crate::layout::{Direction, Ticket};
@@ -195,12 +194,13 @@ impl<'a> Evictor<'a> {
         Ok(())
     }
 
-    /// Copy staged pages into frames. Each gets a slot, or the entry that kin have proposed for the same content.
+    /// Copy staged pages into frames, which have their slots. So each gets an entry, or the one that kin have proposed
+    /// for the same content.
     pub(super) fn copy_to_entries(
         &mut self,
         staging: u64,
         moving: &[Moving],
-        mut frames: Vec<Carrier<'a>>,
+        mut frames: Vec<Placed<'a>>,
         proposals: &mut Proposed<'_>,
     ) -> Vec<Copied> {
         frames.truncate(moving.len());
@@ -224,25 +224,19 @@ impl<'a> Evictor<'a> {
             }
             return Vec::new();
         }
-        let (engine, group) = (&self.serving.engine, self.evicting.part.group);
-        let cpu = threads::current_cpu();
         let mut stored = Vec::with_capacity(frames.len());
         for (frame, moved) in frames.into_iter().zip(moving) {
-            if let Some(entry) = self.same_as_kin(frame.page(), moved.page, proposals) {
-                stored.push(Copied {
+            let copied = match self.same_as_kin(&frame, moved.page, proposals) {
+                Some(entry) => Copied {
                     entry,
                     fresh: false,
-                });
-                continue;
-            }
-            let shadow = self.serving.working_set.leave(moved.heat);
-            match frame.swap_out(engine, cpu, group, shadow) {
-                Ok(entry) => stored.push(Copied { entry, fresh: true }),
-                Err(error) => {
-                    lost::fail_closed(self.space, moved.page, &error);
-                    break;
-                }
-            }
+                },
+                None => Copied {
+                    entry: frame.publish(self.serving.working_set.leave(moved.heat)),
+                    fresh: true,
+                },
+            };
+            stored.push(copied);
         }
         stored
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use vswap_engine::GroupId;
+use vswap_engine::{Engine, GroupId};
 
 use super::actors::{self, Stage, world};
 use super::clock;
@@ -13,6 +13,7 @@ use super::memory::{Memory, PROGRAM, World};
 use super::plan::{Call, Plan};
 use super::program::{self, Thread};
 use super::random::Random;
+use super::scarce::{Scarce, Shortage};
 use super::uffd::Userfaultfd;
 use crate::base::rules::Rule;
 use crate::layout::Layout;
@@ -22,6 +23,7 @@ use crate::life::store::Store;
 use crate::run::leaving::Leaving;
 use crate::space::Space;
 use crate::space::kin::Kin;
+use crate::store::areas::Areas;
 use crate::store::config::{Codec, Config, Mapping, RamRange, StoreConfig};
 
 /// Frames of the store. They are few, so that pages are compressed now and then.
@@ -34,7 +36,9 @@ const READERS: usize = 2;
 
 /// What simulations share: an engine, which is empty between two of them.
 pub struct Lab {
-    store: Store,
+    engine: Arc<Engine>,
+    areas: Arc<Areas>,
+    shortage: Option<Arc<Shortage>>,
 }
 
 impl Lab {
@@ -47,17 +51,40 @@ impl Lab {
             checksums: true,
             shared: false,
         };
+        let store = Store::new(&config).expect("memory for a store");
         Lab {
-            store: Store::new(&config).expect("memory for a store"),
+            engine: Arc::clone(&store.engine),
+            areas: Arc::clone(&store.areas),
+            shortage: None,
         }
+    }
+
+    /// A lab whose engine is refused memory in the first part of each simulation.
+    pub fn short_of_memory() -> (Lab, Arc<Shortage>) {
+        let config = vswap_engine::Config {
+            frames: usize::try_from(FRAMES).expect("few"),
+            cpus: 1,
+            codec: Codec::Lz4,
+            pool_limit_bytes: POOL_BYTES,
+            checksums: true,
+        };
+        let source = Arc::new(Scarce::default());
+        let engine = Engine::new(&config, source.clone()).expect("memory for an engine");
+        let shortage = Arc::new(Shortage::new(source));
+        let lab = Lab {
+            engine: Arc::new(engine),
+            areas: Arc::default(),
+            shortage: Some(Arc::clone(&shortage)),
+        };
+        (lab, shortage)
     }
 
     /// A run on the store.
     pub fn new_run(&self, seed: u64) -> Run {
         Run::new(
             config(seed),
-            &self.store.engine,
-            &self.store.areas,
+            &self.engine,
+            &self.areas,
             GroupId::ROOT,
             None,
             Leaving::new().expect("a descriptor"),
@@ -78,8 +105,27 @@ impl Lab {
             ..World::default()
         };
         let stage = Stage::new(seed, kernel, broken);
-        let steps = stage.play(move || begin(&run, &plan));
-        let left = self.store.status().swapped_pages;
+        let shortage = self.shortage.clone();
+        if let Some(shortage) = &shortage {
+            shortage.begin(&self.engine, seed);
+        }
+        let refused = self.engine.stats().alloc_reject;
+        let of_program = Arc::clone(&run);
+        let steps = stage.play(move || {
+            begin(&of_program, &plan);
+            if let Some(shortage) = shortage {
+                shortage.end_later(&of_program, seed);
+            }
+        });
+        if let Some(shortage) = &self.shortage {
+            shortage.end(&self.engine);
+            let refused = self.engine.stats().alloc_reject - refused;
+            let seen = &shortage.seen;
+            seen.refused.fetch_add(refused, Ordering::Relaxed);
+            let out = run.serving.stats.pages_out.get();
+            seen.out.fetch_add(out, Ordering::Relaxed);
+        }
+        let left = self.engine.stats().slots_used;
         let steps = match steps {
             Ok(_) if left > 0 => Err(format!("{left} entries are left in swap")),
             steps => steps,

@@ -1,5 +1,6 @@
 //! What is run: some seeds that must pass, seeds that somebody asks for, and schedules without a rule, which must fail.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::actors::WHOLE_ENV;
@@ -40,6 +41,25 @@ fn programs_read_what_they_wrote_in_every_schedule() {
         }
         panic!("{}", failure.shrink(&mut lab, None));
     }
+}
+
+/// There are few slots, and no memory for tables of more. Pages without a slot stay where they are, and no program is
+/// stopped. When memory is back, they leave.
+#[test]
+fn no_page_leaves_without_a_slot() {
+    let (mut lab, shortage) = Lab::short_of_memory();
+    let plans = (0..400).map(|seed| (seed, Plan::new(seed)));
+    if let Some(failure) = shrink::search(&mut lab, plans, None) {
+        panic!("{failure}");
+    }
+    let [refused, before, all] = [
+        &shortage.seen.refused,
+        &shortage.seen.out_before,
+        &shortage.seen.out,
+    ]
+    .map(|count| count.load(Ordering::Relaxed));
+    println!("{refused} windows found no slot; {before} of {all} pages left meanwhile");
+    assert!(refused > 0 && before > 0 && all > before);
 }
 
 #[test]
