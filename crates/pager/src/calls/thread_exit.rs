@@ -53,14 +53,21 @@ struct Ending<'a> {
     tid: u32,
 }
 
-/// Thread `tid` of a process is about to end. Returns when all memory that the kernel will touch is present.
-pub fn prepare(serving: &Serving, space: &Arc<Space>, process: &Process, tid: u32) {
+/// Thread `tid` of a process is about to end, if its call still waits. Returns when all memory that the kernel will
+/// touch is present.
+pub fn prepare(
+    serving: &Serving,
+    space: &Arc<Space>,
+    process: &Process,
+    tid: u32,
+    is_waiting: &dyn Fn() -> bool,
+) {
     let mut server = FaultServer::new(serving, space);
     let owed = space.lock().layout.pinned.take_owed();
     for page in owed {
         bring_back(space, &mut server, page);
     }
-    let Some(head) = task::robust_list(tid) else {
+    let Some(head) = list_of_caller(tid, is_waiting) else {
         return;
     };
     let mut ending = Ending {
@@ -70,6 +77,12 @@ pub fn prepare(serving: &Serving, space: &Arc<Space>, process: &Process, tid: u3
         tid,
     };
     ending.hold_robust_list(head);
+}
+
+/// The robust list of a thread whose call waits. If the caller has died, its id may be another thread's by now, whose
+/// words must not be let go of.
+fn list_of_caller(tid: u32, is_waiting: &dyn Fn() -> bool) -> Option<u64> {
+    task::robust_list(tid).filter(|_| is_waiting())
 }
 
 /// A thread is about to end with this status. Waits while the agent leaves the process.
@@ -264,6 +277,13 @@ fn read_words<const WORDS: usize>(process: &Process, address: u64) -> Option<[u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_who_has_got_the_id_of_a_caller_that_died_is_nobodys() {
+        // 0 is the calling thread, which has one.
+        assert!(list_of_caller(0, &|| true).is_some());
+        assert_eq!(list_of_caller(0, &|| false), None);
+    }
 
     #[test]
     fn a_thread_is_looked_at_until_its_list_is_known() {
