@@ -221,12 +221,7 @@ impl Layout {
             PageState::Kept(entry) => !word.is_claimed() && wanted(entry),
             PageState::Plain | PageState::Swapped(_) => false,
         };
-        let all = self.words.iter_all();
-        let kept: Vec<(u64, PageWord)> = all.filter(|(_, word)| is_wanted(*word)).collect();
-        for (page, word) in kept {
-            self.words.set(page, PageWord::PLAIN);
-            put(word);
-        }
+        self.words.take_wanted(is_wanted, put);
     }
 
     /// Forget everything, because the space has ended. The words are left to the caller, who has to give up their

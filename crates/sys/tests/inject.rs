@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tracing::stop;
-use vswap_sys::inject::{InjectError, Stopped, Tracee};
+use vswap_sys::inject::{Forking, InjectError, Stopped, Tracee};
 use vswap_sys::process::{self, procfs, task};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -113,4 +113,26 @@ fn what_does_not_stop_outlives_its_tracer() {
     unsafe { libc::waitpid(pid.cast_signed(), &raw mut status, 0) };
     assert!(libc::WIFEXITED(status), "{status:#x}");
     assert_eq!(libc::WEXITSTATUS(status), STATUS);
+}
+
+/// As when the id of a thread that was about to fork is another's by now.
+#[test]
+fn a_thread_that_was_traced_by_mistake_goes_on_unharmed() {
+    let mut shell = Command::new("sh")
+        .args(["-c", "i=0; while [ $i -lt 200 ]; do (:); i=$((i+1)); done"])
+        .spawn()
+        .unwrap();
+    let pid = shell.id();
+    // It forks all the time, and so may stop with a child.
+    let mut cancelled = 0;
+    while let Ok(forking) = Forking::seize(pid) {
+        forking.cancel();
+        if task::has_ended(pid) {
+            break;
+        }
+        assert_eq!(task::tracer_of(pid), None);
+        cancelled += 1;
+    }
+    assert!(cancelled > 10, "{cancelled}");
+    assert!(shell.wait().unwrap().success());
 }

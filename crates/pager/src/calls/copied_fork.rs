@@ -181,6 +181,10 @@ fn copy(
 ) -> Result<(), &'static str> {
     let mut closed = Closed::new(listening, space, process, pages)?;
     if !waiting.trace() {
+        // Who has died forks no more.
+        if !waiting.is_waiting() {
+            return Ok(());
+        }
         return Err("is traced by another program (strace, gdb)");
     }
     listening.forks.lay_by(token, closed.copy());

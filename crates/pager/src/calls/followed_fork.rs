@@ -48,10 +48,23 @@ impl<'a> Waiting<'a> {
 
     /// Begins to trace the thread. False if that cannot be.
     pub fn trace(&self) -> bool {
-        match Forking::seize(self.tid) {
-            Ok(forking) => self.forking.set(forking).is_ok(),
-            Err(_) => false,
+        let Ok(forking) = Forking::seize(self.tid) else {
+            return false;
+        };
+        // The caller may have died, and its id be another thread's, before it was traced.
+        if !self.is_waiting() {
+            forking.cancel();
+            return false;
         }
+        self.forking.set(forking).is_ok()
+    }
+
+    /// Does the call still wait for its answer? Not if its caller has died.
+    pub fn is_waiting(&self) -> bool {
+        let call = self.call.take();
+        let is_waiting = call.as_ref().is_some_and(Call::is_waiting);
+        self.call.set(call);
+        is_waiting
     }
 
     /// The call, until its thread goes on.
@@ -187,4 +200,38 @@ pub fn begin_child(
     }
     inject::adopt(stopped, kin)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use vswap_sys::seccomp::Listener;
+
+    use super::*;
+    use crate::layout::Layout;
+    use crate::simulator::uffd::Userfaultfd;
+
+    #[test]
+    fn nobody_is_traced_who_has_got_the_id_of_a_caller_that_died() {
+        let mut other = Command::new("sleep").arg("1000").spawn().expect("sleep");
+        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        // No call waits at any other kind of file.
+        let file = File::open("/dev/null").expect("a file");
+        let listener = Arc::new(Listener::from_fd(file.into()));
+        let notification = Notification {
+            id: 1,
+            tid: other.id(),
+            nr: 0,
+            args: [0; 6],
+        };
+        let waiting = Waiting::new(&space, Call::new(listener, notification));
+        assert!(!waiting.is_waiting() && !waiting.trace());
+        assert_eq!(task::tracer_of(other.id()), None);
+        assert!(!task::has_ended(other.id()));
+        other.kill().expect("it runs");
+        other.wait().expect("it is ours");
+    }
 }

@@ -313,7 +313,8 @@ fn answer_one(
     if is_fork && space.has_followed_forks() {
         return forks::carry_out(listening, space, process, call);
     }
-    let answer = answer(&listening.serving, space, process, &call.notification);
+    let (serving, is_waiting) = (&listening.serving, || call.is_waiting());
+    let answer = answer(serving, space, process, &call.notification, &is_waiting);
     call.answer(answer);
     None
 }
@@ -327,12 +328,13 @@ fn makes_process(process: &Process, call: &Notification) -> bool {
             && flags[0] & CLONE_VM == 0)
 }
 
-/// The answer to a trapped call of a process.
+/// The answer to a trapped call of a process. Whether it still waits is asked after a look-up by its thread's id.
 pub fn answer(
     serving: &Serving,
     space: &Arc<Space>,
     process: &Process,
     call: &Notification,
+    is_waiting: &dyn Fn() -> bool,
 ) -> Answer {
     let args = call.args;
     if call.nr == EXIT {
@@ -360,7 +362,7 @@ pub fn answer(
             return Answer::Continue;
         }
         CLONE | CLONE3 | EXIT | SET_TID_ADDRESS => {
-            note_thread(serving, space, process, call);
+            note_thread(serving, space, process, call, is_waiting);
             return Answer::Continue;
         }
         MMAP if args[3] & MAP_GROWSDOWN != 0 => return Answer::Continue,
@@ -382,10 +384,16 @@ pub fn answer(
 }
 
 /// A thread ends or makes another.
-fn note_thread(serving: &Serving, space: &Arc<Space>, process: &Process, call: &Notification) {
+fn note_thread(
+    serving: &Serving,
+    space: &Arc<Space>,
+    process: &Process,
+    call: &Notification,
+    is_waiting: &dyn Fn() -> bool,
+) {
     let args = &call.args;
     match call.nr {
-        EXIT => thread_exit::prepare(serving, space, process, call.tid),
+        EXIT => thread_exit::prepare(serving, space, process, call.tid, is_waiting),
         CLONE => thread_exit::note_clone(serving, space, args),
         CLONE3 => thread_exit::note_clone3(serving, space, process, args),
         _ => thread_exit::note_word(serving, space, args[0]),

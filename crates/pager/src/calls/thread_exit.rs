@@ -7,6 +7,7 @@
 //!
 //! This runs on the thread that answers the calls of the space. It holds no lock while it reads the program's memory.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +20,10 @@ use crate::fault::FaultServer;
 use crate::fault::serving::Serving;
 use crate::layout::pins::AROUND_BYTES;
 use crate::layout::words::PageState;
+use crate::space::Space;
 use crate::space::fault::Fault;
 use crate::space::process::Process;
 use crate::space::wait::Wait;
-use crate::space::{Space, State};
 
 /// Most entries of a robust list that the kernel walks.
 const ROBUST_LIST_MAX: usize = 2048;
@@ -52,14 +53,21 @@ struct Ending<'a> {
     tid: u32,
 }
 
-/// Thread `tid` of a process is about to end. Returns when all memory that the kernel will touch is present.
-pub fn prepare(serving: &Serving, space: &Arc<Space>, process: &Process, tid: u32) {
+/// Thread `tid` of a process is about to end, if its call still waits. Returns when all memory that the kernel will
+/// touch is present.
+pub fn prepare(
+    serving: &Serving,
+    space: &Arc<Space>,
+    process: &Process,
+    tid: u32,
+    is_waiting: &dyn Fn() -> bool,
+) {
     let mut server = FaultServer::new(serving, space);
     let owed = space.lock().layout.pinned.take_owed();
     for page in owed {
         bring_back(space, &mut server, page);
     }
-    let Some(head) = task::robust_list(tid) else {
+    let Some(head) = list_of_caller(tid, is_waiting) else {
         return;
     };
     let mut ending = Ending {
@@ -69,6 +77,12 @@ pub fn prepare(serving: &Serving, space: &Arc<Space>, process: &Process, tid: u3
         tid,
     };
     ending.hold_robust_list(head);
+}
+
+/// The robust list of a thread whose call waits. If the caller has died, its id may be another thread's by now, whose
+/// words must not be let go of.
+fn list_of_caller(tid: u32, is_waiting: &dyn Fn() -> bool) -> Option<u64> {
+    task::robust_list(tid).filter(|_| is_waiting())
 }
 
 /// A thread is about to end with this status. Waits while the agent leaves the process.
@@ -146,31 +160,53 @@ pub fn note_word(serving: &Serving, space: &Arc<Space>, address: u64) {
     bring_back(space, &mut server, address / PAGE_BYTES);
 }
 
-/// Keep the heads of the robust lists of all threads of a process. False if a thread has no list, because it may not
-/// have set it yet.
-pub fn note_all(state: &mut State, process: &Process) -> bool {
-    // A process that is gone needs nothing.
-    let threads = procfs::threads(process.pid).unwrap_or_default();
-    let mut all = true;
-    for tid in threads {
-        match task::robust_list(tid) {
-            Some(head) => state.layout.pinned.add(head),
-            None => all &= i32::try_from(tid) == Ok(process.agent.tid()),
-        }
+/// Threads whose robust lists are known.
+#[derive(Debug, Default)]
+pub struct Known(HashSet<u32>);
+
+impl Known {
+    /// Looks at those threads of a process that are not known yet. Returns the heads of their robust lists, and whether
+    /// all threads are known now: one may not have set its list yet. Hold no lock, because this takes a call for each
+    /// thread and there may be thousands.
+    pub fn look(&mut self, process: &Process) -> (Vec<u64>, bool) {
+        // A process that is gone needs nothing.
+        let threads = procfs::threads(process.pid).unwrap_or_default();
+        let is_agent = |tid: u32| i32::try_from(tid) == Ok(process.agent.tid());
+        let all = threads.into_iter().filter(|tid| !is_agent(*tid));
+        self.add(all, task::robust_list)
     }
-    all
+
+    fn add(
+        &mut self,
+        threads: impl Iterator<Item = u32>,
+        mut list_of: impl FnMut(u32) -> Option<u64>,
+    ) -> (Vec<u64>, bool) {
+        let mut heads = Vec::new();
+        let mut are_all_known = true;
+        for tid in threads {
+            if self.0.contains(&tid) {
+                continue;
+            }
+            match list_of(tid) {
+                Some(head) => {
+                    self.0.insert(tid);
+                    heads.push(head);
+                }
+                None => are_all_known = false,
+            }
+        }
+        (heads, are_all_known)
+    }
 }
 
 /// Wait for a while until no thread is left that a bare clone made before the process's calls were trapped. Nobody
 /// knows which word is cleared when such a thread ends.
 pub fn await_unknown_threads(process: &Process) {
     let since = clock::now();
-    let is_unknown = |tid: &u32| {
-        i32::try_from(*tid) != Ok(process.agent.tid()) && task::robust_list(*tid).is_none()
-    };
+    let mut known = Known::default();
     while clock::now().duration_since(since) < UNKNOWN_PATIENCE {
-        let threads = procfs::threads(process.pid).unwrap_or_default();
-        if !threads.iter().any(is_unknown) {
+        let (_, are_all_known) = known.look(process);
+        if are_all_known {
             return;
         }
         clock::sleep(UNKNOWN_PACE);
@@ -236,4 +272,34 @@ pub fn bring_back(space: &Arc<Space>, server: &mut FaultServer<'_>, page: u64) {
 fn read_words<const WORDS: usize>(process: &Process, address: u64) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
     process.read_words(address, &mut words).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_who_has_got_the_id_of_a_caller_that_died_is_nobodys() {
+        // 0 is the calling thread, which has one.
+        assert!(list_of_caller(0, &|| true).is_some());
+        assert_eq!(list_of_caller(0, &|| false), None);
+    }
+
+    #[test]
+    fn a_thread_is_looked_at_until_its_list_is_known() {
+        let mut known = Known::default();
+        let mut asked = 0;
+        let mut look = |threads: u32, without_list: Option<u32>| {
+            asked = 0;
+            let found = known.add(1..=threads, |tid| {
+                asked += 1;
+                (Some(tid) != without_list).then(|| u64::from(tid) << 12)
+            });
+            (found.0.len(), found.1, asked)
+        };
+        assert_eq!(look(10_000, Some(77)), (9_999, false, 10_000));
+        assert_eq!(look(10_000, Some(77)), (0, false, 1));
+        assert_eq!(look(10_002, None), (3, true, 3));
+        assert_eq!(look(10_002, None), (0, true, 0));
+    }
 }

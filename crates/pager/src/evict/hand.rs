@@ -1,7 +1,7 @@
 //! The hand of an evictor: it decides which pages go out next.
 //!
 //! It sweeps in address order. A page in use faults back just behind the hand and is then safe for a whole lap. Only
-//! the evictor's thread uses it, with the space lock held.
+//! the evictor's thread uses it. It picks with the space lock held.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use vswap_sys::process::task;
 use super::WINDOW_PAGES;
 use crate::base::kernel::pagemap::{Query, Region};
 use crate::base::page_run::{PAGE_BYTES, runs_of};
-use crate::calls::thread_exit;
+use crate::calls::thread_exit::Known;
 use crate::run::stats::Stats;
-use crate::space::State;
 use crate::space::process::Process;
+use crate::space::{Space, State};
 
 /// How long to look at all threads again when some seem not to have started yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
@@ -32,8 +32,8 @@ pub struct Hand<'a> {
     tried_busy: Option<u64>,
     /// Pages passed over and not yet counted in the figures.
     spared: u64,
-    /// Set while all threads have to be looked at before each window: when that began.
-    looks: Option<Instant>,
+    /// Set while threads have to be looked at before each window: when that began, and those that are known.
+    looks: Option<(Instant, Known)>,
 }
 
 impl<'a> Hand<'a> {
@@ -45,14 +45,39 @@ impl<'a> Hand<'a> {
             wrapped: true,
             tried_busy: None,
             spared: 0,
-            looks: Some(Instant::now()),
+            looks: Some((Instant::now(), Known::default())),
         }
+    }
+
+    /// Pin the pages that threads need when they end, before pages are picked. The pager looks for the first threads
+    /// itself and is told of later ones. The space lock is held only for what was found.
+    pub fn note_pins(&mut self, space: &Space) {
+        let mut ended = space.lock().layout.pinned.ask_next();
+        ended.retain(|tid| task::has_ended(*tid));
+        let heads = self.look_at_threads();
+        if ended.is_empty() && heads.is_empty() {
+            return;
+        }
+        let pinned = &mut space.lock().layout.pinned;
+        pinned.forget_ended(&ended);
+        heads.into_iter().for_each(|head| pinned.add(head));
+    }
+
+    /// What is needed by threads that were not known at the last look.
+    fn look_at_threads(&mut self) -> Vec<u64> {
+        let Some((since, known)) = &mut self.looks else {
+            return Vec::new();
+        };
+        let (heads, are_all_known) = known.look(self.process);
+        if are_all_known || since.elapsed() > LOOK_PATIENCE {
+            self.looks = None;
+        }
+        heads
     }
 
     /// Up to `most` evictable pages from the hand on, in address order, going once around at most. Spared pages are
     /// passed over and have one lap less afterwards. If there are no others, spared pages are taken.
     pub fn pick(&mut self, stats: &Stats, state: &mut State, most: usize) -> Vec<u64> {
-        self.note_pins(state);
         let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);
         stats.pages_spared.add(spared);
@@ -111,7 +136,6 @@ impl<'a> Hand<'a> {
 
     /// Those of `pages` (ascending) that can be evicted.
     pub fn choose(&mut self, state: &mut State, pages: &[u64]) -> Vec<u64> {
-        self.note_pins(state);
         let mut chosen = Vec::with_capacity(pages.len());
         for run in runs_of(pages.iter().copied()) {
             let range = run.range();
@@ -168,17 +192,6 @@ impl<'a> Hand<'a> {
                 }),
         );
         (scan.walk_end / PAGE_BYTES).max(from + 1)
-    }
-
-    /// Pin the pages that threads need when they end. The pager looks for the first threads itself and is told of later
-    /// ones.
-    fn note_pins(&mut self, state: &mut State) {
-        state.layout.pinned.forget_ended(task::has_ended);
-        if let Some(since) = self.looks
-            && (thread_exit::note_all(state, self.process) || since.elapsed() > LOOK_PATIENCE)
-        {
-            self.looks = None;
-        }
     }
 }
 

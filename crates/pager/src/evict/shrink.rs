@@ -43,8 +43,6 @@ const COMPACT_PAGES: usize = 128;
 const COMPACT_PART: u64 = 32;
 /// Pause before areas without room are tried again.
 const NO_ROOM_PACE: Duration = Duration::from_millis(200);
-/// The CPU whose clusters of the areas the shrinker shares. Any CPU will do.
-const CPU: usize = 0;
 
 /// Called before a writer stores `pages` pages. Wakes the shrinker, or makes room itself. Blocks while it writes to an
 /// area.
@@ -116,11 +114,10 @@ fn empty_pool(evicting: &Evicting, scratch: &mut Scratch) -> bool {
 }
 
 fn write_back(evicting: &Evicting, pages: usize, scratch: &mut Scratch) -> WriteBack {
-    let done =
-        evicting
-            .serving
-            .engine
-            .write_back_of(evicting.part.group_in_pool(), CPU, pages, scratch);
+    let group = evicting.part.group_in_pool();
+    let cpu = threads::current_cpu();
+    let engine = &evicting.serving.engine;
+    let done = engine.write_back_of(group, cpu, pages, scratch);
     evicting
         .serving
         .stats
@@ -167,7 +164,8 @@ pub fn start(evicting: &Arc<Evicting>) {
 
 /// Move a batch of pages down from an area that is nearly full. False if there is no such area or nothing moves.
 fn demote(serving: &Serving, scratch: &mut Scratch) -> bool {
-    let done = serving.engine.demote(CPU, ACCEPT_PART, BATCH, scratch);
+    let cpu = threads::current_cpu();
+    let done = serving.engine.demote(cpu, ACCEPT_PART, BATCH, scratch);
     serving.stats.pages_demoted.add(done.pages as u64);
     let failed = done.refused + done.unreadable;
     serving.stats.write_back_failures.add(failed as u64);

@@ -72,6 +72,8 @@ impl<'a> Evictor<'a> {
                 Window::Blocked
             });
         }
+        // With the slot held, so that no wait lies between this look and the pages that are picked.
+        self.hand.note_pins(self.space);
         if !proposals.is_empty() {
             let shared = self.choose(&mut self.space.lock_thawed(), &proposals);
             self.make_exclusive(&mut slot, &shared)?;

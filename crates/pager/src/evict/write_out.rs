@@ -48,7 +48,9 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
         None => engine.codec().into(),
         Some(density) => how_packed(density, engine.shadow(entry)),
     };
-    engine.write_out_packed(0, batch, how, scratch, |entry, outcome| match outcome {
+    // Asked once a batch, so that its pages lie side by side and leave with one request.
+    let cpu = threads::current_cpu();
+    engine.write_out_packed(cpu, batch, how, scratch, |entry, outcome| match outcome {
         Ok(written) => count(&evicting.serving, written),
         // The entry was given up meanwhile.
         Err(WriteOutError::NotCached) => {}

@@ -31,7 +31,9 @@ pub struct Pins {
     /// Addresses of heads and words.
     addresses: BTreeSet<u64>,
     /// Ending threads, each with its pages.
-    ending: Vec<(u32, Vec<u64>)>,
+    ending: BTreeMap<u32, BTreeSet<u64>>,
+    /// From this thread on they are asked next.
+    asked: u32,
     /// How often each page is in `ending`.
     held: BTreeMap<u64, u32>,
     /// Pages that are to be kept but could not be brought back yet.
@@ -67,14 +69,7 @@ impl Pins {
 
     /// Thread `tid` is ending and needs `page`.
     pub fn hold(&mut self, tid: u32, page: u64) {
-        let index = self.ending.iter().position(|(known, _)| *known == tid);
-        let index = index.unwrap_or_else(|| {
-            self.ending.push((tid, Vec::new()));
-            self.ending.len() - 1
-        });
-        let (_, pages) = &mut self.ending[index];
-        if !pages.contains(&page) {
-            pages.push(page);
+        if self.ending.entry(tid).or_default().insert(page) {
             *self.held.entry(page).or_default() += 1;
         }
     }
@@ -89,14 +84,22 @@ impl Pins {
         std::mem::take(&mut self.owed)
     }
 
-    /// Release what threads needed that have ended by now.
-    pub fn forget_ended(&mut self, mut has_ended: impl FnMut(u32) -> bool) {
-        let asked = self.ending.len().min(ASKED_MAX);
-        for (tid, pages) in self.ending.drain(..asked).collect::<Vec<_>>() {
-            if has_ended(tid) {
-                pages.into_iter().for_each(|page| self.release(page));
-            } else {
-                self.ending.push((tid, pages));
+    /// The ending threads that are to be asked next whether they have ended by now: a few at a time, in turn. Asking
+    /// reads a file for each, so it is done without the lock.
+    pub fn ask_next(&mut self) -> Vec<u32> {
+        let behind = self.ending.range(self.asked..);
+        let before = self.ending.range(..self.asked);
+        let next = behind.chain(before).map(|(&tid, _)| tid);
+        let next: Vec<u32> = next.take(ASKED_MAX).collect();
+        self.asked = next.last().map_or(0, |last| last.wrapping_add(1));
+        next
+    }
+
+    /// Release what these threads needed. They have ended.
+    pub fn forget_ended(&mut self, ended: &[u32]) {
+        for tid in ended {
+            for page in self.ending.remove(tid).unwrap_or_default() {
+                self.release(page);
             }
         }
     }
@@ -158,13 +161,30 @@ mod tests {
             pins.hold(tid, 1000 + u64::from(tid));
         }
         // All but one have ended. A few windows later that is known.
-        for _ in 0..8 {
-            pins.forget_ended(|tid| tid != 150);
+        for _ in 0..4 {
+            let mut ended = pins.ask_next();
+            assert!(!ended.is_empty() && ended.len() <= ASKED_MAX);
+            ended.retain(|tid| *tid != 150);
+            pins.forget_ended(&ended);
         }
+        assert_eq!(pins.ask_next(), [150]);
         assert!(pins.contains(7) && pins.contains(1150));
         assert!(!pins.contains(1001) && !pins.contains(1200));
-        pins.forget_ended(|_| true);
+        pins.forget_ended(&[150, 151]);
+        assert!(pins.ask_next().is_empty() && pins.held.is_empty());
         assert!(!pins.contains(7) && !pins.contains(1150));
         assert!(!pins.of_child().contains(7));
+    }
+
+    #[test]
+    fn threads_that_do_not_end_keep_nobody_from_being_asked() {
+        let mut pins = Pins::default();
+        let tids = [1, 2, u32::MAX].into_iter().chain(1000..1300);
+        tids.clone().for_each(|tid| pins.hold(tid, 7));
+        let rounds = 303_usize.div_ceil(ASKED_MAX);
+        let mut asked: Vec<u32> = (0..rounds).flat_map(|_| pins.ask_next()).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        assert_eq!((asked.len(), pins.ending.len()), (303, 303));
     }
 }

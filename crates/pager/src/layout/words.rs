@@ -299,6 +299,24 @@ impl PageWords {
         taken
     }
 
+    /// Take all words out that are wanted, in address order. No more than those of one chunk are listed at a time.
+    pub fn take_wanted(
+        &mut self,
+        is_wanted: impl Fn(PageWord) -> bool,
+        mut taken: impl FnMut(PageWord),
+    ) {
+        let mut from = 0;
+        while let Some(index) = self.chunks.range(from..).next().map(|(&index, _)| index) {
+            from = index + 1;
+            let all = self.iter(index * CHUNK_PAGES..from * CHUNK_PAGES);
+            let wanted: Vec<(u64, PageWord)> = all.filter(|(_, word)| is_wanted(*word)).collect();
+            for (page, word) in wanted {
+                self.set(page, PageWord::PLAIN);
+                taken(word);
+            }
+        }
+    }
+
     /// Does each chunk count its words that are not PLAIN correctly, and has each some? Are those of pages that are out
     /// counted correctly?
     pub fn is_valid(&self) -> bool {
@@ -382,6 +400,33 @@ mod tests {
             assert_eq!(flagged.with_claim(false), swapped);
         }
         assert_eq!(PageWord::PLAIN.state(), PageState::Plain);
+    }
+
+    #[test]
+    fn what_is_wanted_is_taken_from_all_chunks_and_nothing_else() {
+        let mut words = PageWords::default();
+        let pages = 3 * CHUNK_PAGES - 5..5 * CHUNK_PAGES + 7;
+        for page in pages.clone() {
+            words.set(page, PageWord::swapped(entry(page)));
+        }
+        // A chunk of them is taken whole.
+        let is_kept = |page: &u64| page.is_multiple_of(3) || page / CHUNK_PAGES == 4;
+        let kept: Vec<u64> = pages.clone().filter(is_kept).collect();
+        for &page in &kept {
+            words.set(page, PageWord::kept(entry(page)));
+        }
+        let other = words.clone();
+        let mut taken = Vec::new();
+        let is_wanted = |word: PageWord| matches!(word.state(), PageState::Kept(_));
+        words.take_wanted(is_wanted, |word| taken.extend(word.entry()));
+        assert_eq!(
+            taken,
+            kept.iter().map(|&page| entry(page)).collect::<Vec<_>>()
+        );
+        assert_eq!(words.iter_all().count() as u64, words.swapped());
+        assert_eq!(words.swapped(), other.swapped());
+        assert!(words.is_valid() && other.is_valid());
+        assert_eq!(other.iter_all().count() as u64, pages.end - pages.start);
     }
 
     #[test]

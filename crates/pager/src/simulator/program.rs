@@ -191,7 +191,7 @@ impl Thread {
             nr,
             args,
         };
-        let answer = notify::answer(&self.run.serving, space, process, &call);
+        let answer = notify::answer(&self.run.serving, space, process, &call, &|| true);
         world(|world| world.memories[memory].is_calling = false);
         answer
     }

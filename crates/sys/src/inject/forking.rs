@@ -70,6 +70,30 @@ impl Forking {
         })
     }
 
+    /// Lets the thread go, because it is not the one that was meant. It stops for a moment, and waits until it can.
+    pub fn cancel(self) {
+        // It may have gone.
+        let _ = request(libc::PTRACE_INTERRUPT, self.tid, 0, 0);
+        while registers(self.tid).is_err() {
+            if has_ended(self.tid) {
+                return;
+            }
+            std::thread::sleep(PACE);
+        }
+        tracee::forget_stop(self.tid);
+        let Seen::Child(mut child) = self.let_go() else {
+            return;
+        };
+        // It has forked meanwhile.
+        loop {
+            match child.stop() {
+                Ok(Err(running)) => child = running,
+                Ok(Ok(stopped)) => break drop(stopped.release()),
+                Err(_) => break,
+            }
+        }
+    }
+
     /// The call is about to begin.
     pub fn begin(&self) {
         self.began.set(Instant::now());
