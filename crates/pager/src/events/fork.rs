@@ -76,8 +76,8 @@ pub fn copy_layout(references: &References, state: &State) -> Layout {
     layout
 }
 
-/// Pages whose content could not be handed down to a child. It must not read zeros there, so whoever touches such a page
-/// gets SIGBUS. Nobody serves the child yet, so none of these pages can have come.
+/// Pages whose content could not be handed down to a child. It must not read zeros there, so whoever touches such a
+/// page gets SIGBUS. Nobody serves the child yet, so none of these pages can have come.
 fn poison_lost(listening: &Listening, child: &Space, lost: &RangeSet) {
     const WHY: &str = "it could not be handed down by a fork";
     let stats = &listening.serving.stats;
