@@ -20,6 +20,7 @@ use crate::size::parse_bytes;
 mod build;
 mod device;
 mod fork;
+mod maps;
 mod memhog;
 mod phases;
 mod placement;
@@ -49,6 +50,8 @@ pub enum Workload {
     Memhog(Memhog),
     /// Use few pages of a large address space, or of many mappings, and verify them.
     Sparse(Sparse),
+    /// Fill memory, then map, use and unmap other memory again and again, verify all of it.
+    MapUnmap(MapUnmap),
     /// Run tasks that write their memory word by word, with the options of vm-scalability's usemem.
     Usemem(usemem::Usemem),
     /// Run a large parent that forks again and again.
@@ -168,6 +171,16 @@ pub struct Sparse {
     count: Option<usize>,
 }
 
+/// Options of `map-unmap`. The size is that of the memory that stays.
+#[derive(Args, Debug)]
+pub struct MapUnmap {
+    #[command(flatten)]
+    common: Common,
+    /// How often memory is mapped and unmapped, by all threads together.
+    #[arg(long, default_value_t = 20_000)]
+    count: usize,
+}
+
 /// Content that differs from what was written.
 #[derive(Debug)]
 enum Mismatch {
@@ -178,6 +191,8 @@ enum Mismatch {
         expected: u8,
         found: u8,
     },
+    /// Memory could not be had, or was not empty.
+    Refused(String),
     /// A child process reports an error, or could not be made.
     Child(String),
 }
@@ -196,7 +211,7 @@ impl std::fmt::Display for Mismatch {
                 "wrong byte at {address:#x} (page {page}, version {version}): expected {expected:#04x}, \
                  found {found:#04x}"
             ),
-            Self::Child(what) => write!(f, "{what}"),
+            Self::Child(what) | Self::Refused(what) => write!(f, "{what}"),
         }
     }
 }
@@ -344,6 +359,7 @@ impl Workload {
             Self::Zipf(options) => zipf::run(options),
             Self::Memhog(options) => memhog::run(options),
             Self::Sparse(options) => sparse::run(options),
+            Self::MapUnmap(options) => maps::run(options),
             Self::Fork(options) => fork::run(options),
             Self::Usemem(options) => return usemem::run_all(options),
             Self::Build(options) => return verdict(build::run(options)),

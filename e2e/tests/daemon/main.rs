@@ -51,6 +51,7 @@ const TESTS: &[Test] = &[
     Test::new("embedded", 60, refusals::embedded),
     Test::new("other_users", 90, users::other_users),
     Test::new("other_users_try_all", 90, users::other_users_try_all),
+    Test::new("other_users_flood", 90, users::other_users_flood),
 ];
 
 fn main() -> ExitCode {

@@ -18,10 +18,11 @@ const NOBODY: &str = "65534";
 /// Number of requests that the intruder makes.
 const REQUESTS: usize = 7;
 
-/// Runs a command as another user and returns its standard output.
-fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
+/// A command of another user, for 20 seconds at most.
+fn command_of_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<Command> {
     let setpriv = require_program("setpriv", "apt package util-linux")?;
-    let output = Command::new("/usr/bin/timeout")
+    let mut command = Command::new("/usr/bin/timeout");
+    command
         .arg("20")
         .arg(setpriv)
         .args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")])
@@ -29,7 +30,13 @@ fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
         .args(words)
         .env("XDG_RUNTIME_DIR", daemon.runtime())
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs a command as another user and returns its standard output.
+fn as_nobody(daemon: &Daemon, words: &[&str]) -> Outcome<String> {
+    let output = command_of_nobody(daemon, words)?
         .output()
         .during(|| format!("run {}", words.join(" ")))?;
     let text = [output.stdout, output.stderr].concat();
@@ -170,6 +177,76 @@ pub fn other_users_try_all(context: &Context) -> Outcome {
         .during(|| format!("close {}", outer.display()))?;
     running.signal(Signal::TERM)?;
     running.wait()?.must_be_ended_by(Signal::TERM)
+}
+
+/// Another user connects to the sockets of a run's agents as fast as it can. Programs of the run start and end meanwhile
+/// as if nobody did.
+pub fn other_users_flood(context: &Context) -> Outcome {
+    /// Seconds of the flood, and programs that start and end meanwhile, one after the other.
+    const FLOOD: &str = "10";
+    const PROGRAMS: usize = 200;
+    /// It makes some ten thousand connections a second. Fewer than this are no flood.
+    const CONNECTIONS_LEAST: u64 = 2000;
+    require_root("it becomes another user")?;
+    let daemon = Daemon::start(context, &[])?;
+    let (go, done) = (context.place().join("go"), context.place().join("done"));
+    let script = format!(
+        "until [ -e {go} ]; do sleep 0.05; done\n\
+         for i in $(seq {PROGRAMS}); do /bin/true || exit 1; done\n\
+         touch {done}",
+        go = go.display(),
+        done = done.display()
+    );
+    let running = context
+        .limited(LIMIT_BYTES)?
+        .start(&daemon.job(Job::shell(script)))?;
+    running.until("the run to join", || {
+        Ok(daemon.report_of(running.pid())?.map(drop))
+    })?;
+    let script = context.place().join("flood.py");
+    let text = include_str!("../../inputs/flood.py");
+    fs::write(&script, text).during(|| format!("write {}", script.display()))?;
+    let script = script.display().to_string();
+    let mut words = vec!["/usr/bin/python3".to_owned(), script, FLOOD.to_owned()];
+    open_to_all(&daemon.runtime().join("vswap-0"))?;
+    for dir in daemon.dirs_with("") {
+        open_to_all(&dir)?;
+        let agent = dir.join("agents.sock");
+        if agent.exists() {
+            open_to_all(&agent)?;
+            words.extend([agent.display().to_string(), format!("@{}", agent.display())]);
+        }
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let heard = context.place().join("heard");
+    let to = fs::File::create(&heard).during(|| format!("create {}", heard.display()))?;
+    let mut flood = command_of_nobody(&daemon, &words)?
+        .stdout(to)
+        .spawn()
+        .during(|| "start the flood".to_owned())?;
+    let read = || fs::read_to_string(&heard).during(|| format!("read {}", heard.display()));
+    running.until("the flood", || {
+        Ok(read()?.contains("flooding").then_some(()))
+    })?;
+    fs::write(&go, "").during(|| format!("write {}", go.display()))?;
+    running.until("its programs", || Ok(done.exists().then_some(())))?;
+    let goes_on = flood
+        .try_wait()
+        .during(|| "look at the flood".to_owned())?
+        .is_none();
+    ensure!(
+        goes_on,
+        "{PROGRAMS} programs took longer than the flood of {FLOOD} s"
+    );
+    running.wait()?.must_succeed()?;
+    flood.wait().during(|| "wait for the flood".to_owned())?;
+    let said = read()?;
+    let made = said.lines().last().and_then(|last| last.parse().ok());
+    ensure!(
+        made.is_some_and(|made: u64| made >= CONNECTIONS_LEAST),
+        "the flood: {said}"
+    );
+    Ok(())
 }
 
 /// Programs of its runs are not its descendants, so it may not look into them without the capability.
