@@ -179,8 +179,8 @@ pub fn other_users_try_all(context: &Context) -> Outcome {
     running.wait()?.must_be_ended_by(Signal::TERM)
 }
 
-/// Another user connects to the sockets of a run's agents as fast as it can. Programs of the run start and end meanwhile
-/// as if nobody did.
+/// Another user connects to the sockets of a run's agents as fast as it can. Programs of the run start and end
+/// meanwhile as if nobody did.
 pub fn other_users_flood(context: &Context) -> Outcome {
     /// Seconds of the flood, and programs that start and end meanwhile, one after the other.
     const FLOOD: &str = "10";
