@@ -97,6 +97,7 @@ fn check_and_put(engine: &Engine, entries: &[Entry]) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn without_memory_for_tables_there_are_as_many_slots_as_before() {
     let (engine, source) = scarce_engine();
     let root = GroupId::ROOT;
@@ -148,6 +149,7 @@ fn slots_of_pages_that_do_not_come_leave_no_gap() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "more pages than the interpreter has time for")]
 fn many_pages_belong_to_their_group_and_take_no_more_slots_than_it_may() {
     let (engine, _) = engine_with_areas(FRAMES, 1 << 30, &[64]);
     let id = group(&engine, "a", 3);
