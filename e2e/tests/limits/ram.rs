@@ -47,7 +47,8 @@ fn begin(context: &Context, job: &Job) -> Outcome<Running> {
 
 /// Up, so that what is touched stays; down again, below where it began; every byte is right at the end.
 pub fn up_and_down(context: &Context) -> Outcome {
-    let running = begin(context, &hog("320M", "20")?)?;
+    // Coming down takes 3 to 10 s, because the program writes all of its memory again and again.
+    let running = begin(context, &hog("320M", "40")?)?;
     let program = running.program_pid()?;
     must_set(context, &running, &["--ram", "448M"])?;
     running.until("the program to have its memory", || {
