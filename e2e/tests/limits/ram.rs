@@ -47,8 +47,8 @@ fn begin(context: &Context, job: &Job) -> Outcome<Running> {
 
 /// Up, so that what is touched stays; down again, below where it began; every byte is right at the end.
 pub fn up_and_down(context: &Context) -> Outcome {
-    // Coming down takes 3 to 10 s, because the program writes all of its memory again and again.
-    let running = begin(context, &hog("320M", "40")?)?;
+    // Coming down takes 3 to 30 s, because the program writes all of its memory again and again.
+    let running = begin(context, &hog("320M", "50")?)?;
     let program = running.program_pid()?;
     must_set(context, &running, &["--ram", "448M"])?;
     running.until("the program to have its memory", || {
@@ -58,7 +58,20 @@ pub fn up_and_down(context: &Context) -> Outcome {
         figure(context, &running, "limit_bytes")? == HIGHER_BYTES,
         "another limit"
     );
-    must_set(context, &running, &["--ram", "64M", "--wait", "60"])?;
+    // It says how far the run is.
+    let words = ["until it comes to 64 MiB"];
+    must_say(
+        context,
+        &running,
+        &["--ram", "64M", "--wait", "0"],
+        1,
+        &words,
+    )?;
+    running.until("the lower limit", || {
+        let limit = figure(context, &running, "limit_bytes")?;
+        Ok((limit == LOWER_BYTES).then_some(()))
+    })?;
+    must_set(context, &running, &["--ram", "64M", "--wait", "5"])?;
     let mut most = 0;
     for _ in 0..LOOKS {
         most = most.max(taken_bytes(&running));
