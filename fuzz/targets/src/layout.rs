@@ -278,7 +278,6 @@ impl Run {
             taken.extend(raw(word));
             true
         });
-
         assert!(child.words.iter_all().all(|(_, word)| !word.is_claimed()));
         let mut put = Vec::new();
         child.clear(&mut |word| put.extend(raw(word)));

@@ -67,8 +67,13 @@ pub fn apply<'g>(
 pub fn copy_layout(references: &References, state: &State) -> Layout {
     let mut layout = state.layout.fork(&mut references.dups());
     // A kept page that is not in memory, and nobody knows yet why. Nobody knows either what the child should read.
+    // The parent's word is asked: the child's has no entry where there was no memory to count one.
     for lost in &state.unexplained.pages {
-        if let PageState::Kept(_) = layout.words.get(lost.page).state() {
+        let is_kept = matches!(
+            state.layout.words.get(lost.page).state(),
+            PageState::Kept(_)
+        );
+        if is_kept && state.layout.carries(lost.ticket, lost.page) {
             references.put(layout.words.set(lost.page, PageWord::PLAIN));
             layout.lost.insert(lost.page..lost.page + 1);
         }

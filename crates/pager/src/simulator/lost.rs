@@ -12,6 +12,7 @@ use super::memory::{Memory, PROGRAM, Watch, World};
 use super::program;
 use super::run::Lab;
 use super::uffd::Userfaultfd;
+use crate::events::fork;
 use crate::fault::{FaultServer, Outcome};
 use crate::layout::Layout;
 use crate::layout::words::PageWord;
@@ -152,6 +153,23 @@ fn a_process_that_loses_a_page_for_no_reason_is_stopped() {
         lived.get().is_some(),
         "nobody has waited for an explanation"
     );
+}
+
+/// A child of a fork meanwhile would read zeros there. Its entry could not even be counted once more.
+#[test]
+fn a_child_is_not_given_a_kept_page_whose_loss_is_unexplained() {
+    let played = play(true, |run, space| {
+        serve(run, space, LOST);
+        let state = space.lock();
+        assert!(state.is_unexplained(LOST));
+        let child = fork::copy_layout(&run.serving.references, &state);
+        assert!(child.lost.contains(LOST), "it would read zeros");
+        assert_eq!(child.words.get(LOST), PageWord::PLAIN);
+        drop(state);
+        lifecycle::hang_up(space);
+        clock::sleep(Duration::from_secs(1));
+    });
+    assert_eq!(played.map(drop), Ok(()));
 }
 
 /// It cannot be stopped alone, and the simulated kernel cannot poison a page.
