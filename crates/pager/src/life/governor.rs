@@ -142,15 +142,17 @@ impl Still {
 /// Have what ended processes left behind given up, by a thread that is not in the real-time class. If there is none to
 /// be had, the next sample asks again.
 fn give_up_remains(listening: &Arc<Listening>) {
-    if listening.remains.are_to_be_given_up() {
-        let listening = Arc::clone(listening);
-        let _ = threads::try_spawn("remains", move || {
-            threads::hurry();
-            let serving = &listening.serving;
-            listening
-                .remains
-                .give_up(&serving.references, || serving.limit.has_more_room());
-        });
+    if !listening.remains.attend() {
+        return;
+    }
+    let attending = Arc::clone(listening);
+    let started = threads::try_spawn("remains", move || {
+        threads::hurry();
+        let (remains, serving) = (&attending.remains, &attending.serving);
+        remains.give_up(&serving.references, || serving.limit.has_more_room());
+    });
+    if started.is_err() {
+        listening.remains.neglect();
     }
 }
 

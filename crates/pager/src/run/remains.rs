@@ -21,7 +21,7 @@ pub struct Remains(Mutex<Left>);
 struct Left {
     /// Oldest first.
     words: VecDeque<PageWords>,
-    /// Some thread gives up the entries of words that it has taken out.
+    /// Some thread gives up the entries, or is about to.
     is_attended: bool,
 }
 
@@ -43,10 +43,17 @@ impl Remains {
         }
     }
 
-    /// Are there words that nobody attends to?
-    pub fn are_to_be_given_up(&self) -> bool {
-        let left = self.0.lock();
-        !left.is_attended && !left.words.is_empty()
+    /// Take it on to give up what is left. False if there is nothing, or another thread has taken it on.
+    pub fn attend(&self) -> bool {
+        let mut left = self.0.lock();
+        let begins = !left.is_attended && !left.words.is_empty();
+        left.is_attended |= begins;
+        begins
+    }
+
+    /// Whoever has taken it on cannot do it.
+    pub fn neglect(&self) {
+        self.0.lock().is_attended = false;
     }
 
     /// Have the entries of all words been given up?
@@ -55,15 +62,11 @@ impl Remains {
         !left.is_attended && left.words.is_empty()
     }
 
-    /// Give up all entries, and tell `gave_up` now and then: there is more room. Returns at once if another thread is
-    /// at it: that one sees to everything. Takes no lock of a space.
+    /// Give up all entries, also what comes meanwhile, and tell `gave_up` now and then: there is more room. The caller
+    /// has taken it on (`attend`). Takes no lock of a space.
     pub fn give_up(&self, references: &References, gave_up: impl Fn()) {
         let mut left = self.0.lock();
-        if left.is_attended {
-            return;
-        }
         while let Some(words) = left.words.pop_front() {
-            left.is_attended = true;
             drop(left);
             let mut words = words.into_references().peekable();
             while words.peek().is_some() {
@@ -125,6 +128,7 @@ mod tests {
         remains.add(PageWords::default());
         remains.add(words(&engine, 3));
         assert_eq!(engine.stats().slots_used, batch + 4, "nothing is put yet");
+        assert!(remains.attend());
         let left = Cell::new(Vec::new());
         remains.give_up(&references, || {
             let mut seen = left.take();
@@ -132,7 +136,7 @@ mod tests {
             left.set(seen);
         });
         assert_eq!(left.take(), [4, 3, 0]);
-        assert!(remains.are_gone() && !remains.are_to_be_given_up());
+        assert!(remains.are_gone() && !remains.attend());
     }
 
     #[test]
@@ -141,14 +145,15 @@ mod tests {
         let references = References::new(Arc::clone(&engine));
         let remains = Remains::default();
         remains.add(words(&engine, 2));
-        assert!(remains.are_to_be_given_up());
+        assert!(remains.attend());
+        remains.neglect();
+        assert!(remains.attend() && !remains.attend());
         let mut late = Cell::new(Some(words(&engine, 5)));
         remains.give_up(&references, || {
             if let Some(late) = late.take() {
                 remains.add(late);
-                // Another thread leaves that to this one, and the end of the run waits for it.
-                remains.give_up(&references, || panic!("there are two"));
-                assert!(!remains.are_to_be_given_up() && !remains.are_gone());
+                // No other thread begins, and the end of the run waits for this one.
+                assert!(!remains.attend() && !remains.are_gone());
             }
         });
         assert!(late.get_mut().is_none() && remains.are_gone());

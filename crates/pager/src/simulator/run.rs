@@ -187,7 +187,9 @@ fn reap(run: &Arc<Run>) {
         clock::sleep(REAP_PACE);
         let listening = &run.listening;
         let _ = lifecycle::reap(listening, &listening.spaces.all());
-        listening.remains.give_up(&run.serving.references, || ());
+        if listening.remains.attend() {
+            listening.remains.give_up(&run.serving.references, || ());
+        }
         let is_over = world(|world| world.memories.iter().all(|memory| memory.gone));
         if is_over && run.listening.spaces.all().is_empty() {
             world(|world| world.is_over = true);
