@@ -48,6 +48,17 @@ fn open_to_all(path: &Path) -> Outcome {
         .during(|| format!("open {}", path.display()))
 }
 
+/// Opens the agents' socket of a directory to all, if there is one. Returns its names, on the disk and without.
+fn open_agents(dir: &Path) -> Outcome<Vec<String>> {
+    let agents = dir.join("agents.sock");
+    if !agents.exists() {
+        return Ok(Vec::new());
+    }
+    open_to_all(&agents)?;
+    let name = agents.display().to_string();
+    Ok(vec![format!("@{name}"), name])
+}
+
 /// Permissions keep others from the sockets. If the sockets were open, the check of the peer's credentials would.
 pub fn other_users(context: &Context) -> Outcome {
     require_root("it becomes another user")?;
@@ -143,11 +154,7 @@ pub fn other_users_try_all(context: &Context) -> Outcome {
         let control = dir.join("control.sock");
         open_to_all(&control)?;
         controls.push(control.display().to_string());
-        let agent = dir.join("agents.sock");
-        if agent.exists() {
-            open_to_all(&agent)?;
-            agents.extend([agent.display().to_string(), format!("@{}", agent.display())]);
-        }
+        agents.extend(open_agents(&dir)?);
     }
     ensure!(
         (controls.len(), agents.len()) == (2, 2),
@@ -211,11 +218,7 @@ pub fn other_users_flood(context: &Context) -> Outcome {
     open_to_all(&daemon.runtime().join("vswap-0"))?;
     for dir in daemon.dirs_with("") {
         open_to_all(&dir)?;
-        let agent = dir.join("agents.sock");
-        if agent.exists() {
-            open_to_all(&agent)?;
-            words.extend([agent.display().to_string(), format!("@{}", agent.display())]);
-        }
+        words.extend(open_agents(&dir)?);
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let heard = context.place().join("heard");
