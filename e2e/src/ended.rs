@@ -66,16 +66,21 @@ pub fn nothing_left(name: &str) -> Outcome {
     }
 }
 
-/// The end of a text file, for messages.
+/// The end of what was said on standard error, for messages.
 pub fn last_words(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let from = bytes.len().saturating_sub(LAST_WORDS_BYTES);
-    let text = String::from_utf8_lossy(&bytes[from..]).trim().to_owned();
+    let text = end_of(path);
     if text.is_empty() {
         "(nothing on standard error)".to_owned()
     } else {
         format!("stderr: {text}")
     }
+}
+
+/// The end of a text file.
+fn end_of(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let from = bytes.len().saturating_sub(LAST_WORDS_BYTES);
+    String::from_utf8_lossy(&bytes[from..]).trim().to_owned()
 }
 
 impl Ended {
@@ -100,11 +105,12 @@ impl Ended {
     /// Checks that the run ended with this exit status.
     pub fn must_exit_with(&self, code: i32) -> Outcome {
         let (name, status) = (&self.name, self.status);
-        let words = || last_words(&self.stderr);
+        let (said, printed) = (|| last_words(&self.stderr), || end_of(&self.stdout));
         ensure!(
             status.code() == Some(code),
-            "{name}: {status}, expected {code}; {}",
-            words()
+            "{name}: {status}, expected {code}; {}; stdout: {}",
+            said(),
+            printed()
         );
         Ok(())
     }

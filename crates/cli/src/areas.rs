@@ -203,14 +203,16 @@ fn made_before(spec: &SwapSpec, path: &Path, opening: Options) -> Result<SwapOn,
         ));
     }
     let disk = Disk::of_area(file, opening).map_err(|error| error.to_string())?;
+    // The header lies in the first page, and in a file no page may lie in the last one.
+    let bad = std::iter::once(0)
+        .chain(header.bad_pages.iter().copied().map(u64::from))
+        .chain(disk.bytes() / PAGE_BYTES..header.pages)
+        .collect();
     Ok(SwapOn {
         name: name(path).map_err(|error| error.to_string())?,
         medium: Medium::disk(disk),
         slots: header.pages,
-        // The header lies in the first page.
-        bad: std::iter::once(0)
-            .chain(header.bad_pages.iter().copied().map(u64::from))
-            .collect(),
+        bad,
         priority: spec.priority,
         tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::None),

@@ -17,6 +17,7 @@ pub mod new_area;
 
 mod calls;
 mod cipher;
+mod cut;
 mod lane;
 mod lanes;
 mod open;
@@ -41,6 +42,7 @@ pub use private::PrivateError;
 
 use crate::disk::area_file::{Held, Kind, device_bytes};
 use cipher::Cipher;
+use cut::Length;
 use lane::{AT_ONCE_MAX, Lane, Op, Request, Way};
 use lanes::Lanes;
 
@@ -105,7 +107,10 @@ pub struct Disk {
     lanes: Lanes,
     file: Held,
     place: Place,
+    /// What pages may lie in.
     bytes: u64,
+    /// None for a device: it does not grow when it is written to.
+    length: Option<Length>,
     rotating: bool,
     /// None if its pages are to be plain.
     cipher: Option<Cipher>,
@@ -132,7 +137,8 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// Length in bytes: of the area, or the most to which a private file may grow.
+    /// Bytes that pages may lie in. For an area in a file that is one page less than the file has: the last one stays
+    /// as it is (`disk/cut.rs`). For a private file it is the most to which it may grow.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -184,6 +190,7 @@ impl Disk {
             for (pages, at) in pages.chunks_mut(LANE_PAGES).zip(request_starts(at)) {
                 let bytes = pages.len() * PAGE_BYTES;
                 self.request(lane, Op::Read, at, 0..bytes)?;
+                self.check_read(at, bytes)?;
                 self.take_out(lane, 0, at, pages);
                 self.forget_cached(at, bytes);
             }
@@ -224,7 +231,9 @@ impl Disk {
             let moved = moved - moved % PAGE_BYTES;
             // Asks again for what is left. Then it comes, or the reason is known.
             let left = request.range.start + moved..request.range.end;
-            run.outcome = self.request(lane, Op::Read, run.at + moved as u64, left);
+            run.outcome = self
+                .request(lane, Op::Read, run.at + moved as u64, left)
+                .and_then(|()| self.check_read(run.at, run.bytes()));
             let from = request.range.start / PAGE_BYTES;
             self.take_out(lane, from, run.at, &mut run.pages);
             self.forget_cached(run.at, run.bytes());
@@ -237,7 +246,6 @@ impl Disk {
     /// [`DiskError`]; the places then hold anything.
     pub fn write(&self, at: u64, pages: &[&PageBytes]) -> Result<(), DiskError> {
         self.check(at, pages.len())?;
-        self.check_not_cut(at, pages.len())?;
         self.check_room(pages.len())?;
         self.lanes.with(&self.file, |lane| {
             for (pages, at) in pages.chunks(LANE_PAGES).zip(request_starts(at)) {
@@ -248,8 +256,14 @@ impl Disk {
                         cipher.encrypt(at / PAGE_BYTES_64, written);
                     }
                 }
-                self.write_lane(lane, at, bytes)
-                    .map_err(|error| self.or_end(error, at, bytes))?;
+                match &self.length {
+                    Some(length) => {
+                        length.write(&self.file, || self.write_lane(lane, at, bytes))?;
+                    }
+                    None => self
+                        .write_lane(lane, at, bytes)
+                        .map_err(|error| self.or_end(error, at, bytes))?,
+                }
             }
             Ok(())
         })
@@ -294,10 +308,10 @@ impl Disk {
             return Err(explain(Errno::INVAL));
         }
         let pages = usize::try_from(length / PAGE_BYTES_64).unwrap_or(usize::MAX);
-        self.check(bytes.start, pages)?;
         if length == 0 || !self.discards() {
             return Ok(());
         }
+        self.check(bytes.start, pages)?;
         let done = match self.place {
             Place::Device => calls::discard(&self.file, bytes.start, length),
             Place::AreaFile | Place::Private => retry_on_intr(|| {
@@ -328,18 +342,11 @@ impl Disk {
         }
     }
 
-    /// Refuses to write behind the end of an area's file that was cut. The file would grow again, and what was lost in
-    /// between would read as zeros.
-    fn check_not_cut(&self, at: u64, pages: usize) -> Result<(), DiskError> {
-        if self.place != Place::AreaFile {
-            return Ok(());
-        }
-        let bytes = self.file.metadata().map_or(0, |metadata| metadata.len());
-        let end = at + pages as u64 * PAGE_BYTES_64;
-        if end <= bytes {
-            Ok(())
-        } else {
-            Err(DiskError::Short)
+    /// Refuses what was read from a file where it was cut.
+    fn check_read(&self, at: u64, bytes: usize) -> Result<(), DiskError> {
+        match &self.length {
+            Some(length) => length.check_read(&self.file, at + bytes as u64),
+            None => Ok(()),
         }
     }
 
@@ -360,13 +367,11 @@ impl Disk {
     /// A device has no room left behind its end too: the end that it has now tells which it was.
     fn or_end(&self, error: DiskError, at: u64, bytes: usize) -> DiskError {
         let end = at + bytes as u64;
-        match (error, self.place) {
-            (DiskError::Full, Place::Device)
-                if device_bytes(&self.file).is_ok_and(|now| now < end) =>
-            {
+        match error {
+            DiskError::Full if device_bytes(&self.file).is_ok_and(|now| now < end) => {
                 DiskError::Short
             }
-            _ => error,
+            error => error,
         }
     }
 

@@ -10,9 +10,10 @@ use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs, ioc
 use rustix::process::{Resource, getrlimit};
 
 use super::cipher::Cipher;
+use super::cut::Length;
 use super::lane::{Way, rings_are_permitted};
 use super::lanes::Lanes;
-use super::{Disk, PAGE_BYTES, Place, PrivateError, calls, private};
+use super::{Disk, PAGE_BYTES, PAGE_BYTES_64, Place, PrivateError, calls, private};
 use crate::disk::area_file::{AreaError, AreaFile, Held, Kind, cannot};
 
 /// What a disk is allowed to use. The default is everything: less is for tests and comparisons, and for files that must
@@ -41,7 +42,8 @@ impl Default for Options {
 }
 
 impl Disk {
-    /// The storage of an area that exists. The caller reads ([`AreaFile::ends`]) and checks its header.
+    /// The storage of an area that exists. The caller reads ([`AreaFile::ends`]) and checks its header, and uses no
+    /// page behind [`Disk::bytes`].
     ///
     /// # Errors
     /// `Holes`, `LargeBlocks`, `FileLimit`, `Io`.
@@ -72,13 +74,16 @@ impl Disk {
     /// # Errors
     /// [`PrivateError`].
     pub fn private(path: &Path, bytes: u64, options: Options) -> Result<Disk, PrivateError> {
+        let bytes = bytes.saturating_add(PAGE_BYTES_64);
         check_file_limit(bytes)
             .map_err(|limit_bytes| PrivateError::FileLimit { bytes, limit_bytes })?;
         let file = private::make(path, bytes)?;
         Disk::new(Held(file), Place::Private, bytes, options).map_err(PrivateError::Io)
     }
 
+    /// A disk of `bytes`, with the spare page of a file.
     fn new(file: Held, place: Place, bytes: u64, options: Options) -> io::Result<Disk> {
+        let length = (place != Place::Device).then(|| Length::new(bytes));
         let rotating = calls::is_rotating(&file.metadata()?);
         let is_private = place == Place::Private;
         let cipher = options.encrypt.then(Cipher::random);
@@ -95,7 +100,11 @@ impl Disk {
             lanes: Lanes::new(way),
             file,
             place,
-            bytes,
+            bytes: match length {
+                Some(_) => Length::usable_bytes(bytes),
+                None => bytes,
+            },
+            length,
             rotating,
             cipher: cipher.transpose()?,
             keep_free_bytes: if is_private {

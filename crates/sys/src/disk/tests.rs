@@ -43,7 +43,77 @@ fn what_is_not_there_is_short_before_anything_is_asked() {
     assert_eq!(disk.discard(0..(2 << 20)), Err(DiskError::Short));
     assert_eq!(disk.discard(4096..4096), Ok(()));
     assert_eq!(disk.write(0, &[]), Ok(()));
-    assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
+    let spare = PAGE_BYTES_64;
+    assert_eq!(disk.file.metadata().unwrap().len(), (1 << 20) + spare);
+}
+
+#[test]
+fn nobody_reads_what_a_cut_took_away() {
+    let scratch = Scratch::new();
+    let private = || Disk::private(&scratch.0, 1 << 20, PLAIN).unwrap();
+    for disk in [area(&scratch, PLAIN), private()] {
+        let written = [7; PAGE_BYTES];
+        let places = disk.bytes() / PAGE_BYTES_64;
+        for place in 1..places {
+            disk.write(place * PAGE_BYTES_64, &[&written]).unwrap();
+        }
+        disk.file.set_len(100 * PAGE_BYTES_64).unwrap();
+        let refused = disk.write(99 * PAGE_BYTES_64, &[&written]);
+        assert_eq!(refused, Err(DiskError::Short));
+        for place in 1..places {
+            let there = (place < 100).then(|| vec![written]);
+            let read = pages(&disk, place * PAGE_BYTES_64, 1);
+            assert_eq!(read, there.ok_or(DiskError::Short), "{place}");
+        }
+        let mut read = [[0; PAGE_BYTES]; 4];
+        let (before, behind) = read.split_at_mut(2);
+        let mut runs = [
+            run(98 * PAGE_BYTES_64, before),
+            run(99 * PAGE_BYTES_64, behind),
+        ];
+        disk.read_runs(&mut runs);
+        let outcomes: Vec<_> = runs.iter().map(|run| run.outcome).collect();
+        assert_eq!(outcomes, [Ok(()), Err(DiskError::Short)]);
+    }
+}
+
+/// A write makes a file that is cut below it grow again. What was lost reads as zeros then, or as noise.
+#[test]
+fn nobody_reads_what_a_cut_took_away_from_below_a_write() {
+    let scratch = Scratch::new();
+    let mut lost = 0;
+    for turn in 0..100 {
+        let disk = area(&scratch, PLAIN);
+        let written = [turn; PAGE_BYTES];
+        let places = 1..disk.bytes() / PAGE_BYTES_64;
+        for place in places.clone() {
+            disk.write(place * PAGE_BYTES_64, &[&written]).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let (begins, has_begun) = std::sync::mpsc::channel();
+            let high = places.clone().rev().cycle().take(100_000);
+            let mut writes = high.map(|place| disk.write(place * PAGE_BYTES_64, &[&written]));
+            let writer = scope.spawn(move || {
+                begins.send(()).unwrap();
+                writes.any(|wrote| wrote == Err(DiskError::Short))
+            });
+            has_begun.recv().unwrap();
+            disk.file.set_len(8 * PAGE_BYTES_64).unwrap();
+            assert!(writer.join().unwrap(), "it wrote to a file that was cut");
+        });
+        let now_bytes = disk.file.metadata().unwrap().len();
+        assert!(now_bytes < 1 << 20, "the cut can no longer be seen");
+        for place in places {
+            match pages(&disk, place * PAGE_BYTES_64, 1) {
+                Ok(read) => assert!(read == [written], "turn {turn}, place {place}"),
+                Err(error) => {
+                    assert_eq!(error, DiskError::Short);
+                    lost += 1;
+                }
+            }
+        }
+    }
+    assert!(lost > 0);
 }
 
 #[test]

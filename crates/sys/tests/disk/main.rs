@@ -7,6 +7,7 @@ mod guards;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use content::{PAGE, STORM_BYTES, page, read, read_runs, storm, verify, write};
 use guards::{Loop, Mounted, Open, Scratch, skip, told};
@@ -39,6 +40,11 @@ fn cached(options: Options) -> Options {
     }
 }
 
+/// A file with room for `bytes` of pages. Its last page is spare.
+fn file_for(scratch: &Scratch, name: &str, bytes: u64) -> PathBuf {
+    scratch.file(name, usize::try_from(bytes + PAGE).unwrap())
+}
+
 /// Fills a disk from its start, in runs as long as a request, until a write is refused. Returns how many pages it took.
 fn fill(disk: &Disk) -> (u64, DiskError) {
     let run = LANE_PAGES as u64;
@@ -69,11 +75,12 @@ fn a_private_file_keeps_its_content() {
 #[test]
 fn the_file_of_an_area_keeps_its_content() {
     let scratch = Scratch::new();
-    let path = scratch.file("area", usize::try_from(STORM_BYTES).unwrap());
+    let path = file_for(&scratch, "area", STORM_BYTES);
     for options in ENGINES {
         let disk = Open::area(&path, options);
+        assert_eq!(disk.bytes(), STORM_BYTES);
         storm(&disk, 2);
-        assert_eq!(fs::metadata(&path).unwrap().len(), STORM_BYTES);
+        assert_eq!(fs::metadata(&path).unwrap().len(), STORM_BYTES + PAGE);
         // Its blocks are reserved and stay so.
         disk.discard(0..STORM_BYTES).unwrap();
         assert!(!disk.discards());
@@ -123,7 +130,7 @@ fn of_several_runs_each_has_its_own_end() {
     const PAGES: u64 = 64;
     let scratch = Scratch::new();
     for (name, options) in ["one", "other"].into_iter().zip(ENGINES) {
-        let path = scratch.file(name, usize::try_from(PAGES * PAGE).unwrap());
+        let path = file_for(&scratch, name, PAGES * PAGE);
         let disk = Open::area(&path, options);
         write(&disk, 0, PAGES, 5).unwrap();
         let asked = [
@@ -197,7 +204,7 @@ fn what_was_open_is_free_at_once() {
 fn a_file_that_was_cut_is_short_and_does_not_grow_again() {
     let scratch = Scratch::new();
     for options in ENGINES.iter().copied().chain(ENGINES.map(cached)) {
-        let path = scratch.file("area", 1 << 20);
+        let path = file_for(&scratch, "area", MIB);
         let disk = Open::area(&path, options);
         write(&disk, 1, 255, 1).unwrap();
         let file = File::options().write(true).open(&path).unwrap();
@@ -222,7 +229,7 @@ fn a_file_that_was_cut_is_short_and_does_not_grow_again() {
 fn a_file_that_is_cut_under_way_is_short_and_nothing_else() {
     let scratch = Scratch::new();
     for options in ENGINES {
-        let path = scratch.file("area", 4 << 20);
+        let path = file_for(&scratch, "area", 4 * MIB);
         let disk = Open::area(&path, options);
         write(&disk, 0, 1024, 1).unwrap();
         let file = File::options().write(true).open(&path).unwrap();
@@ -437,7 +444,7 @@ fn a_limit_on_files_is_told_and_does_not_kill() {
     if std::env::var_os(LIMITED).is_some() {
         let refused = Disk::private(&scratch.0, MIB, Options::default()).unwrap_err();
         assert!(
-            matches!(refused, PrivateError::FileLimit { bytes: MIB, .. }),
+            matches!(refused, PrivateError::FileLimit { bytes, .. } if bytes == MIB + PAGE),
             "{refused}"
         );
         return;
