@@ -24,7 +24,7 @@ mod memory;
 mod plan;
 mod program;
 mod random;
-mod run;
+pub mod run;
 mod scarce;
 mod shrink;
 mod tests;

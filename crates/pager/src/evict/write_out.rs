@@ -52,8 +52,9 @@ fn write(evicting: &Evicting, batch: &[Entry], scratch: &mut Scratch) -> bool {
     let cpu = threads::current_cpu();
     engine.write_out_packed(cpu, batch, how, scratch, |entry, outcome| match outcome {
         Ok(written) => count(&evicting.serving, written),
-        // The entry was given up meanwhile.
-        Err(WriteOutError::NotCached) => {}
+        // The entry was given up meanwhile. Or its slot was, and was taken again: then it is in the queue twice, and is
+        // written out already, here or by another writer, which sees to it if there is no room.
+        Err(WriteOutError::NotCached | WriteOutError::Busy) => {}
         Err(error) => {
             is_limited |= error == WriteOutError::Limited;
             refused.push(entry);
@@ -146,6 +147,25 @@ fn start_one(evicting: &Arc<Evicting>, name: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulator::run::Lab;
+
+    /// The first one was given up while it waited. Its slot was taken again.
+    #[test]
+    fn an_entry_that_waits_twice_does_not_mean_that_all_is_full() {
+        let run = Lab::new().new_run(1);
+        let (engine, evicting) = (&run.serving.engine, &run.evicting);
+        let mut frame = engine.frame().expect("a free frame");
+        frame.0.fill(7);
+        let out = engine.swap_out(0, frame, Shadow::ABSENT, evicting.part.group);
+        let entry = out.expect("a slot");
+        let queue = &evicting.write_queue;
+        queue.push(&evicting.serving.areas, [entry, entry]);
+        assert!(help(evicting), "it is written out");
+        assert!(!evicting.serving.limit.is_stalled() && queue.pending() == 0);
+        assert_eq!(evicting.serving.stats.compressed_pages.get(), 1);
+        engine.put(entry);
+        assert_eq!(engine.stats().slots_used, 0);
+    }
 
     #[test]
     fn only_what_is_cold_is_tried_with_both_codecs() {
