@@ -2,7 +2,9 @@
 //!
 //! A higher limit holds at once. A lower one is approached: what holds stays so little above what is used that pages
 //! move out, and so much that faults are served meanwhile. So a program is never stopped by a new limit, and one that
-//! nothing has room for is approached as far as it goes. Atomics; the governor approaches, anybody may set and look.
+//! nothing has room for is approached as far as it goes. On the way faults take a part of what moves out
+//! (`Limit::gave_pages`): all of it, and a busy program would stay where it is. Atomics; the governor approaches,
+//! anybody may set and look.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +67,11 @@ impl Bounds {
     /// What it was told to use at the most: where that is less, it is being approached.
     pub fn wanted_bytes(&self) -> u64 {
         self.0.wanted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Is a lower limit approached?
+    pub fn is_approaching(&self) -> bool {
+        self.limit_bytes() > self.wanted_bytes()
     }
 
     /// The most that it was ever allowed.

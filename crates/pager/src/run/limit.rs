@@ -26,6 +26,8 @@ const OVERDRAFT_PART: u64 = 25;
 /// bounds. A handler that writes a file or a traceback takes less.
 const LAST_PART: u64 = 16;
 const LAST_BYTES: (u64, u64) = (4 << 20, 64 << 20);
+/// While a lower limit is approached, faults may take one part in this many of what moves out.
+const APPROACH_PART: u64 = 2;
 /// Pause between samples while a full run waits: nothing grows, and what is freed wakes the governor.
 const STALL_MS: u64 = 20;
 
@@ -36,6 +38,8 @@ pub struct Limit {
     pub bounds: Bounds,
     /// Bytes that may still be taken before faults wait. Negative above the limit.
     headroom: AtomicI64,
+    /// Pages that were freed since the last sample.
+    given_pages: AtomicU64,
     /// Left out of the headroom, because the figures may be wrong by so much.
     unsure_bytes: AtomicU64,
     total_bytes: AtomicU64,
@@ -107,6 +111,7 @@ impl Limit {
         let bounds = Bounds::new(range);
         Limit {
             headroom: AtomicI64::new(signed(range.most_bytes)),
+            given_pages: AtomicU64::new(0),
             unsure_bytes: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
             peak_total_bytes: AtomicU64::new(0),
@@ -152,10 +157,15 @@ impl Limit {
             .fetch_sub(signed(pages * PAGE_BYTES), Ordering::Relaxed);
     }
 
-    /// Pages of the program were freed.
+    /// Pages of the program were freed. Faults may take as much, or a part of it on the way to a lower limit.
     pub fn gave_pages(&self, pages: u64) {
+        self.given_pages.fetch_add(pages, Ordering::Relaxed);
+        let part = match self.bounds.is_approaching() {
+            true => APPROACH_PART,
+            false => 1,
+        };
         self.headroom
-            .fetch_add(signed(pages * PAGE_BYTES), Ordering::Relaxed);
+            .fetch_add(signed(pages * PAGE_BYTES / part), Ordering::Relaxed);
     }
 
     /// The pool took `bytes` of payload.
@@ -285,7 +295,12 @@ impl Limit {
         self.bounds.approach(reckoned);
         // Faults stop short of the limit, because mappings that are not registered yet grow without asking.
         let ceiling = self.limit_bytes() - self.watermark_bytes() / 4 * 3;
-        let free = signed(ceiling) - signed(reckoned);
+        let mut free = signed(ceiling) - signed(reckoned);
+        let given_pages = self.given_pages.swap(0, Ordering::Relaxed);
+        if self.bounds.is_approaching() && given_pages > 0 {
+            // It gets nearer. Where nothing moves out, it is as near as it gets, and the program goes on with this.
+            free = free.min(0);
+        }
         if free > 0 && !self.is_stalled() {
             // It was not needed, or is not any more.
             self.last_bytes.store(0, Ordering::Relaxed);
@@ -320,4 +335,63 @@ impl Limit {
 
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A run of 512 MiB that uses `used` of them and shall come down to 64.
+    fn on_the_way_down(used: u64) -> Limit {
+        let limit = Limit::new(RamRange::fixed(512 * MIB), None);
+        limit.bounds.set(RamRange::fixed(64 * MIB));
+        settle(&limit, used);
+        limit
+    }
+
+    fn settle(limit: &Limit, used: u64) {
+        let sample = Sample {
+            resident_bytes: used,
+            ..Sample::default()
+        };
+        limit.settle(&sample, &Usage::default());
+    }
+
+    #[test]
+    fn on_the_way_down_faults_take_half_of_what_moves_out() {
+        let mut used = 400 * MIB;
+        let limit = on_the_way_down(used);
+        let mut samples = 0;
+        while limit.bounds.is_approaching() {
+            // The evictor moves out a MiB, and a busy program takes all that it can get.
+            limit.gave_pages(256);
+            used -= MIB;
+            while limit.has_headroom() {
+                limit.took_pages(1);
+                used += PAGE_BYTES;
+            }
+            settle(&limit, used);
+            samples += 1;
+            assert!(samples < 1000, "{} MiB are used still", used / MIB);
+        }
+        assert!(samples > 600, "faults got less than half");
+        limit.gave_pages(256);
+        let all = limit.headroom.load(Ordering::Relaxed);
+        limit.gave_pages(256);
+        let more = limit.headroom.load(Ordering::Relaxed) - all;
+        assert_eq!(more, signed(MIB), "it has arrived");
+    }
+
+    #[test]
+    fn a_run_that_comes_no_nearer_goes_on() {
+        let limit = on_the_way_down(400 * MIB);
+        assert!(limit.has_headroom(), "nothing has moved out yet");
+        limit.gave_pages(1);
+        settle(&limit, 400 * MIB);
+        assert!(!limit.has_headroom());
+        settle(&limit, 400 * MIB);
+        assert!(limit.has_headroom(), "nothing moves out any more");
+    }
 }
