@@ -103,6 +103,7 @@ fn why(wish: Wish) -> String {
             "the pool for compressed pages ({}) is nearly full",
             bytes(pool_bytes)
         ),
+        Wish::Stalled => "--ram is used up, and nothing more can be stored in it".to_owned(),
         Wish::Parking => "the run is being parked".to_owned(),
     }
 }
@@ -271,6 +272,10 @@ mod tests {
             "the pool for compressed pages (2 MiB) is nearly full"
         );
         assert_eq!(of(0), "--ram is used up, and there is no pool");
+        assert_eq!(
+            why(Wish::Stalled),
+            "--ram is used up, and nothing more can be stored in it"
+        );
     }
 
     #[test]

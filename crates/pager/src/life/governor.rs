@@ -166,20 +166,19 @@ fn choose_packing(run: &Run) {
 
 /// Wish for an area if pages will soon have nowhere to go.
 fn wish_for_room(run: &Run, pool_bytes: u64) {
-    let most = run.serving.limit.pool.bytes();
-    if is_running_out(run, pool_bytes, most) {
-        let wish = Wish::NearlyFull { pool_bytes: most };
-        run.serving.areas.more_room.want(wish);
-    }
-}
-
-/// Will pages soon have nowhere to go, and would an area change that?
-fn is_running_out(run: &Run, pool_bytes: u64, most: u64) -> bool {
-    let limit = &run.serving.limit;
-    let nearly_full = pool_bytes >= most - most / ROOM_PART;
-    let is_due = limit.is_stalled() || (limit.is_short() && nearly_full);
     // One that is being given up on purpose may still turn out to be needed: then it stays.
-    is_due && !run.serving.areas.any() && run.part.has_swap_room()
+    if run.serving.areas.any() || !run.part.has_swap_room() {
+        return;
+    }
+    let limit = &run.serving.limit;
+    let most = limit.pool.bytes();
+    let is_nearly_full = pool_bytes >= most - most / ROOM_PART;
+    let wish = match (is_nearly_full, limit.is_stalled()) {
+        (true, stalled) if stalled || limit.is_short() => Wish::NearlyFull { pool_bytes: most },
+        (false, true) => Wish::Stalled,
+        _ => return,
+    };
+    run.serving.areas.more_room.want(wish);
 }
 
 /// Give back what the pool holds in half-empty spans.

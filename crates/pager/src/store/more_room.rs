@@ -15,6 +15,8 @@ pub enum Wish {
         /// 0 where there is no pool.
         pool_bytes: u64,
     },
+    /// The limit is reached, and what is to go out finds no room, though the pool may be larger.
+    Stalled,
     /// A run is to be parked.
     Parking,
 }
