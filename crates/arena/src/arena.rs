@@ -22,6 +22,7 @@ use crate::pin::Pin;
 use crate::region::{Advice, Region};
 use crate::size::{Size, SizeError};
 use crate::state::{Core, PAGE_BYTES, Parts};
+use crate::stats::Stats;
 use crate::storage::{OnDisk, SLOT_BYTES};
 use crate::word::PageWords;
 
@@ -315,48 +316,4 @@ impl Arena {
 fn addresses_of<T>(memory: &[T]) -> Range<usize> {
     let start = memory.as_ptr().addr();
     start..start + size_of_val(memory)
-}
-
-/// Figures of an arena. Bytes and pages are those of now, unless they are said to be so far; the rest is counted since
-/// the arena was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// RAM that it may take.
-    pub ram_bytes: u64,
-    /// RAM that it takes at the most: resident pages, pool, frames and tables.
-    pub used_bytes: u64,
-    /// Pages that were allocated, wherever they are.
-    pub allocated_bytes: u64,
-    /// Of these, in memory.
-    pub resident_bytes: u64,
-    /// Counted as not to leave. A page that is pinned twice counts twice.
-    pub pinned_bytes: u64,
-    /// Pages behind an entry: in the pool or an area, those included that are in memory as well.
-    pub out_pages: u64,
-    /// Memory of the pool.
-    pub pool_bytes: u64,
-    /// Pages in areas.
-    pub area_pages: u64,
-    /// Pages that were touched for the first time.
-    pub zero_faults: u64,
-    /// Pages that came back from the pool.
-    pub pool_faults: u64,
-    /// Pages that came back by way of a reading thread.
-    pub area_faults: u64,
-    /// Writes that found a page protected.
-    pub write_faults: u64,
-    /// Pages moved out so far.
-    pub evicted_pages: u64,
-    /// Of these, dropped without being compressed or written, because the same was still behind their entry.
-    pub clean_drops: u64,
-    /// Pages that stayed because they were written to while they were leaving.
-    pub cancelled_pages: u64,
-    /// Stored pages found damaged.
-    pub damaged_pages: u64,
-    /// Pages that stay in memory because they do not compress and there is no area for them. Those that nobody wrote to
-    /// since that was found.
-    pub raw_pages: u64,
-    /// Pages that came along with one that was touched, because pages are touched in order.
-    pub pages_brought_along: u64,
 }

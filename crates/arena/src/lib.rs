@@ -69,18 +69,20 @@ mod region;
 mod allocator;
 mod heap;
 mod passed;
+mod stats;
 mod arena;
 #[cfg(test)]
 mod protect_tests;
 
 pub use allocator::ArenaAllocator;
-pub use arena::{Arena, Builder, Stats};
+pub use arena::{Arena, Builder};
 pub use error::ArenaError;
 pub use heap::Heap;
 pub use passed::Passed;
 pub use pin::{Pin, PinMut};
 pub use region::{Advice, Region};
 pub use size::{Size, SizeError};
+pub use stats::Stats;
 pub use vswap_engine::{Codec, CodecNameError, ZstdLevel};
 
 /// The page of the book, whose examples are run.

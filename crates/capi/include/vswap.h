@@ -234,9 +234,11 @@ typedef struct vswap_statistics {
     uint64_t clean_drops;     /* of these, without being compressed or written: a copy was there */
     uint64_t cancelled_pages; /* pages that stayed because they were written to while they were leaving */
     uint64_t damaged_pages;   /* stored pages that were found damaged */
+    uint64_t raw_pages;       /* pages that stay in memory: they do not compress, and there is no area for them */
+    uint64_t pages_brought_along; /* pages that came along with one that was touched */
 } vswap_statistics;
 
-#define VSWAP_STATISTICS_INIT { sizeof(vswap_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define VSWAP_STATISTICS_INIT { sizeof(vswap_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Writes the figures. Fields that the library does not know become 0. Errors: ARGUMENT, FORKED. */
 int vswap_stats(vswap_arena *arena, vswap_statistics *statistics);

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::mem::size_of;
 
+use vswap_arena::Stats;
+
 use crate::failure::{Failure, code_of};
 use crate::handle::{Handle, handle};
 
@@ -12,25 +14,10 @@ use crate::handle::{Handle, handle};
 pub struct Statistics {
     /// Bytes of the struct, as the caller was compiled.
     size: u64,
-    ram_bytes: u64,
-    used_bytes: u64,
-    allocated_bytes: u64,
-    resident_bytes: u64,
-    pinned_bytes: u64,
-    pool_bytes: u64,
-    out_pages: u64,
-    area_pages: u64,
-    zero_faults: u64,
-    pool_faults: u64,
-    area_faults: u64,
-    write_faults: u64,
-    evicted_pages: u64,
-    clean_drops: u64,
-    cancelled_pages: u64,
-    damaged_pages: u64,
+    /// In the order of [`Stats::figures`].
+    figures: [u64; Stats::COUNT],
 }
 
-const _: () = assert!(size_of::<Statistics>() == 17 * 8);
 /// A `size` above this was never set.
 const SIZE_MOST_BYTES: u64 = 4096;
 
@@ -72,24 +59,27 @@ fn figures(held: &Handle, size: u64) -> Result<Statistics, Failure> {
     if held.heap.is_of_parent() {
         return Err(vswap_arena::ArenaError::Forked.into());
     }
-    let stats = held.arena.stats();
+    let figures = held.arena.stats().figures();
     Ok(Statistics {
         size,
-        ram_bytes: stats.ram_bytes,
-        used_bytes: stats.used_bytes,
-        allocated_bytes: stats.allocated_bytes,
-        resident_bytes: stats.resident_bytes,
-        pinned_bytes: stats.pinned_bytes,
-        pool_bytes: stats.pool_bytes,
-        out_pages: stats.out_pages,
-        area_pages: stats.area_pages,
-        zero_faults: stats.zero_faults,
-        pool_faults: stats.pool_faults,
-        area_faults: stats.area_faults,
-        write_faults: stats.write_faults,
-        evicted_pages: stats.evicted_pages,
-        clean_drops: stats.clean_drops,
-        cancelled_pages: stats.cancelled_pages,
-        damaged_pages: stats.damaged_pages,
+        figures: figures.map(|(_, figure)| figure),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_all_figures_in_their_order() {
+        let header = include_str!("../include/vswap.h");
+        let (_, fields) = header.split_once("    uint64_t size;\n").unwrap();
+        let (fields, _) = fields.split_once("} vswap_statistics;").unwrap();
+        let named = fields
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("uint64_t ")?.split_once(';'));
+        let named: Vec<&str> = named.map(|(name, _)| name).collect();
+        let known = Stats::default().figures().map(|(name, _)| name);
+        assert_eq!(named, known);
+    }
 }

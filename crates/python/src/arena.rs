@@ -102,27 +102,8 @@ impl Arena {
 
     /// Figures of now.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.inner.stats();
-        let figures = [
-            ("ram_bytes", stats.ram_bytes),
-            ("used_bytes", stats.used_bytes),
-            ("allocated_bytes", stats.allocated_bytes),
-            ("resident_bytes", stats.resident_bytes),
-            ("pinned_bytes", stats.pinned_bytes),
-            ("out_pages", stats.out_pages),
-            ("pool_bytes", stats.pool_bytes),
-            ("area_pages", stats.area_pages),
-            ("zero_faults", stats.zero_faults),
-            ("pool_faults", stats.pool_faults),
-            ("area_faults", stats.area_faults),
-            ("write_faults", stats.write_faults),
-            ("evicted_pages", stats.evicted_pages),
-            ("clean_drops", stats.clean_drops),
-            ("cancelled_pages", stats.cancelled_pages),
-            ("damaged_pages", stats.damaged_pages),
-        ];
         let dict = PyDict::new(py);
-        for (name, figure) in figures {
+        for (name, figure) in self.inner.stats().figures() {
             dict.set_item(name, figure)?;
         }
         Ok(dict)

@@ -95,6 +95,7 @@ class Buffers(unittest.TestCase):
         self.assertLessEqual(stats["used_bytes"], RAM * 104 // 100)
         self.assertGreater(stats["evicted_pages"], BYTES // 4096 // 2)
         self.assertEqual(stats["damaged_pages"], 0)
+        self.assertIn("raw_pages", stats)
 
 
 class Numpy(unittest.TestCase):

@@ -235,16 +235,9 @@ impl<S: Read + Write> Call<'_, S> {
         };
         line("used_memory", stats.used_bytes);
         line("maxmemory", stats.ram_bytes);
-        line("arena_allocated_bytes", stats.allocated_bytes);
-        line("arena_resident_bytes", stats.resident_bytes);
-        line("arena_out_pages", stats.out_pages);
-        line("arena_pool_bytes", stats.pool_bytes);
-        line("arena_area_pages", stats.area_pages);
-        line("arena_zero_faults", stats.zero_faults);
-        line("arena_pool_faults", stats.pool_faults);
-        line("arena_area_faults", stats.area_faults);
-        line("arena_evicted_pages", stats.evicted_pages);
-        line("arena_damaged_pages", stats.damaged_pages);
+        for (name, figure) in stats.figures() {
+            line(&format!("arena_{name}"), figure);
+        }
         let _ = write!(info, "# Keyspace\r\n");
         if keys > 0 {
             let _ = write!(info, "db0:keys={keys},expires=0,avg_ttl=0\r\n");

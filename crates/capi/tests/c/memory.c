@@ -210,7 +210,7 @@ int main(void)
     in_threads();
     vswap_statistics now = figures(arena);
     CHECK(now.evicted_pages > 5000 && now.pool_faults + now.area_faults > 1000);
-    CHECK(now.damaged_pages == 0 && now.pinned_bytes == 0);
+    CHECK(now.damaged_pages == 0 && now.pinned_bytes == 0 && now.raw_pages == 0);
     /* One slab of four pages may stay for each of the 15 sizes of small objects. */
     CHECK(now.allocated_bytes <= 60 * PAGE);
     vswap_destroy(arena);
