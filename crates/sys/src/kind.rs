@@ -43,19 +43,24 @@ pub fn is(descriptor: &impl AsFd, kind: Kind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seccomp::Listener;
     use rustix::fs::{CWD, MemfdFlags, Mode, OFlags};
 
     #[test]
-    fn nothing_else_passes_for_a_userfaultfd() {
-        let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(!is(&reader, Kind::Userfaultfd));
-        // Files that have the kernel's name for a userfaultfd as far as they can.
-        let named = rustix::fs::memfd_create(Kind::Userfaultfd.link(), MemfdFlags::CLOEXEC);
-        assert!(!is(&named.unwrap(), Kind::Userfaultfd));
-        let place = std::env::temp_dir().join(Kind::Userfaultfd.link());
-        let flags = OFlags::CREATE | OFlags::RDWR;
-        let named = rustix::fs::openat(CWD, &place, flags, Mode::RUSR).unwrap();
-        std::fs::remove_file(place).unwrap();
-        assert!(!is(&named, Kind::Userfaultfd));
+    fn nothing_else_passes_for_a_userfaultfd_or_a_listener() {
+        for kind in [Kind::Userfaultfd, Kind::Listener] {
+            let (reader, _writer) = std::io::pipe().unwrap();
+            assert!(!is(&reader, kind));
+            assert!(Listener::received(reader.into()).is_none());
+            // Files that have the kernel's name for it as far as they can.
+            let named = rustix::fs::memfd_create(kind.link(), MemfdFlags::CLOEXEC).unwrap();
+            assert!(!is(&named, kind));
+            assert!(Listener::received(named).is_none());
+            let place = std::env::temp_dir().join(kind.link());
+            let flags = OFlags::CREATE | OFlags::RDWR;
+            let named = rustix::fs::openat(CWD, &place, flags, Mode::RUSR).unwrap();
+            std::fs::remove_file(place).unwrap();
+            assert!(!is(&named, kind));
+        }
     }
 }

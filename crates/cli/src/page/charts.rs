@@ -162,7 +162,8 @@ fn latency(samples: &[Sample]) -> Chart {
         title: "How long faults took",
         note: "Faults on swapped pages between two looks. Half of them took no longer than the first line shows, and \
                all but one in a hundred no longer than the second. Both are bounds of a histogram (1, 2, 5, 10 us and \
-               so on), so the times were shorter rather than longer.",
+               so on), so the times were shorter rather than longer. A fault begins when vswap reads of it: what it \
+               waits in the queue before, and the waking of the thread afterwards, are not in here.",
         along: TIME,
         scale: Scale::Log,
         show: microseconds,

@@ -135,13 +135,11 @@ fn take_one(
         let _ = listener.respond(notification.id, answer);
         return Ok(());
     }
-    let space = space_of_thread(&listening.spaces, notification.tid)
-        .or_else(|| space_shared_by(&listening.spaces, &notification));
     let call = Call::new(Arc::clone(listener), notification);
-    // The thread may have died, and its id be another one's, before its process was looked up.
-    if !call.is_waiting() {
-        return Err(NotifyError::Over);
-    }
+    let space = of_caller(&call, |caller| {
+        space_of_thread(&listening.spaces, caller.tid)
+            .or_else(|| space_shared_by(&listening.spaces, caller))
+    })?;
     match space {
         // The hooks have seen to it, or nobody will.
         Some(space) if is_for_hooks(&space, &call.notification) => drop(call),
@@ -205,11 +203,10 @@ fn postpone(listening: &Arc<Listening>, call: Call, hasten: Hasten) {
     let _ = threads::try_spawn("postponed", move || {
         let since = Instant::now();
         while since.elapsed() < POSTPONE_PATIENCE {
-            let space = space_of_thread(&listening.spaces, call.notification.tid);
-            // The call must not be carried out in the process of another thread that has got its id.
-            if !call.is_waiting() {
+            let find = |caller: &Notification| space_of_thread(&listening.spaces, caller.tid);
+            let Ok(space) = of_caller(&call, find) else {
                 return;
-            }
+            };
             if let Some(space) = space {
                 if space.is_active() {
                     return hand_over(&listening, &space, call);
@@ -466,6 +463,20 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
         .then_some((words[0], words[1]))
 }
 
+/// What `find` finds out by the id of a call's thread. It holds only if the call still waits afterwards: else the thread
+/// has died, its id may be another one's, and the call must not be carried out in that one's process.
+///
+/// # Errors
+/// `Over`.
+fn of_caller<T>(call: &Call, find: impl FnOnce(&Notification) -> T) -> Result<T, NotifyError> {
+    let found = find(&call.notification);
+    if call.is_waiting() {
+        Ok(found)
+    } else {
+        Err(NotifyError::Over)
+    }
+}
+
 /// The space whose memory a process shares that is about to fork: a child of vfork, which is no process that the pager
 /// knows. Only where forks are followed, because nobody else tells of this one.
 fn space_shared_by(spaces: &Spaces, call: &Notification) -> Option<Arc<Space>> {
@@ -485,4 +496,26 @@ fn space_of_thread(spaces: &Spaces, tid: u32) -> Option<Arc<Space>> {
     spaces
         .of_process(tid)
         .or_else(|| spaces.of_process(task::process_of(tid)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn what_was_found_by_the_id_of_a_caller_that_died_is_not_believed() {
+        // No call waits at any other kind of file.
+        let file = File::open("/dev/null").expect("a file");
+        let notification = Notification {
+            id: 1,
+            tid: 77,
+            nr: MREMAP,
+            args: [0; 6],
+        };
+        let call = Call::new(Arc::new(Listener::from_fd(file.into())), notification);
+        let found = of_caller(&call, |caller| Some(caller.tid));
+        assert!(matches!(found, Err(NotifyError::Over)));
+    }
 }

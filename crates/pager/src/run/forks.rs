@@ -148,3 +148,32 @@ impl Announced {
         self.is_open || !self.children.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulator::uffd::Userfaultfd;
+
+    fn space(id: u64) -> Arc<Space> {
+        Space::new(id, Userfaultfd::of(0), Layout::default(), Arc::default())
+    }
+
+    /// A bare clone of another thread during an announced fork raises the same event.
+    #[test]
+    fn each_child_that_is_born_during_a_fork_may_be_its_child() {
+        const TOKEN: u64 = 5;
+        let forks = Forks::default();
+        assert!(forks.try_open(TOKEN, &space(1), |_| true));
+        let children = [space(2), space(3)];
+        for child in &children {
+            forks.expect(TOKEN, Arc::clone(child));
+        }
+        let ids: Vec<u64> = forks.candidates(TOKEN).iter().map(|c| c.id).collect();
+        assert_eq!(ids, [2, 3]);
+        forks.close(TOKEN);
+        forks.found(TOKEN, &children[1]);
+        let is_bare = children.map(|child| child.is_bare.load(Ordering::Acquire));
+        assert_eq!(is_bare, [true, false]);
+        assert!(forks.candidates(TOKEN).is_empty());
+    }
+}

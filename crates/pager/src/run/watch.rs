@@ -192,10 +192,30 @@ mod tests {
     use crate::layout::Layout;
     use crate::simulator::uffd::Userfaultfd;
 
+    fn space(id: u64) -> Arc<Space> {
+        Space::new(id, Userfaultfd::of(0), Layout::default(), Arc::default())
+    }
+
+    #[test]
+    fn processes_cost_no_readers() {
+        let watch = Watch::default();
+        let started = std::cell::RefCell::new(Vec::new());
+        let start = |_, cpu| {
+            started.borrow_mut().push(cpu);
+            Ok(())
+        };
+        for id in 1..100 {
+            watch.begin(&space(id), &[2, 3, 5], start).expect("readers");
+            watch.begin_forked(&space(1000 + id));
+        }
+        assert_eq!(*started.borrow(), [2, 3, 5]);
+        assert!(watch.space(1).is_some() && watch.space(1099).is_some());
+    }
+
     #[test]
     fn nobody_keeps_a_space_that_ends_while_it_is_about_to_be_listened_to() {
         let watch = Watch::default();
-        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        let space = space(7);
         let begin = || {
             watch.begin(&space, &[0], |_, _| Ok(())).expect("a reader");
             watch.begin_forked(&space);

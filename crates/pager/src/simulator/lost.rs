@@ -1,6 +1,7 @@
 //! Tests of pages that cannot be given back: what the others of the space do meanwhile, and that nobody reads anything
 //! in their place.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,11 @@ fn a_child_is_not_given_a_kept_page_whose_loss_is_unexplained() {
         assert!(child.lost.contains(LOST), "it would read zeros");
         assert_eq!(child.words.get(LOST), PageWord::PLAIN);
         drop(state);
+        // The child is in the same memory here.
+        world(|world| world.memories[0].poisoned = Some(BTreeSet::new()));
+        fork::new_child(&run.listening, space, child, Userfaultfd::of(0));
+        let poisoned = world(|world| world.memories[0].poisoned.take());
+        assert_eq!(poisoned, Some(BTreeSet::from([LOST])));
         lifecycle::hang_up(space);
         clock::sleep(Duration::from_secs(1));
     });

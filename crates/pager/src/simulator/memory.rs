@@ -92,6 +92,8 @@ pub struct Memory {
     /// Content of pages that are not zeros.
     truth: BTreeMap<u64, u64>,
     guards: BTreeSet<u64>,
+    /// Pages that must not be read. None in a kernel before 6.6, which cannot poison.
+    pub poisoned: Option<BTreeSet<u64>>,
     /// Discards that are not done yet, and whether the pager has heard of each.
     discarding: Vec<(Range<u64>, bool)>,
     /// What was written to the pages of such a discard since the pager has heard of it.

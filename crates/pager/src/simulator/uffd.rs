@@ -305,9 +305,21 @@ impl Userfaultfd {
         Ok(())
     }
 
-    /// As in a kernel before 6.6: no page of the simulator is lost, and if the pager thinks so it is to stop.
-    pub fn poison(&self, _: u64, _: u64, _: bool) -> Result<(), UffdError> {
-        Err(UffdError::Invalid { done_bytes: 0 })
+    /// Mostly as in a kernel before 6.6: no page of the simulator is lost, and if the pager thinks so it is to stop.
+    pub fn poison(&self, address: u64, bytes: u64, _: bool) -> Result<(), UffdError> {
+        world(|world| {
+            let memory = &mut world.memories[self.memory];
+            let Some(poisoned) = &mut memory.poisoned else {
+                return Err(UffdError::Invalid { done_bytes: 0 });
+            };
+            for page in address / PAGE_BYTES..(address + bytes) / PAGE_BYTES {
+                if memory.pages.contains_key(&page) {
+                    return Err(UffdError::Exists { done_bytes: 0 });
+                }
+                poisoned.insert(page);
+            }
+            Ok(())
+        })
     }
 
     pub fn is_gone(&self) -> bool {

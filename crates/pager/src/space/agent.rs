@@ -433,6 +433,30 @@ mod tests {
     use vswap_sys::ring::hello;
 
     #[test]
+    fn who_answers_what_no_call_returns_is_no_agent() {
+        for (answer, is_believed) in [
+            (0, true),
+            (-ERRNO_MAX, true),
+            (ADDRESS_MAX, true),
+            (-ERRNO_MAX - 1, false),
+            (ADDRESS_MAX + 1, false),
+            (i64::MIN, false),
+            (i64::MAX, false),
+        ] {
+            let (ring, _) = RingMap::create().expect("memory for a ring");
+            let (socket, other_end) = Stream::pair().expect("descriptors for a socket");
+            let own_pages = PageRun { first: 0, pages: 0 };
+            let agent = Agent::new(ring, socket, &Hello::default(), own_pages);
+            agent.ring().result.store(answer, Ordering::Relaxed);
+            let result = agent.slot().result();
+            assert_eq!(result.ok(), is_believed.then_some(answer));
+            // The other end is told to go.
+            let heard = other_end.recv::<u8>(Wait::No);
+            assert_eq!(matches!(heard, Err(SockError::Closed)), !is_believed);
+        }
+    }
+
+    #[test]
     fn a_forked_childs_agent_is_asked_for_nothing_before_it_has_its_answer() {
         let (ring, _) = RingMap::create().expect("memory for a ring");
         let (socket, other_end) = Stream::pair().expect("descriptors for a socket");

@@ -86,3 +86,41 @@ impl DerefMut for SharedGuard<'_> {
         &mut self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::sync::{Arc, Barrier};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::layout::Layout;
+    use crate::simulator::uffd::Userfaultfd;
+
+    #[test]
+    fn two_give_at_once_and_who_excludes_waits_for_both() {
+        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        let both = Barrier::new(2);
+        let (given, gave) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (space, both, given) = (&space, &both, given.clone());
+                scope.spawn(move || {
+                    // Each gives until the other does.
+                    let (state, ()) = space.give(space.lock_shared(), || {
+                        both.wait();
+                        std::thread::sleep(Duration::from_millis(20));
+                        given.send(()).expect("somebody counts");
+                    });
+                    drop(state);
+                });
+            }
+            // Both give by now, or will.
+            while space.lock_shared().giving < 2 && gave.try_recv().is_err() {
+                std::thread::yield_now();
+            }
+            let excluding = space.exclude(space.lock_shared());
+            assert_eq!(excluding.giving, 0);
+        });
+    }
+}
