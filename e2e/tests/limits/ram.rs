@@ -47,7 +47,7 @@ fn begin(context: &Context, job: &Job) -> Outcome<Running> {
 
 /// Up, so that what is touched stays; down again, below where it began; every byte is right at the end.
 pub fn up_and_down(context: &Context) -> Outcome {
-    let running = begin(context, &hog("320M", "30")?)?;
+    let running = begin(context, &hog("320M", "15")?)?;
     let program = running.program_pid()?;
     must_set(context, &running, &["--ram", "448M"])?;
     running.until("the program to have its memory", || {
