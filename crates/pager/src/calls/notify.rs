@@ -463,8 +463,8 @@ fn registered_range(process: &Process, address: u64) -> Option<(u64, u64)> {
         .then_some((words[0], words[1]))
 }
 
-/// What `find` finds out by the id of a call's thread. It holds only if the call still waits afterwards: else the thread
-/// has died, its id may be another one's, and the call must not be carried out in that one's process.
+/// What `find` finds out by the id of a call's thread. It holds only if the call still waits afterwards: else the
+/// thread has died, its id may be another one's, and the call must not be carried out in that one's process.
 ///
 /// # Errors
 /// `Over`.
