@@ -30,6 +30,17 @@ mod shrink;
 mod tests;
 pub mod uffd;
 
+/// A space for tests that need no process behind it.
+pub fn bare_space(id: u64) -> std::sync::Arc<crate::space::Space> {
+    use crate::layout::Layout;
+    crate::space::Space::new(
+        id,
+        uffd::Userfaultfd::of(0),
+        Layout::default(),
+        std::sync::Arc::default(),
+    )
+}
+
 /// The clock of a simulation. For threads that are not simulated it is the machine's clock.
 pub mod clock {
     use std::sync::OnceLock;

@@ -211,13 +211,12 @@ mod tests {
     use vswap_sys::seccomp::Listener;
 
     use super::*;
-    use crate::layout::Layout;
-    use crate::simulator::uffd::Userfaultfd;
+    use crate::simulator::bare_space;
 
     #[test]
     fn nobody_is_traced_who_has_got_the_id_of_a_caller_that_died() {
         let mut other = Command::new("sleep").arg("1000").spawn().expect("sleep");
-        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        let space = bare_space(7);
         // No call waits at any other kind of file.
         let file = File::open("/dev/null").expect("a file");
         let listener = Arc::new(Listener::from_fd(file.into()));

@@ -152,11 +152,7 @@ impl Announced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulator::uffd::Userfaultfd;
-
-    fn space(id: u64) -> Arc<Space> {
-        Space::new(id, Userfaultfd::of(0), Layout::default(), Arc::default())
-    }
+    use crate::simulator::bare_space as space;
 
     /// A bare clone of another thread during an announced fork raises the same event.
     #[test]

@@ -189,12 +189,7 @@ fn start_one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Layout;
-    use crate::simulator::uffd::Userfaultfd;
-
-    fn space(id: u64) -> Arc<Space> {
-        Space::new(id, Userfaultfd::of(0), Layout::default(), Arc::default())
-    }
+    use crate::simulator::bare_space as space;
 
     #[test]
     fn processes_cost_no_readers() {

@@ -89,17 +89,15 @@ impl DerefMut for SharedGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::mpsc;
-    use std::sync::{Arc, Barrier};
     use std::time::Duration;
 
-    use super::*;
-    use crate::layout::Layout;
-    use crate::simulator::uffd::Userfaultfd;
+    use crate::simulator::bare_space;
 
     #[test]
     fn two_give_at_once_and_who_excludes_waits_for_both() {
-        let space = Space::new(7, Userfaultfd::of(0), Layout::default(), Arc::default());
+        let space = bare_space(7);
         let both = Barrier::new(2);
         let (given, gave) = mpsc::channel();
         std::thread::scope(|scope| {

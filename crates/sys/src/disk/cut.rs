@@ -14,7 +14,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::fstat;
 
-use super::{DiskError, PAGE_BYTES_64};
+use super::{DiskError, PAGE_BYTES_64, explain};
 
 /// The length of a file, and what is believed of it. For any number of threads at once.
 #[derive(Debug)]
@@ -37,45 +37,46 @@ impl Length {
         }
     }
 
-    /// How many bytes of a file with this length may be written: all but the spare page.
-    pub(super) fn usable_bytes(bytes: u64) -> u64 {
-        bytes.saturating_sub(PAGE_BYTES_64)
+    /// How many bytes of the file may be written: all but the spare page.
+    pub(super) fn usable_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(PAGE_BYTES_64)
     }
 
     /// Writes to the file, unless it was cut.
     ///
     /// # Errors
-    /// `Short` if it was cut before or meanwhile, and what `write` says.
+    /// `Short` if it was cut before or meanwhile, `Failed` if the file does not tell its length, and what `write` says.
     pub(super) fn write(
         &self,
         file: &File,
         write: impl FnOnce() -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         let _shared = self.writes.read().unwrap_or_else(PoisonError::into_inner);
-        if bytes_of(file) < self.bytes {
+        if bytes_of(file)? < self.bytes {
             return Err(DiskError::Short);
         }
         let written = write();
-        if bytes_of(file) < self.bytes {
+        if bytes_of(file).is_ok_and(|bytes| bytes >= self.bytes) {
+            written
+        } else {
             // This write may have made it grow again. Where the cut was, nobody knows any more.
             self.whole_bytes.store(0, Ordering::Release);
-            return Err(DiskError::Short);
+            Err(DiskError::Short)
         }
-        written
     }
 
     /// Was what has just been read up to byte `end` really there?
     ///
     /// # Errors
-    /// `Short` if it was cut off, or may have been.
+    /// `Short` if it was cut off, or may have been. `Failed` if the file does not tell its length.
     pub(super) fn check_read(&self, file: &File, end: u64) -> Result<(), DiskError> {
         let is_whole = |bytes: u64| end <= bytes.min(self.whole_bytes.load(Ordering::Acquire));
-        if bytes_of(file) >= self.bytes && is_whole(self.bytes) {
+        if bytes_of(file)? >= self.bytes && is_whole(self.bytes) {
             return Ok(());
         }
         // A write under way may make the file grow, and has not said so yet. None begins from now on.
         let _alone = self.writes.write().unwrap_or_else(PoisonError::into_inner);
-        let bytes = bytes_of(file);
+        let bytes = bytes_of(file)?;
         self.whole_bytes.fetch_min(bytes, Ordering::AcqRel);
         if is_whole(bytes) {
             Ok(())
@@ -86,8 +87,9 @@ impl Length {
 }
 
 /// The length that a file has now.
-fn bytes_of(file: &File) -> u64 {
-    fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
+fn bytes_of(file: &File) -> Result<u64, DiskError> {
+    let found = fstat(file).map_err(explain)?;
+    Ok(u64::try_from(found.st_size).unwrap_or(0))
 }
 
 #[cfg(test)]

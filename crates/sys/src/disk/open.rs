@@ -100,10 +100,7 @@ impl Disk {
             lanes: Lanes::new(way),
             file,
             place,
-            bytes: match length {
-                Some(_) => Length::usable_bytes(bytes),
-                None => bytes,
-            },
+            bytes: length.as_ref().map_or(bytes, Length::usable_bytes),
             length,
             rotating,
             cipher: cipher.transpose()?,
