@@ -19,6 +19,9 @@ use crate::looks;
 const GIVEN_UP_MAX: usize = 64;
 /// How long work may take that goes on, or would if it got a processor. That it does not is no fault of the program's.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a thread is looked at, and in which pace, before it is said to wait.
+const LOOKS: u32 = 5;
+const LOOK_PACE: Duration = Duration::from_millis(1);
 /// How often whoever needs a thread looks for one.
 const WORKER_PACE: Duration = Duration::from_millis(1);
 
@@ -87,7 +90,8 @@ pub fn within<T: Send + 'static>(
         match done.recv_timeout(patience) {
             Ok(result) => break result,
             Err(RecvTimeoutError::Timeout)
-                if since.elapsed() < BUSY_PATIENCE && !is_waiting(tid.load(Ordering::Relaxed)) => {}
+                if since.elapsed() < BUSY_PATIENCE
+                    && !keeps_waiting(tid.load(Ordering::Relaxed)) => {}
             Err(_) => return None,
         }
     };
@@ -97,7 +101,17 @@ pub fn within<T: Send + 'static>(
 
 const NOT_BEGUN: u32 = 0;
 
-/// Does this thread wait for something other than a processor?
+/// Does this thread wait for something other than a processor, whenever it is looked at? Once alone says little: work
+/// that goes on also waits for a moment, for a lock of the kernel's or a page of its own code.
+fn keeps_waiting(tid: u32) -> bool {
+    (0..LOOKS).all(|look| {
+        if look > 0 {
+            std::thread::sleep(LOOK_PACE);
+        }
+        is_waiting(tid)
+    })
+}
+
 fn is_waiting(tid: u32) -> bool {
     let path = format!("/proc/self/task/{tid}/stat");
     let runs = |stat: String| {
