@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::processes;
 
+/// Between two looks at the same threads.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// Lines of a kernel stack that show where a thread is.
 const STACK_LINES: usize = 9;
 
@@ -17,9 +20,14 @@ pub fn name(pid: u32) -> String {
 }
 
 /// Every thread of all processes below this one, also of those that have left their families: guardians, orphans.
+/// Twice, so that what stands still is told from what is slow, with the load of the machine.
 #[must_use]
 pub fn report_below() -> String {
-    report(&processes::below(std::process::id()))
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = report(&processes::below(std::process::id()));
+    std::thread::sleep(SECOND_LOOK);
+    let second = report(&processes::below(std::process::id()));
+    format!("load {load}{first}after {SECOND_LOOK:?}:\n{second}")
 }
 
 /// Every thread of these processes, with its state, its call and its kernel stack. What has ended is left out.
@@ -49,15 +57,23 @@ fn thread(task: &Path) -> String {
         .take(STACK_LINES)
         .filter_map(|line| line.split_whitespace().nth(1))
         .collect();
+    let times = read("schedstat");
+    let mut times = times.split_whitespace().map(milliseconds);
     format!(
-        "  thread {} {}: {}, wchan {}, call {}, stack {}\n",
+        "  thread {} {}: {}, ran {} ms, was kept waiting for {} ms, wchan {}, call {}, stack {}\n",
         task.file_name().unwrap_or_default().to_string_lossy(),
         field("Name:"),
         field("State:"),
+        times.next().unwrap_or(0),
+        times.next().unwrap_or(0),
         read("wchan").trim(),
         call.join(" "),
         stack.join(" < "),
     )
+}
+
+fn milliseconds(nanoseconds: &str) -> u64 {
+    nanoseconds.parse::<u64>().unwrap_or(0) / 1_000_000
 }
 
 #[cfg(test)]
