@@ -107,6 +107,7 @@ impl Evictor<'_> {
             }
             self.serve_deferred();
             self.hand.wrapped = every.is_none() && !wanted.lap;
+            self.hand.hurries = !self.hand.wrapped;
             self.follow_kin();
             self.move_out(wanted.pages);
             self.sample();

@@ -9,6 +9,7 @@ mod ask;
 mod follow;
 mod group;
 mod pool;
+mod progress;
 mod ram;
 mod state;
 
@@ -17,6 +18,7 @@ const TESTS: &[Test] = &[
     Test::new("ram_out_of_reach", 120, ram::out_of_reach),
     Test::new("ram_refused", 60, ram::refused),
     Test::new("ram_follows_pressure", 120, follow::pressure).long(),
+    Test::new("progress_in_no_room", 90, progress::in_no_room),
     Test::new("pool_off_and_on", 120, pool::off_and_on),
     Test::new("group_limits", 120, group::limits),
     Test::new("state_full", 90, state::full),

@@ -2,6 +2,11 @@
 //!
 //! It sweeps in address order. A page in use faults back just behind the hand and is then safe for a whole lap. Only
 //! the evictor's thread uses it. It picks with the space lock held.
+//!
+//! Where hardly anything can be moved, a lap is over at once. Two pages that one instruction needs would then push each
+//! other out for ever: each comes back, and leaves before the thread runs again. So laps count only with the time, and
+//! what is spared in this one stays, even if there is nothing else. Then the faults that wait are admitted against the
+//! limit. MGLRU of the kernel has `min_ttl_ms` for this, and kills somebody in the end.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,6 +14,7 @@ use std::time::{Duration, Instant};
 use vswap_sys::process::task;
 
 use super::WINDOW_PAGES;
+use crate::base::kernel::clock;
 use crate::base::kernel::pagemap::{Query, Region};
 use crate::base::page_run::{PAGE_BYTES, runs_of};
 use crate::calls::thread_exit::Known;
@@ -16,6 +22,8 @@ use crate::run::stats::Stats;
 use crate::space::process::Process;
 use crate::space::{Space, State};
 
+/// The least time of a lap. A thread whose page has come runs again within it, unless the machine is very busy.
+const LAP_LEAST: Duration = Duration::from_millis(1);
 /// How long to look at all threads again when some seem not to have started yet.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -32,6 +40,12 @@ pub struct Hand<'a> {
     tried_busy: Option<u64>,
     /// Pages passed over and not yet counted in the figures.
     spared: u64,
+    /// When one pick went all around and pages aged in it.
+    came_around: Option<Instant>,
+    /// Pages age in this pick.
+    ages: bool,
+    /// Everything is to leave: no page is spared for its age.
+    pub hurries: bool,
     /// Set while threads have to be looked at before each window: when that began, and those that are known.
     looks: Option<(Instant, Known)>,
 }
@@ -45,6 +59,9 @@ impl<'a> Hand<'a> {
             wrapped: true,
             tried_busy: None,
             spared: 0,
+            came_around: None,
+            ages: true,
+            hurries: false,
             looks: Some((Instant::now(), Known::default())),
         }
     }
@@ -76,12 +93,15 @@ impl<'a> Hand<'a> {
     }
 
     /// Up to `most` evictable pages from the hand on, in address order, going once around at most. Spared pages are
-    /// passed over and have one lap less afterwards. If there are no others, spared pages are taken.
+    /// passed over and have one lap less afterwards. If there are no others, spared pages are taken; but not so soon
+    /// after the last lap that who needs them cannot have run meanwhile.
     pub fn pick(&mut self, stats: &Stats, state: &mut State, most: usize) -> Vec<u64> {
+        let is_soon = |at| clock::now().saturating_duration_since(at) < LAP_LEAST;
+        self.ages = self.hurries || !self.came_around.is_some_and(is_soon);
         let pages = self.lap(state, most, true);
         let spared = std::mem::take(&mut self.spared);
         stats.pages_spared.add(spared);
-        if pages.is_empty() && spared > 0 {
+        if pages.is_empty() && spared > 0 && self.ages {
             return self.lap(state, most, false);
         }
         pages
@@ -113,6 +133,9 @@ impl<'a> Hand<'a> {
             }
         }
         self.wrapped = true;
+        if self.ages {
+            self.came_around = Some(clock::now());
+        }
         self.at = pages.last().map_or(0, |page| page + 1);
         pages
     }
@@ -124,7 +147,9 @@ impl<'a> Hand<'a> {
         for at in from..pages.len() {
             let word = words.get(pages[at]);
             if word.is_spared() {
-                words.set(pages[at], word.swept());
+                if self.ages {
+                    words.set(pages[at], word.swept());
+                }
                 self.spared += 1;
             } else {
                 pages[kept] = pages[at];
