@@ -281,6 +281,7 @@ fn only_interposed_symbols_are_exported_and_nothing_can_panic() {
         "signal",
         "syscall",
         "unshare",
+        "vswap_arenas_1",
         "vswap_attached",
     ];
     assert_eq!(names.collect::<Vec<_>>(), expected);

@@ -13,6 +13,7 @@ use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::Watched;
 
 use crate::allocator::ArenaAllocator;
+use crate::allowance::{Allowance, RAM_LEAST_BYTES};
 use crate::error::ArenaError;
 use crate::heap::Heap;
 use crate::memory::MappedPages;
@@ -26,8 +27,6 @@ use crate::stats::Stats;
 use crate::storage::{OnDisk, SLOT_BYTES};
 use crate::word::PageWords;
 
-/// What the engine and the desks take beside, and some windows of pages.
-const RAM_LEAST_BYTES: u64 = 8 << 20;
 /// Frames: pages on their way out. A window needs 64, and what is not placed yet as many.
 const FRAMES: usize = 128;
 /// Addresses that are reserved if nobody says how many: so many times the RAM, and all areas once more.
@@ -51,7 +50,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// RAM that the arena may take: its pages in memory, its compressed pool and its tables, together.
+    /// RAM that the arena may take: its pages in memory, its compressed pool and its tables, together. Inside of
+    /// `vswap run` it takes less of it, if the run has less.
     #[must_use]
     pub fn ram(mut self, size: impl Size) -> Builder {
         self.ram = size.size_bytes();
@@ -109,13 +109,14 @@ impl Builder {
             None if has_areas => ram_bytes / 2,
             None => ram_bytes / 8 * 7,
         };
+        let allowance = Allowance::new(ram_bytes, pool_limit_bytes.min(ram_bytes / 8 * 7));
         let cpus = cpu::count().max(1);
         let pages = Arc::new(MappedPages::new(ram_bytes)?);
         let config = Config {
             frames: FRAMES,
             cpus: 1,
             codec: self.codec,
-            pool_limit_bytes: pool_limit_bytes.min(ram_bytes / 8 * 7),
+            pool_limit_bytes: allowance.pool_bytes(),
             checksums: true,
         };
         let engine = Engine::new(&config, Arc::clone(&pages) as Arc<dyn PageSource>)?;
@@ -142,7 +143,7 @@ impl Builder {
             engine,
             pages,
             has_areas,
-            ram_bytes,
+            allowance,
             cpus,
         }));
         Ok(Arena {
@@ -291,7 +292,7 @@ impl Arena {
         let page_bytes = PAGE_BYTES as u64;
         let so_far = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            ram_bytes: core.ram_bytes,
+            ram_bytes: core.allowance.ram_bytes(),
             used_bytes: core.room.resident() * page_bytes + core.overhead_bytes(),
             allocated_bytes: allocated as u64 * page_bytes,
             resident_bytes: core.room.resident() * page_bytes,

@@ -103,6 +103,7 @@ impl Evictor {
             if self.hand >= top {
                 self.hand = 0;
             }
+            self.core.look_at_allowance();
             let done = self.window(self.hand..top, !self.core.has_areas);
             let passed = done.next - self.hand;
             looked = if done.pages > 0 { 0 } else { looked + passed };

@@ -43,6 +43,7 @@ mod word;
 mod owed;
 // How much memory there is to give; what handlers work with; which addresses are free.
 mod room;
+mod allowance;
 mod desk;
 mod space;
 mod streams;
@@ -71,6 +72,8 @@ mod heap;
 mod passed;
 mod stats;
 mod arena;
+#[cfg(test)]
+mod allowance_tests;
 #[cfg(test)]
 mod protect_tests;
 

@@ -10,6 +10,7 @@ use vswap_engine::{Engine, Entry};
 use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::Watched;
 
+use crate::allowance::Allowance;
 use crate::bridges::Bridges;
 use crate::desk::Desks;
 use crate::event::Event;
@@ -124,7 +125,7 @@ pub struct Core {
     /// Pages that are to leave first.
     pub cold: Mutex<Vec<Range<usize>>>,
     pub has_areas: bool,
-    pub ram_bytes: u64,
+    pub allowance: Allowance,
     /// The process that made it.
     pub pid: u32,
     pub is_over: AtomicBool,
@@ -139,7 +140,7 @@ pub struct Parts {
     pub engine: Engine,
     pub pages: Arc<MappedPages>,
     pub has_areas: bool,
-    pub ram_bytes: u64,
+    pub allowance: Allowance,
     pub cpus: usize,
 }
 
@@ -155,7 +156,7 @@ impl Core {
             engine: parts.engine,
             pages: parts.pages,
             has_areas: parts.has_areas,
-            ram_bytes: parts.ram_bytes,
+            allowance: parts.allowance,
             room: Room::default(),
             streams: Streams::default(),
             bridges: Bridges::default(),
@@ -191,8 +192,29 @@ impl Core {
     /// Sets how many pages may be in memory, from what everything else takes. Takes locks, with signals blocked.
     pub fn set_cap(&self) {
         let _masked = Masked::new();
-        let left = self.ram_bytes.saturating_sub(self.overhead_bytes());
+        let left = self
+            .allowance
+            .ram_bytes()
+            .saturating_sub(self.overhead_bytes());
         self.room.set_cap(left / PAGE_BYTES as u64);
+    }
+
+    /// Follows what the run grants, for the evictor. The cap follows with the next window.
+    pub fn look_at_allowance(&self) {
+        if let Some(changed) = self.allowance.look() {
+            self.engine.set_pool_limit(changed.pool_bytes);
+        }
+    }
+
+    /// Nothing can leave: takes more than the run grants. False if there is no more to take.
+    pub fn exceed_allowance(&self) -> bool {
+        let Some(changed) = self.allowance.exceed() else {
+            return false;
+        };
+        self.engine.set_pool_limit(changed.pool_bytes);
+        self.set_cap();
+        self.room.note_progress();
+        true
     }
 
     /// These pages are to leave first.

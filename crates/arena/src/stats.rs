@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// RAM that it may take.
+    /// RAM that it may take: what was asked for, or less inside of `vswap run`, if the run has less for it now.
     pub ram_bytes: u64,
     /// RAM that it takes at the most: resident pages, pool, frames and tables.
     pub used_bytes: u64,

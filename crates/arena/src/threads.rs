@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use vswap_sys::sigbus::Masked;
 
+use crate::allowance::LOOK_EVERY;
 use crate::error::ArenaError;
 use crate::evict::Evictor;
 use crate::state::Core;
@@ -81,15 +82,17 @@ fn evict(core: &Arc<Core>) {
     let is_over = || core.is_over.load(Ordering::SeqCst);
     while !is_over() {
         core.put_owed();
+        core.look_at_allowance();
         core.set_cap();
         evictor.evict_cold();
         let begun = Instant::now();
-        let is_vain = evictor.make_room();
+        let is_vain = evictor.make_room() && !core.exceed_allowance();
         let pause = IN_VAIN.max(begun.elapsed() * IN_VAIN_TIMES);
         if core.has_areas {
             core.engine.discard(DISCARDS);
         }
-        let timeout = is_vain.then_some(pause);
+        let look = core.allowance.is_of_run().then_some(LOOK_EVERY);
+        let timeout = if is_vain { Some(pause) } else { look };
         core.room
             .wanted
             .wait_unless(timeout, || is_over() || (!is_vain && core.has_work()));

@@ -218,7 +218,7 @@ int vswap_advise(vswap_arena *arena, void *memory, size_t bytes, int advice);
 typedef struct vswap_statistics {
     /* sizeof(vswap_statistics), which VSWAP_STATISTICS_INIT sets: later versions have more fields. */
     uint64_t size;
-    uint64_t ram_bytes;       /* RAM that it may take */
+    uint64_t ram_bytes;       /* RAM that it may take now: less than was asked for, if a run around it has less */
     uint64_t used_bytes;      /* RAM that it takes at the most: pages in memory, pool, tables */
     uint64_t allocated_bytes; /* pages that are allocated, wherever they are */
     uint64_t resident_bytes;  /* of these, in memory */

@@ -19,6 +19,7 @@ pub mod stall;
 pub mod limit;
 pub mod parking;
 pub mod shares;
+pub mod arenas;
 pub mod watch;
 pub mod write_queue;
 pub mod area_queue;

@@ -9,6 +9,7 @@ pub mod abi;
 mod abi_tests;
 pub mod raw;
 pub mod ring;
+pub mod grant;
 // Waking, and a descriptor in reserve.
 pub mod eventfd;
 pub mod futex;

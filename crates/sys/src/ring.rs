@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
 /// Name and version of the protocol; both sides refuse any other.
-pub const RING_MAGIC: u64 = 0x7673_7761_7000_000a;
+pub const RING_MAGIC: u64 = 0x7673_7761_7000_000b;
 /// Bytes of the shared mapping: the ring is rounded up to whole pages.
 pub const RING_BYTES: usize = 4 * 4096;
 /// How many threads of the pager may read a process's memory at a time.
@@ -230,6 +230,23 @@ pub struct Run {
     pub pages: AtomicU64,
 }
 
+/// Name of the function of the agent that returns the words of this process, or null if it has none (yet).
+pub const ARENAS_SYMBOL: &CStr = c"vswap_arenas_1";
+
+/// What arenas of a process (crate `vswap-arena`) and the run say to each other. The pager cannot move memory of an
+/// arena, and it counts as the run's.
+///
+/// Arenas may be built with another version of vswap than the agent: what changes here gets another
+/// [`ARENAS_SYMBOL`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct Arenas {
+    /// Program threads: bytes of RAM that the arenas of the process want, together.
+    pub wished: AtomicU64,
+    /// Pager: what they may take, together. 0 before it has looked for the first time.
+    pub granted: AtomicU64,
+}
+
 /// The shared page. Each field says who writes it.
 #[repr(C)]
 #[derive(Debug)]
@@ -274,6 +291,8 @@ pub struct Ring {
     /// number is read from the process along with the rest, so the pager knows that it reads memory in which this ring
     /// is mapped. A process id may name another process by then, and a process may run another program.
     pub proofs: [AtomicU64; READERS_MAX],
+    /// What arenas of the process want and get.
+    pub arenas: Arenas,
     /// Pager: runs of MOVE_OUT and POPULATE_WRITE.
     pub runs: [Run; MOVE_RUNS_MAX],
     /// Agent: errno of each page of MOVE_OUT; 0 = moved.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod arena;
 mod ask;
 mod follow;
 mod group;
@@ -19,6 +20,7 @@ const TESTS: &[Test] = &[
     Test::new("ram_refused", 60, ram::refused),
     Test::new("ram_follows_pressure", 120, follow::pressure).long(),
     Test::new("progress_in_no_room", 90, progress::in_no_room),
+    Test::new("arenas_shared", 120, arena::shared),
     Test::new("pool_off_and_on", 120, pool::off_and_on),
     Test::new("group_limits", 120, group::limits),
     Test::new("state_full", 90, state::full),

@@ -27,7 +27,7 @@ while time.monotonic() < end:
 ";
 
 /// All that the run takes, by what /proc says.
-fn taken_bytes(running: &Running) -> u64 {
+pub fn taken_bytes(running: &Running) -> u64 {
     let programs = procfs::living_descendants(running.pid());
     let programs: u64 = programs.into_iter().map(procfs::anon_share_bytes).sum();
     programs + procfs::rss_bytes(running.pid())

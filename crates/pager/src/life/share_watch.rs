@@ -1,4 +1,5 @@
-//! The thread that measures how much of processes' memory is their own, at a bounded cost.
+//! The thread that measures how much of processes' memory is their own, at a bounded cost. It also tells arenas what
+//! they may take.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use vswap_sys::process::{cpu, procfs};
 use crate::base::threads;
 use crate::events::listening::Listening;
 use crate::life::last_thread;
+use crate::run::arenas;
 use crate::run::shares::{Shares, Stranger, is_sharing, look_for_strangers};
 use crate::space::Space;
 
@@ -93,6 +95,7 @@ fn look(listening: &Listening, root_pid: u32) {
         if strangers_seen.elapsed() >= strangers_pause {
             let found = strangers_look.look(shares, root_pid, &spaces);
             newcomers = shares.note_strangers(found);
+            arenas::grant(&listening.serving.limit, &spaces);
             strangers_cost = cpu::thread_time().saturating_sub(start);
             strangers_seen = Instant::now();
         }

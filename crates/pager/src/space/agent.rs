@@ -269,6 +269,16 @@ impl Agent {
         task::filters_of(self.tid()) > self.filters
     }
 
+    /// What the arenas of the process want, if it can be believed.
+    pub fn arenas_wish(&self) -> u64 {
+        self.ring().arenas.wished.load(Ordering::Relaxed)
+    }
+
+    /// Tell them what they may take.
+    pub fn grant_arenas(&self, bytes: u64) {
+        self.ring().arenas.granted.store(bytes, Ordering::SeqCst);
+    }
+
     /// The memory that pager and agent share.
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring

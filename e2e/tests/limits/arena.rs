@@ -1,0 +1,56 @@
+//! Arenas of the library inside of a run: they take a share of its limit, whatever RAM their programs asked for.
+
+use std::thread;
+use std::time::Duration;
+
+use vswap_e2e::limit::{allowed_bytes, mib};
+use vswap_e2e::{Context, Job, MIB, Outcome, Running, ensure, workload_binary};
+
+use crate::ask::{figure, must_set};
+use crate::ram::taken_bytes;
+
+const LIMIT_BYTES: u64 = 192 * MIB;
+const LOWER_BYTES: u64 = 144 * MIB;
+const LOOKS: usize = 50;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// It takes no more than this while its limit holds.
+fn must_hold(context: &Context, running: &Running, limit_bytes: u64) -> Outcome {
+    let mut most = 0;
+    for _ in 0..LOOKS {
+        most = most.max(taken_bytes(running));
+        thread::sleep(LOOK_EVERY);
+    }
+    let allowed = allowed_bytes(limit_bytes);
+    context.say(format!("at most {} of {}", mib(most), mib(limit_bytes)));
+    ensure!(
+        most <= allowed,
+        "it takes {} where {} are allowed",
+        mib(most),
+        mib(allowed)
+    );
+    Ok(())
+}
+
+/// Two programs whose arenas want 112 MiB each share 192 MiB, and 144 MiB later, with nowhere to swap to but the pool.
+/// Both verify their bytes all the time.
+pub fn shared(context: &Context) -> Outcome {
+    let workload = workload_binary()?.display().to_string();
+    let hog =
+        |seed: u32| format!("'{workload}' memhog 96M --arena 112M --seconds 15 --seed {seed}");
+    let script = format!("{} & {}; first=$?; wait $! && exit $first", hog(1), hog(2));
+    let job = Job::new("/bin/sh")
+        .args(["-c", &script])
+        .vswap_options(["--swap", "none"]);
+    let running = context.limited(LIMIT_BYTES)?.start(&job)?;
+    running.until("both to have begun", || {
+        Ok((figure(context, &running, "total_bytes")? > LIMIT_BYTES / 2).then_some(()))
+    })?;
+    thread::sleep(Duration::from_secs(2));
+    must_hold(context, &running, LIMIT_BYTES)?;
+    must_set(context, &running, &["--ram", "144M", "--wait", "12"])?;
+    must_hold(context, &running, LOWER_BYTES)?;
+    let ended = running.wait()?;
+    ended.must_succeed()?;
+    ended.must_leave_nothing()
+}
