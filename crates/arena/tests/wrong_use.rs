@@ -389,3 +389,22 @@ fn a_full_arena_refuses_and_can_be_emptied() {
     let mut region = arena.allocate(PAGE).expect("there is room again");
     region[0] = 1;
 }
+
+/// Inside of a run too: what the arena has of the run's memory is not there in a child.
+#[test]
+fn a_child_may_drop_the_arena() {
+    let _alone = alone();
+    let arena = Arena::builder().ram("16M").build().expect("an arena");
+    let mut region = arena.allocate(1 << 20).expect("room");
+    region.fill(7);
+    let status = in_child(|| {
+        // SAFETY: the child leaves without using them again: these are its own copies of the handles.
+        unsafe {
+            drop(std::ptr::read(&raw const region));
+            drop(std::ptr::read(&raw const arena));
+        }
+        3
+    });
+    assert_eq!(libc::WEXITSTATUS(status), 3, "{status:x}");
+    assert!(region.iter().all(|byte| *byte == 7));
+}
