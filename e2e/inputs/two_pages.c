@@ -1,7 +1,7 @@
 /*
- * Instructions that need four pages each, where the run has hardly any to give: words across the ends of pages, copied
- * by two threads. Most of the memory cannot be moved, because a userfaultfd of the program's own watches it, and the
- * rest is noise. Prints "filled", and begins when the file that it is given exists.
+ * Instructions that need two pages each, where the run has hardly any to give: words across the ends of pages, read and
+ * written by two threads. Most of the memory cannot be moved, because a userfaultfd of the program's own watches it.
+ * The rest is noise. Prints "filled", and begins when the file that it is given exists.
  */
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -64,7 +64,7 @@ static void *work(void *argument)
 
 		if (*place != expected(page))
 			task->is_wrong = 1;
-		/* The same bytes: a copy that needs the pages for writing. */
+		/* The same bytes again, which takes both pages for writing. */
 		*place = expected(page);
 	}
 	return NULL;

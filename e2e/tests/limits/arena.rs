@@ -3,34 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use vswap_e2e::limit::{allowed_bytes, mib};
-use vswap_e2e::{Context, Job, MIB, Outcome, Running, ensure, workload_binary};
+use vswap_e2e::{Context, Job, MIB, Outcome, workload_binary};
 
 use crate::ask::{figure, must_set};
-use crate::ram::taken_bytes;
+use crate::ram::must_hold;
 
 const LIMIT_BYTES: u64 = 192 * MIB;
 const LOWER_BYTES: u64 = 144 * MIB;
-const LOOKS: usize = 50;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// It takes no more than this while its limit holds.
-fn must_hold(context: &Context, running: &Running, limit_bytes: u64) -> Outcome {
-    let mut most = 0;
-    for _ in 0..LOOKS {
-        most = most.max(taken_bytes(running));
-        thread::sleep(LOOK_EVERY);
-    }
-    let allowed = allowed_bytes(limit_bytes);
-    context.say(format!("at most {} of {}", mib(most), mib(limit_bytes)));
-    ensure!(
-        most <= allowed,
-        "it takes {} where {} are allowed",
-        mib(most),
-        mib(allowed)
-    );
-    Ok(())
-}
 
 /// Two programs whose arenas want 112 MiB each share 192 MiB, and 144 MiB later, with nowhere to swap to but the pool.
 /// Both verify their bytes all the time.

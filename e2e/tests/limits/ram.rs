@@ -27,10 +27,28 @@ while time.monotonic() < end:
 ";
 
 /// All that the run takes, by what /proc says.
-pub fn taken_bytes(running: &Running) -> u64 {
+fn taken_bytes(running: &Running) -> u64 {
     let programs = procfs::living_descendants(running.pid());
     let programs: u64 = programs.into_iter().map(procfs::anon_share_bytes).sum();
     programs + procfs::rss_bytes(running.pid())
+}
+
+/// It takes no more than this for a while.
+pub fn must_hold(context: &Context, running: &Running, limit_bytes: u64) -> Outcome {
+    let mut most = 0;
+    for _ in 0..LOOKS {
+        most = most.max(taken_bytes(running));
+        thread::sleep(LOOK_EVERY);
+    }
+    let allowed = allowed_bytes(limit_bytes);
+    context.say(format!("at most {} of {}", mib(most), mib(limit_bytes)));
+    ensure!(
+        most <= allowed,
+        "it takes {} where {} are allowed",
+        mib(most),
+        mib(allowed)
+    );
+    Ok(())
 }
 
 /// A run in which the program has begun to swap.
@@ -70,19 +88,7 @@ pub fn up_and_down(context: &Context) -> Outcome {
     let begins = Instant::now();
     must_set(context, &running, &["--ram", "64M", "--wait", "12"])?;
     context.say(format!("it came down in {:.1?}", begins.elapsed()));
-    let mut most = 0;
-    for _ in 0..LOOKS {
-        most = most.max(taken_bytes(&running));
-        thread::sleep(LOOK_EVERY);
-    }
-    let allowed = allowed_bytes(LOWER_BYTES);
-    ensure!(
-        most <= allowed,
-        "it takes {} where {} are allowed",
-        mib(most),
-        mib(allowed)
-    );
-    context.say(format!("at most {} after that", mib(most)));
+    must_hold(context, &running, LOWER_BYTES)?;
     ensure!(procfs::is_alive(program), "the program ended too soon");
     let ended = running.wait()?;
     ended.must_succeed()?;
