@@ -24,6 +24,7 @@ mod maps;
 mod memhog;
 mod phases;
 mod placement;
+mod prefork;
 mod redis;
 mod sparse;
 mod usemem;
@@ -56,6 +57,8 @@ pub enum Workload {
     Usemem(usemem::Usemem),
     /// Run a large parent that forks again and again.
     Fork(fork::Fork),
+    /// Fill half the memory, fork children that wait, fill the other half, verify all of it everywhere.
+    Prefork(Prefork),
     /// Compile all C files of a tree, and print a checksum of the objects.
     Build(build::Build),
     /// Load a redis server, read it back in several ways, and end it.
@@ -179,6 +182,16 @@ pub struct MapUnmap {
     /// How often memory is mapped and unmapped, by all threads together.
     #[arg(long, default_value_t = 20_000)]
     count: usize,
+}
+
+/// Options of `prefork`.
+#[derive(Args, Debug)]
+pub struct Prefork {
+    #[command(flatten)]
+    common: Common,
+    /// Children, which share the first half of the memory with their parent.
+    #[arg(long, default_value = "20")]
+    children: NonZeroUsize,
 }
 
 /// Content that differs from what was written.
@@ -361,6 +374,7 @@ impl Workload {
             Self::Sparse(options) => sparse::run(options),
             Self::MapUnmap(options) => maps::run(options),
             Self::Fork(options) => fork::run(options),
+            Self::Prefork(options) => prefork::run(options),
             Self::Usemem(options) => return usemem::run_all(options),
             Self::Build(options) => return verdict(build::run(options)),
             Self::RedisClient(options) => return verdict(redis::run(options)),

@@ -32,12 +32,7 @@ pub struct Fork {
 }
 
 pub(super) fn run(options: &Fork) -> io::Result<Result<(), Mismatch>> {
-    if options.common.threads != 1 {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a process with several threads cannot fork and go on in the child: expected --threads 1",
-        ));
-    }
+    expect_one_thread(&options.common)?;
     let setup = options.common.setup()?;
     let run = Run::new(&setup, options.common.seed);
     let all = || {
@@ -53,6 +48,16 @@ pub(super) fn run(options: &Fork) -> io::Result<Result<(), Mismatch>> {
     Ok(all())
 }
 
+pub(super) fn expect_one_thread(common: &Common) -> io::Result<()> {
+    if common.threads == 1 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a process with several threads cannot fork and go on in the child: expected --threads 1",
+    ))
+}
+
 /// Forks all children. The latency is that of the fork call in the parent.
 fn storm(options: &Fork, run: &Run, latencies: &mut Latencies) -> Result<(), Mismatch> {
     let mut alive = 0;
@@ -62,23 +67,34 @@ fn storm(options: &Fork, run: &Run, latencies: &mut Latencies) -> Result<(), Mis
             alive -= 1;
             result = result.and(wait());
         }
-        // SAFETY: this process has one thread, so its child may do anything. No safe wrapper exists for `fork`.
-        match latencies.time(|| unsafe { libc::fork() }) {
-            -1 => return result.and(Err(Mismatch::Child(io::Error::last_os_error().to_string()))),
-            0 => {
-                let right = scribble(options, run, number + 1);
-                // The parent's buffers and handlers are not the child's to flush.
-                // SAFETY: the call ends the process. `std::process::exit` would flush them.
-                unsafe { libc::_exit(i32::from(right.is_err())) };
-            }
-            _ => alive += 1,
+        if let Err(error) = fork_off(latencies, || scribble(options, run, number + 1)) {
+            return result.and(Err(error));
         }
+        alive += 1;
         result = result.and(scribble(options, run, 0));
     }
     for _ in 0..alive {
         result = result.and(wait());
     }
     result
+}
+
+/// Forks a child that does `work` and ends. This process must have one thread.
+pub(super) fn fork_off(
+    latencies: &mut Latencies,
+    work: impl FnOnce() -> Result<(), Mismatch>,
+) -> Result<(), Mismatch> {
+    // SAFETY: this process has one thread, so its child may do anything. No safe wrapper exists for `fork`.
+    match latencies.time(|| unsafe { libc::fork() }) {
+        -1 => Err(Mismatch::Child(io::Error::last_os_error().to_string())),
+        0 => {
+            let right = work();
+            // The parent's buffers and handlers are not the child's to flush.
+            // SAFETY: the call ends the process. `std::process::exit` would flush them.
+            unsafe { libc::_exit(i32::from(right.is_err())) };
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads and writes pages at random, in the parent (0) or a child, and checks what it wrote.
@@ -103,7 +119,7 @@ fn scribble(options: &Fork, run: &Run, who: usize) -> Result<(), Mismatch> {
 }
 
 /// Waits for a child.
-fn wait() -> Result<(), Mismatch> {
+pub(super) fn wait() -> Result<(), Mismatch> {
     let mut status = 0;
     // SAFETY: `status` is a valid place for the result.
     match unsafe { libc::wait(&raw mut status) } {

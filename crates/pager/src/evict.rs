@@ -5,6 +5,7 @@
 //! `write_out`. Once a page is published, a fault on it is served from its frame.
 
 pub mod evicting;
+pub mod following;
 mod carried;
 mod hand;
 pub mod shrink;
@@ -53,7 +54,7 @@ struct Evictor<'a> {
     process: &'a Process,
     server: FaultServer<'a>,
     hand: Hand<'a>,
-    /// Pages that were busy in the last window and were made exclusive, because others may share them.
+    /// Pages that were busy and were made exclusive, because others may share them, and have not left yet. They ascend.
     shared: Vec<u64>,
     /// Pages that have left and have no marker yet.
     unmarked: Vec<u64>,
@@ -121,6 +122,9 @@ impl Evictor<'_> {
         let (mut left, mut blocked, mut fruitless) = (pages, 0, 0);
         while !self.space.has_ended() && (left > 0 || !self.hand.wrapped || self.faults_wait()) {
             self.follow_kin();
+            if self.space.is_left_to_kin() {
+                return;
+            }
             match self.window(Choice::Hand) {
                 Ok(Window::Moved(moved)) => {
                     left = left.saturating_sub(moved);
@@ -159,6 +163,10 @@ impl Evictor<'_> {
     /// Give up what kin have moved out, so that its memory becomes free.
     fn follow_kin(&mut self) {
         while !self.space.has_ended() {
+            if self.space.mailbox.is_nothing_proposed() {
+                return;
+            }
+            let _turn = self.evicting.following.turn();
             let proposals = self.space.mailbox.take_proposals(WINDOW_PAGES);
             if proposals.is_empty() {
                 return;
@@ -177,9 +185,9 @@ impl Evictor<'_> {
         }
     }
 
-    /// Lead no page, so that nobody waits for this evictor while it sleeps.
+    /// Lead no more, so that nobody waits for this evictor while it sleeps.
     fn lead_nothing(&self) {
-        self.space.kin.lead(self.space.id, &mut Vec::new());
+        self.space.kin.lead_no_more(self.space.id);
     }
 
     /// Serve faults that waited for memory, as far as there is some again. When everything is full, swap-ins go on,

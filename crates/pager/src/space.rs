@@ -22,6 +22,7 @@ pub mod proofs;
 pub mod process;
 pub mod mailbox;
 pub mod kin;
+pub mod flight;
 pub mod present;
 pub mod gain;
 pub mod mappings_seen;
@@ -46,7 +47,7 @@ use crate::space::exits::Exits;
 use crate::space::fault::Fault;
 use crate::space::forking::Forking;
 use crate::space::gain::Gain;
-use crate::space::kin::Kin;
+use crate::space::kin::{Kin, Turn};
 use crate::space::mailbox::Mailbox;
 use crate::space::mappings_seen::MappingsSeen;
 use crate::space::process::Process;
@@ -351,6 +352,14 @@ impl Space {
     /// `pages` pages were given to the process. Negative: they were moved out.
     pub fn gave(&self, pages: i64) {
         self.pages_given.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Are the next pages shared, and is it not this space's turn to move them out? It would try in vain, and take the
+    /// time of those that follow. While the family is held up it looks for pages that are not shared.
+    pub fn is_left_to_kin(&self) -> bool {
+        self.mailbox.left_to_kin.load(Ordering::Relaxed)
+            && !self.kin.is_held_up()
+            && self.kin.turn(self.id) != Turn::Free
     }
 
     /// A fork has just split this process in two.

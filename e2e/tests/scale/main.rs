@@ -7,12 +7,15 @@ use vswap_e2e::{Test, run_suite};
 
 mod children;
 mod group;
+mod prefork;
 mod shortage;
 mod sleepers;
 mod stopped;
+mod watch;
 
 const TESTS: &[Test] = &[
     Test::new("sixty_children", 240, children::sixty_children),
+    Test::new("prefork", 120, prefork::shares_grow),
     Test::new("few_descriptors", 120, shortage::few_descriptors),
     Test::new("few_threads", 120, shortage::few_threads),
     Test::new("many_sleepers", 120, sleepers::many),

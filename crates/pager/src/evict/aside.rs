@@ -445,10 +445,8 @@ impl<'a> Evictor<'a> {
             .filter(is_shared)
             .map(|page| (page.page, page.entry))
             .collect();
-        self.space
-            .kin
-            .propose(&self.serving.engine, self.space.id, &pages);
-        pages.len() as u64
+        let engine = &self.serving.engine;
+        self.space.kin.propose(engine, self.space.id, &pages)
     }
 
     /// The place that a range is taken to.

@@ -7,6 +7,8 @@ use vswap_engine::{Engine, Entry};
 use crate::layout::Ticket;
 use crate::policy::working_set::Heat;
 use crate::space::Space;
+use crate::space::flight::Seat;
+use crate::space::kin::Kin;
 use crate::space::mailbox::Proposal;
 
 /// A page on its way out.
@@ -38,12 +40,18 @@ pub struct Published {
 pub struct Proposed<'a> {
     engine: &'a Engine,
     proposals: Vec<Proposal>,
+    /// Pages whose reference is handed over, and their seats.
+    handed: Vec<(u64, Seat)>,
 }
 
 impl<'a> Proposed<'a> {
     /// `proposals` ascend by page.
     pub fn new(engine: &'a Engine, proposals: Vec<Proposal>) -> Proposed<'a> {
-        Proposed { engine, proposals }
+        Proposed {
+            engine,
+            proposals,
+            handed: Vec::new(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -77,7 +85,19 @@ impl<'a> Proposed<'a> {
     /// Hand over the reference held for a page.
     pub fn hand_over(&mut self, page: u64) -> Option<Entry> {
         let index = self.proposals.iter().position(|p| p.page == page)?;
-        Some(self.proposals.remove(index).entry)
+        let Proposal { entry, seat, .. } = self.proposals.remove(index);
+        self.handed.push((page, seat));
+        Some(entry)
+    }
+
+    /// This space has given up all proposed pages but those `still_here` (ascending), or never had them. Returns how
+    /// many pages nobody has any more.
+    pub fn give_up(&mut self, kin: &Kin, still_here: &[u64]) -> u64 {
+        let proposals = self.proposals.iter();
+        let seats = proposals.map(|proposal| (proposal.page, proposal.seat.clone()));
+        let seats = seats.chain(self.handed.drain(..));
+        let is_gone = |(page, _): &(u64, Seat)| still_here.binary_search(page).is_err();
+        kin.gave_up(seats.filter(is_gone).map(|(_, seat)| seat))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use vswap_engine::Mapping;
 
 use crate::events::listening::Listening;
+use crate::evict::following::Following;
 use crate::fault::serving::Serving;
 use crate::run::part::Part;
 use crate::run::stored::Stored;
@@ -20,6 +21,8 @@ pub struct Evicting {
     pub listening: Arc<Listening>,
     /// What the run has of the store.
     pub part: Arc<Part>,
+    /// Which evictors follow their kin.
+    pub following: Following,
     /// Pages that wait to be compressed.
     pub write_queue: WriteQueue,
     /// Whether pages were stored since somebody looked.

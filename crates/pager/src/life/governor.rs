@@ -17,7 +17,7 @@ use crate::life::lifecycle;
 use crate::life::residents::Residents;
 use crate::life::run::Run;
 use crate::run::limit::{Limit, Sample};
-use crate::run::part::COMPACT_PART;
+use crate::run::part::{COMPACT_PART, Usage};
 use crate::space::Space;
 use crate::store::more_room::Wish;
 
@@ -71,12 +71,12 @@ pub fn run(run: &Arc<Run>) {
         };
         let engine = run.serving.engine.recount(&mut recount);
         let usage = run.part.usage(&engine);
+        let resident_bytes = residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes;
+        // Asked last: what is measured in between counts as in use for this once.
+        let shared = run.listening.shares.shared_pages();
         let sample = Sample {
-            resident_bytes: residents.iter().map(own_bytes).sum::<u64>() + strangers.bytes,
-            own_bytes: match run.part.own_group {
-                None => own.sizes().map_or(0, |m| m.resident_bytes),
-                Some(_) => run.part.own_bytes(&usage),
-            },
+            resident_bytes: resident_bytes.saturating_sub(shared.freed * PAGE_BYTES),
+            own_bytes: own_bytes_of(run, &own, &usage),
             unsure_bytes: limit.unsure_bytes(&residents),
             strangers: strangers.count,
         };
@@ -94,7 +94,7 @@ pub fn run(run: &Arc<Run>) {
         if limit.is_stalled() && !is_held && spaces.iter().any(|space| space.has_deferred()) {
             limit.stall.note_wait();
         }
-        steer(run, &residents, total, growing);
+        steer(run, &residents, total, shared.leaving, growing);
         let cost = cpu::thread_time().saturating_sub(began);
         compact(&run.serving.engine, &engine);
         if limit.bounds.limit_bytes() > limit.bounds.wanted_bytes() {
@@ -115,6 +115,14 @@ pub fn run(run: &Arc<Run>) {
             true => pause.max(Limit::stall_pause()),
             false => pause,
         });
+    }
+}
+
+/// Memory of vswap itself that counts for this run.
+fn own_bytes_of(run: &Run, own: &Statm, usage: &Usage) -> u64 {
+    match run.part.own_group {
+        None => own.sizes().map_or(0, |m| m.resident_bytes),
+        Some(_) => run.part.own_bytes(usage),
     }
 }
 
@@ -188,8 +196,9 @@ fn compact(engine: &Engine, pool: &Stats) {
     }
 }
 
-/// Tell the spaces what to do: start watching, look again, move out, serve waiting faults.
-fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: u64) {
+/// Tell the spaces what to do: start watching, look again, move out, serve waiting faults. So many shared pages are
+/// `leaving` anyway.
+fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, leaving: u64, growing: u64) {
     let limit = &run.serving.limit;
     let free = limit.limit_bytes().saturating_sub(total);
     let samples = run.serving.samples.session().is_some();
@@ -220,14 +229,17 @@ fn steer(run: &Arc<Run>, residents: &[(u64, &Arc<Space>)], total: u64, growing: 
         .filter(|(_, s)| s.is_active())
         .map(|(b, _)| b)
         .sum();
-    let missing = (limit.watermark_bytes() / 4 * 5).saturating_sub(free);
+    let missing = (limit.watermark_bytes() / 4 * 5).saturating_sub(free + leaving * PAGE_BYTES);
     let wanted_pages = if free < limit.watermark_bytes() {
         missing / PAGE_BYTES
     } else {
         0
     };
     for (bytes, space) in residents.iter().filter(|(_, space)| space.is_active()) {
-        let share = wanted_pages * bytes / resident.max(1);
+        let share = match space.is_left_to_kin() {
+            true => 0,
+            false => wanted_pages * bytes / resident.max(1),
+        };
         let rescan = space.process.get().is_some_and(|process| {
             let sizes = || process.sizes();
             space

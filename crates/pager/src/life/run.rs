@@ -7,6 +7,7 @@ use vswap_sys::process::cpu;
 
 use crate::events::listening::Listening;
 use crate::evict::evicting::Evicting;
+use crate::evict::following::Following;
 use crate::fault::serving::Serving;
 use crate::life::callers::Callers;
 use crate::policy::working_set::WorkingSet;
@@ -94,6 +95,7 @@ impl Run {
             serving: Arc::clone(&serving),
             listening: Arc::clone(&listening),
             part: Arc::clone(&part),
+            following: Following::default(),
             write_queue: WriteQueue::default(),
             stored: Stored::default(),
             mapping: config.mapping,

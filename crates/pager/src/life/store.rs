@@ -10,7 +10,7 @@ use vswap_engine::{Codec, Engine, GroupId, GroupName};
 use vswap_sys::{looks, process::cpu};
 
 use crate::base::lock::{Mutex, Row};
-use crate::evict::{shrink, write_out};
+use crate::evict::{following, shrink, write_out};
 use crate::fault::area_reads;
 use crate::life::bring_back::{self, BringingBack};
 use crate::life::run::Run;
@@ -24,10 +24,6 @@ use crate::store::groups::{self, GroupStatus};
 use crate::store::memory::MappedPages;
 use crate::store::more_room::Wish;
 use crate::store::tiers::{TierName, TierStatus, TooManyTiers};
-
-/// Frames in addition to those for pages on their way out. Pages are compared with kin's proposals in them, which makes
-/// room where there is none.
-const KIN_FRAMES: u64 = 64;
 
 /// Swap tables, pool, groups and areas, of one run or of several.
 #[derive(Debug)]
@@ -46,7 +42,10 @@ impl Store {
     /// `StartError` if memory or a descriptor is missing.
     pub fn new(config: &StoreConfig) -> Result<Store, StartError> {
         let engine_config = vswap_engine::Config {
-            frames: usize::try_from(config.frames + KIN_FRAMES).unwrap_or(usize::MAX),
+            // Comparing pages with kin's proposals makes room where there is none, so it has frames of its own.
+            frames: usize::try_from(config.frames)
+                .unwrap_or(usize::MAX)
+                .saturating_add(following::FRAMES),
             cpus: cpu::bound(),
             codec: config.codec,
             pool_limit_bytes: config.pool_limit_bytes,

@@ -49,6 +49,8 @@ impl Default for Shares {
 struct Known {
     /// By space.
     shares: HashMap<u64, Share>,
+    /// Those of the shares, and of some that have ended since the last walk, by their addresses.
+    families: HashMap<usize, Arc<Kin>>,
     strangers: Vec<Stranger>,
     /// A process has forked since the thread that looks went to sleep.
     has_forked: bool,
@@ -107,6 +109,15 @@ pub struct Strangers {
     pub bytes: u64,
 }
 
+/// Pages that processes share.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SharedPages {
+    /// The last of them has given these up since their memory was measured.
+    pub freed: u64,
+    /// Some of them have given these up, and the others are at it.
+    pub leaving: u64,
+}
+
 impl Shares {
     /// A space was forked. Until somebody looks at one of its kin, its memory counts as its parent's. The last walk may
     /// have seen the fork before its event was read.
@@ -124,6 +135,9 @@ impl Shares {
             then: Counts::default(),
             now: Counts::default(),
         };
+        known
+            .families
+            .insert(Arc::as_ptr(&parent.kin).addr(), Arc::clone(&parent.kin));
         known.shares.insert(id, share);
         known.has_forked = true;
         drop(known);
@@ -157,6 +171,16 @@ impl Shares {
         Strangers {
             count: known.strangers.len() as u64,
             bytes: seen.saturating_sub(newborn),
+        }
+    }
+
+    /// Pages of families that have become free since these were measured, which `own_bytes` does not know, and pages
+    /// that are about to.
+    pub fn shared_pages(&self) -> SharedPages {
+        let families: Vec<Arc<Kin>> = self.lock().families.values().cloned().collect();
+        SharedPages {
+            freed: families.iter().map(|kin| kin.freed_pages()).sum(),
+            leaving: families.iter().map(|kin| kin.leaving_pages()).sum(),
         }
     }
 
@@ -197,6 +221,16 @@ impl Shares {
             *family += before.cast_signed() - share.own_bytes.cast_signed();
             known.shares.insert(space.id, share);
         }
+        for kin in std::mem::take(&mut known.families).into_values() {
+            // No newborn child has what is free.
+            if let Some(less) = less.get_mut(&Arc::as_ptr(&kin)) {
+                *less -= (kin.measured() * PAGE_BYTES).cast_signed();
+            }
+        }
+        let families = known.shares.values().map(|share| &share.kin);
+        known.families = families
+            .map(|kin| (Arc::as_ptr(kin).addr(), Arc::clone(kin)))
+            .collect();
         known.divide(&less);
         known.strangers = strangers;
     }

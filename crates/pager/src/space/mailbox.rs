@@ -5,16 +5,17 @@
 //! of entries are raised. No other lock of the pager is taken under it.
 
 use std::collections::HashSet;
-use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use vswap_engine::{Engine, Entry};
 
 use crate::base::lock::{Mutex, Row};
+use crate::space::flight::{Flight, Seat};
 
-/// Most proposals that wait for one space. Its own hand finds the rest. They take 64 KiB, which is bearable also for
-/// each of many processes that share pages.
+/// Most proposals that wait for one space. Its own hand finds the rest. They take 128 KiB, but many wait only for a
+/// space that holds up its family.
 const PROPOSALS_MAX: usize = 4096;
 
 /// A page that one of the kin has moved out, with a reference to its entry.
@@ -24,6 +25,8 @@ pub struct Proposal {
     pub page: u64,
     /// The content of the other's page. This space's page may differ.
     pub entry: Entry,
+    /// Whoever is the last to give the page up frees it.
+    pub seat: Seat,
 }
 
 /// What an evictor is asked for, and whether there is one.
@@ -35,6 +38,8 @@ pub struct Mailbox {
     pub active: AtomicBool,
     /// The evictor's thread has been started.
     pub evictor_started: AtomicBool,
+    /// The last pages that the evictor met are shared, and it was not its turn to move them out.
+    pub left_to_kin: AtomicBool,
     /// The space ends or has ended.
     pub ended: AtomicBool,
     /// Laps that were asked for, and those of them that are over.
@@ -70,6 +75,7 @@ impl Mailbox {
             id,
             active: AtomicBool::new(false),
             evictor_started: AtomicBool::new(false),
+            left_to_kin: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             laps_wanted: AtomicU64::new(0),
             laps_over: AtomicU64::new(0),
@@ -141,29 +147,37 @@ impl Mailbox {
         taken
     }
 
-    /// Take references to entries of one of the kin and queue the proposals. True if there is something to do.
-    pub fn propose(&self, engine: &Engine, pages: &[(u64, Entry)]) -> bool {
+    /// Take references to entries of one of the kin and queue the proposals. Returns how many wait then.
+    pub fn propose(&self, engine: &Engine, pages: &[(u64, Entry)], flight: &Arc<Flight>) -> usize {
         let mut waiting = self.proposals.lock();
         // Checked under the lock: whoever ends the space drops what waits afterwards.
         if self.has_ended() || waiting.len() + pages.len() > PROPOSALS_MAX {
-            return false;
+            return waiting.len();
         }
         // dup fails if the count is at its limit or the entry was given up. Then each of the kin stores its own copy.
         let mut dups = engine.dups();
-        let held = pages.iter().filter(|(_, entry)| dups.dup(*entry).is_ok());
-        waiting.extend(held.map(|&(page, entry)| Proposal { page, entry }));
-        !waiting.is_empty()
+        let held = pages.iter().enumerate();
+        let held = held.filter(|(_, (_, entry))| dups.dup(*entry).is_ok());
+        waiting.extend(held.map(|(at, &(page, entry))| {
+            let seat = flight.seat(at);
+            Proposal { page, entry, seat }
+        }));
+        waiting.len()
     }
 
-    /// Remove from `pages` (ascending) those that are proposed and wait to be followed. Thousands may wait, and the
-    /// pages are a window at most, so each that waits is looked up among the pages.
+    /// Remove from `pages` those that are proposed and wait to be followed.
     pub fn leave_out(&self, pages: &mut Vec<u64>) {
-        debug_assert!(pages.is_sorted());
         let waiting = self.proposals.lock();
-        let is_meant = |page: &u64| pages.binary_search(page).is_ok();
-        let waiting = waiting.iter().map(|proposal| proposal.page);
-        let proposed: HashSet<u64> = waiting.filter(is_meant).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let proposed: HashSet<u64> = waiting.iter().map(|proposal| proposal.page).collect();
         pages.retain(|page| !proposed.contains(page));
+    }
+
+    /// Does no proposal wait?
+    pub fn is_nothing_proposed(&self) -> bool {
+        self.proposals.lock().is_empty()
     }
 
     /// Take up to `most` proposals, in address order.
@@ -205,6 +219,7 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::flight::Flights;
 
     #[test]
     fn one_lap_at_a_time() {
@@ -222,9 +237,11 @@ mod tests {
     #[test]
     fn what_is_proposed_is_left_out_of_a_window() {
         let mailbox = Mailbox::new(1);
+        let flight = Flights::default().begin(4, 1, 0);
         let proposal = |page| Proposal {
             page,
             entry: Entry::from_raw(1 << 48).expect("a slot"),
+            seat: flight.seat(0),
         };
         mailbox
             .proposals
