@@ -216,7 +216,7 @@ impl Shares {
         let mut known = self.lock();
         let mut less = HashMap::new();
         for (space, share) in walked {
-            let before = known.own_bytes(space, share.resident_bytes);
+            let before = known.own_bytes_at(space, &share);
             let family = less.entry(Arc::as_ptr(&share.kin)).or_insert(0_i64);
             *family += before.cast_signed() - share.own_bytes.cast_signed();
             known.shares.insert(space.id, share);
@@ -289,7 +289,20 @@ impl Known {
         if resident == 0 {
             return if share.is_newborn { share.own_bytes } else { 0 };
         }
-        share.estimate(resident, space.pages_given.load(Ordering::Relaxed))
+        let now = Counts {
+            given: space.pages_given.load(Ordering::Relaxed),
+            ..share.now
+        };
+        share.estimate(resident, now)
+    }
+
+    /// The same as it was when the space was measured as `found`. What it has gained since then is not missing from
+    /// what was found.
+    fn own_bytes_at(&self, space: &Space, found: &Share) -> u64 {
+        let before = self.shares.get(&space.id);
+        before.map_or(found.resident_bytes, |share| {
+            share.estimate(found.resident_bytes, found.then)
+        })
     }
 
     /// A walk has found so many bytes `less` of each family. Newborn children have them.
@@ -336,10 +349,10 @@ impl Share {
         })
     }
 
-    /// The process's own bytes, if `resident` bytes are resident and vswap has given `given` pages.
-    fn estimate(&self, resident: u64, given: i64) -> u64 {
-        let faults = self.now.faults.saturating_sub(self.then.faults);
-        let pages = (given - self.then.given).saturating_add_unsigned(faults);
+    /// The process's own bytes, if `resident` bytes are resident and these are its counts.
+    fn estimate(&self, resident: u64, now: Counts) -> u64 {
+        let faults = now.faults.saturating_sub(self.then.faults);
+        let pages = (now.given - self.then.given).saturating_add_unsigned(faults);
         let known = pages.saturating_mul(PAGE_BYTES.cast_signed());
         // Unwatched memory grows unasked, and its faults are counted late.
         let seen = resident.cast_signed() - self.resident_bytes.cast_signed();
@@ -376,12 +389,13 @@ mod tests {
                 less_bytes: 0,
                 resident_bytes: 100 * PAGE_BYTES,
                 then,
-                now: Counts {
-                    given: 0,
-                    faults: 1000 + faults,
-                },
+                now: then,
             };
-            share.estimate(resident * PAGE_BYTES, 10 + given) / PAGE_BYTES
+            let now = Counts {
+                given: 10 + given,
+                faults: 1000 + faults,
+            };
+            share.estimate(resident * PAGE_BYTES, now) / PAGE_BYTES
         };
         assert_eq!(own(0, 0, 100), 50);
         assert_eq!(own(0, 0, 130), 80, "memory that nobody watches");
@@ -395,6 +409,29 @@ mod tests {
         assert_eq!(own(-40, 0, 60), 10);
         assert_eq!(own(-90, 0, 10), 0);
         assert_eq!(own(0, 900, 100), 100, "never more than there is");
+    }
+
+    #[test]
+    fn what_is_gained_after_the_measurement_is_not_missing_from_it() {
+        let space = crate::simulator::bare_space(3);
+        let share = |own_bytes, given| Share {
+            kin: Arc::default(),
+            is_newborn: false,
+            own_bytes,
+            less_bytes: 0,
+            resident_bytes: 100 * PAGE_BYTES,
+            then: Counts { given, faults: 0 },
+            now: Counts { given, faults: 0 },
+        };
+        let mut known = Known::default();
+        known.shares.insert(3, share(100 * PAGE_BYTES, 0));
+        // It forked, and was measured. Until the others are measured too it is given more.
+        let found = share(50 * PAGE_BYTES, 0);
+        space.gave(1000);
+        assert_eq!(known.own_bytes_at(&space, &found), 100 * PAGE_BYTES);
+        known.shares.insert(3, found);
+        let now = known.own_bytes(&space, 1100 * PAGE_BYTES);
+        assert_eq!(now, 1050 * PAGE_BYTES, "it counts from then on");
     }
 
     #[test]
