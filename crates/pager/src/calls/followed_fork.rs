@@ -8,7 +8,6 @@ use std::cell::{Cell, OnceCell};
 use std::time::Duration;
 
 use vswap_sys::inject::{self, Forking, InjectError, Kin, Seen, Stopped, Tracee};
-use vswap_sys::process;
 use vswap_sys::process::task;
 use vswap_sys::ring::origin;
 use vswap_sys::seccomp::{Answer, Notification};
@@ -133,7 +132,7 @@ impl Waiting<'_> {
 
 impl fork::Caller for Waiting<'_> {
     fn is_room(&self, forks: usize) -> bool {
-        process::could_have_descriptors(forks * fork::DESCRIPTORS)
+        fork::has_descriptors(forks)
     }
 
     fn acknowledge(&self) {

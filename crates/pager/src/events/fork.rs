@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use vswap_sys::process::could_have_descriptors;
+
 use crate::base::kernel::uffd::{UffdError, Userfaultfd};
 use crate::base::lock::MutexGuard;
 use crate::base::page_run::PAGE_BYTES;
@@ -25,7 +27,9 @@ use crate::space::{Space, State, marks};
 
 /// What one fork takes: its userfaultfd, the descriptors of its child, and those to inspect the child, also for a
 /// moment.
-pub const DESCRIPTORS: usize = 11;
+const DESCRIPTORS: usize = 11;
+/// What other threads of vswap hold for a moment: who measures memory, walks /proc or answers a command.
+const DESCRIPTORS_OF_OTHERS: usize = 8;
 /// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
 /// How long a fork waits for room at the most.
@@ -160,6 +164,11 @@ fn wait_for_room(limit: &Limit, caller: &impl Caller) {
     limit.look_now();
     let since = Instant::now();
     while is_short() && since.elapsed() < ROOM_PATIENCE && !caller.has_ended(WINDOW_PACE) {}
+}
+
+/// Are there descriptors for so many forks under way?
+pub fn has_descriptors(forks: usize) -> bool {
+    could_have_descriptors(forks * DESCRIPTORS + DESCRIPTORS_OF_OTHERS)
 }
 
 /// Open a fork when there is room for what it takes. The thread that is about to fork waits here. False if it has ended

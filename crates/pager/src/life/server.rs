@@ -364,7 +364,7 @@ fn has_ended(connection: &Stream, patience: Duration) -> bool {
 
 impl fork::Caller for Caller {
     fn is_room(&self, forks: usize) -> bool {
-        process::could_have_descriptors(forks * fork::DESCRIPTORS)
+        fork::has_descriptors(forks)
     }
 
     fn acknowledge(&self) {
