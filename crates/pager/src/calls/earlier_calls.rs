@@ -28,7 +28,8 @@ const RUN_ENOUGH: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_micros(200);
 
-/// Wait until no thread of the process is in doubt, or for a while. `agent` is that of the agent.
+/// Wait until no thread of the process is in doubt, or for a while. `agent` is that of the agent. The caller should be
+/// in the real-time class: others cannot give turns.
 pub fn wait_for(pid: u32, agent: u32) {
     let threads = procfs::threads(pid).unwrap_or_default();
     let others = threads.into_iter().filter(|tid| *tid != agent);

@@ -139,7 +139,10 @@ fn activate(serving: &Serving, space: &Space) -> bool {
     }
     // From now on trapped calls are carried out here. Those that were let through before have to be over.
     space.mailbox.active.store(true, Ordering::Release);
+    // Meanwhile it grows unasked. Only who is in the real-time class can give its threads a turn.
+    threads::hurry_most();
     earlier_calls::wait_for(process.pid, process.agent.tid().cast_unsigned());
+    threads::hurry();
     // A fork announced from now on waits for the slot, and then finds everything registered.
     let slot = process.agent.slot();
     if space.is_confined() {
