@@ -166,7 +166,7 @@ impl Evictor<'_> {
             if self.space.mailbox.is_nothing_proposed() {
                 return;
             }
-            let _turn = self.evicting.following.turn();
+            let _follower = self.evicting.following.begin();
             let proposals = self.space.mailbox.take_proposals(WINDOW_PAGES);
             if proposals.is_empty() {
                 return;

@@ -29,9 +29,9 @@ struct Busy {
     moved: Option<Instant>,
 }
 
-/// The right to follow, until it is dropped.
+/// An evictor that follows, until this is dropped.
 #[derive(Debug)]
-pub struct Turn<'a>(&'a Following);
+pub struct Follower<'a>(&'a Following);
 
 impl Default for Following {
     fn default() -> Following {
@@ -41,14 +41,14 @@ impl Default for Following {
 
 impl Following {
     /// Wait for a turn, but not for ever.
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn begin(&self) -> Follower<'_> {
         loop {
             let is_full = |busy: &Busy| busy.count >= FOLLOWERS;
             let mut busy = self.0.wait_timeout_while(PATIENCE, is_full);
             if !is_full(&busy) || !busy.moves() {
                 busy.count += 1;
                 busy.moved = Some(clock::now());
-                return Turn(self);
+                return Follower(self);
             }
         }
     }
@@ -61,7 +61,7 @@ impl Busy {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Follower<'_> {
     fn drop(&mut self) {
         let mut busy = self.0.0.lock();
         busy.count -= 1;
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn who_waits_for_a_turn_gets_one_in_the_end() {
         let following = Following::default();
-        let turns: Vec<Turn<'_>> = (0..=FOLLOWERS).map(|_| following.turn()).collect();
+        let followers: Vec<_> = (0..=FOLLOWERS).map(|_| following.begin()).collect();
         assert_eq!(following.0.lock().count, FOLLOWERS + 1);
-        drop(turns);
+        drop(followers);
         assert_eq!(following.0.lock().count, 0);
     }
 }

@@ -242,8 +242,12 @@ impl<'a> Evictor<'a> {
             self.hand.choose(&mut state, named)
         } else if proposals.is_empty() {
             let mut pages = self.hand.pick(&self.serving.stats, &mut state, most);
+            let are_none = pages.is_empty();
             // As the last one that has it, this space could move such a page out, and would store it again.
-            self.space.mailbox.leave_out(&mut pages);
+            space.mailbox.leave_out(&mut pages);
+            if pages.is_empty() && !are_none {
+                return Ok(Staged::Blocked);
+            }
             pages
         } else {
             self.choose(&mut state, proposals)

@@ -94,9 +94,10 @@ impl Kin {
     pub fn join(&self, mailbox: &Arc<Mailbox>) {
         let mut members = self.members.lock();
         self.joined.fetch_add(1, Ordering::AcqRel);
-        self.held_up.store(members.len() > 1, Ordering::Relaxed);
         members.retain(|member| member.strong_count() > 0);
         members.push(Arc::downgrade(mailbox));
+        // It has no evictor yet.
+        self.held_up.store(members.len() > 1, Ordering::Relaxed);
     }
 
     /// May `own` move shared pages out?
