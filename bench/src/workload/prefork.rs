@@ -16,7 +16,7 @@ use super::{Mismatch, Prefork, Setup, check_page, fork};
 pub(crate) fn run(options: &Prefork) -> io::Result<Result<(), Mismatch>> {
     fork::expect_one_thread(&options.common)?;
     let setup = options.common.setup()?;
-    let (go, waiting) = io::pipe().map(|(reader, writer)| (writer, reader))?;
+    let (waiting, go) = io::pipe()?;
     Ok(phases(options, &setup, go, &waiting))
 }
 

@@ -1,12 +1,11 @@
 //! Sixty children of 150 MiB in 80 MiB: each keeps and changes its own copy, and together they hold the limit.
+
 use std::fs;
 
 use vswap_e2e::failure::During;
-use vswap_e2e::group::Group;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure, require_program};
 
-use crate::group;
-use crate::watch::Watch;
+use crate::watch;
 
 const LIMIT_BYTES: u64 = 80 * MIB;
 /// MiB, number of children, pages that each checks, pages that each writes, seconds that each lives.
@@ -23,12 +22,7 @@ pub fn sixty_children(context: &Context) -> Outcome {
         .arg(script)
         .args(ARGUMENTS)
         .vswap_options(["--swap".to_owned(), format!("{}:2G", swap.display())]);
-    let group = Group::make("memory")?;
-    let launcher = group::launcher(context, LIMIT_BYTES, &group.enter())?;
-    let running = launcher.start(&job)?;
-    let watch = Watch::start(group.file("memory.stat"), LIMIT_BYTES);
-    let ended = running.wait()?;
-    let held = watch.finish();
+    let (ended, held) = watch::run(context, &job, LIMIT_BYTES)?;
     ended.must_succeed()?;
     ended.must_leave_nothing()?;
     let said = fs::read_to_string(&ended.stdout).during(|| "read the output".to_owned())?;

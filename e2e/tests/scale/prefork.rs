@@ -1,13 +1,11 @@
 //! A server of 24 processes that share 72 MiB since their forks grows to 144 MiB in 96. What they share has to leave
 //! memory, which takes all of them. Each page of it is stored once, everybody finds it again, and the limit holds.
 
-use vswap_e2e::group::Group;
 use vswap_e2e::limit::mib;
 use vswap_e2e::need::workload_binary;
 use vswap_e2e::{Context, Job, MIB, Outcome, ensure};
 
-use crate::group;
-use crate::watch::Watch;
+use crate::watch;
 
 const LIMIT_BYTES: u64 = 96 * MIB;
 const ARGUMENTS: [&str; 4] = ["prefork", "144M", "--children", "24"];
@@ -19,12 +17,7 @@ pub fn shares_grow(context: &Context) -> Outcome {
     let job = Job::new(workload_binary()?)
         .args(ARGUMENTS)
         .vswap_options(["--swap", "none"]);
-    let group = Group::make("memory")?;
-    let launcher = group::launcher(context, LIMIT_BYTES, &group.enter())?;
-    let running = launcher.start(&job)?;
-    let watch = Watch::start(group.file("memory.stat"), LIMIT_BYTES);
-    let ended = running.wait()?;
-    let held = watch.finish();
+    let (ended, held) = watch::run(context, &job, LIMIT_BYTES)?;
     ended.must_succeed()?;
     ended.must_leave_nothing()?;
     let needed = ended.figure("peak_needed_bytes")?;

@@ -8,15 +8,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use vswap_e2e::group::Group;
 use vswap_e2e::limit::{allowed_bytes, mib};
-use vswap_e2e::{Context, Failure, Outcome};
+use vswap_e2e::{Context, Ended, Failure, Job, Outcome};
+
+use crate::group;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// The longest time for which memory may exceed the limit and its tolerance.
 const OVER_MAX: Duration = Duration::from_millis(100);
 
+/// Runs a job in a control group of its own, to its end.
+pub fn run(context: &Context, job: &Job, limit_bytes: u64) -> Outcome<(Ended, Held)> {
+    let group = Group::make("memory")?;
+    let launcher = group::launcher(context, limit_bytes, &group.enter())?;
+    let running = launcher.start(job)?;
+    let watch = Watch::start(group.file("memory.stat"), limit_bytes);
+    let ended = running.wait()?;
+    Ok((ended, watch.finish()))
+}
+
 /// Reads a group's anonymous memory again and again.
-pub struct Watch {
+struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Held>,
 }
@@ -31,7 +44,7 @@ pub struct Held {
 }
 
 impl Watch {
-    pub fn start(stat: PathBuf, limit_bytes: u64) -> Watch {
+    fn start(stat: PathBuf, limit_bytes: u64) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
@@ -56,7 +69,7 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    pub fn finish(self) -> Held {
+    fn finish(self) -> Held {
         self.stop.store(true, Ordering::Relaxed);
         let nobody_looked = Held {
             over: Duration::MAX,
