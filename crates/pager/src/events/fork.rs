@@ -30,14 +30,16 @@ use crate::space::{Space, State, marks};
 const DESCRIPTORS: usize = 11;
 /// What other threads of vswap hold for a moment: who measures memory, walks /proc or answers a command.
 const DESCRIPTORS_OF_OTHERS: usize = 8;
+/// What a child takes of a fork's descriptors when it says hello: those to inspect it, and one for a moment.
+const DESCRIPTORS_OF_CHILD: usize = 6;
 /// How often an open fork looks for faults that wait for memory. Most forks are over before the first look.
 const WINDOW_PACE: Duration = Duration::from_millis(1);
 /// How long a fork waits for room at the most.
 const ROOM_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a fork, and then its child, waits for a thread. Not for ever: the forking thread may be the one that would
-/// reap the ended children, and those take the place of threads.
+/// How long a fork, and then its child, waits for a thread, and a child for descriptors. Not for ever: the forking
+/// thread may be the one that would reap the ended children, and those take the place of threads.
 pub const THREAD_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a waiting fork checks whether there are descriptors for it.
+/// How often a waiting fork or child checks whether there are descriptors for it.
 const DESCRIPTOR_PACE: Duration = Duration::from_millis(10);
 
 /// The FORK event: make the child's space. The space is served at once, before the child's agent has said hello,
@@ -183,6 +185,17 @@ pub fn open(listening: &Listening, space: &Arc<Space>, token: u64, caller: &impl
         }
     }
     true
+}
+
+/// Wait until there are descriptors to inspect a child that has said hello. They were kept for it, but other threads
+/// may hold them for a moment. A child whose answer does not come stops itself, so it waits for a while: it stands
+/// still anyway.
+pub fn wait_to_inspect(child: &impl Caller) {
+    let since = Instant::now();
+    while !could_have_descriptors(DESCRIPTORS_OF_CHILD)
+        && since.elapsed() < THREAD_PATIENCE
+        && !child.has_ended(DESCRIPTOR_PACE)
+    {}
 }
 
 /// FORK_BEGIN: hold the window open on a thread of its own. If there is none to be had, the connection closes and the

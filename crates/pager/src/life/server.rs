@@ -303,6 +303,7 @@ fn answer_child(
     // Without a thread the connection closes, and the child stops itself.
     let name = format!("join-{}", caller.pid);
     threads::spawn_within(&name, fork::THREAD_PATIENCE, move || {
+        fork::wait_to_inspect(&caller);
         let Caller {
             connection,
             pid,
