@@ -6,7 +6,7 @@
 use vswap_drive::random::Random;
 
 use crate::plan::{Head, Line, Plan};
-use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Shut, Step};
+use crate::step::{Access, Advice, Birth, Door, End, Kind, Place, Shut, Step, Use};
 
 /// Pages of an arena, as the program has them.
 const ARENA_PAGES: u32 = 512;
@@ -57,6 +57,22 @@ const SHUTS: [Shut; 9] = [
     Shut::FromUnmapping,
 ];
 
+/// What is done in an arena of the library: mostly what moves pages.
+const USES: [Use; 12] = [
+    Use::Write,
+    Use::Write,
+    Use::Write,
+    Use::Read,
+    Use::Read,
+    Use::Cold,
+    Use::Cold,
+    Use::WillNeed,
+    Use::Pin,
+    Use::Keep,
+    Use::Drop,
+    Use::Renew,
+];
+
 /// Kinds of steps that a plan may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Topic {
@@ -81,9 +97,10 @@ pub(crate) enum Topic {
     RawThread,
     Fork,
     BareFork,
+    Library,
 }
 
-const TOPICS: [Topic; 21] = [
+const TOPICS: [Topic; 22] = [
     Topic::Unmap,
     Topic::Move,
     Topic::Resize,
@@ -105,6 +122,7 @@ const TOPICS: [Topic; 21] = [
     Topic::RawThread,
     Topic::Fork,
     Topic::BareFork,
+    Topic::Library,
 ];
 
 /// The plan of a seed. If topics are given, only these are used.
@@ -369,6 +387,9 @@ impl Maker {
             Topic::Shut => Step::ShutIn {
                 how: random.pick(&SHUTS),
             },
+            // Children have no arena.
+            Topic::Library if depth > 0 => return None,
+            Topic::Library => self.library((at, pages)),
             Topic::Signal => Step::Signal { at },
             Topic::RawThread => Step::RawThread { at },
             Topic::Fork if self.bare => return None,
@@ -382,6 +403,14 @@ impl Maker {
                 self.advice(topic, (at, pages))
             }
         })
+    }
+
+    fn library(&mut self, (at, pages): (u32, u32)) -> Step {
+        Step::Library {
+            what: self.random.pick(&USES),
+            at,
+            pages,
+        }
     }
 
     fn advice(&mut self, topic: Topic, (at, pages): (u32, u32)) -> Step {
@@ -494,6 +523,7 @@ mod tests {
             "Signal",
             "RawThread",
             "Fork",
+            "Library",
         ] {
             assert!(seen.contains(kind), "{kind} is never made, only {seen:?}");
         }

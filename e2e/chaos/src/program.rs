@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub(crate) mod confine;
 pub(crate) mod content;
 pub(crate) mod family;
+pub(crate) mod library;
 pub(crate) mod log;
 pub(crate) mod memory;
 pub(crate) mod model;
@@ -20,7 +21,10 @@ pub(crate) mod special;
 use std::path::Path;
 use std::sync::Arc;
 
+use vswap_arena::Arena;
+
 use crate::plan::Plan;
+use crate::step::Step;
 use actor::Actor;
 use log::Log;
 
@@ -37,7 +41,9 @@ pub(crate) struct Shared {
     pub(crate) spawns: Vec<Option<family::Words>>,
     /// Leave pauses out. If nothing is evicted, there is nothing to wait for.
     pub(crate) fast: bool,
-    /// This process never had another thread of the plan.
+    /// The library's arena of this process, if a step needs it.
+    pub(crate) arena: Option<Arena>,
+    /// This process never had another thread of the plan, nor those of an arena.
     pub(crate) alone: bool,
 }
 
@@ -45,20 +51,29 @@ pub(crate) struct Shared {
 ///
 /// # Errors
 /// The program could not begin.
-pub(crate) fn run(plan: &Path, log: &Path, only: Option<u32>, fast: bool) -> Result<i32, String> {
+pub(crate) fn run(
+    plan: &Path,
+    log_path: &Path,
+    only: Option<u32>,
+    fast: bool,
+) -> Result<i32, String> {
     let text = std::fs::read_to_string(plan)
         .map_err(|error| format!("cannot read {}: {error}", plan.display()))?;
     let parsed = Plan::parse(&text)?;
+    let log = Log::open(log_path, parsed.lines.len())
+        .map_err(|error| format!("cannot use {}: {error}", log_path.display()))?;
+    // First, because the arena handles a signal too.
+    signals::install(log);
+    let arena = arena_of(&parsed, only)?;
     let shared = Shared {
         by_actor: parsed.by_actor(),
-        log: Log::open(log, parsed.lines.len())
-            .map_err(|error| format!("cannot use {}: {error}", log.display()))?,
-        spawns: family::spawns(&parsed, plan, log, fast)?,
+        log,
+        spawns: family::spawns(&parsed, plan, log_path, fast)?,
         fast,
-        alone: only.is_some() || parsed.head.threads == 1,
+        alone: only.is_some() || (parsed.head.threads == 1 && arena.is_none()),
+        arena,
         plan: parsed,
     };
-    signals::install(shared.log);
     let shared = Arc::new(shared);
     let first = only.unwrap_or(0);
     let others = if only.is_some() {
@@ -77,6 +92,20 @@ pub(crate) fn run(plan: &Path, log: &Path, only: Option<u32>, fast: bool) -> Res
         thread.join().map_err(|_| "a thread panicked".to_owned())?;
     }
     Ok(0)
+}
+
+/// The library's arena, if it is the first process and a step is about one.
+fn arena_of(plan: &Plan, only: Option<u32>) -> Result<Option<Arena>, String> {
+    let is_used = plan
+        .lines
+        .iter()
+        .any(|line| matches!(line.step, Step::Library { .. }));
+    if !is_used || only.is_some() {
+        return Ok(None);
+    }
+    let made = library::arena(plan.head.seed);
+    made.map(Some)
+        .map_err(|error| format!("cannot make an arena of the library: {error}"))
 }
 
 /// One thread, from its empty arena to its last check.

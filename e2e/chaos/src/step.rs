@@ -82,6 +82,23 @@ pub(crate) enum Advice {
     Unknown = 77,
 }
 
+/// What is done with memory in an arena of vswap's library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Use {
+    Write,
+    Read,
+    Cold,
+    WillNeed,
+    /// Pin it, and give it to system calls.
+    Pin,
+    /// Have it never swapped, give it to system calls, and let it be swapped again.
+    Keep,
+    /// Drop its content.
+    Drop,
+    /// Free all of the actor's, and allocate as much.
+    Renew,
+}
+
 /// How a child is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Birth {
@@ -230,6 +247,13 @@ pub(crate) enum Step {
     /// A thread made by a bare `clone` checks a page. The kernel clears a word in the arena when the thread ends.
     RawThread {
         at: u32,
+    },
+    /// A range of some times as many pages that the actor has in an arena of vswap's library. A child has none, and
+    /// leaves it out.
+    Library {
+        what: Use,
+        at: u32,
+        pages: u32,
     },
     /// A child that runs the steps of `child` and ends. `wait`: wait for it at once.
     Fork {

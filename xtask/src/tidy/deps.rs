@@ -103,7 +103,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-chaos",
-        may_use: &["vswap-drive"],
+        // Its programs have memory in an arena too.
+        may_use: &["vswap-arena", "vswap-drive"],
         may_call_kernel: true,
     },
     Rule {

@@ -6,6 +6,7 @@ use crate::program::Shared;
 use crate::program::access::Channels;
 use crate::program::calls::{self, Answer, PAGE_BYTES, Span};
 use crate::program::family::Child;
+use crate::program::library::Library;
 use crate::program::log::Wrong;
 use crate::program::model::{ARENA_PAGES, Model};
 use crate::program::open::{self, Objects};
@@ -28,6 +29,8 @@ pub(crate) struct Actor<'a> {
     pub(crate) model: Model,
     pub(crate) objects: Objects,
     pub(crate) channels: Channels,
+    /// Memory in the library's arena, if a step of the plan needs it.
+    pub(crate) library: Option<Library>,
     pub(crate) children: [Child; CHILDREN_MAX],
     /// The process has only this thread.
     pub(crate) alone: bool,
@@ -49,6 +52,11 @@ impl<'a> Actor<'a> {
     pub(crate) fn new(shared: &'a Shared, number: u32) -> io::Result<Self> {
         let mut model = Model::new();
         let objects = open::objects(&mut model, number)?;
+        let actors = shared.plan.head.threads;
+        let library = shared
+            .arena
+            .as_ref()
+            .map(|arena| Library::new(arena, actors));
         Ok(Self {
             shared,
             number,
@@ -56,6 +64,7 @@ impl<'a> Actor<'a> {
             model,
             objects,
             channels: open::channels(number)?,
+            library: library.transpose().map_err(io::Error::other)?,
             children: [Child::NONE; CHILDREN_MAX],
             alone: shared.alone,
             divided: false,
@@ -80,6 +89,7 @@ impl<'a> Actor<'a> {
     /// Checks everything a last time, and waits for the children that still live.
     pub(crate) fn finish(&mut self) {
         self.check_all();
+        self.check_all_of_library();
         self.wait_for_all();
     }
 
@@ -150,6 +160,7 @@ impl<'a> Actor<'a> {
             Step::Linger { ms } => self.linger(ms),
             Step::Signal { at } => self.signal(at),
             Step::RawThread { at } => self.raw_thread(at),
+            Step::Library { what, at, pages } => self.library(what, &Model::range(at, pages)),
             Step::Fork {
                 how,
                 child,

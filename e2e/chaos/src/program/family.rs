@@ -153,6 +153,7 @@ impl Actor<'_> {
         self.had_ring = false;
         self.children = [Child::NONE; CHILDREN_MAX];
         self.model.become_child(wait);
+        self.leave_library();
         if self.channels.own(number).is_err() {
             self.fail(Wrong::Call, 0, (0, calls::errno() as u64));
         }
