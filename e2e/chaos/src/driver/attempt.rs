@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vswap_drive::patience::Patience;
 use vswap_drive::{processes, threads};
 
 use crate::driver::companion::Companion;
@@ -184,7 +185,7 @@ impl Bench {
                 injector = Some(Injector::new(*fault, plan, vswap, self));
             }
         }
-        let (mut seen, mut since) = (0, Instant::now());
+        let (mut seen, mut patience) = (0, Patience::new(self.patience));
         let mut hang = None;
         let status = loop {
             let ended = child
@@ -195,9 +196,10 @@ impl Bench {
             }
             let now = progress(&log);
             if now != seen {
-                (seen, since) = (now, Instant::now());
+                seen = now;
+                patience.renew();
             }
-            if since.elapsed() > self.patience {
+            if patience.is_over() {
                 hang = Some(watch::report(plan, &log));
                 processes::kill_below(std::process::id());
                 let _killed = child.wait();

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use vswap_drive::patience::Patience;
 use vswap_drive::random::Random;
 use vswap_drive::{processes, threads};
 
@@ -131,8 +132,8 @@ impl Round<'_> {
             ));
         }
         processes::signal(daemon.child.id(), libc::SIGTERM);
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
+        let mut patience = Patience::new(PATIENCE);
+        while !patience.is_over() {
             if daemon.ended().is_some() {
                 return match daemon.said() {
                     said if said.contains("panicked") => {
@@ -200,8 +201,8 @@ impl Round<'_> {
     }
 
     fn await_daemon(&self, pid: u32) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
+        let mut patience = Patience::new(PATIENCE);
+        while !patience.is_over() {
             let status = self.vswap().arg("status").output();
             let text = status.map(|output| output.stdout).unwrap_or_default();
             if String::from_utf8_lossy(&text).contains(&pid.to_string()) {
@@ -220,21 +221,22 @@ impl Round<'_> {
             before: None,
             most: Figures::default(),
         };
-        watched.until_quiet(Duration::from_secs_f64(self.wishes.seconds) + PATIENCE)?;
+        let lies = Duration::from_secs_f64(self.wishes.seconds);
+        watched.until_quiet(Patience::new(lies + PATIENCE))?;
         watched.has_settled()?;
         watched.is_idle()
     }
 
     /// Lets the crews end, and looks at how they do.
     fn finish(&self, runs: &mut [Running]) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+        let mut patience = Patience::new(PATIENCE);
         for run in runs {
             run.release();
             let status = loop {
                 if let Some(status) = run.ended() {
                     break status;
                 }
-                if Instant::now() > until {
+                if patience.is_over() {
                     return Err(format!(
                         "HANG: {} does not end\n{}",
                         run.name,
@@ -260,7 +262,7 @@ impl Round<'_> {
 
     /// No process and no file of the round is left.
     fn nothing_is_left(&self) -> Result<(), String> {
-        let until = Instant::now() + SETTLES_WITHIN;
+        let mut patience = Patience::new(SETTLES_WITHIN);
         loop {
             processes::reap();
             let living: Vec<String> = processes::below(std::process::id())
@@ -277,7 +279,7 @@ impl Round<'_> {
             if living.is_empty() && files.is_empty() {
                 return Ok(());
             }
-            if Instant::now() > until {
+            if patience.is_over() {
                 return Err(format!(
                     "left behind: processes {living:?}, files {files:?}"
                 ));
@@ -289,8 +291,7 @@ impl Round<'_> {
 
 impl Watched<'_> {
     /// Waits until all liars have been ended, and looks at vswap meanwhile.
-    fn until_quiet(&mut self, patience: Duration) -> Result<(), String> {
-        let until = Instant::now() + patience;
+    fn until_quiet(&mut self, mut patience: Patience) -> Result<(), String> {
         loop {
             if let Some(now) = Figures::of(self.pager) {
                 self.most = self.most.max(now);
@@ -310,7 +311,7 @@ impl Watched<'_> {
                 return Ok(());
             }
             self.nobody_has_ended()?;
-            if Instant::now() > until {
+            if patience.is_over() {
                 let phases: Vec<_> = self.runs.iter().map(|run| run.phase()).collect();
                 return Err(format!(
                     "HANG: no end of the lies, phases {phases:?}\n{}",
@@ -338,7 +339,7 @@ impl Watched<'_> {
         };
         // The first program of each run still lives.
         let serving = before.serving.max(THREADS_OF_PROGRAM * self.runs.len());
-        let until = Instant::now() + SETTLES_WITHIN;
+        let mut patience = Patience::new(SETTLES_WITHIN);
         loop {
             self.nobody_has_ended()?;
             let now = Figures::of(self.pager).unwrap_or_default();
@@ -347,7 +348,7 @@ impl Watched<'_> {
             {
                 return Ok(());
             }
-            if Instant::now() > until {
+            if patience.is_over() {
                 return Err(format!(
                     "LEAK: before the lies vswap had {before}, at most {}, and after them {now}\n{}\nthreads {}",
                     self.most,
