@@ -70,6 +70,7 @@ mod region;
 mod allocator;
 mod heap;
 mod passed;
+mod pinning;
 mod stats;
 mod arena;
 #[cfg(test)]
@@ -83,6 +84,7 @@ pub use error::ArenaError;
 pub use heap::Heap;
 pub use passed::Passed;
 pub use pin::{Pin, PinMut};
+pub use pinning::Pinning;
 pub use region::{Advice, Region};
 pub use size::{Size, SizeError};
 pub use stats::Stats;
