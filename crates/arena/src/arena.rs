@@ -19,6 +19,7 @@ use crate::heap::Heap;
 use crate::memory::MappedPages;
 use crate::owed::Owed;
 use crate::owner::Owner;
+use crate::packing::Packing;
 use crate::pin::Pin;
 use crate::region::{Advice, Region};
 use crate::size::{Size, SizeError};
@@ -46,7 +47,7 @@ pub struct Builder {
     pool: Option<Result<u64, SizeError>>,
     capacity: Option<Result<u64, SizeError>>,
     swap: Vec<Swap>,
-    codec: Codec,
+    packing: Packing,
 }
 
 impl Builder {
@@ -77,10 +78,10 @@ impl Builder {
         self
     }
 
-    /// How pages are compressed: lz4, unless told otherwise.
+    /// How pages are compressed: a [`Codec`], or [`Packing::Auto`], which it is without this.
     #[must_use]
-    pub fn codec(mut self, codec: Codec) -> Builder {
-        self.codec = codec;
+    pub fn codec(mut self, packing: impl Into<Packing>) -> Builder {
+        self.packing = packing.into();
         self
     }
 
@@ -115,7 +116,10 @@ impl Builder {
         let config = Config {
             frames: FRAMES,
             cpus: 1,
-            codec: self.codec,
+            codec: match self.packing {
+                Packing::Auto => Codec::Lz4,
+                Packing::With(codec) => codec,
+            },
             pool_limit_bytes: allowance.pool_bytes(),
             checksums: true,
         };
@@ -143,6 +147,7 @@ impl Builder {
             engine,
             pages,
             has_areas,
+            chooses_codec: self.packing == Packing::Auto,
             allowance,
             cpus,
         }));
@@ -196,7 +201,7 @@ impl Arena {
             pool: None,
             capacity: None,
             swap: Vec::new(),
-            codec: Codec::Lz4,
+            packing: Packing::Auto,
         }
     }
 
@@ -309,6 +314,7 @@ impl Arena {
             cancelled_pages: so_far(&core.counts.cancelled),
             damaged_pages: engine.damaged,
             raw_pages: so_far(&core.counts.raw),
+            packed_again_pages: so_far(&core.counts.packed_again),
             pages_brought_along: so_far(&core.counts.brought_along),
         }
     }

@@ -6,7 +6,7 @@
 //!    claim ends here: from now on they are *leaving*.
 //! 3. *Write out.* The engine compresses the copies. Who writes to a page that is leaving takes it from the evictor.
 //!    What does not compress takes as much in the pool as in memory. So without an area it stays, still protected, and
-//!    is passed over until somebody writes to it (`Raw`).
+//!    is passed over until somebody writes to it (`Raw`), or it is tried with another codec (`density.rs`).
 //! 4. *Claim again* those that are still leaving: their copies are what they hold. And the clean ones.
 //! 5. *Drop.* The pages are discarded, run by run, and only then named as being out.
 //!
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use vswap_engine::{Entry, FrameMut, GroupId, Scratch, Shadow, WriteOutError, Written};
 
+use crate::density::{Density, is_nearly_full};
 use crate::fault::patiently;
 use crate::state::{Core, count};
 use crate::word::{State, Word};
@@ -29,8 +30,6 @@ use crate::word::{State, Word};
 const WINDOW_PAGES: usize = 64;
 /// Words that are looked at for one window. A hand that finds little comes back for the rest.
 const LOOKS_MAX: usize = 1 << 16;
-/// The pool is nearly full when one part in so many of its limit is left. Then cold pages go on to an area.
-const POOL_FREE_PART: u64 = 8;
 /// Pages that are compacted at a time, and that go from the pool to an area at a time: a window.
 const POOL_STEP_PAGES: usize = WINDOW_PAGES;
 /// The cluster that slots come from. There is one thread that takes them.
@@ -82,6 +81,7 @@ struct Picked<'e> {
 pub struct Evictor {
     core: Arc<Core>,
     scratch: Scratch,
+    density: Density,
     hand: usize,
 }
 
@@ -90,6 +90,7 @@ impl Evictor {
     pub fn new(core: Arc<Core>) -> Evictor {
         Evictor {
             scratch: core.engine.scratch(),
+            density: Density::new(core.chooses_codec && !core.has_areas),
             core,
             hand: 0,
         }
@@ -102,6 +103,7 @@ impl Evictor {
             let top = self.top();
             if self.hand >= top {
                 self.hand = 0;
+                self.density.note_lap();
             }
             self.core.look_at_allowance();
             let done = self.window(self.hand..top, !self.core.has_areas);
@@ -111,8 +113,12 @@ impl Evictor {
             // Two laps without a page: what came in behind the hand was seen as well. Or there is no frame.
             let is_stuck = done.pages == 0 && passed == 0;
             if done.is_full || looked >= 2 * top || is_stuck {
-                self.core.room.note_vain();
-                return true;
+                let is_new = self.density.begin_when_full(&self.core.engine);
+                if self.pack_again() == 0 && !is_new {
+                    self.core.room.note_vain();
+                    return true;
+                }
+                looked = 0;
             }
         }
         false
@@ -154,12 +160,13 @@ impl Evictor {
         self.keep_pool_from_filling();
         let core = Arc::clone(&self.core);
         let mut going = Vec::with_capacity(WINDOW_PAGES);
-        let mut picked = pick(&core, &range);
+        let mut picked = pick(&core, &range, self.density.takes_raw());
         copy_out(&core, &mut picked.dirty);
         picked.owed.iter().for_each(|entry| core.engine.put(*entry));
         let is_full = self.launder(&core, picked.dirty, raw_stays, &mut going);
         let pages = drop_pages(&core, going, &picked.clean);
         core.room.evict(pages);
+        self.density.note_left(pages, &core.engine);
         core.set_cap();
         Done {
             pages,
@@ -199,8 +206,9 @@ impl Evictor {
         let mut outcomes: Vec<(Entry, Result<Written, WriteOutError>)> =
             Vec::with_capacity(entries.len());
         let mut note = |entry, outcome| outcomes.push((entry, outcome));
+        let codec = self.density.codec(&core.engine);
         core.engine
-            .write_out_all(CPU, &entries, &mut self.scratch, &mut note);
+            .write_out_packed(CPU, &entries, |_| codec, &mut self.scratch, &mut note);
         for (page, word, entry) in leaving {
             let outcome = outcomes.iter().find(|(of, _)| *of == entry);
             match outcome {
@@ -224,13 +232,24 @@ impl Evictor {
         is_full
     }
 
-    /// While there is an area, the pool keeps what left last: what is cold in it goes on to the area.
+    /// Packs cold pages of the pool more densely, if that is to be. Returns how many.
+    fn pack_again(&mut self) -> u64 {
+        let core = &self.core;
+        let pages = self.density.pack_again(&core.engine, &mut self.scratch);
+        core.counts.packed_again.fetch_add(pages, Ordering::Relaxed);
+        pages
+    }
+
+    /// The pool keeps what left last. What is cold in it goes on to the area while there is one, and is packed more
+    /// densely otherwise.
     fn keep_pool_from_filling(&mut self) {
         let fill = self.core.engine.pool_fill();
-        if fill.span_bytes + fill.limit_bytes / POOL_FREE_PART < fill.limit_bytes {
+        self.density.look(&fill);
+        if !is_nearly_full(&fill) {
             return;
         }
         self.core.engine.compact(POOL_STEP_PAGES);
+        self.pack_again();
         if self.core.has_areas {
             let _gate = self
                 .core
@@ -244,8 +263,9 @@ impl Evictor {
     }
 }
 
-/// Claims dirty pages of a range, each with a frame to copy it into, and finds clean ones.
-fn pick<'e>(core: &'e Core, range: &Range<usize>) -> Picked<'e> {
+/// Claims dirty pages of a range, each with a frame to copy it into, and finds clean ones. Those that did not compress
+/// are left out unless it `takes_raw`.
+fn pick<'e>(core: &'e Core, range: &Range<usize>, takes_raw: bool) -> Picked<'e> {
     let end = range.end.min(range.start.saturating_add(LOOKS_MAX));
     let mut picked = Picked {
         dirty: Vec::with_capacity(WINDOW_PAGES),
@@ -267,12 +287,16 @@ fn pick<'e>(core: &'e Core, range: &Range<usize>) -> Picked<'e> {
                 entry,
                 is_zero: false,
             }),
-            State::Plain | State::Owed(_) => {
+            State::Raw if !takes_raw => {}
+            State::Plain | State::Owed(_) | State::Raw => {
                 let Some(frame) = core.engine.frame() else {
                     picked.next = page;
                     break;
                 };
                 if core.words.change(page, word, word.with(State::Copying)) {
+                    if word.state() == State::Raw {
+                        core.counts.raw.fetch_sub(1, Ordering::Relaxed);
+                    }
                     picked.owed.extend(word.entry());
                     picked.dirty.push(Dirty {
                         page,

@@ -34,8 +34,9 @@
 
 // The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
 
-// Sizes, errors.
+// Sizes, codecs, errors.
 mod size;
+mod packing;
 mod error;
 // Waiting without a lock; the state of each page; which pages owe something.
 mod event;
@@ -56,6 +57,7 @@ mod state;
 // Serving faults, moving pages out, giving memory up, and the threads for it.
 mod fault;
 mod protect;
+mod density;
 mod evict;
 mod give;
 mod threads;
@@ -82,6 +84,7 @@ pub use allocator::ArenaAllocator;
 pub use arena::{Arena, Builder};
 pub use error::ArenaError;
 pub use heap::Heap;
+pub use packing::{Packing, PackingNameError};
 pub use passed::Passed;
 pub use pin::{Pin, PinMut};
 pub use pinning::Pinning;

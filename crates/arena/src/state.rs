@@ -44,6 +44,8 @@ pub struct Counts {
     pub cancelled: AtomicU64,
     /// Pages that are in memory because they do not compress: those in the state `Raw`.
     pub raw: AtomicU64,
+    /// Pages in the pool that were packed again, more densely.
+    pub packed_again: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -125,6 +127,8 @@ pub struct Core {
     /// Pages that are to leave first.
     pub cold: Mutex<Vec<Range<usize>>>,
     pub has_areas: bool,
+    /// Nobody has named a codec.
+    pub chooses_codec: bool,
     pub allowance: Allowance,
     /// The process that made it.
     pub pid: u32,
@@ -140,6 +144,7 @@ pub struct Parts {
     pub engine: Engine,
     pub pages: Arc<MappedPages>,
     pub has_areas: bool,
+    pub chooses_codec: bool,
     pub allowance: Allowance,
     pub cpus: usize,
 }
@@ -156,6 +161,7 @@ impl Core {
             engine: parts.engine,
             pages: parts.pages,
             has_areas: parts.has_areas,
+            chooses_codec: parts.chooses_codec,
             allowance: parts.allowance,
             room: Room::default(),
             streams: Streams::default(),

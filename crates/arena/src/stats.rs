@@ -42,11 +42,13 @@ pub struct Stats {
     pub raw_pages: u64,
     /// Pages that came along with one that was touched, because pages are touched in order.
     pub pages_brought_along: u64,
+    /// Pages of the pool that were packed again with zstd, because it was nearly full.
+    pub packed_again_pages: u64,
 }
 
 impl Stats {
     /// How many figures there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// All figures with their names, for whoever prints them or hands them on. Later versions have more, at the end.
     #[must_use]
@@ -70,6 +72,7 @@ impl Stats {
             ("damaged_pages", self.damaged_pages),
             ("raw_pages", self.raw_pages),
             ("pages_brought_along", self.pages_brought_along),
+            ("packed_again_pages", self.packed_again_pages),
         ]
     }
 }

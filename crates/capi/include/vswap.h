@@ -94,9 +94,10 @@ const char *vswap_version(void);
 
 /* How pages are compressed. */
 enum vswap_codec {
-    VSWAP_LZ4 = 0,         /* fast */
-    VSWAP_ZSTD = 1,        /* dense */
-    VSWAP_UNCOMPRESSED = 2 /* as they are */
+    VSWAP_AUTO = 0,        /* fast, and densely what would not fit otherwise */
+    VSWAP_LZ4 = 1,         /* fast */
+    VSWAP_ZSTD = 2,        /* dense */
+    VSWAP_UNCOMPRESSED = 3 /* as they are */
 };
 
 /* No pool at all, for pool_bytes. */
@@ -122,7 +123,7 @@ typedef struct vswap_options {
     int zstd_level;
 } vswap_options;
 
-#define VSWAP_OPTIONS_INIT { sizeof(vswap_options), 0, 0, 0, NULL, 0, VSWAP_LZ4, 0 }
+#define VSWAP_OPTIONS_INIT { sizeof(vswap_options), 0, 0, 0, NULL, 0, VSWAP_AUTO, 0 }
 
 /*
  * Makes an arena, starts its threads, and writes its handle to *arena, or NULL if that fails. A process may have 64.
@@ -135,7 +136,7 @@ VSWAP_CHECKED_ int vswap_create(const vswap_options *options, vswap_arena **aren
  * numbers of bytes or have K, M, G or T behind them, in powers of 1024. swap may be given several times; what is
  * behind its last colon is the size.
  *
- *     ram=512M,pool=128M,swap=/var/tmp:2G,codec=lz4|zstd|zstd:LEVEL|none,capacity=8G
+ *     ram=512M,pool=128M,swap=/var/tmp:2G,codec=auto|lz4|zstd|zstd:LEVEL|none,capacity=8G
  */
 VSWAP_CHECKED_ int vswap_create_from_text(const char *text, vswap_arena **arena);
 
@@ -236,6 +237,7 @@ typedef struct vswap_statistics {
     uint64_t damaged_pages;   /* stored pages that were found damaged */
     uint64_t raw_pages;       /* pages that stay in memory: they do not compress, and there is no area for them */
     uint64_t pages_brought_along; /* pages that came along with one that was touched */
+    uint64_t packed_again_pages;  /* pages of the pool that were packed again, more densely */
 } vswap_statistics;
 
 #define VSWAP_STATISTICS_INIT { sizeof(vswap_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

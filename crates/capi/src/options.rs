@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::unix::ffi::OsStrExt;
 
-use vswap_arena::{Arena, Builder, Codec, CodecNameError, ZstdLevel};
+use vswap_arena::{Arena, Builder, Codec, CodecNameError, Packing, PackingNameError, ZstdLevel};
 
 use crate::failure::Failure;
 
@@ -94,20 +94,24 @@ impl Options {
         }
     }
 
-    fn codec(&self) -> Result<Codec, Failure> {
+    fn codec(&self) -> Result<Packing, Failure> {
         match (self.codec, self.zstd_level) {
-            (0, 0) => Ok(Codec::Lz4),
-            (1, 0) => Ok(Codec::Zstd),
-            (1, level) => ZstdLevel::new(level).map(Codec::ZstdAt).ok_or_else(|| {
-                let error = CodecNameError::Level(level.to_string());
-                Failure::argument(format!("options.zstd_level: {error}"))
-            }),
-            (2, 0) => Ok(Codec::None),
-            (0 | 2, level) => Err(Failure::argument(format!(
+            (0, 0) => Ok(Packing::Auto),
+            (1, 0) => Ok(Codec::Lz4.into()),
+            (2, 0) => Ok(Codec::Zstd.into()),
+            (2, level) => match ZstdLevel::new(level) {
+                Some(level) => Ok(Codec::ZstdAt(level).into()),
+                None => {
+                    let error = CodecNameError::Level(level.to_string());
+                    Err(Failure::argument(format!("options.zstd_level: {error}")))
+                }
+            },
+            (3, 0) => Ok(Codec::None.into()),
+            (0 | 1 | 3, level) => Err(Failure::argument(format!(
                 "options.zstd_level is {level} and options.codec is not VSWAP_ZSTD: leave the level 0"
             ))),
             (other, _) => Err(Failure::argument(format!(
-                "options.codec is {other}: pass VSWAP_LZ4, VSWAP_ZSTD or VSWAP_UNCOMPRESSED"
+                "options.codec is {other}: pass VSWAP_AUTO, VSWAP_LZ4, VSWAP_ZSTD or VSWAP_UNCOMPRESSED"
             ))),
         }
     }
@@ -137,7 +141,7 @@ pub fn parse(text: &CStr) -> Result<Builder, Failure> {
             _ => {
                 return Err(Failure::argument(format!(
                     "'{word}' is no option: write ram=SIZE, and as you like pool=SIZE, swap=DIRECTORY:SIZE, \
-                     codec=lz4|zstd|zstd:LEVEL|none, capacity=SIZE, with commas between"
+                     codec=auto|lz4|zstd|zstd:LEVEL|none, capacity=SIZE, with commas between"
                 )));
             }
         };
@@ -145,7 +149,7 @@ pub fn parse(text: &CStr) -> Result<Builder, Failure> {
     Ok(builder)
 }
 
-fn codec(name: &str) -> Result<Codec, Failure> {
+fn codec(name: &str) -> Result<Packing, Failure> {
     name.parse()
-        .map_err(|error: CodecNameError| Failure::argument(error.to_string()))
+        .map_err(|error: PackingNameError| Failure::argument(error.to_string()))
 }

@@ -6,7 +6,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vswap_arena::{Arena as Inner, ArenaError, Codec, CodecNameError, Size};
+use vswap_arena::{Arena as Inner, ArenaError, Packing, PackingNameError, Size};
 
 use crate::failure::raised;
 use crate::memory::{Memory, advice};
@@ -29,9 +29,9 @@ fn size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-fn codec(name: &str) -> PyResult<Codec> {
+fn codec(name: &str) -> PyResult<Packing> {
     name.parse()
-        .map_err(|error: CodecNameError| PyValueError::new_err(error.to_string()))
+        .map_err(|error: PackingNameError| PyValueError::new_err(error.to_string()))
 }
 
 /// Memory that may be larger than the RAM that it takes.
@@ -44,7 +44,7 @@ pub struct Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    #[pyo3(signature = (*, ram, pool = None, swap = None, swap_size = None, codec = "lz4", capacity = None))]
+    #[pyo3(signature = (*, ram, pool = None, swap = None, swap_size = None, codec = "auto", capacity = None))]
     fn new(
         ram: &Bound<'_, PyAny>,
         pool: Option<&Bound<'_, PyAny>>,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use vswap_arena::{Codec, Size};
+use vswap_arena::{Packing, Size};
 use vswap_kv::client::{self, Work};
 use vswap_kv::server;
 use vswap_kv::store::{Limits, Store};
@@ -41,8 +41,8 @@ struct Serve {
     #[arg(long, value_name = "DIR:SIZE", value_parser = area)]
     swap: Option<(PathBuf, u64)>,
     /// How values are compressed.
-    #[arg(long, default_value = "lz4")]
-    codec: Codec,
+    #[arg(long, default_value = "auto")]
+    codec: Packing,
     /// Where to listen. Port 0 is one that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
     bind: String,

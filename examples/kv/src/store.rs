@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator_api2::boxed::Box as ArenaBox;
 use allocator_api2::vec::Vec as ArenaVec;
-use vswap_arena::{Arena, ArenaAllocator, ArenaError, Codec, Stats};
+use vswap_arena::{Arena, ArenaAllocator, ArenaError, Packing, Stats};
 
 const PAGE_BYTES: u64 = 4096;
 /// Parts that threads can work on at the same time.
@@ -36,7 +36,7 @@ pub struct Limits {
     /// An area: directory and size.
     pub swap: Option<(PathBuf, u64)>,
     /// How pages are compressed.
-    pub codec: Codec,
+    pub codec: Packing,
     /// The longest value.
     pub value_bytes: usize,
 }
@@ -255,7 +255,7 @@ mod tests {
         let limits = Limits {
             ram_bytes: 8 << 20,
             swap: None,
-            codec: Codec::Lz4,
+            codec: Packing::Auto,
             value_bytes: 100,
         };
         Store::new(limits).expect("an arena")

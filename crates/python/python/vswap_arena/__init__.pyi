@@ -42,7 +42,8 @@ class Arena:
     ram: what pages in memory, compressed pool and tables may take together; 8M at the least.
     pool: the most that the compressed pool takes of it. Half where there is a swap area, else seven eighths.
     swap, swap_size: a directory for an encrypted file without a name, and how large that may grow.
-    codec: how pages are compressed: "lz4", "zstd" or "none", or zstd with a level from -7 to 19, such as "zstd:3".
+    codec: how pages are compressed: "auto", "lz4", "zstd" or "none", or zstd with a level from -7 to 19, such as
+        "zstd:3". "auto" is lz4, and zstd for what would not fit otherwise.
     capacity: addresses to reserve, the most that can be allocated at a time. 16 times the RAM, and the swap area.
     """
 
@@ -53,7 +54,7 @@ class Arena:
         pool: Size | None = None,
         swap: str | PathLike[str] | None = None,
         swap_size: Size | None = None,
-        codec: str = "lz4",
+        codec: str = "auto",
         capacity: Size | None = None,
     ) -> None: ...
     def allocate(self, size: Size) -> Memory:
