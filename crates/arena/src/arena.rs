@@ -10,13 +10,14 @@ use vswap_engine::{Codec, Config, Discard, Engine, NewArea, PRIORITY_DEFAULT, Pa
 use vswap_sys::disk::{Disk, Options, PrivateError};
 use vswap_sys::process::cpu;
 use vswap_sys::sigbus::Masked;
-use vswap_sys::watched::Watched;
+use vswap_sys::watched::{WatchError, Watched};
 
 use crate::allocator::ArenaAllocator;
 use crate::allowance::{Allowance, RAM_LEAST_BYTES};
 use crate::error::ArenaError;
 use crate::heap::Heap;
 use crate::memory::MappedPages;
+use crate::observer;
 use crate::owed::Owed;
 use crate::owner::Owner;
 use crate::packing::Packing;
@@ -140,8 +141,10 @@ impl Builder {
         let count = capacity
             .div_ceil(PAGE_BYTES)
             .clamp(1, usize::MAX / PAGE_BYTES);
+        let (memory, is_observed) = watch(count * PAGE_BYTES)?;
         let core = Arc::new(Core::new(Parts {
-            memory: Watched::new(count * PAGE_BYTES)?,
+            memory,
+            is_observed,
             words: PageWords::new(count)?,
             owed: Owed::new(count)?,
             engine,
@@ -155,6 +158,17 @@ impl Builder {
             owner: Arc::new(Owner::new(core)?),
         })
     }
+}
+
+/// Reserves addresses. They are observed if that is asked for and permitted.
+fn watch(bytes: usize) -> Result<(Watched, bool), WatchError> {
+    if observer::is_wanted() {
+        match Watched::observed(bytes) {
+            Ok(memory) => return Ok((memory, true)),
+            Err(why) => observer::say_not_to_be_had(&why),
+        }
+    }
+    Ok((Watched::new(bytes)?, false))
 }
 
 fn swap_on(engine: &Engine, path: PathBuf, bytes: u64) -> Result<(), ArenaError> {

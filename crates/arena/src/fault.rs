@@ -29,6 +29,22 @@ pub enum Refused {
     Kernel,
 }
 
+impl Refused {
+    /// What is said before the process is left to what it would do without the arena.
+    pub fn text(self) -> &'static str {
+        match self {
+            Refused::Full => {
+                "vswap-arena: RAM, pool and areas are full, and a page that was touched has no room\n"
+            }
+            Refused::Lost => {
+                "vswap-arena: the content of a page is lost: it was damaged in memory, or its swap area cannot be \
+                 read\n"
+            }
+            Refused::Kernel => "vswap-arena: the kernel gives no page to memory that was touched\n",
+        }
+    }
+}
+
 /// What a page without content is filled with.
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 

@@ -60,6 +60,9 @@ mod protect;
 mod density;
 mod evict;
 mod give;
+// Finding calls that are given memory which is out.
+mod callers;
+mod observer;
 mod threads;
 // Which arena an address is of; objects smaller than pages; what the handles have in common.
 mod registry;

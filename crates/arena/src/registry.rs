@@ -12,7 +12,6 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use vswap_sys::sigbus::{self, Masked};
 
 use crate::error::ArenaError;
-use crate::fault::Refused;
 use crate::state::{Core, PAGE_BYTES};
 
 /// Arenas of a process. The handler looks at all of them.
@@ -181,23 +180,10 @@ fn serve(address: usize, is_write: bool) -> bool {
         return match core.serve_touch(page, is_write) {
             Ok(()) => true,
             Err(why) => {
-                sigbus::say(why_text(why));
+                sigbus::say(why.text());
                 false
             }
         };
     }
     false
-}
-
-/// What is said before the process is left to what it would do without the arena.
-fn why_text(why: Refused) -> &'static str {
-    match why {
-        Refused::Full => {
-            "vswap-arena: RAM, pool and areas are full, and a page that was touched has no room\n"
-        }
-        Refused::Lost => {
-            "vswap-arena: the content of a page is lost: it was damaged in memory, or its swap area cannot be read\n"
-        }
-        Refused::Kernel => "vswap-arena: the kernel gives no page to memory that was touched\n",
-    }
 }

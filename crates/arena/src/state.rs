@@ -130,6 +130,8 @@ pub struct Core {
     /// Nobody has named a codec.
     pub chooses_codec: bool,
     pub allowance: Allowance,
+    /// A thread serves faults, those of system calls too (`observer.rs`).
+    pub is_observed: bool,
     /// The process that made it.
     pub pid: u32,
     pub is_over: AtomicBool,
@@ -145,6 +147,7 @@ pub struct Parts {
     pub pages: Arc<MappedPages>,
     pub has_areas: bool,
     pub chooses_codec: bool,
+    pub is_observed: bool,
     pub allowance: Allowance,
     pub cpus: usize,
 }
@@ -162,6 +165,7 @@ impl Core {
             pages: parts.pages,
             has_areas: parts.has_areas,
             chooses_codec: parts.chooses_codec,
+            is_observed: parts.is_observed,
             allowance: parts.allowance,
             room: Room::default(),
             streams: Streams::default(),

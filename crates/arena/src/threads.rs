@@ -11,6 +11,7 @@ use vswap_sys::sigbus::Masked;
 use crate::allowance::LOOK_EVERY;
 use crate::error::ArenaError;
 use crate::evict::Evictor;
+use crate::observer;
 use crate::state::Core;
 
 /// Reads of an area that are under way at a time.
@@ -46,6 +47,9 @@ impl Threads {
             for _ in 0..READERS {
                 threads.spawn("arena-read", read)?;
             }
+        }
+        if core.is_observed {
+            threads.spawn("arena-observe", |core| observer::observe(core))?;
         }
         Ok(threads)
     }

@@ -5,18 +5,25 @@
 //! it has no userfaultfd, and would read zeros. Its addresses stay reserved there (`left_out.rs`). Pages are named by
 //! number. Every call may be made by any thread at any time, allocates nothing and takes no lock.
 //!
+//! One that is *observed*, to find mistakes, raises no signal. Whoever touches a page waits, a system call too, until
+//! somebody who reads its faults has served this one. That needs privilege.
+//!
 //! Unsafe is needed here because pages are taken away and copied by address, while references of the program to them
 //! live on: they find the same bytes when they are used next.
 
 use core::ops::Range;
 use core::ptr::NonNull;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::process::PidfdFlags;
 
+use crate::eventfd::{PollFd, PollFlags, poll};
 use crate::left_out::LeftOut;
 use crate::memory::{HugePages, Mapping, MemoryError};
-use crate::uffd::{Faults, OpenError, UffdError, Userfaultfd, copy_mode, feature, mode};
+use crate::uffd::{
+    Faults, Message, Messages, OpenError, UffdError, Userfaultfd, copy_mode, feature, mode,
+};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -24,6 +31,20 @@ const PAGE: usize = 4096;
 const ROWS_AT_ONCE: usize = 64;
 /// Without these there is nobody to serve a fault.
 const FEATURES: u64 = feature::SIGBUS | feature::PAGEFAULT_FLAG_WP;
+
+/// Without these nobody could serve the faults of memory that is observed, and say whose they are.
+const FEATURES_OBSERVED: u64 = feature::THREAD_ID | feature::PAGEFAULT_FLAG_WP;
+
+/// A touch of memory that is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touch {
+    /// The page.
+    pub page: usize,
+    /// It is to be written to.
+    pub is_write: bool,
+    /// The thread that waits, which may be in a system call.
+    pub tid: u32,
+}
 
 /// Why there is no such memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,11 +57,13 @@ pub enum WatchError {
     Open(#[from] OpenError),
     /// The kernel is too old.
     #[error(
-        "the kernel offers userfaultfd features {on:#x} of {FEATURES:#x}: Linux 5.11 or newer is needed"
+        "the kernel offers userfaultfd features {on:#x} of {wanted:#x}: Linux 5.11 or newer is needed"
     )]
     Features {
         /// Those that it offers.
         on: u64,
+        /// Those that are needed.
+        wanted: u64,
     },
     /// Children of forks cannot be kept from its addresses.
     #[error("no handler of forks can be installed, errno {errno}")]
@@ -72,6 +95,18 @@ impl Watched {
     /// # Errors
     /// [`WatchError`].
     pub fn new(bytes: usize) -> Result<Watched, WatchError> {
+        Watched::with(bytes, Faults::UserOnly, FEATURES)
+    }
+
+    /// The same, but the memory is observed.
+    ///
+    /// # Errors
+    /// [`WatchError`], also without the privilege.
+    pub fn observed(bytes: usize) -> Result<Watched, WatchError> {
+        Watched::with(bytes, Faults::All, FEATURES_OBSERVED)
+    }
+
+    fn with(bytes: usize, faults: Faults, wanted: u64) -> Result<Watched, WatchError> {
         let mapping = Mapping::anonymous(bytes, HugePages::Never)?;
         let address = mapping.pointer().as_ptr().expose_provenance();
         let left_out =
@@ -79,9 +114,9 @@ impl Watched {
                 errno: errno.raw_os_error(),
             })?;
         mapping.keep_out_of_forks()?;
-        let (uffd, on) = Userfaultfd::open_with(Faults::UserOnly, FEATURES)?;
-        if on & FEATURES != FEATURES {
-            return Err(WatchError::Features { on });
+        let (uffd, on) = Userfaultfd::open_with(faults, wanted)?;
+        if on & wanted != wanted {
+            return Err(WatchError::Features { on, wanted });
         }
         let (start, length) = (mapping.address(), mapping.bytes() as u64);
         // SAFETY: the mapping is new, so nothing refers to it. Whoever has this answers its faults.
@@ -93,6 +128,47 @@ impl Watched {
             uffd,
             own: rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok(),
         })
+    }
+
+    /// Waits up to `timeout` for touches of memory that is observed, and hands on those that came. After each, whoever
+    /// touched the page is woken, and touches it again.
+    ///
+    /// # Errors
+    /// What poll, read or the waking says.
+    pub fn hear_touches(
+        &self,
+        messages: &mut Messages,
+        timeout: Duration,
+        mut serve: impl FnMut(Touch),
+    ) -> Result<(), UffdError> {
+        let failed = |errno| UffdError::new(errno, 0);
+        let mut fds = [PollFd::new(&self.uffd, PollFlags::IN)];
+        poll(&mut fds, Some(timeout)).map_err(failed)?;
+        self.uffd
+            .read(messages, usize::MAX)
+            .map_err(|error| failed(error.0))?;
+        for message in messages {
+            let Message::Fault {
+                address,
+                write,
+                wp,
+                tid,
+                ..
+            } = message
+            else {
+                continue;
+            };
+            let offset = usize::try_from(address.wrapping_sub(self.mapping.address()));
+            let page = offset.unwrap_or(usize::MAX) / PAGE;
+            serve(Touch {
+                page,
+                is_write: write || wp,
+                tid,
+            });
+            let (start, bytes) = self.place(&(page..page + 1))?;
+            self.uffd.wake(start, bytes)?;
+        }
+        Ok(())
     }
 
     /// Its first byte. The bytes behind it may be touched by whoever has somebody to serve the faults.

@@ -1,8 +1,10 @@
 //! Threads of other processes.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
+use std::io::{Read, Write};
 use std::mem::size_of;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -92,6 +94,68 @@ pub fn is_at(tid: u32) -> Option<At> {
     })
 }
 
+/// A system call in which a thread of this process waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallUnderWay {
+    /// Its number.
+    pub number: i64,
+    /// The thread's stack pointer.
+    pub stack: u64,
+    /// Where the program goes on after it.
+    pub code: u64,
+}
+
+impl CallUnderWay {
+    /// Its name, if it is one of those that usually get memory of a program, and otherwise its number.
+    pub fn name(&self) -> String {
+        let name = match self.number {
+            libc::SYS_read => "read",
+            libc::SYS_write => "write",
+            libc::SYS_pread64 => "pread",
+            libc::SYS_pwrite64 => "pwrite",
+            libc::SYS_readv => "readv",
+            libc::SYS_writev => "writev",
+            libc::SYS_preadv => "preadv",
+            libc::SYS_pwritev => "pwritev",
+            libc::SYS_sendto => "send",
+            libc::SYS_recvfrom => "recv",
+            libc::SYS_sendmsg => "sendmsg",
+            libc::SYS_recvmsg => "recvmsg",
+            libc::SYS_ioctl => "ioctl",
+            libc::SYS_futex => "futex",
+            libc::SYS_getrandom => "getrandom",
+            _ => return format!("system call {}", self.number),
+        };
+        name.to_owned()
+    }
+}
+
+/// The system call in which thread `tid` of this process waits. None if it waits in none, does not wait, or has gone.
+/// Allocates nothing.
+pub fn call_under_way(tid: u32) -> Option<CallUnderWay> {
+    let (mut path, mut text) = ([0; 40], [0; 256]);
+    write!(&mut path[..], "/proc/self/task/{tid}/syscall").ok()?;
+    let path = path.split(|byte| *byte == 0).next()?;
+    let mut file = fs::File::open(OsStr::from_bytes(path)).ok()?;
+    let bytes = file.read(&mut text).ok()?;
+    parse_call(str::from_utf8(&text[..bytes]).ok()?)
+}
+
+/// The number, six arguments, the stack pointer and the place in the code. Whoever waits elsewhere has -1, and no
+/// arguments.
+fn parse_call(text: &str) -> Option<CallUnderWay> {
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next()?.parse().ok().filter(|number| *number >= 0)?;
+    let address = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let stack = words.nth(6).and_then(address)?;
+    let code = words.next().and_then(address)?;
+    Some(CallUnderWay {
+        number,
+        stack,
+        code,
+    })
+}
+
 /// How long thread `tid` has had a processor. None if it has gone, or the kernel does not count that.
 pub fn time_on_processors(tid: u32) -> Option<Duration> {
     let text = looks::read_text(&format!("/proc/{tid}/schedstat")).ok()?;
@@ -155,6 +219,36 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn a_call_under_way_says_where_it_was_made() {
+        assert_eq!(parse_call("running\n"), None);
+        assert_eq!(parse_call("-1 0x7ffc0010 0x55d0\n"), None);
+        let text = "1 0x3 0x7f00 0x1000 0x0 0x0 0x22 0x7ffc0010 0x7f55d0\n";
+        let call = CallUnderWay {
+            number: 1,
+            stack: 0x7ffc_0010,
+            code: 0x7f_55d0,
+        };
+        assert_eq!(parse_call(text), Some(call));
+        let (tell, told) = mpsc::channel();
+        let (stop, wait) = mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send(own.cast_unsigned()).unwrap();
+            let _ = wait.recv();
+        });
+        let tid = told.recv().unwrap();
+        let begun = Instant::now();
+        let futex = libc::SYS_futex;
+        while call_under_way(tid).is_none_or(|call| call.number != futex) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it never waits");
+            std::thread::yield_now();
+        }
+        drop(stop);
+        waiting.join().unwrap();
+        assert_eq!(call_under_way(tid), None, "it has ended");
+    }
 
     #[test]
     fn a_thread_belongs_to_its_process() {

@@ -119,7 +119,7 @@ impl UffdError {
 /// Why no message could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("messages of a userfaultfd cannot be read: {0}")]
-pub struct ReadError(pub(super) Errno);
+pub struct ReadError(pub(crate) Errno);
 
 impl ReadError {
     /// Did the read fail because a fork message could not get its descriptor just now?
