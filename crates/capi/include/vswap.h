@@ -240,7 +240,7 @@ typedef struct vswap_statistics {
     uint64_t packed_again_pages;  /* pages of the pool that were packed again, more densely */
 } vswap_statistics;
 
-#define VSWAP_STATISTICS_INIT { sizeof(vswap_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define VSWAP_STATISTICS_INIT { sizeof(vswap_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Writes the figures. Fields that the library does not know become 0. Errors: ARGUMENT, FORKED. */
 int vswap_stats(vswap_arena *arena, vswap_statistics *statistics);
