@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::command::{Ended, RunError, Supervisor};
 use crate::content::Kind;
-use crate::kernel_swap::{Backing, Host, KernelSwap, Limits};
+use crate::kernel_swap::{Backing, Host, KernelSwap, Limits, WithoutSwap};
 use crate::workload::memory_in;
 
 mod html;
@@ -176,6 +176,7 @@ impl Bench<'_> {
                 let ended = match side {
                     Side::Kernel(backing) => self.run_kernel(job, backing, progress),
                     Side::Arena => self.run_arena(job, progress),
+                    Side::Mapped => self.run_mapped(job, progress),
                     _ => Ok(self.run_program(job, side, progress)),
                 };
                 match ended {
@@ -228,6 +229,18 @@ impl Bench<'_> {
             .ok()
             .and_then(|ended| memory_in(&ended.stdout));
         Ok((ended, Some(ram), memory))
+    }
+
+    fn run_mapped(&self, job: &Job, progress: &Progress) -> Result<Run, String> {
+        let ram = self.ram_beside(job, Backing::Zram, progress);
+        let words = job.in_file(&self.options.swap_dir)?;
+        let group = WithoutSwap::new(&self.host, ram)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        group.contain(&mut command)?;
+        let ended = self.run_command(job, &mut command);
+        let total = usize::try_from(group.peak_bytes()?).unwrap_or(usize::MAX);
+        Ok((ended, Some(total), None))
     }
 
     /// What vswap or an arena beside this side of the kernel may take: the total of its last run, if it has run.

@@ -65,6 +65,42 @@ enum Store {
     File(#[expect(dead_code, reason = "removed on drop")] SwapFile),
 }
 
+/// A limit on memory, and no swap: for what keeps its data in files.
+#[derive(Debug)]
+pub struct WithoutSwap {
+    group: MemoryGroup,
+}
+
+impl WithoutSwap {
+    /// Makes a group.
+    ///
+    /// # Errors
+    /// What is missing or in the way, worded for people. Nothing is left behind then.
+    pub fn new(host: &Host, group_bytes: usize) -> Result<Self, String> {
+        host.require_root()?;
+        host.require_swap_off()?;
+        Ok(Self {
+            group: MemoryGroup::new(host, group_bytes)?,
+        })
+    }
+
+    /// Makes `command` start inside the group.
+    ///
+    /// # Errors
+    /// The group cannot be joined.
+    pub fn contain(&self, command: &mut Command) -> Result<(), String> {
+        self.group.contain(command)
+    }
+
+    /// How much memory was taken, files included. To be called once, when the run has ended.
+    ///
+    /// # Errors
+    /// The figure of the kernel is not where it should be.
+    pub fn peak_bytes(&self) -> Result<u64, String> {
+        self.group.peak_bytes()
+    }
+}
+
 /// Memory that a run took at its peak.
 #[derive(Clone, Copy, Debug)]
 pub struct Peak {

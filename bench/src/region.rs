@@ -1,11 +1,14 @@
-//! Memory as pages of words, shared by the threads of a workload: a private anonymous mapping, or pages of an arena.
+//! Memory as pages of words, shared by the threads of a workload: a private anonymous mapping, a shared one of a file,
+//! or pages of an arena.
 //!
 //! Threads agree among themselves who writes which page. The region only hands out addresses that lie inside it.
 //!
 //! Unsafe is needed here because no safe wrapper exists for `mmap`, `madvise` and `munmap`, and because the compiler
 //! cannot check which thread writes which page.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use vswap_arena::{Arena, ArenaError};
@@ -86,6 +89,36 @@ impl Region {
                 bytes: mapped_bytes,
             },
             start,
+            pages,
+        })
+    }
+
+    /// Maps `pages` zero pages of an empty file, which are shared with it: the kernel keeps what is used in memory, and
+    /// writes the rest to the file.
+    ///
+    /// # Errors
+    /// The error of `ftruncate` or `mmap`.
+    pub fn of_file(pages: usize, file: &File) -> io::Result<Self> {
+        let bytes = pages * PAGE_BYTES;
+        file.set_len(bytes as u64)?;
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing, and nobody else has the file.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            place: Place::Mapping { base, bytes },
+            start: base.cast(),
             pages,
         })
     }

@@ -24,8 +24,8 @@ const MEMORY: &[On] = &[On::Vswap, On::Zram];
 const DISK: &[On] = &[On::Vswap, On::File];
 const ALONE: &[On] = &[On::Native];
 const FITTING: &[On] = &[On::Vswap, On::Native];
-/// Workloads whose memory can lie in an arena.
-const IN_ARENA: [&str; 3] = ["fill-read-write", "zipf", "memhog"];
+/// Workloads whose memory can lie in an arena or in a file.
+const PLACEABLE: [&str; 3] = ["fill-read-write", "zipf", "memhog"];
 /// `disk` uses this fraction of the requested memory, because a random access takes ten times as long there.
 const DISK_SHARE: usize = 4;
 /// `disk` reads and writes one in this many pages at random.
@@ -46,8 +46,8 @@ pub(super) struct Job {
     pub(super) sides: &'static [On],
     /// Must the job run on these sides only?
     pub(super) is_alone: bool,
-    /// Can the command have its memory in an arena?
-    takes_arena: bool,
+    /// Can the command have its memory in an arena or in a file?
+    is_placeable: bool,
     /// Where the job keeps its files.
     scratch: Option<Scratch>,
 }
@@ -115,11 +115,23 @@ impl Job {
     /// # Errors
     /// Its memory cannot lie in one.
     pub(super) fn in_arena(&self, total: usize) -> Result<Vec<OsString>, String> {
-        if !self.takes_arena {
-            return Err("its memory cannot lie in an arena".to_owned());
+        self.placed(["--arena".into(), total.to_string().into()])
+    }
+
+    /// The command with its memory in a file in this directory.
+    ///
+    /// # Errors
+    /// Its memory cannot lie in one.
+    pub(super) fn in_file(&self, directory: &Path) -> Result<Vec<OsString>, String> {
+        self.placed(["--mmap".into(), directory.into()])
+    }
+
+    fn placed(&self, options: [OsString; 2]) -> Result<Vec<OsString>, String> {
+        if !self.is_placeable {
+            return Err("its memory cannot lie in an arena or in a file".to_owned());
         }
         let mut command = self.command.clone();
-        command.extend(["--arena".into(), total.to_string().into()]);
+        command.extend(options);
         Ok(command)
     }
 
@@ -307,7 +319,7 @@ pub(super) fn of_command(options: &Options) -> Job {
         needs_bytes: None,
         sides: MEMORY,
         is_alone: false,
-        takes_arena: false,
+        is_placeable: false,
         scratch: None,
     }
 }
@@ -333,7 +345,7 @@ impl Maker<'_> {
             needs_bytes: Some(self.options.size()),
             sides: MEMORY,
             is_alone: false,
-            takes_arena: false,
+            is_placeable: false,
             scratch: None,
         }
     }
@@ -359,7 +371,7 @@ impl Maker<'_> {
         Job {
             name,
             needs_bytes: Some(bytes),
-            takes_arena: IN_ARENA.contains(&workload),
+            is_placeable: PLACEABLE.contains(&workload),
             ..self.own(workload, &all)
         }
     }

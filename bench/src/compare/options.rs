@@ -106,6 +106,9 @@ pub enum On {
     /// vswap's library: the workload's memory lies in an arena without a swap area. Compared with zram, whose total the
     /// whole process gets.
     Arena,
+    /// The workload's memory is a mapping of a file in the directory for swap files, in a group without swap that may
+    /// take zram's total. The arena is compared with it.
+    Mmap,
 }
 
 impl Options {
@@ -176,6 +179,9 @@ impl Options {
             if on.contains(&On::Vswap) {
                 sides.push(Side::Vswap(backing));
             }
+        }
+        if on.contains(&On::Mmap) {
+            sides.push(Side::Mapped);
         }
         if on.contains(&On::Arena) {
             sides.push(Side::Arena);
@@ -261,9 +267,15 @@ mod tests {
             sides("zipf --on vswap,arena,zram"),
             [zram, Side::Vswap(Backing::Zram), Side::Arena]
         );
+        assert_eq!(
+            sides("zipf --on arena,mmap,zram"),
+            [zram, Side::Mapped, Side::Arena]
+        );
         assert_eq!(sides("zipf --on arena"), [Side::Arena]);
         assert_eq!(Side::Arena.backing(), Some(Backing::Zram));
         assert!(Side::Arena.is_measured_against(zram));
+        assert!(Side::Arena.is_measured_against(Side::Mapped));
+        assert!(!Side::Mapped.is_measured_against(zram));
         assert!(!Side::Arena.is_measured_against(Side::Kernel(Backing::File)));
         assert!(!Side::Vswap(Backing::Zram).is_measured_against(Side::Arena));
     }

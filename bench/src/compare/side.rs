@@ -16,6 +16,9 @@ pub(super) enum Side {
     /// The workload without `vswap run`, with its memory in an arena of the library. The arena has no area, so it is
     /// compared with zram.
     Arena,
+    /// The workload with its memory in a shared mapping of a file, under a limit and without swap: what programs do
+    /// that have no arena. It gets the total of zram too.
+    Mapped,
 }
 
 impl Side {
@@ -30,6 +33,7 @@ impl Side {
             Self::Vswap(Backing::File) => "vswap area",
             Self::Other(_) => "other",
             Self::Arena => "arena",
+            Self::Mapped => "mmap",
         }
     }
 
@@ -37,7 +41,7 @@ impl Side {
     pub(super) const fn backing(self) -> Option<Backing> {
         match self {
             Self::Native => None,
-            Self::Arena => Some(Backing::Zram),
+            Self::Arena | Self::Mapped => Some(Backing::Zram),
             Self::Kernel(backing) | Self::Vswap(backing) | Self::Other(backing) => Some(backing),
         }
     }
@@ -47,12 +51,12 @@ impl Side {
     pub(super) fn is_measured_against(self, rival: Side) -> bool {
         let backing = match self {
             Self::Vswap(backing) => backing,
-            Self::Arena => return rival == Self::Kernel(Backing::Zram),
+            Self::Arena => return matches!(rival, Self::Kernel(Backing::Zram) | Self::Mapped),
             _ => return false,
         };
         match rival {
             Self::Native => backing == Backing::Zram,
-            Self::Vswap(_) | Self::Arena => false,
+            Self::Vswap(_) | Self::Arena | Self::Mapped => false,
             Self::Kernel(_) | Self::Other(_) => rival.backing() == Some(backing),
         }
     }

@@ -1,11 +1,15 @@
-//! Where the memory of a workload lies: in a mapping of its own, or in an arena inside of a limit on the whole process.
+//! Where the memory of a workload lies: in a mapping of its own, in one of a file, or in an arena inside of a limit on
+//! the whole process.
 //!
-//! The limit counts all that is resident in the process, program text and stacks too, and its page tables. So the arena
-//! gets what is left of it when the rest has been counted.
+//! That limit counts all that is resident in the process, program text and stacks too, and its page tables. So the
+//! arena gets what is left of it when the rest has been counted.
 
+use std::fs::File;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::{Mode, OFlags};
 use vswap_arena::{Arena, Stats};
 
 use crate::region::{HugePages, PAGE_BYTES, Region};
@@ -26,6 +30,9 @@ pub struct Placement {
     /// Put the memory into an arena of vswap's library. The whole process may take this much RAM.
     #[arg(long, value_name = "RAM", value_parser = parse_bytes, conflicts_with = "hugepage")]
     arena: Option<usize>,
+    /// Let the memory be a shared mapping of a file without a name in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["hugepage", "arena"])]
+    mmap: Option<PathBuf>,
 }
 
 /// Memory of a workload, and the arena that it lies in if it does.
@@ -38,11 +45,15 @@ impl Placement {
     /// Takes the memory.
     ///
     /// # Errors
-    /// The mapping or the arena cannot be made.
+    /// The mapping, its file or the arena cannot be made.
     pub(super) fn place(&self, pages: usize, huge: HugePages) -> io::Result<Placed> {
         let Some(total) = self.arena else {
+            let region = match &self.mmap {
+                Some(directory) => Region::of_file(pages, &unnamed_file(directory)?)?,
+                None => Region::new(pages, huge)?,
+            };
             return Ok(Placed {
-                region: Region::new(pages, huge)?,
+                region,
                 arena: None,
             });
         };
@@ -57,6 +68,12 @@ impl Placement {
             arena: Some(arena),
         })
     }
+}
+
+fn unnamed_file(directory: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(File::from(file))
 }
 
 /// A line of JSON with what a process took at its peak, and what its arena has done.
@@ -183,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn content_in_a_file_is_all_there_and_a_changed_byte_is_found() {
+        let run = |words: &[&str]| {
+            let words = [&["fill-read-write", "8M", "--mmap", "."], words].concat();
+            let options = Line::parse_from(words).options;
+            let setup = options.common.setup_in(&options.placement).unwrap();
+            Run::new(&setup, options.common.seed).all(&options)
+        };
+        assert!(run(&[]).is_ok());
+        assert!(run(&["--sabotage"]).is_err());
+    }
+
+    #[test]
     fn an_arena_has_no_huge_pages() {
         let words = ["x", "1M", "--arena", "64M", "--hugepage", "always"];
         assert!(Line::try_parse_from(words).is_err());
@@ -207,6 +236,7 @@ mod tests {
     fn a_limit_that_leaves_nothing_for_an_arena_is_an_error() {
         let placement = Placement {
             arena: Some(1 << 20),
+            mmap: None,
         };
         let error = placement
             .place(1, HugePages::Never)
