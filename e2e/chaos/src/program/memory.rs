@@ -272,8 +272,10 @@ impl Actor<'_> {
         answer
     }
 
+    /// A process with an arena leaves it out, and so do its children: it would fill and lock all that the library has
+    /// reserved.
     pub(crate) fn lock_all(&mut self, future: bool) -> Answer {
-        if !self.alone {
+        if !self.alone || self.shared.arena.is_some() {
             return (LEFT_OUT, 0);
         }
         let answer = calls::lock_all(true, future);
@@ -285,7 +287,7 @@ impl Actor<'_> {
     }
 
     pub(crate) fn unlock_all(&mut self) -> Answer {
-        if !self.alone {
+        if !self.alone || self.shared.arena.is_some() {
             return (LEFT_OUT, 0);
         }
         let answer = calls::lock_all(false, false);
