@@ -93,8 +93,8 @@ impl Region {
         })
     }
 
-    /// Maps `pages` zero pages of an empty file, which are shared with it: the kernel keeps what is used in memory, and
-    /// writes the rest to the file.
+    /// Maps `pages` zero pages of an empty file that nobody else has. They are shared with it: the kernel keeps what is
+    /// used in memory, and writes the rest to the file.
     ///
     /// # Errors
     /// The error of `ftruncate` or `mmap`.

@@ -65,7 +65,7 @@ pub fn observe(core: &Core) {
     }
 }
 
-/// As the handler of SIGBUS would.
+/// As the handler of SIGBUS would, but where it gives up the process ends, whatever handler the program has.
 fn serve(core: &Core, touch: Touch) {
     if let Err(why) = core.serve_touch(touch.page, touch.is_write) {
         sigbus::say(why.text());

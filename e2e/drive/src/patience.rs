@@ -1,9 +1,10 @@
 //! Waiting for something that should come, on a machine that may stand still.
 //!
 //! Kernels before the mend "get rid of busy-waiting in shrink_dcache_tree()" can let two threads spin that look into
-//! `/proc` of a process which ends, for as long as who they wait for gets no processor. On two processors nothing else
-//! ran for a minute then: neither vswap, nor its programs, nor who watched them. That is no hang of vswap. So time in
-//! which the watcher itself got no processor does not count.
+//! `/proc` of a process which ends, for as long as who they wait for gets no processor. That is probably why, on two
+//! processors, nothing else ran for a minute: neither vswap, nor its programs, nor who watched them
+//! (docs/reliability.md). That is no hang of vswap. So time in which the watcher itself got no processor does not
+//! count.
 
 use std::time::{Duration, Instant};
 
