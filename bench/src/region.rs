@@ -33,6 +33,7 @@ pub enum HugePages {
 #[derive(Debug)]
 enum Place {
     Mapping { base: NonNull<u8>, bytes: usize },
+    File { base: NonNull<u8>, bytes: usize },
     Arena(#[expect(dead_code, reason = "it is there to be dropped")] vswap_arena::Region),
 }
 
@@ -117,10 +118,26 @@ impl Region {
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self {
-            place: Place::Mapping { base, bytes },
+            place: Place::File { base, bytes },
             start: base.cast(),
             pages,
         })
+    }
+
+    /// Says in which order the pages will be used. Only a file is told (`MADV_RANDOM`), as a program with data in a
+    /// file would: else the kernel reads the file around each page that is missed, up to the disk's `read_ahead_kb`,
+    /// which can be MiB. Programs say nothing of their anonymous memory.
+    pub fn expect_random(&self, random: bool) {
+        let Place::File { base, bytes } = self.place else {
+            return;
+        };
+        let advice = if random {
+            libc::MADV_RANDOM
+        } else {
+            libc::MADV_NORMAL
+        };
+        // SAFETY: the range is exactly the mapping, and the advice changes no content. Refused, it changes nothing.
+        unsafe { libc::madvise(base.as_ptr().cast(), bytes, advice) };
     }
 
     /// Takes `pages` zero pages of an arena.
@@ -216,7 +233,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Place::Mapping { base, bytes } = self.place {
+        if let Place::Mapping { base, bytes } | Place::File { base, bytes } = self.place {
             // SAFETY: base and length are those of the mapping, and nothing borrows from it any more.
             unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
         }

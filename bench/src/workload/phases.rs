@@ -91,6 +91,7 @@ impl<'a> Run<'a> {
                 self.read_backward(thread, latencies)
             })?;
         }
+        self.setup.region.expect_random(true);
         self.phase("random_read", |thread, latencies| {
             self.read_at_random(thread, count, latencies)
         })?;
@@ -112,6 +113,7 @@ impl<'a> Run<'a> {
                 self.zipf(thread, skewed, latencies)
             })?;
         }
+        self.setup.region.expect_random(false);
         // SAFETY: the threads of the phases before have ended.
         unsafe { options.common.sabotage(&self.setup.region) };
         self.phase("verify", |thread, latencies| self.verify(thread, latencies))

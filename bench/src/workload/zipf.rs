@@ -14,6 +14,7 @@ pub(crate) fn run(options: &Zipf) -> io::Result<Result<(), Mismatch>> {
             run.fill(thread, latencies);
             Ok(())
         })?;
+        setup.region.expect_random(true);
         let hot_sets = options.hot_sets.get();
         for hot in 0..hot_sets {
             let skewed = Skewed {
@@ -28,6 +29,7 @@ pub(crate) fn run(options: &Zipf) -> io::Result<Result<(), Mismatch>> {
                 run.zipf(thread, skewed, latencies)
             })?;
         }
+        setup.region.expect_random(false);
         // SAFETY: the threads of the phases before have ended.
         unsafe { options.common.sabotage(&setup.region) };
         run.phase("verify", |thread, latencies| run.verify(thread, latencies))
