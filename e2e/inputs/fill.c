@@ -1,10 +1,12 @@
-// Fills 160 MiB with numbers that compress, and reads all of them back, twice.
+// Fills 160 MiB with numbers that compress, and reads all of them back, twice. With an argument it first says so, and
+// waits for a line of input.
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { NUMBERS = 160 * 1024 * 1024 / sizeof(unsigned) };
 
-int main(void) {
+int main(int arguments, char **argument) {
+    (void)argument;
     unsigned *held = malloc(NUMBERS * sizeof *held);
     if (held == NULL) {
         perror("malloc");
@@ -12,6 +14,11 @@ int main(void) {
     }
     for (unsigned at = 0; at < NUMBERS; at++)
         held[at] = at / 16 * 7;
+    if (arguments > 1) {
+        puts("filled");
+        fflush(stdout);
+        getchar();
+    }
     for (int round = 0; round < 2; round++)
         for (unsigned at = 0; at < NUMBERS; at++)
             if (held[at] != at / 16 * 7) {

@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use vswap_e2e::compile::{Compiler, GCC, MUSL, compile};
 use vswap_e2e::failure::During;
+use vswap_e2e::schema::parsed;
 use vswap_e2e::{
     Context, Ended, Failure, Job, MIB, Outcome, ensure, require_program, require_root,
 };
@@ -17,6 +18,8 @@ const LIMIT_BYTES: u64 = 64 * MIB;
 const PROGRAM_MIB: &str = "192";
 /// Exit status of vswap when it ends a run that it cannot manage.
 const OWN_ERROR: i32 = 125;
+const RUNTIME: &str = include_str!("../../inputs/runtime.c");
+const FILL: &str = include_str!("../../inputs/fill.c");
 
 fn attached(
     context: &Context,
@@ -301,5 +304,48 @@ pub fn with_a_filter(context: &Context) -> Outcome {
     ended.must_leave_nothing()?;
     let said = fs::read_to_string(&ended.stdout).during(|| "read its output".to_owned())?;
     ensure!(said.is_empty(), "it was let run on to its end");
+    Ok(())
+}
+
+/// In a container whose runtime refuses unknown calls, programs that get their agent while they compute keep all that
+/// is in their registers.
+pub fn in_a_container(context: &Context) -> Outcome {
+    let runtime = compile(context, GCC, RUNTIME, "runtime", &[])?;
+    let program = compile(context, MUSL, FILL, "fill", &["-O2", "-static"])?;
+    // The last one lives long enough to be swapped.
+    let script = format!(
+        "for n in 1 2 3 4 5 6 7; do {0} || exit 1; done; (sleep 1; echo) | {0} waits",
+        program.display()
+    );
+    let summary = context.place().join("summary.json");
+    let mut run = Command::new(runtime);
+    run.arg(context.require_vswap()?)
+        .args(["run", "--no-daemon", "--ram", "64M", "--swap", "none"])
+        .arg("--summary")
+        .arg(&summary)
+        .args(["--", "sh", "-c", &script]);
+    let ran = run.output().during(|| format!("run {run:?}"))?;
+    let out = String::from_utf8_lossy(&ran.stdout);
+    ensure!(
+        ran.status.success() && out.matches("all right").count() == 8,
+        "{}: {out}{}",
+        ran.status,
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    let summary = fs::read(summary).during(|| "read the summary".to_owned())?;
+    let pages = parsed(&summary)?["pages_out"].as_u64();
+    ensure!(pages > Some(0), "nothing was swapped: {pages:?}");
+    Ok(())
+}
+
+/// A program with musl is watched as soon as any other, though its threads have no robust lists.
+pub fn musl_fills_at_once(context: &Context) -> Outcome {
+    for (options, name) in [(&["-O2", "-static"][..], "static"), (&["-O2"], "dynamic")] {
+        let program = compile(context, MUSL, FILL, name, options)?;
+        let ended = context.limited(LIMIT_BYTES)?.run(&Job::new(program))?;
+        ended.must_succeed()?;
+        ended.must_hold_limit()?;
+        ensure!(ended.figure("pages_out")? > 0, "nothing was swapped");
+    }
     Ok(())
 }

@@ -118,6 +118,12 @@ const TESTS: &[Test] = &[
     Test::new("attached_sleepers", 60, attached::sleepers),
     Test::new("attached_traced", 120, attached::traced),
     Test::new("attached_with_a_filter", 60, attached::with_a_filter),
+    Test::new("attached_in_a_container", 60, attached::in_a_container),
+    Test::new(
+        "attached_musl_fills_at_once",
+        60,
+        attached::musl_fills_at_once,
+    ),
 ];
 
 fn main() -> ExitCode {

@@ -200,10 +200,11 @@ impl Known {
 }
 
 /// Wait for a while until no thread is left that a bare clone made before the process's calls were trapped. Nobody
-/// knows which word is cleared when such a thread ends.
+/// knows which word is cleared when such a thread ends. The main thread was made by no clone, and ends with the process
+/// mostly: with musl it has no robust list, and waiting for it would only let the process grow beyond its limit.
 pub fn await_unknown_threads(process: &Process) {
     let since = clock::now();
-    let mut known = Known::default();
+    let mut known = Known(HashSet::from([process.pid]));
     while clock::now().duration_since(since) < UNKNOWN_PATIENCE {
         let (_, are_all_known) = known.look(process);
         if are_all_known {

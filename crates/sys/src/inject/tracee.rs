@@ -301,6 +301,11 @@ impl Stopped {
     /// Has the thread run code at `entry`, with `argument`, on the stack that ends at the argument, until it makes the
     /// system call `last`. Returns that call's first argument.
     ///
+    /// Where it enters a system call it must not be let go, even if that call is taken from it: seccomp filters are
+    /// asked all the same, about a call with the number -1. Container runtimes have such a call fail with ENOSYS, and
+    /// the kernel writes that into the register for the result, which is the program's by then. So it makes a call that
+    /// does nothing and that filters permit, `read` of no descriptor, and stands behind that.
+    ///
     /// # Errors
     /// `Ptrace`; `Gone`; `GivenUp` if it never came there.
     pub fn run_until(&mut self, entry: u64, argument: u64, last: u64) -> Result<u64, InjectError> {
@@ -319,7 +324,10 @@ impl Stopped {
             self.next_stop()?;
             let now = registers(self.tid).map_err(failed)?;
             if now.orig_rax == last {
-                return Ok(now.rdi);
+                let outcome = now.rdi;
+                set_registers(self.tid, &nothing_read(now))?;
+                self.next_stop()?;
+                return Ok(outcome);
             }
         }
         Err(self.give_up("made too many system calls"))
@@ -388,6 +396,17 @@ impl Drop for Stopped {
         if !self.is_released {
             let _ = self.put_back();
         }
+    }
+}
+
+/// The registers of a thread that enters a system call, for `read(-1, 0, 0)` in its place.
+fn nothing_read(entering: libc::user_regs_struct) -> libc::user_regs_struct {
+    libc::user_regs_struct {
+        orig_rax: libc::SYS_read.cast_unsigned(),
+        rdi: u64::MAX,
+        rsi: 0,
+        rdx: 0,
+        ..entering
     }
 }
 
