@@ -1,8 +1,10 @@
 //! What real runs tell of the advice.
 //!
 //! Each size has a row of times, as multiples of the run with ample RAM in the same round. The 5 % point is where the
-//! median of them comes below 1.05, and it lies somewhere from where the best of them does to where the worst does.
-//! Where the curve is flat, or the machine is busy, that interval is wide, and a point within it would mean nothing.
+//! median of them comes below 1.05, and it lies somewhere from where the shorter ones of them do to where the longer
+//! ones do: those between which the median of endlessly many runs lies 19 times of 20. With fewer than nine rounds
+//! these are the shortest and the longest, which is less sure. Where the curve is flat, or the machine is busy, that
+//! interval is wide, and a point within it would mean nothing.
 
 use std::fmt::Write as _;
 
@@ -32,12 +34,20 @@ impl Series {
         }
     }
 
+    /// The real median is hardly less than this.
     fn least(&self) -> f64 {
-        self.ratios.iter().copied().fold(f64::INFINITY, f64::min)
+        let sorted = sorted(&self.ratios);
+        sorted
+            .get(left_out(sorted.len()))
+            .copied()
+            .unwrap_or(f64::INFINITY)
     }
 
+    /// Or more than this.
     fn most(&self) -> f64 {
-        self.ratios.iter().copied().fold(0.0, f64::max)
+        let sorted = sorted(&self.ratios);
+        let last = sorted.len().checked_sub(1 + left_out(sorted.len()));
+        last.map_or(0.0, |last| sorted[last])
     }
 
     fn median(&self) -> f64 {
@@ -164,9 +174,31 @@ fn point(sizes: &[Series], of: impl Fn(&Series) -> f64) -> Point {
     Point::At(here.ram_bytes + (there.ram_bytes - here.ram_bytes) * part)
 }
 
-fn median(values: &[f64]) -> f64 {
+fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// How many of so many values can be left out at either end, if the median of what they were drawn from is to lie
+/// between the others 19 times of 20: each value lies below it or above it as a coin falls.
+fn left_out(count: usize) -> usize {
+    let mut beyond = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    let (mut ways, mut left) = (beyond, 0);
+    // `beyond` is the chance that no more than `left` of them lie below.
+    while left < count / 2 {
+        ways *= (count - left) as f64 / (left + 1) as f64;
+        if beyond + ways > 0.025 {
+            break;
+        }
+        beyond += ways;
+        left += 1;
+    }
+    left
+}
+
+fn median(values: &[f64]) -> f64 {
+    let sorted = sorted(values);
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => f64::NAN,
@@ -188,7 +220,7 @@ pub fn markdown(all: &[(&str, Result<Measured, String>)]) -> String {
             Err(why) => writeln!(text, "| {about} | not measured: {why} | | | |"),
         };
     }
-    text += "\n| program | seconds with ample RAM | --ram and time: median (least to most) |\n|---|---|---|\n";
+    text += "\n| program | seconds with ample RAM | --ram and time: median (where it may lie) |\n|---|---|---|\n";
     for (about, measured) in all {
         let Ok(measured) = measured else { continue };
         let natives = Series {
@@ -273,6 +305,28 @@ mod tests {
             sizes: sizes.iter().map(size).collect(),
             load: 0.0,
         }
+    }
+
+    #[test]
+    fn more_rounds_leave_more_of_the_extremes_out() {
+        // What tables of the sign test have.
+        for (count, left) in [
+            (0, 0),
+            (3, 0),
+            (8, 0),
+            (9, 1),
+            (11, 1),
+            (12, 2),
+            (15, 3),
+            (20, 5),
+        ] {
+            assert_eq!(left_out(count), left, "of {count}");
+        }
+        let series = Series {
+            ram_bytes: 0.0,
+            ratios: vec![1.0, 9.0, 1.1, 1.2, 0.1, 1.3, 1.1, 1.2, 1.0],
+        };
+        assert_eq!((series.least(), series.most()), (1.0, 1.3));
     }
 
     #[test]
