@@ -153,10 +153,11 @@ pub fn advise(measured: &Measured<'_>) -> Option<Advice> {
         packed: lz4,
         seconds: native_seconds * (100 - warm) as f64 / 100.0,
     };
+    let forced = forced(&setup, sampled);
     let enough = setup.enough_bytes(&model);
-    let likely = setup.curve(&model, enough, RATIO_MAX);
+    let likely = auto(&setup, &forced, &model, enough);
     let others: Vec<Vec<Point>> = (0..PARTS)
-        .map(|part| setup.curve(&model.part(sampled, part, PARTS), enough, RATIO_MAX))
+        .map(|part| auto(&setup, &forced, &model.part(sampled, part, PARTS), enough))
         .collect();
     Some(Advice {
         wall_seconds: measured.wall_seconds,
@@ -167,7 +168,7 @@ pub fn advise(measured: &Measured<'_>) -> Option<Advice> {
         one_in: 1 << sampled.shift,
         sizes: RATIOS.map(|ratio| size(&likely, &others, ratio)).into(),
         curve: curve(&likely, &others),
-        codecs: codecs(&setup, &model, sampled),
+        codecs: forced.iter().map(|forced| forced.advice(&model)).collect(),
         areas: areas(&setup, &model, measured.latencies_us),
         doubts: doubts(measured, &model),
     })
@@ -263,7 +264,28 @@ fn least(setup: &Setup, model: &Model) -> [u64; RATIOS.len()] {
     RATIOS.map(|ratio| whole(least_bytes(&curve, ratio)))
 }
 
-fn codecs(setup: &Setup, model: &Model, sampled: &Sampled) -> Vec<CodecAdvice> {
+/// A codec that `--codec` can force, as its pages were packed in this run.
+struct Forced {
+    codec: &'static str,
+    compress_us: f64,
+    decompress_us: f64,
+    setup: Setup,
+}
+
+impl Forced {
+    fn advice(&self, model: &Model) -> CodecAdvice {
+        CodecAdvice {
+            codec: self.codec,
+            packed: self.setup.packed,
+            compress_us: self.compress_us,
+            decompress_us: self.decompress_us,
+            ram_bytes: least(&self.setup, model),
+        }
+    }
+}
+
+/// None if no page was packed.
+fn forced(setup: &Setup, sampled: &Sampled) -> Vec<Forced> {
     let packing = &sampled.packing;
     let tried = (packing.pages - packing.zero_pages) as f64;
     if tried < 1.0 {
@@ -276,20 +298,28 @@ fn codecs(setup: &Setup, model: &Model, sampled: &Sampled) -> Vec<CodecAdvice> {
             let more_in = us(packed.decompress_ns) - us(lz4.decompress_ns);
             // Another processor compresses, if there is one to spare.
             let more_out = (us(packed.compress_ns) - us(lz4.compress_ns)) / 2.0;
-            let setup = Setup {
-                packed: share(sampled, packed),
-                costs: setup.costs.and(more_in, more_out, 0.0),
-                ..*setup
-            };
-            CodecAdvice {
+            Forced {
                 codec,
-                packed: setup.packed,
                 compress_us: us(packed.compress_ns),
                 decompress_us: us(packed.decompress_ns),
-                ram_bytes: least(&setup, model),
+                setup: Setup {
+                    packed: share(sampled, packed),
+                    costs: setup.costs.and(more_in, more_out, 0.0),
+                    ..*setup
+                },
             }
         })
         .into()
+}
+
+/// The curve of `--codec auto`, which takes at each size the codec that costs less time.
+fn auto(setup: &Setup, forced: &[Forced], model: &Model, enough: f64) -> Vec<Point> {
+    let curve = |setup: &Setup| setup.curve(model, enough, RATIO_MAX);
+    forced
+        .iter()
+        .map(|forced| curve(&forced.setup))
+        .reduce(|one, other| one.iter().zip(&other).map(Point::quicker).collect())
+        .unwrap_or_else(|| curve(setup))
 }
 
 fn areas(setup: &Setup, model: &Model, latencies_us: &[f64]) -> Vec<AreaAdvice> {

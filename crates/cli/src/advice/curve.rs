@@ -46,6 +46,16 @@ impl Point {
             pages_out: 0.0,
         }
     }
+
+    /// The one of two with the same limit that takes less time.
+    pub fn quicker((one, other): (&Point, &Point)) -> Point {
+        let ratio = |point: &Point| point.ratio.unwrap_or(f64::INFINITY);
+        if ratio(other) < ratio(one) {
+            *other
+        } else {
+            *one
+        }
+    }
 }
 
 impl Setup {
@@ -129,6 +139,19 @@ pub fn least_bytes(curve: &[Point], ratio: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_quicker_of_two_points_has_a_ratio_if_one_has() {
+        let point = |ratio| Point {
+            ratio,
+            ..Point::hopeless(100.0)
+        };
+        let quicker = |one, other| Point::quicker((&point(one), &point(other))).ratio;
+        assert_eq!(quicker(Some(1.5), Some(1.2)), Some(1.2));
+        assert_eq!(quicker(None, Some(2.0)), Some(2.0));
+        assert_eq!(quicker(Some(2.0), None), Some(2.0));
+        assert_eq!(quicker(None, None), None);
+    }
 
     #[test]
     fn a_size_is_found_between_two_points() {

@@ -7,13 +7,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use vswap_pager::Sampled;
-use vswap_pager::samples::Look;
+use vswap_pager::samples::{Look, Packed, Packing};
 use vswap_pager::sampling::{Plan, is_chosen, mix};
 use vswap_pager::working_set::{Heat, Shadow, WorkingSet};
 
 use super::costs::Costs;
 use super::curve::{Setup, least_bytes, whole};
 use super::model::{Model, Room};
+use super::paged::Paged;
+use super::{Measured, advise};
 
 const PAGES: u64 = 8 << 10;
 const SECONDS: u64 = 10;
@@ -315,4 +317,45 @@ fn memory_that_nobody_touches_is_moved_out_once() {
     let out = outcome.out / (PAGES as f64 / 2.0);
     assert!((0.9..1.3).contains(&out), "{outcome:?}");
     assert!(outcome.lone + outcome.streamed < 500.0, "{outcome:?}");
+}
+
+#[test]
+fn the_first_sizes_are_those_of_the_codec_that_costs_less_time() {
+    let trace = skewed(5, 99, 100);
+    let sizes = |zstd_us: u64| {
+        let packed = |share: f64, us: u64| Packed {
+            bytes: whole(PAGES as f64 * PAGE * share),
+            compress_ns: PAGES * us * 1000,
+            decompress_ns: PAGES * us * 1000,
+        };
+        let sampled = Sampled {
+            packing: Packing {
+                pages: PAGES,
+                zero_pages: 0,
+                lz4: packed(0.6, 1),
+                zstd: packed(0.2, zstd_us),
+            },
+            ..watched(&trace, 2)
+        };
+        let measured = Measured {
+            sampled: &sampled,
+            paged: Paged::default(),
+            wall_seconds: SECONDS as f64,
+            joined: None,
+            latencies_us: &[],
+        };
+        let advice = advise(&measured).unwrap();
+        let first: Vec<u64> = advice.sizes.iter().map(|size| size.ram_bytes).collect();
+        let [lz4, zstd] = [0, 1].map(|codec: usize| advice.codecs[codec].ram_bytes);
+        (first, lz4, zstd)
+    };
+    let near = |one: u64, other: u64| (one as f64 / other as f64 - 1.0).abs() < 0.02;
+    let all_near = |one: &[u64], other: &[u64]| one.iter().zip(other).all(|(a, b)| near(*a, *b));
+    let (first, lz4, zstd) = sizes(1);
+    assert!(zstd[2] < lz4[2], "{lz4:?} {zstd:?}");
+    assert!(all_near(&first, &zstd), "{first:?} {zstd:?}");
+    // Denser, but nobody would wait for it.
+    let (first, lz4, zstd) = sizes(1000);
+    assert!(zstd[0] > lz4[0], "{lz4:?} {zstd:?}");
+    assert!(all_near(&first[..1], &lz4[..1]), "{first:?} {lz4:?}");
 }
