@@ -1,4 +1,5 @@
-//! What users install: the tarball in a bare root, the units, the packages of distributions, and the wheel for Python.
+//! What users install: the tarball in a bare root, the units under systemd, the packages of distributions, and the
+//! wheel for Python.
 //!
 //! The packages are those of `cargo xtask dist`, in `target/dist` or where `VSWAP_DIST` says.
 
@@ -12,12 +13,17 @@ use vswap_e2e::{Failure, Outcome, ensure, run_suite};
 
 mod bare_root;
 mod contents;
+mod systemd;
 mod wheel;
 
 const TESTS: &[Test] = &[
     Test::new("tarball_in_a_bare_root", 120, bare_root::new_user),
+    Test::new("picture_in_a_bare_root", 120, bare_root::picture),
+    Test::new("parked_in_a_bare_root", 120, bare_root::parks),
+    Test::new("mistakes_in_a_bare_root", 120, bare_root::mistakes),
     Test::new("tarball_with_glibc", 60, bare_root::with_glibc),
     Test::new("units", 60, contents::units),
+    Test::new("unit_lives", 120, systemd::unit_lives),
     Test::new("deb", 60, contents::deb),
     Test::new("rpm", 60, contents::rpm),
     Test::new("wheel", 240, wheel::module),
