@@ -3,23 +3,10 @@
 //! The agent takes this file as it is, and has no crate with the kernel's headers. A test compares with those.
 
 /// System calls that the filter stops.
-pub mod call {
-    pub const MMAP: u32 = 9;
-    pub const BRK: u32 = 12;
-    pub const RT_SIGACTION: u32 = 13;
-    pub const IOCTL: u32 = 16;
-    pub const MREMAP: u32 = 25;
-    pub const MADVISE: u32 = 28;
-    pub const CLONE: u32 = 56;
-    pub const FORK: u32 = 57;
-    pub const EXIT: u32 = 60;
-    pub const PTRACE: u32 = 101;
-    pub const SET_TID_ADDRESS: u32 = 218;
-    pub const SECCOMP: u32 = 317;
-    pub const IO_URING_SETUP: u32 = 425;
-    pub const CLONE3: u32 = 435;
-    pub const PROCESS_MADVISE: u32 = 440;
-}
+// By path, because the agent includes this file from another folder.
+#[cfg_attr(target_arch = "x86_64", path = "abi/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "abi/aarch64.rs")]
+pub mod call;
 
 /// Advice of `madvise`.
 pub mod advice {

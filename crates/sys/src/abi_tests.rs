@@ -20,7 +20,6 @@ fn numbers_are_those_of_the_headers() {
         (call::SECCOMP, headers::__NR_seccomp),
         (call::IO_URING_SETUP, headers::__NR_io_uring_setup),
         (call::CLONE3, headers::__NR_clone3),
-        (call::FORK, headers::__NR_fork),
         (call::PROCESS_MADVISE, headers::__NR_process_madvise),
         (advice::DONTNEED, headers::MADV_DONTNEED),
         (advice::FREE, headers::MADV_FREE),
@@ -38,4 +37,26 @@ fn numbers_are_those_of_the_headers() {
     ] {
         assert_eq!(ours, theirs);
     }
+}
+
+#[test]
+fn forks_have_a_number_where_there_is_such_a_call() {
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(call::FORK, headers::__NR_fork);
+    // The highest number of a call that a kernel may have (`NR_syscalls`) is some hundreds.
+    #[cfg(not(target_arch = "x86_64"))]
+    assert!(call::FORK > 1 << 16);
+}
+
+#[test]
+fn architectures_are_those_of_the_headers() {
+    use linux_raw_sys::ptrace::{
+        AUDIT_ARCH_AARCH64, AUDIT_ARCH_ARM, AUDIT_ARCH_I386, AUDIT_ARCH_X86_64,
+    };
+    let theirs = if cfg!(target_arch = "x86_64") {
+        (AUDIT_ARCH_X86_64, AUDIT_ARCH_I386)
+    } else {
+        (AUDIT_ARCH_AARCH64, AUDIT_ARCH_ARM)
+    };
+    assert_eq!((call::ARCHITECTURE, call::ARCHITECTURE_32_BIT), theirs);
 }

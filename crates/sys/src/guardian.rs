@@ -259,7 +259,7 @@ fn mark_of(fd: RawFd) -> Option<Vec<u8>> {
     };
     let path_bytes = (length as usize).checked_sub(size_of::<libc::sa_family_t>())?;
     let path = address.sun_path.iter().take(path_bytes);
-    let path = path.map(|byte| byte.cast_unsigned());
+    let path = path.map(|byte| byte.to_ne_bytes()[0]);
     // An abstract name begins with a zero. Its listener has another socket at the same path.
     let path: Vec<u8> = path.take_while(|byte| *byte != 0).collect();
     let is_local = i32::from(address.sun_family) == libc::AF_UNIX;

@@ -12,6 +12,8 @@
 mod budget;
 mod forking;
 mod image;
+mod registers;
+mod request;
 mod tracee;
 
 use std::io;
@@ -21,6 +23,7 @@ pub use forking::{Forking, Seen};
 pub use image::{Image, ImageError};
 pub use tracee::{Stopped, Tracee};
 
+use crate::machine;
 use crate::memory::pagemap::PAGE_BYTES;
 use crate::ring::{ATTACHED_CALL, Parameters, RESERVATION_BYTES, SOCKET_PATH_BYTES_MAX, origin};
 
@@ -42,7 +45,7 @@ pub enum InjectError {
     #[error("it is stopped or being traced")]
     Busy,
     /// It runs 32-bit code.
-    #[error("it is not a 64-bit x86-64 program")]
+    #[error("it is not a 64-bit {} program", machine::NAME)]
     OtherMachine,
     /// There is no instruction to make system calls with.
     #[error("it has no vdso to make system calls with")]

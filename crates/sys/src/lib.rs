@@ -8,6 +8,7 @@ pub mod abi;
 #[cfg(test)]
 mod abi_tests;
 pub mod raw;
+pub mod machine;
 pub mod ring;
 pub mod grant;
 // Waking, and a descriptor in reserve.

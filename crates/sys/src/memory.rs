@@ -7,6 +7,7 @@
 //! Unsafe is needed here because mappings are made, changed and unmapped by address. Rust cannot check that nobody uses
 //! what goes away, so rustix has these calls only as unsafe ones.
 
+pub mod addresses;
 pub mod heap;
 pub mod maps;
 pub mod mremap;

@@ -6,13 +6,22 @@
 //!
 //! Unsafe is needed here because a system call is an instruction, which Rust knows only as inline assembly.
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+)))]
 compile_error!(
-    "vswap runs on x86_64 Linux alone; docs/versions.md lists what is written for it and missing elsewhere"
+    "vswap is for Linux on x86_64 and on aarch64; docs/versions.md lists what is written for each of them"
 );
 
-use core::arch::asm;
+// By path, because the agent includes this file from another folder.
+#[cfg_attr(target_arch = "x86_64", path = "raw/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "raw/aarch64.rs")]
+mod machine;
+
 use core::sync::atomic::AtomicU32;
+
+pub use machine::syscall6;
 
 /// Highest errno: the kernel returns -4095..=-1 for errors and anything else for success.
 const ERRNO_MAX: isize = 4095;
@@ -28,29 +37,6 @@ pub const fn result(returned: isize) -> Result<usize, i32> {
         return Err(-returned as i32);
     }
     Ok(returned.cast_unsigned())
-}
-
-/// System call `number` with six arguments.
-///
-/// # Safety
-/// The call may do anything to the process. The caller answers for the meaning of every argument, as the manual page
-/// of the call states it.
-#[inline(always)]
-pub unsafe fn syscall6(number: usize, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    let returned: isize;
-    // SAFETY: the kernel keeps every register but rax, rcx and r11, and does not touch the red zone. The caller answers
-    // for what the call itself does.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => returned,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    returned
 }
 
 /// System call `number` without arguments.
@@ -113,7 +99,6 @@ pub unsafe fn syscall5(number: usize, a: usize, b: usize, c: usize, d: usize, e:
     unsafe { syscall6(number, [a, b, c, d, e, 0]) }
 }
 
-const SYS_CLONE: usize = 56;
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
 const CLONE_SIGHAND: usize = 0x800;
@@ -125,9 +110,10 @@ const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 ///
 /// The thread shares memory, signal handlers and, until it unshares them, descriptors. It does *not* share the current
 /// directory and root, so that the process can still enter a mount namespace. Nor does it share the undo list of System
-/// V semaphores. Its fs base is 0: code that uses thread-local storage faults at once instead of damaging another
-/// thread's. It inherits the caller's signal mask, so block everything around the call. When the thread exits, the
-/// kernel sets `exited` to 0 and wakes its futex. If `exited` is null, the kernel does neither.
+/// V semaphores. Its thread pointer is 0: code that uses thread-local storage faults at once instead of damaging
+/// another thread's. It inherits the caller's signal mask, so block everything around the call. When the thread exits,
+/// the kernel sets `exited` to 0 and wakes its futex. If `exited` is null, the kernel does neither.
+///
 /// # Safety
 /// `stack_top` is the end of writable memory that nothing else uses while the thread runs; `exited` is null or lives as
 /// long as the thread; `entry` and all it calls use no thread-local storage and no libc function that does.
@@ -144,26 +130,9 @@ pub unsafe fn clone_thread(
     } else {
         shared | CLONE_CHILD_CLEARTID
     };
-    let returned: isize;
-    // SAFETY: the parent goes on at label 2 with every register but rax, rcx and r11 as before. The child starts with
-    // the same registers but on its own stack, which is aligned as for a call, and never comes back from `entry`.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "ud2",
-            "2:",
-            inlateout("rax") SYS_CLONE => returned,
-            in("rdi") flags, in("rsi") stack_top & !15, in("rdx") 0_usize, in("r10") exited, in("r8") 0_usize,
-            in("r12") entry, in("r13") argument,
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
-    returned
+    let word = exited.expose_provenance();
+    // SAFETY: the caller's promises.
+    unsafe { machine::clone((flags, stack_top & !15, word), entry, argument) }
 }
 
 /// Calls `entry` on another stack.
@@ -172,26 +141,16 @@ pub unsafe fn clone_thread(
 /// `stack_top` is the end of writable memory that nothing else uses meanwhile, and `entry` does not unwind.
 #[inline(never)]
 pub unsafe fn call_on_stack(stack_top: usize, entry: extern "C" fn(usize), argument: usize) {
-    // SAFETY: the caller answers for the stack, which is aligned as for a call. The old stack pointer is kept in r13,
-    // which a called function preserves, and restored before this returns.
-    unsafe {
-        asm!(
-            "mov r13, rsp",
-            "mov rsp, {stack}",
-            "call {entry}",
-            "mov rsp, r13",
-            stack = in(reg) stack_top & !15,
-            entry = in(reg) entry,
-            in("rdi") argument,
-            out("r13") _,
-            clobber_abi("C"),
-        );
-    }
+    // SAFETY: the caller's promises.
+    unsafe { machine::call_on_stack(stack_top & !15, entry, argument) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{result, syscall0, syscall1};
+    use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+    use super::machine::number;
+    use super::{call_on_stack, clone_thread, result, syscall0, syscall1};
 
     #[test]
     fn result_knows_the_edges_of_errno() {
@@ -204,12 +163,64 @@ mod tests {
 
     #[test]
     fn calls_reach_the_kernel() {
-        const SYS_CLOSE: usize = 3;
-        const SYS_GETPID: usize = 39;
         const EBADF: i32 = 9;
         // SAFETY: getpid has no effects. Closing a number that was never given out has none either.
-        let (pid, closed) = unsafe { (syscall0(SYS_GETPID), syscall1(SYS_CLOSE, 0x7fff_ffff)) };
+        let (pid, closed) = unsafe {
+            (
+                syscall0(number::GETPID),
+                syscall1(number::CLOSE, 0x7fff_ffff),
+            )
+        };
         assert_eq!(pid, isize::try_from(std::process::id()).unwrap());
         assert_eq!(result(closed), Err(EBADF));
+    }
+    /// Where a stack of the tests ends. It is never given back: threads end on it.
+    fn stack() -> usize {
+        const BYTES: usize = 64 << 10;
+        let stack: &'static mut [u8] = Vec::leak(vec![0; BYTES]);
+        stack.as_mut_ptr().expose_provenance() + BYTES
+    }
+
+    #[test]
+    fn code_runs_on_another_stack_and_comes_back() {
+        static SEEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+        extern "C" fn look(argument: usize) {
+            let local = 0_u8;
+            SEEN[0].store(argument, Ordering::Relaxed);
+            SEEN[1].store((&raw const local).addr(), Ordering::Relaxed);
+        }
+        let end = stack();
+        // An end that is not aligned is made so.
+        // SAFETY: the stack is this test's alone, and the function does not unwind.
+        unsafe { call_on_stack(end - 3, look, 7) };
+        assert_eq!(SEEN[0].load(Ordering::Relaxed), 7);
+        assert!((end - 4096..end).contains(&SEEN[1].load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn a_bare_thread_runs_and_its_end_is_told() {
+        static CAME: AtomicUsize = AtomicUsize::new(0);
+        static RUNS: AtomicU32 = AtomicU32::new(1);
+        extern "C" fn thread(argument: usize) -> ! {
+            CAME.store(argument, Ordering::Release);
+            loop {
+                // SAFETY: ends this thread alone, which has nothing.
+                unsafe { syscall1(number::EXIT, 0) };
+            }
+        }
+        const EINVAL: i32 = 22;
+        // SAFETY: the stack is the thread's alone, the word lives for ever, and the thread only stores a number and
+        // makes a system call.
+        let started = result(unsafe { clone_thread(stack(), &raw const RUNS, thread, 7) });
+        if started == Err(EINVAL) {
+            return eprintln!(
+                "SKIPPED: this kernel (qemu-user) has no threads that share no directory"
+            );
+        }
+        assert!(started.is_ok_and(|tid| tid > 0), "{started:?}");
+        while RUNS.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(CAME.load(Ordering::Acquire), 7);
     }
 }

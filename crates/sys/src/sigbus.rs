@@ -11,6 +11,10 @@
 //! Unsafe is needed here because rustix leaves dispositions and masks to libc, whose calls take pointers, and because
 //! a handler gets its arguments as pointers.
 
+#[cfg_attr(target_arch = "x86_64", path = "sigbus/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "sigbus/aarch64.rs")]
+mod machine;
+
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -92,36 +96,12 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         // SAFETY: as above; a fault's siginfo has its address there.
         let address = unsafe { (*info).si_addr() }.addr();
         // SAFETY: the kernel passes the context of the interrupted thread.
-        let is_write = unsafe { may_be_write(context) };
+        let is_write = unsafe { machine::may_be_write(context) };
         if (chain.serve)(address, is_write) {
             return;
         }
     }
     pass_on(&chain.earlier, signal, code, (info, context));
-}
-
-/// Was the access a write? Where the processor is not known to say so, perhaps.
-///
-/// # Safety
-/// `context` is what the kernel passed to a handler with SA_SIGINFO.
-#[cfg(target_arch = "x86_64")]
-unsafe fn may_be_write(context: *mut c_void) -> bool {
-    /// The bit of a page fault's error code that says so.
-    const WRITE: i64 = 1 << 1;
-    let context = context.cast::<libc::ucontext_t>();
-    let error_register = usize::try_from(libc::REG_ERR).unwrap_or(0);
-    // SAFETY: the caller passes a ucontext of the kernel's.
-    let error = unsafe { (&(*context).uc_mcontext.gregs)[error_register] };
-    error & WRITE != 0
-}
-
-/// As above.
-///
-/// # Safety
-/// None is needed here.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn may_be_write(_: *mut c_void) -> bool {
-    true
 }
 
 /// Does what would have happened without us.

@@ -8,8 +8,17 @@ use libc::c_long;
 use super::Reach;
 use super::rule::Rule;
 
+#[cfg_attr(target_arch = "x86_64", path = "calls/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "calls/aarch64.rs")]
+mod machine;
+
 /// Calls with any arguments. The kernel remembers that these need no look at the filter, so they cost nothing.
-pub const ALLOWED: &[c_long] = &[
+pub fn allowed() -> impl Iterator<Item = c_long> {
+    ALLOWED.iter().chain(machine::ALLOWED).copied()
+}
+
+/// Those that there are everywhere.
+const ALLOWED: &[c_long] = &[
     // Memory of this process. Those that may make memory executable are below.
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -45,7 +54,6 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_clock_gettime,
     libc::SYS_clock_getres,
     libc::SYS_gettimeofday,
-    libc::SYS_time,
     libc::SYS_getrandom,
     // Signals.
     libc::SYS_rt_sigaction,
@@ -58,11 +66,9 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_kill,
     libc::SYS_tgkill,
     libc::SYS_tkill,
-    libc::SYS_pause,
     // Who this is, and where.
     libc::SYS_getpid,
     libc::SYS_getppid,
-    libc::SYS_getpgrp,
     libc::SYS_getpgid,
     libc::SYS_getsid,
     libc::SYS_getuid,
@@ -97,36 +103,25 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_pwritev,
     libc::SYS_preadv2,
     libc::SYS_pwritev2,
-    libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_lseek,
-    libc::SYS_stat,
-    libc::SYS_lstat,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_statfs,
     libc::SYS_fstatfs,
-    libc::SYS_access,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_getdents64,
     libc::SYS_getxattr,
-    libc::SYS_readlink,
     libc::SYS_readlinkat,
-    libc::SYS_mkdir,
     libc::SYS_mkdirat,
-    libc::SYS_rmdir,
-    libc::SYS_unlink,
     libc::SYS_unlinkat,
-    libc::SYS_rename,
     libc::SYS_renameat,
     libc::SYS_renameat2,
-    libc::SYS_link,
     libc::SYS_linkat,
-    libc::SYS_chmod,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_umask,
@@ -139,15 +134,12 @@ pub const ALLOWED: &[c_long] = &[
     libc::SYS_flock,
     libc::SYS_fcntl,
     libc::SYS_dup,
-    libc::SYS_dup2,
     libc::SYS_dup3,
     libc::SYS_pipe2,
     // Waiting.
-    libc::SYS_poll,
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
-    libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_eventfd2,
@@ -245,6 +237,7 @@ fn allowed_on_machine() -> Vec<(c_long, Vec<Rule>)> {
     ];
     let requests = TRACING
         .iter()
+        .chain(machine::TRACING)
         .map(|request| Rule::is(0, u64::from(*request)));
     vec![
         (
@@ -270,34 +263,35 @@ fn allowed_on_machine() -> Vec<(c_long, Vec<Rule>)> {
     ]
 }
 
-/// What `inject` asks of ptrace.
-const TRACING: [u32; 16] = [
+/// What `inject` asks of ptrace everywhere.
+const TRACING: [u32; 14] = [
     libc::PTRACE_SEIZE,
     libc::PTRACE_INTERRUPT,
     libc::PTRACE_SETOPTIONS,
     libc::PTRACE_SYSCALL,
     libc::PTRACE_CONT,
     libc::PTRACE_DETACH,
-    libc::PTRACE_GETREGS,
-    libc::PTRACE_SETREGS,
     libc::PTRACE_GETREGSET,
     libc::PTRACE_SETREGSET,
     libc::PTRACE_GETSIGINFO,
     libc::PTRACE_GETSIGMASK,
     libc::PTRACE_SETSIGMASK,
     libc::PTRACE_GETEVENTMSG,
-    libc::PTRACE_GET_RSEQ_CONFIGURATION,
+    linux_raw_sys::ptrace::PTRACE_GET_RSEQ_CONFIGURATION,
     libc::PTRACE_LISTEN,
 ];
 
 /// Calls that vswap never makes and that somebody makes who has taken it over: they end it, and its programs with it
 /// (P7). None of them is one that a library tries out of habit.
-pub const FATAL: &[c_long] = &[
+pub fn fatal() -> impl Iterator<Item = c_long> {
+    FATAL.iter().chain(machine::FATAL).copied()
+}
+
+/// Those that there are everywhere.
+const FATAL: &[c_long] = &[
     // Other programs, and processes.
     libc::SYS_execve,
     libc::SYS_execveat,
-    libc::SYS_fork,
-    libc::SYS_vfork,
     // Who it is, and what it may do.
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -330,10 +324,7 @@ pub const FATAL: &[c_long] = &[
     // Files behind the back of their directories, devices, and rights of files.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
-    libc::SYS_mknod,
     libc::SYS_mknodat,
-    libc::SYS_chown,
-    libc::SYS_lchown,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_setxattr,
@@ -351,9 +342,6 @@ pub const FATAL: &[c_long] = &[
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_modify_ldt,
     libc::SYS_syslog,
     libc::SYS_acct,
     libc::SYS_quotactl,

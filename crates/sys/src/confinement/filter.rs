@@ -16,6 +16,7 @@ use seccompiler::{
 
 use super::rule::Rule;
 use super::{Reach, calls};
+use crate::abi::call::{CLONE3, IOCTL};
 
 /// What a call gets that is not on the list, as from a kernel that does not have it.
 const REFUSAL: SeccompAction = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
@@ -34,10 +35,20 @@ pub enum FilterError {
     Thread(c_long),
 }
 
+/// Calls of any other are an attack: what their numbers mean nobody has looked at.
+const MACHINE: TargetArch = if cfg!(target_arch = "x86_64") {
+    TargetArch::x86_64
+} else {
+    TargetArch::aarch64
+};
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules(plain: &[c_long], with: Vec<(c_long, Vec<Rule>)>) -> Result<Rules, BackendError> {
-    let mut all: Rules = plain.iter().map(|call| (*call, Vec::new())).collect();
+fn rules(
+    plain: impl Iterator<Item = c_long>,
+    with: Vec<(c_long, Vec<Rule>)>,
+) -> Result<Rules, BackendError> {
+    let mut all: Rules = plain.map(|call| (call, Vec::new())).collect();
     for (call, rules) in with {
         let rules = rules.into_iter().map(Rule::compiled);
         all.insert(call, rules.collect::<Result<_, _>>()?);
@@ -50,18 +61,18 @@ fn program(
     otherwise: SeccompAction,
     listed: SeccompAction,
 ) -> Result<BpfProgram, BackendError> {
-    SeccompFilter::new(rules, otherwise, listed, TargetArch::x86_64)?.try_into()
+    SeccompFilter::new(rules, otherwise, listed, MACHINE)?.try_into()
 }
 
 /// Lets through what is on the list.
 fn allowing(reach: Reach) -> Result<BpfProgram, BackendError> {
-    let rules = rules(calls::ALLOWED, calls::allowed_with(reach))?;
+    let rules = rules(calls::allowed(), calls::allowed_with(reach))?;
     program(rules, REFUSAL, SeccompAction::Allow)
 }
 
 /// Ends the process at an attack.
 fn ending() -> Result<BpfProgram, BackendError> {
-    let rules = rules(calls::FATAL, calls::fatal_with())?;
+    let rules = rules(calls::fatal(), calls::fatal_with())?;
     let rest = program(rules, SeccompAction::Allow, SeccompAction::KillProcess)?;
     Ok(AT_ONCE.into_iter().chain(rest).collect())
 }
@@ -81,9 +92,6 @@ const AT_ONCE: [sock_filter; 5] = [
         libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(),
     ),
 ];
-const IOCTL: u32 = 16;
-const CLONE3: u32 = 435;
-const _: () = assert!(IOCTL as c_long == libc::SYS_ioctl && CLONE3 as c_long == libc::SYS_clone3);
 
 /// A step that goes on with the next one, or, if it compares and finds another number, `jf` steps further.
 const fn step(code: u32, jf: u8, k: u32) -> sock_filter {

@@ -1,12 +1,11 @@
 //! The programs of the filter, run step by step: no kernel is asked.
 
 use super::*;
+use crate::abi::call::{ARCHITECTURE, ARCHITECTURE_32_BIT};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
-/// `AUDIT_ARCH_X86_64`.
-const ARCHITECTURE: u32 = 0xC000_003E;
-/// The bit of a call of the x32 ABI.
+/// The bit of a call of the x32 ABI. Elsewhere such a number is none of a call.
 const X32: c_long = 0x4000_0000;
 
 /// What a program answers to a call.
@@ -63,9 +62,8 @@ fn refusal() -> u32 {
 
 #[test]
 fn listed_calls_are_made_and_others_refused() {
-    let listed = calls::ALLOWED.iter();
-    for call in listed.filter(|call| **call != libc::SYS_seccomp) {
-        assert_eq!(verdict(*call, [u64::MAX; 6]), ALLOW, "{call}");
+    for call in calls::allowed().filter(|call| *call != libc::SYS_seccomp) {
+        assert_eq!(verdict(call, [u64::MAX; 6]), ALLOW, "{call}");
     }
     for call in [
         libc::SYS_clone3,
@@ -82,22 +80,30 @@ fn listed_calls_are_made_and_others_refused() {
 #[test]
 fn the_lists_are_as_long_as_the_documentation_says() {
     let lengths = [
-        calls::ALLOWED.len(),
+        calls::allowed().count(),
         calls::allowed_with(Reach::Machine).len(),
-        calls::FATAL.len(),
+        calls::fatal().count(),
         calls::fatal_with().len(),
     ];
-    assert_eq!(lengths, [151, 9, 66, 1]);
+    let documented = if cfg!(target_arch = "x86_64") {
+        [151, 9, 66, 1]
+    } else {
+        [134, 9, 58, 1]
+    };
+    assert_eq!(lengths, documented);
 }
 
 #[test]
 fn attacks_are_the_end() {
-    for call in calls::FATAL {
-        assert_eq!(verdict(*call, [0; 6]), KILL, "{call}");
+    for call in calls::fatal() {
+        assert_eq!(verdict(call, [0; 6]), KILL, "{call}");
     }
     // Of another word size: what the numbers mean there nobody has looked at.
     let program = allowing(Reach::Machine).unwrap();
-    assert_eq!(answer(&program, 0x4000_0003, libc::SYS_read, [0; 6]), KILL);
+    assert_eq!(
+        answer(&program, ARCHITECTURE_32_BIT, libc::SYS_read, [0; 6]),
+        KILL
+    );
 }
 
 #[test]

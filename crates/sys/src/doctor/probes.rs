@@ -173,6 +173,25 @@ fn move_works(faults: Faults) -> Status {
     moved().map_or(Status::Unknown, works)
 }
 
+/// Forks by a system call, because the handlers of the C library's fork are of no use here. Not every machine has
+/// `fork` itself.
+///
+/// # Safety
+/// The child makes only system calls.
+unsafe fn fork() -> libc::c_long {
+    // SAFETY: the child has a copy of this memory. No stack, thread pointer or word of the caller's is named.
+    unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::SIGCHLD,
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    }
+}
+
 /// A forked child that waits until it is killed. It has a copy of this process's memory.
 struct Child {
     pid: u32,
@@ -180,15 +199,16 @@ struct Child {
 
 impl Child {
     fn new() -> Option<Child> {
-        // SAFETY: the child makes only system calls: it waits for the signal that ends it. Forks by the system call,
-        // because the handlers of the C library's fork are of no use here.
-        let pid = unsafe { libc::syscall(libc::SYS_fork) };
+        // SAFETY: the child makes only system calls: it waits for the signal that ends it.
+        let pid = unsafe { fork() };
         if pid == 0 {
             // SAFETY: the call takes plain numbers. It makes the child end with the thread that made it.
             unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             loop {
-                // SAFETY: the call takes no arguments and waits for a signal.
-                unsafe { libc::syscall(libc::SYS_pause) };
+                // SAFETY: the call waits for a signal, with neither descriptors nor a time or a mask to read.
+                unsafe {
+                    libc::syscall(libc::SYS_ppoll, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize)
+                };
             }
         }
         u32::try_from(pid).ok().map(|pid| Child { pid })
@@ -343,7 +363,7 @@ pub fn seccomp() -> Finding {
         k: libc::SECCOMP_RET_ALLOW,
     }];
     // SAFETY: the child makes only system calls and ends by one.
-    let pid = unsafe { libc::syscall(libc::SYS_fork) };
+    let pid = unsafe { fork() };
     if pid == 0 {
         let errno = install(&filter).err().unwrap_or(0);
         // SAFETY: ends the child at once.

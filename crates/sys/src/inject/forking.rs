@@ -14,10 +14,9 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::InjectError;
-use super::tracee::{
-    self, ERESTARTNOINTR, Stop, Tracee, failed, has_ended, registers, request, seize,
-    signal_of_stop,
-};
+use super::registers::Registers;
+use super::request::{failed, request};
+use super::tracee::{self, Stop, Tracee, has_ended, seize, signal_of_stop};
 
 const OPTIONS: usize = tracee::OPTIONS
     | (libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE) as usize;
@@ -74,7 +73,7 @@ impl Forking {
     pub fn cancel(self) {
         // It may have gone.
         let _ = request(libc::PTRACE_INTERRUPT, self.tid, 0, 0);
-        while registers(self.tid).is_err() {
+        while Registers::read(self.tid).is_err() {
             if has_ended(self.tid) {
                 return;
             }
@@ -103,7 +102,7 @@ impl Forking {
     pub fn wait(&self, patience: Duration) -> Option<Seen> {
         let since = Instant::now();
         loop {
-            if let Ok(registers) = registers(self.tid) {
+            if let Ok(registers) = Registers::read(self.tid) {
                 tracee::forget_stop(self.tid);
                 if !self.has_call_made(&registers) {
                     return Some(self.let_go());
@@ -125,9 +124,11 @@ impl Forking {
 
     /// It has stopped: if that is because of a signal that keeps the fork from beginning, has the call made without it.
     /// False if it is not to go on with its fork.
-    fn has_call_made(&self, registers: &libc::user_regs_struct) -> bool {
+    fn has_call_made(&self, registers: &Registers) -> bool {
         let signal = match (tracee::stop_of(self.tid), self.blocked.get()) {
-            (Some(Stop::Signal(signal)), None) if is_to_be_made_again(registers, signal) => {
+            (Some(Stop::Signal(signal)), None)
+                if is_to_be_made_again(registers, self.tid, signal) =>
+            {
                 if self.block().is_err() {
                     return false;
                 }
@@ -191,9 +192,8 @@ impl Forking {
 }
 
 /// Has the thread stopped for a signal that can be blocked, before the fork that the kernel will have it make again?
-fn is_to_be_made_again(registers: &libc::user_regs_struct, signal: i32) -> bool {
+fn is_to_be_made_again(registers: &Registers, tid: i32, signal: i32) -> bool {
     // A group that is stopped, or another tracer's doing.
     let is_for_tracer = [0, libc::SIGSTOP, libc::SIGTRAP].contains(&signal);
-    let has_called = registers.orig_rax != tracee::NO_CALL;
-    has_called && registers.rax.cast_signed() == ERESTARTNOINTR && !is_for_tracer
+    !is_for_tracer && registers.is_to_fork_again(tid)
 }

@@ -1,7 +1,9 @@
 //! The agent's ELF file, laid out and relocated for an address.
 //!
-//! A loader for one library that is built to need little of one: x86-64, no thread-local storage, no constructors that
-//! have to run, and references to libc that may be 0. Everything else in the file is refused.
+//! A loader for one library that is built to need little of one: for this machine, no thread-local storage, no
+//! constructors that have to run, and references to libc that may be 0. Everything else in the file is refused.
+
+mod relocations;
 
 use std::ops::Range;
 
@@ -10,6 +12,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela, Sym};
 use object::{LittleEndian, Pod, pod};
 
 use crate::memory::pagemap::PAGE_BYTES;
+use relocations::Kinds;
 
 /// Why a file cannot be put into a process.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +51,15 @@ impl Image {
     /// # Errors
     /// [`ImageError`] for every other kind of file.
     pub fn read(file: &[u8]) -> Result<Image, ImageError> {
+        Image::read_for(&relocations::THIS, file)
+    }
+
+    fn read_for(kinds: &Kinds, file: &[u8]) -> Result<Image, ImageError> {
         let endian = LittleEndian;
         let header = Header::parse(file)?;
+        if header.e_machine(endian).0 != kinds.machine {
+            return Err(ImageError::Unsupported("code for another machine"));
+        }
         let (mut memory, mut segments) = (Vec::new(), Vec::new());
         let mut dynamic = None;
         for segment in header.program_headers(endian, file)? {
@@ -62,7 +72,7 @@ impl Image {
         }
         memory.resize(aligned(memory.len()), 0);
         let dynamic = dynamic.ok_or(ImageError::Unsupported("no dynamic section"))?;
-        let relocations = relocations(&memory, dynamic)?;
+        let relocations = relocations(kinds, &memory, dynamic)?;
         let entry = header.e_entry.get(endian);
         if entry == 0 || entry >= memory.len() as u64 {
             return Err(ImageError::Unsupported("no entry"));
@@ -143,6 +153,7 @@ fn load(
 }
 
 fn relocations(
+    kinds: &Kinds,
     memory: &[u8],
     dynamic: &[elf::Dyn64<LittleEndian>],
 ) -> Result<Vec<Relocation>, ImageError> {
@@ -159,13 +170,14 @@ fn relocations(
     for (table, bytes) in both {
         let table: &[elf::Rela64<LittleEndian>] = table_at(memory, value(table), value(bytes))?;
         for rela in table {
-            found.push(relocation(memory, value(elf::DT_SYMTAB), rela)?);
+            found.push(relocation(kinds, memory, value(elf::DT_SYMTAB), rela)?);
         }
     }
     Ok(found)
 }
 
 fn relocation(
+    kinds: &Kinds,
     memory: &[u8],
     symbols: u64,
     rela: &elf::Rela64<LittleEndian>,
@@ -173,8 +185,8 @@ fn relocation(
     let endian = LittleEndian;
     let addend = rela.r_addend(endian).cast_unsigned();
     let addend = match rela.r_type(endian, false) {
-        elf::R_X86_64_RELATIVE => Some(addend),
-        elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64 => {
+        kind if kind == kinds.relative => Some(addend),
+        kind if kinds.of_symbol.contains(&kind) => {
             let entry_bytes = size_of::<elf::Sym64<LittleEndian>>() as u64;
             let at = symbols.saturating_add(u64::from(rela.r_sym(endian, false)) * entry_bytes);
             let symbol: &[elf::Sym64<LittleEndian>] = table_at(memory, at, entry_bytes)?;
@@ -186,6 +198,11 @@ fn relocation(
                 elf::SHN_UNDEF => return Err(ImageError::Unsupported("a symbol that it needs")),
                 _ => Some(symbol.st_value(endian).wrapping_add(addend)),
             }
+        }
+        kind if kind == kinds.chosen => {
+            return Err(ImageError::Unsupported(
+                "a function that is chosen by running code (IFUNC)",
+            ));
         }
         _ => return Err(ImageError::Unsupported("an unknown relocation")),
     };

@@ -37,12 +37,19 @@ fn symbol(binding: u8, section: u16, value: u64) -> Vec<u8> {
     bytes
 }
 
+/// Kinds of relocations: relative, for data, for calls, as a word, chosen by running code.
+fn numbers(kinds: &Kinds) -> [u64; 5] {
+    let [data, call, word] = kinds.of_symbol;
+    [kinds.relative, data, call, word, kinds.chosen].map(|kind| u64::from(kind.0))
+}
+
 /// A library with a text segment, a data segment of which a part is in the file, and these relocations: offset, type,
 /// symbol, addend. The last one stands in the table of the PLT.
-fn library(relocations: &[(u64, u64, u64, u64)]) -> Vec<u8> {
+fn library(kinds: &Kinds, relocations: &[(u64, u64, u64, u64)]) -> Vec<u8> {
     let mut file = vec![0; FILE_BYTES];
     put(&mut file, 0, &[0x7f, b'E', b'L', b'F', 2, 1, 1]);
-    put(&mut file, 16, &[3, 0, 62, 0, 1, 0, 0, 0]);
+    put(&mut file, 16, &[3, 0, 0, 0, 1, 0, 0, 0]);
+    put(&mut file, 18, &kinds.machine.to_le_bytes());
     put(&mut file, 24, &words(&[0x40, 64, 0]));
     put(&mut file, 52, &[64, 0, 56, 0, 3, 0]);
     let text = segment(1, 5, 0, 0, (FILE_BYTES as u64, FILE_BYTES as u64));
@@ -79,13 +86,15 @@ fn library(relocations: &[(u64, u64, u64, u64)]) -> Vec<u8> {
     file
 }
 
-fn whole() -> Vec<u8> {
-    library(&[
-        (DATA, 8, 0, 0x44),
-        (DATA + 8, 6, 1, 2),
-        (DATA + 16, 1, 2, 9),
-        (DATA + 24, 7, 1, 0),
-    ])
+fn whole(kinds: &Kinds) -> Vec<u8> {
+    let [relative, data, call, word, _] = numbers(kinds);
+    let relocations = [
+        (DATA, relative, 0, 0x44),
+        (DATA + 8, data, 1, 2),
+        (DATA + 16, word, 2, 9),
+        (DATA + 24, call, 1, 0),
+    ];
+    library(kinds, &relocations)
 }
 
 fn word(memory: &[u8], at: u64) -> u64 {
@@ -93,13 +102,18 @@ fn word(memory: &[u8], at: u64) -> u64 {
     u64::from_le_bytes(memory[at..at + 8].try_into().unwrap())
 }
 
-fn refusal(file: &[u8]) -> String {
-    Image::read(file).unwrap_err().to_string()
+fn refusal(kinds: &Kinds, file: &[u8]) -> String {
+    Image::read_for(kinds, file).unwrap_err().to_string()
 }
 
 #[test]
 fn words_that_depend_on_the_place_are_right_wherever_it_lies() {
-    let image = Image::read(&whole()).unwrap();
+    for kinds in relocations::ALL {
+        words_are_right(&Image::read_for(&kinds, &whole(&kinds)).unwrap());
+    }
+}
+
+fn words_are_right(image: &Image) {
     assert_eq!((image.bytes(), image.entry(0x7000)), (0x3000, 0x7040));
     for start in [0, 0x7f00_1234_5000] {
         let memory = image.at(start);
@@ -120,36 +134,54 @@ fn words_that_depend_on_the_place_are_right_wherever_it_lies() {
 
 #[test]
 fn what_this_loader_does_not_do_is_refused() {
-    let mut file = whole();
+    for kinds in relocations::ALL {
+        what_it_does_not_do_is_refused(&kinds);
+    }
+}
+
+fn what_it_does_not_do_is_refused(kinds: &Kinds) {
+    let refusal = |file: &[u8]| refusal(kinds, file);
+    let [relative, data, _, _, chosen] = numbers(kinds);
+    let mut file = whole(kinds);
     file[64 + 2 * 56] = 7;
     assert!(refusal(&file).contains("thread-local"));
     file[64 + 2 * 56] = 4;
     assert!(refusal(&file).contains("no dynamic section"));
-    let mut file = whole();
+    let mut file = whole(kinds);
     put(&mut file, 24, &words(&[0]));
     assert!(refusal(&file).contains("no entry"));
     put(&mut file, 24, &words(&[0x3000]));
     assert!(refusal(&file).contains("no entry"));
     let needs = [
-        ((DATA, 6, 3, 0), "symbol that it needs"),
-        ((DATA, 16, 0, 0), "unknown relocation"),
-        ((0x2ff9, 8, 0, 0), "relocation out of bounds"),
-        ((u64::MAX, 8, 0, 0), "relocation out of bounds"),
-        ((DATA, 6, u64::from(u32::MAX), 0), "table out of bounds"),
+        ((DATA, data, 3, 0), "symbol that it needs"),
+        ((DATA, 999, 0, 0), "unknown relocation"),
+        ((DATA, chosen, 0, 0), "chosen by running code"),
+        ((0x2ff9, relative, 0, 0), "relocation out of bounds"),
+        ((u64::MAX, relative, 0, 0), "relocation out of bounds"),
+        ((DATA, data, u64::from(u32::MAX), 0), "table out of bounds"),
     ];
     for (relocation, why) in needs {
-        let refusal = refusal(&library(&[relocation]));
+        let refusal = refusal(&library(kinds, &[relocation]));
         assert!(refusal.contains(why), "{relocation:x?}: {refusal}");
     }
-    let mut file = whole();
+    let mut file = whole(kinds);
     put(&mut file, 0x180 + 2 * 16 + 8, &words(&[u64::MAX]));
     assert!(refusal(&file).contains("table out of bounds"));
     assert!(refusal(b"#!/bin/sh\n").contains("not a 64-bit ELF library"));
 }
 
 #[test]
+fn a_library_of_the_other_machine_is_refused() {
+    let [one, other] = relocations::ALL;
+    for (reader, written) in [(&one, &other), (&other, &one)] {
+        let refusal = refusal(reader, &whole(written));
+        assert_eq!(refusal, "the library has code for another machine");
+    }
+}
+
+#[test]
 fn damaged_files_give_an_error_or_an_image() {
-    let whole = whole();
+    let whole = whole(&relocations::THIS);
     let mut read = 0;
     for end in 0..whole.len() {
         read += usize::from(Image::read(&whole[..end]).is_ok());

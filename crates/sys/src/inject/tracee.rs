@@ -9,8 +9,12 @@ use std::io;
 use std::ptr::{self, null_mut};
 use std::time::{Duration, Instant};
 
+use linux_raw_sys::ptrace::{PTRACE_GET_RSEQ_CONFIGURATION, ptrace_rseq_configuration};
+
 use super::InjectError;
 use super::budget::Budget;
+use super::registers::{ALL_WRITTEN_AT_CALLS, Registers, Vectors, call_instruction_in};
+use super::request::{failed, request};
 use crate::memory::maps;
 use crate::patience;
 use crate::process::{procfs, task};
@@ -32,47 +36,11 @@ const PACE: Duration = Duration::from_micros(30);
 /// Most system calls that the agent's entry may make.
 const CALLS_MAX: u32 = 1000;
 
+/// `read(-1, 0, 0)`: a call that does nothing, and that filters permit.
+const NOTHING_READ: (i64, [u64; 3]) = (libc::SYS_read, [u64::MAX, 0, 0]);
+
 /// Stops at system calls are told from signals. A process that is half made over does not run on if vswap is killed.
 pub(super) const OPTIONS: usize = (libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL) as usize;
-
-/// Code segment of 64-bit programs.
-const CS_64_BIT: u64 = 0x33;
-/// No system call: the kernel restarts none when the thread goes on.
-pub(super) const NO_CALL: u64 = u64::MAX;
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-const NT_X86_XSTATE: usize = 0x202;
-const XSTATE_BYTES_MAX: usize = 16 << 10;
-/// What the kernel keeps of a call that a signal has interrupted, in place of its result.
-const ERESTARTSYS: i64 = -512;
-pub(super) const ERESTARTNOINTR: i64 = -513;
-const ERESTARTNOHAND: i64 = -514;
-const ERESTART_RESTARTBLOCK: i64 = -516;
-const EINTR: i64 = -(libc::EINTR as i64);
-/// Calls that end with EINTR when their thread is stopped, where others are made again (signal(7)). They have done
-/// nothing then. `close` and `connect` are not among them: what they have begun cannot be begun again.
-const CUT_SHORT: [i64; 18] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
-    // Of sockets with a timeout.
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-];
-/// Length of the instruction `syscall`.
-const SYSCALL_BYTES: u64 = SYSCALL.len() as u64;
 
 /// A thread that is traced and has perhaps not stopped yet. It is let go when the tracing thread ends at the latest.
 #[derive(Debug)]
@@ -88,10 +56,10 @@ pub struct Tracee {
 #[derive(Debug)]
 pub struct Stopped {
     tid: i32,
-    registers: libc::user_regs_struct,
-    extended: Vec<u8>,
+    registers: Registers,
+    vectors: Vectors,
     signals: u64,
-    /// Address of a `syscall` instruction in the process.
+    /// Address of an instruction in the process that makes a system call.
     door: u64,
     is_released: bool,
     budget: Budget,
@@ -190,13 +158,10 @@ impl Tracee {
         }
     }
 
-    fn await_stop(
-        &self,
-        patience: Duration,
-    ) -> Result<Option<libc::user_regs_struct>, InjectError> {
+    fn await_stop(&self, patience: Duration) -> Result<Option<Registers>, InjectError> {
         let since = Instant::now();
         loop {
-            match registers(self.tid) {
+            match Registers::read(self.tid) {
                 Ok(registers) => {
                     forget_stop(self.tid);
                     return Ok(Some(registers));
@@ -209,20 +174,20 @@ impl Tracee {
         }
     }
 
-    fn look(&self, registers: libc::user_regs_struct) -> Result<Stopped, InjectError> {
+    fn look(&self, registers: Registers) -> Result<Stopped, InjectError> {
         request(libc::PTRACE_SETOPTIONS, self.tid, 0, OPTIONS).map_err(failed)?;
-        if registers.cs != CS_64_BIT {
+        if !registers.is_64_bit() {
             return Err(InjectError::OtherMachine);
         }
         let door = door(self.tid)?;
-        let extended = extended(self.tid)?;
+        let vectors = Vectors::read(self.tid).map_err(failed)?;
         let signals = self.mask.map_or_else(|| signal_mask(self.tid), Ok)?;
         // Those that are forced stay: whoever blocks them is killed by them.
         set_signal_mask(self.tid, u64::MAX)?;
         Ok(Stopped {
             tid: self.tid,
             registers,
-            extended,
+            vectors,
             signals,
             door,
             is_released: false,
@@ -248,25 +213,11 @@ impl Stopped {
         number: i64,
         arguments: [u64; 6],
     ) -> Result<u64, InjectError> {
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        set_registers(
-            self.tid,
-            &libc::user_regs_struct {
-                rax: number.cast_unsigned(),
-                orig_rax: NO_CALL,
-                rip: self.door,
-                rdi,
-                rsi,
-                rdx,
-                r10,
-                r8,
-                r9,
-                ..self.registers
-            },
-        )?;
+        let calling = self.registers.calling(self.door, number, arguments);
+        calling.write(self.tid).map_err(failed)?;
         self.next_stop()?;
         self.next_stop()?;
-        let returned = registers(self.tid).map_err(failed)?.rax.cast_signed();
+        let returned = Registers::read(self.tid).map_err(failed)?.result();
         match i32::try_from(returned) {
             Ok(errno @ -4095..=-1) => Err(InjectError::Refused {
                 call: name,
@@ -290,10 +241,10 @@ impl Stopped {
     /// program has not asked for that, or the kernel does not tell.
     pub fn rseq(&self) -> Option<(u64, u64)> {
         // SAFETY: a record of integers.
-        let mut found: libc::ptrace_rseq_configuration = unsafe { std::mem::zeroed() };
-        let bytes = size_of::<libc::ptrace_rseq_configuration>();
+        let mut found: ptrace_rseq_configuration = unsafe { std::mem::zeroed() };
+        let bytes = size_of::<ptrace_rseq_configuration>();
         let place = (&raw mut found).expose_provenance();
-        request(libc::PTRACE_GET_RSEQ_CONFIGURATION, self.tid, bytes, place).ok()?;
+        request(PTRACE_GET_RSEQ_CONFIGURATION, self.tid, bytes, place).ok()?;
         let is_used = found.rseq_abi_pointer != 0;
         is_used.then_some((found.rseq_abi_pointer, u64::from(found.rseq_abi_size)))
     }
@@ -309,23 +260,16 @@ impl Stopped {
     /// # Errors
     /// `Ptrace`; `Gone`; `GivenUp` if it never came there.
     pub fn run_until(&mut self, entry: u64, argument: u64, last: u64) -> Result<u64, InjectError> {
-        set_registers(
-            self.tid,
-            &libc::user_regs_struct {
-                orig_rax: NO_CALL,
-                rip: entry,
-                rsp: argument & !15,
-                rbp: 0,
-                rdi: argument,
-                ..self.registers
-            },
-        )?;
+        let running = self.registers.running(entry, argument);
+        running.write(self.tid).map_err(failed)?;
         for _ in 0..CALLS_MAX {
             self.next_stop()?;
-            let now = registers(self.tid).map_err(failed)?;
-            if now.orig_rax == last {
-                let outcome = now.rdi;
-                set_registers(self.tid, &nothing_read(now))?;
+            let now = Registers::read(self.tid).map_err(failed)?;
+            if now.call() == Some(last) {
+                let outcome = now.first_argument();
+                let (number, arguments) = NOTHING_READ;
+                now.make_instead(self.tid, number, arguments)
+                    .map_err(failed)?;
                 self.next_stop()?;
                 return Ok(outcome);
             }
@@ -349,10 +293,37 @@ impl Stopped {
     }
 
     fn put_back(&self) -> Result<(), InjectError> {
-        let outcome = set_extended(self.tid, &self.extended)
-            .and_then(|()| set_registers(self.tid, &as_before(self.registers)))
+        let outcome = self
+            .vectors
+            .write(self.tid)
+            .map_err(failed)
+            .and_then(|()| self.put_registers_back())
             .and_then(|()| set_signal_mask(self.tid, self.signals));
         outcome.and(detach(self.tid, 0).map_err(failed))
+    }
+
+    fn put_registers_back(&self) -> Result<(), InjectError> {
+        let before = self.registers.as_before();
+        before.write(self.tid).map_err(failed)?;
+        if ALL_WRITTEN_AT_CALLS || request(libc::PTRACE_INTERRUPT, self.tid, 0, 0).is_err() {
+            // A program that has asked itself to be traced cannot be interrupted. It stands before its first
+            // instruction, which expects nothing in any register.
+            return Ok(());
+        }
+        // Not at a call any more: it stops once more before it runs.
+        request(libc::PTRACE_CONT, self.tid, 0, 0).map_err(failed)?;
+        let since = Instant::now();
+        while stop_of(self.tid).is_none() {
+            if has_ended(self.tid) {
+                return Err(InjectError::Gone);
+            }
+            if since.elapsed() > END_PATIENCE {
+                return Err(InjectError::Busy);
+            }
+            std::thread::sleep(PACE);
+        }
+        forget_stop(self.tid);
+        before.write(self.tid).map_err(failed)
     }
 
     /// It is in the middle of what is not its own, and does not get on with it: it must not run on.
@@ -399,42 +370,6 @@ impl Drop for Stopped {
     }
 }
 
-/// The registers of a thread that enters a system call, for `read(-1, 0, 0)` in its place.
-fn nothing_read(entering: libc::user_regs_struct) -> libc::user_regs_struct {
-    libc::user_regs_struct {
-        orig_rax: libc::SYS_read.cast_unsigned(),
-        rdi: u64::MAX,
-        rsi: 0,
-        rdx: 0,
-        ..entering
-    }
-}
-
-/// The registers with which a thread goes on. A system call that the stop has interrupted is made again, as the kernel
-/// itself would have it made again. One that the kernel would let end with EINTR is too, with its timeout as at first:
-/// a signal that was meant to end it is still pending, because the stop comes before signals.
-fn as_before(mut registers: libc::user_regs_struct) -> libc::user_regs_struct {
-    if registers.orig_rax != NO_CALL {
-        match registers.rax.cast_signed() {
-            ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => {
-                registers.rax = registers.orig_rax;
-                registers.rip -= SYSCALL_BYTES;
-            }
-            ERESTART_RESTARTBLOCK => {
-                registers.rax = libc::SYS_restart_syscall.cast_unsigned();
-                registers.rip -= SYSCALL_BYTES;
-            }
-            EINTR if CUT_SHORT.contains(&registers.orig_rax.cast_signed()) => {
-                registers.rax = registers.orig_rax;
-                registers.rip -= SYSCALL_BYTES;
-            }
-            _ => {}
-        }
-    }
-    registers.orig_rax = NO_CALL;
-    registers
-}
-
 fn write(tid: i32, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
     let local = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -464,69 +399,6 @@ pub(super) fn seize(tid: i32, options: usize) -> Result<(), InjectError> {
             _ => InjectError::NotPermitted(error),
         }
     })
-}
-
-pub(super) fn failed(error: io::Error) -> InjectError {
-    match error.raw_os_error() {
-        Some(libc::ESRCH) => InjectError::Gone,
-        _ => InjectError::Ptrace(error),
-    }
-}
-
-pub(super) fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: the callers' requests take numbers, or addresses of records that live in their frames and are as long as
-    // the request says.
-    let answer = unsafe {
-        libc::ptrace(
-            what,
-            tid,
-            ptr::with_exposed_provenance_mut::<libc::c_void>(address),
-            ptr::with_exposed_provenance_mut::<libc::c_void>(data),
-        )
-    };
-    if answer == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-pub(super) fn registers(tid: i32) -> io::Result<libc::user_regs_struct> {
-    // SAFETY: a record of integers.
-    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    request(
-        libc::PTRACE_GETREGS,
-        tid,
-        0,
-        (&raw mut registers).expose_provenance(),
-    )?;
-    Ok(registers)
-}
-
-fn set_registers(tid: i32, registers: &libc::user_regs_struct) -> Result<(), InjectError> {
-    let registers = ptr::from_ref(registers).expose_provenance();
-    request(libc::PTRACE_SETREGS, tid, 0, registers).map_err(failed)
-}
-
-/// Floating-point and vector registers, all that the processor has.
-fn extended(tid: i32) -> Result<Vec<u8>, InjectError> {
-    let mut bytes = vec![0; XSTATE_BYTES_MAX];
-    let mut span = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    let place = (&raw mut span).expose_provenance();
-    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, place).map_err(failed)?;
-    bytes.truncate(span.iov_len);
-    Ok(bytes)
-}
-
-fn set_extended(tid: i32, bytes: &[u8]) -> Result<(), InjectError> {
-    let span = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    let place = (&raw const span).expose_provenance();
-    request(libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, place).map_err(failed)
 }
 
 pub(super) fn signal_mask(tid: i32) -> Result<u64, InjectError> {
@@ -660,7 +532,7 @@ pub(super) fn stop_of(tid: i32) -> Option<Stop> {
     }
 }
 
-/// The address of a `syscall` instruction in the vdso of a process.
+/// The address of an instruction in the vdso of a process that makes a system call.
 fn door(tid: i32) -> Result<u64, InjectError> {
     let pid = tid.unsigned_abs();
     let mut text = Vec::new();
@@ -675,66 +547,7 @@ fn door(tid: i32) -> Result<u64, InjectError> {
         return Err(InjectError::NoVdso);
     }
     let code: Vec<u8> = code.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let found = code.windows(SYSCALL.len()).position(|two| two == SYSCALL);
-    found
+    call_instruction_in(&code)
         .map(|offset| vdso.start + offset as u64)
         .ok_or(InjectError::NoVdso)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const CALL: u64 = 35;
-    const RIP: u64 = 0x1000;
-
-    /// A thread that a stop has found in system call `call`, with this result so far.
-    fn stopped_in(call: u64, result: i64) -> libc::user_regs_struct {
-        // SAFETY: a record of integers.
-        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        registers.orig_rax = call;
-        registers.rax = result.cast_unsigned();
-        registers.rip = RIP;
-        registers.rdi = 7;
-        registers
-    }
-
-    /// Number of the call that is made again, none if the thread goes on behind it.
-    fn made_again(call: u64, result: i64) -> Option<u64> {
-        let after = as_before(stopped_in(call, result));
-        assert_eq!((after.orig_rax, after.rdi), (NO_CALL, 7));
-        if after.rip == RIP {
-            assert_eq!(after.rax, result.cast_unsigned());
-            return None;
-        }
-        assert_eq!(after.rip, RIP - SYSCALL_BYTES);
-        Some(after.rax)
-    }
-
-    #[test]
-    fn interrupted_calls_are_made_again_and_others_keep_their_result() {
-        for code in [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND] {
-            assert_eq!(made_again(CALL, code), Some(CALL));
-        }
-        let restart = libc::SYS_restart_syscall.cast_unsigned();
-        assert_eq!(made_again(CALL, ERESTART_RESTARTBLOCK), Some(restart));
-        // -515 is ENOIOCTLCMD, which is none of them.
-        for result in [
-            0,
-            5,
-            -515,
-            -517,
-            -i64::from(libc::EINTR),
-            -i64::from(libc::EAGAIN),
-        ] {
-            assert_eq!(made_again(CALL, result), None, "{result}");
-        }
-        for code in [ERESTARTSYS, ERESTART_RESTARTBLOCK] {
-            assert_eq!(
-                made_again(NO_CALL, code),
-                None,
-                "it computes, and that is a number of its"
-            );
-        }
-    }
 }

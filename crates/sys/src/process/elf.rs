@@ -15,6 +15,8 @@ use object::elf;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 
+use crate::machine::ELF_MACHINE;
+
 /// Most scripts on the way to a program: the kernel's bound on interpreters of interpreters (BINPRM), with one `env`
 /// each.
 const SCRIPTS_MAX: usize = 8;
@@ -223,8 +225,6 @@ fn kind(file: File) -> Option<Kind> {
 }
 
 fn kind_of<'a, R: object::ReadRef<'a>>(data: R) -> Option<Kind> {
-    /// The machine this program runs on.
-    const MACHINE: u16 = elf::EM_X86_64.0;
     let ident = data.read_bytes_at(0, 20).ok()?;
     if !ident.starts_with(&elf::ELFMAG) {
         return None;
@@ -241,7 +241,7 @@ fn kind_of<'a, R: object::ReadRef<'a>>(data: R) -> Option<Kind> {
     } else {
         u16::from_be_bytes(machine)
     };
-    if machine != MACHINE || bits != 64 || !little {
+    if machine != ELF_MACHINE || bits != 64 || !little {
         return Some(Kind::OtherMachine { machine, bits });
     }
     let header = elf::FileHeader64::<object::LittleEndian>::parse(data).ok()?;

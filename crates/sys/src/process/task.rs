@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::kind::Kind;
 use crate::looks;
+use crate::machine::untagged;
 
 /// An option of wait that rustix does not name: only for children and tracees of the calling thread (`__WNOTHREAD`).
 pub const OWN_CHILDREN: u32 = libc::__WNOTHREAD.unsigned_abs();
@@ -194,7 +195,7 @@ pub fn has_ended(tid: u32) -> bool {
 }
 
 /// Address of the list of robust mutexes that the kernel walks when thread `tid` ends. None if there is no such list,
-/// the thread has gone, or this process may not ask.
+/// the thread has gone, or this process may not ask. Without a tag.
 pub fn robust_list(tid: u32) -> Option<u64> {
     let (mut head, mut bytes) = (0_u64, 0_usize);
     let tid = i32::try_from(tid).ok()?;
@@ -207,7 +208,7 @@ pub fn robust_list(tid: u32) -> Option<u64> {
             &raw mut bytes,
         )
     };
-    (failed == 0 && head != 0 && bytes == ROBUST_LIST_HEAD_BYTES).then_some(head)
+    (failed == 0 && head != 0 && bytes == ROBUST_LIST_HEAD_BYTES).then_some(untagged(head))
 }
 
 /// First entry, offset of the futex words in entries, entry under way.
