@@ -1,5 +1,6 @@
 //! System calls that stop at the filter, carried out for the program.
 
+pub mod tags;
 pub mod confine;
 pub mod handlers;
 pub mod advice;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vswap_sys::abi::advice;
+use vswap_sys::machine::untagged;
 use vswap_sys::ring::op;
 use vswap_sys::{process, process::task};
 
@@ -256,7 +257,7 @@ fn read_vectors(process: &Process, address: u64, count: u64) -> Option<Vec<(u64,
     process.read_words(address, &mut words).then(|| {
         words
             .chunks_exact(2)
-            .map(|pair| (pair[0], pair[1]))
+            .map(|pair| (untagged(pair[0]), pair[1]))
             .collect()
     })
 }

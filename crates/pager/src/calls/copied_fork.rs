@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vswap_sys::inject::Stopped;
+use vswap_sys::machine::untagged;
 use vswap_sys::ring::origin;
 use vswap_sys::{abi, random};
 
@@ -83,7 +84,9 @@ impl Arguments {
         // Flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size.
         let mut words = [0; 10];
         if nr == abi::call::CLONE.cast_signed() {
-            let [flags, _, parent, child, ..] = *args;
+            let [flags, ..] = *args;
+            let [parent, child] =
+                [abi::call::CLONE_PARENT, abi::call::CLONE_CHILD].map(|at| args[at]);
             words[..4].copy_from_slice(&[flags, parent, child, parent]);
         } else {
             let [address, bytes, ..] = *args;
@@ -109,7 +112,7 @@ impl Arguments {
     }
 
     fn pages(&self) -> Vec<u64> {
-        let pages = |&(address, bytes): &(u64, u64)| pages_of(address, bytes.max(1));
+        let pages = |&(address, bytes): &(u64, u64)| pages_of(untagged(address), bytes.max(1));
         self.named.iter().flat_map(pages).collect()
     }
 }
@@ -366,28 +369,33 @@ mod tests {
         })
     }
 
+    /// Arguments of `clone`.
+    fn clone(flags: u64, parent: u64, child: u64) -> [u64; 6] {
+        let mut arguments = [0; 6];
+        arguments[0] = flags;
+        arguments[abi::call::CLONE_PARENT] = parent;
+        arguments[abi::call::CLONE_CHILD] = child;
+        arguments
+    }
+
     #[test]
     fn what_the_kernel_reads_and_writes_is_named() {
         let fork = of(abi::call::FORK, [7; 6], None);
         assert_eq!(fork, Some(Arguments::default()));
         // As glibc forks: the child's word is set, and cleared at its end, when nobody can see that any more.
         let (set, clear) = (CLONE_CHILD_SETTID, 0x20_0000);
-        let clone = of(
+        let found = of(
             abi::call::CLONE,
-            [set | clear | 17, 0, 0, 3 * PAGE + 16, 0, 0],
+            clone(set | clear | 17, 0, 3 * PAGE + 16),
             None,
         );
-        assert_eq!(clone.map(|it| it.pages()), Some(vec![3]));
+        assert_eq!(found.map(|it| it.pages()), Some(vec![3]));
         // A word that lies across two pages, and the parent's, which is the pidfd's too.
         let both = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID;
-        let clone = of(abi::call::CLONE, [both, 0, PAGE - 2, 5 * PAGE, 0, 0], None);
-        assert_eq!(clone.map(|it| it.pages()), Some(vec![0, 1, 5]));
-        let clone = of(
-            abi::call::CLONE,
-            [CLONE_PIDFD, 0, PAGE, 9 * PAGE, 0, 0],
-            None,
-        );
-        assert_eq!(clone.map(|it| it.pages()), Some(vec![1]));
+        let found = of(abi::call::CLONE, clone(both, PAGE - 2, 5 * PAGE), None);
+        assert_eq!(found.map(|it| it.pages()), Some(vec![0, 1, 5]));
+        let found = of(abi::call::CLONE, clone(CLONE_PIDFD, PAGE, 9 * PAGE), None);
+        assert_eq!(found.map(|it| it.pages()), Some(vec![1]));
     }
 
     #[test]

@@ -75,10 +75,13 @@ impl Doubt {
 
 #[cfg(test)]
 mod tests {
+    use vswap_sys::abi;
+
     use super::*;
 
-    const NANOSLEEP: i32 = 35;
-    const CLONE: i32 = 56;
+    const CLONE: i32 = abi::call::CLONE.cast_signed();
+    /// Any that is not held back.
+    const IOCTL: i32 = abi::call::IOCTL.cast_signed();
 
     #[test]
     fn a_thread_is_in_doubt_until_it_waits_elsewhere_or_has_run() {
@@ -89,7 +92,7 @@ mod tests {
         assert!(doubt.holds(Some(At::Call(CLONE)), ms(7)));
         assert!(!doubt.holds(Some(At::Running), ms(8)));
         let mut doubt = Doubt::default();
-        assert!(!doubt.holds(Some(At::Call(NANOSLEEP)), ms(7)));
+        assert!(!doubt.holds(Some(At::Call(IOCTL)), ms(7)));
         assert!(!doubt.holds(Some(At::Elsewhere), ms(7)));
         assert!(!doubt.holds(None, || None), "it has gone");
         assert!(doubt.holds(Some(At::Running), || None), "nobody knows");

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use vswap_sys::abi::remap;
+use vswap_sys::memory::addresses;
 use vswap_sys::ring::op;
 
 use crate::base::page_run::{PAGE_BYTES, pages_of};
@@ -18,8 +19,6 @@ use crate::space::process::Process;
 const MREMAP_FIXED: u64 = remap::FIXED as u64;
 const MREMAP_DONTUNMAP: u64 = remap::DONTUNMAP as u64;
 const EFAULT: i64 = 14;
-/// End of the addresses of a process (TASK_SIZE).
-const ADDRESSES_END: u64 = (1 << 47) - PAGE_BYTES;
 
 /// Have the agent make the call. Register what the mapping has gained before anybody knows that it is there.
 pub fn mremap(
@@ -120,7 +119,7 @@ fn watched_parts(space: &Space, process: &Process, args: &[u64; 6]) -> Option<Ve
     let bytes = old_bytes.checked_next_multiple_of(PAGE_BYTES)?;
     let (end, new_end) = (old.checked_add(bytes)?, new.checked_add(bytes)?);
     let is_apart = new_end <= old || end <= new;
-    if !is_apart || new_end > ADDRESSES_END {
+    if !is_apart || new_end > addresses::end() {
         return None;
     }
     let parts = process.map.mapped(old, end).ok()?;

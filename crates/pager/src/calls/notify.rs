@@ -32,7 +32,7 @@ use vswap_sys::seccomp::{Answer, Listener, Notification, NotifyError};
 use crate::base::page_run::{PAGE_BYTES, pages_of};
 use crate::base::rules::{self, Rule};
 use crate::base::threads;
-use crate::calls::{advice, confine, forks, handlers, moves, thread_exit, unknown};
+use crate::calls::{advice, confine, forks, handlers, moves, tags, thread_exit, unknown};
 use crate::events::listening::Listening;
 use crate::events::regions;
 use crate::fault::serving::Serving;
@@ -45,7 +45,6 @@ use crate::space::gain::{self, Gain};
 use crate::space::process::Process;
 use crate::space::{Space, marks};
 
-// System call numbers of x86_64, the only machine that vswap-sys compiles for.
 const MMAP: i32 = abi::call::MMAP.cast_signed();
 const BRK: i32 = abi::call::BRK.cast_signed();
 const RT_SIGACTION: i32 = abi::call::RT_SIGACTION.cast_signed();
@@ -129,7 +128,7 @@ fn take_one(
     if !listener.wait(listening.leaving.over())? {
         return Ok(());
     }
-    let notification = listener.receive()?;
+    let notification = tags::taken_off(listener.receive()?);
     if notification.nr == PTRACE {
         let answer = attach(&listening.spaces, &notification);
         let _ = listener.respond(notification.id, answer);

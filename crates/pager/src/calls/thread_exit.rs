@@ -11,6 +11,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vswap_sys::abi::call;
+use vswap_sys::machine::untagged;
 use vswap_sys::process::{procfs, task};
 
 use crate::base::kernel::clock;
@@ -120,6 +122,7 @@ impl Ending<'_> {
     }
 
     fn hold_pages(&mut self, address: u64, bytes: u64) {
+        let address = untagged(address);
         let last = address.saturating_add(bytes - 1) / PAGE_BYTES;
         for page in address / PAGE_BYTES..=last {
             self.space.lock().layout.pinned.hold(self.tid, page);
@@ -131,7 +134,7 @@ impl Ending<'_> {
 /// A thread makes another by clone, with these `arguments`. The word that is cleared when the new thread ends stays in
 /// memory from now on.
 pub fn note_clone(serving: &Serving, space: &Arc<Space>, arguments: &[u64; 6]) {
-    let [flags, _, _, word, ..] = *arguments;
+    let (flags, word) = (arguments[0], arguments[call::CLONE_CHILD]);
     note_thread(serving, space, flags, word);
 }
 
@@ -155,6 +158,7 @@ fn note_thread(serving: &Serving, space: &Arc<Space>, flags: u64, word: u64) {
 
 /// The word at `address` is cleared when a thread ends. Keep it.
 pub fn note_word(serving: &Serving, space: &Arc<Space>, address: u64) {
+    let address = untagged(address);
     space.lock().layout.pinned.add(address);
     let mut server = FaultServer::new(serving, space);
     bring_back(space, &mut server, address / PAGE_BYTES);

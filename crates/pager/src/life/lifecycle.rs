@@ -1,12 +1,12 @@
 //! Beginnings and ends of spaces: hello, activation, death.
 
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use vswap_sys::memory::addresses;
 use vswap_sys::process::could_have_descriptors;
 use vswap_sys::ring::op;
 use vswap_sys::seccomp::Listener;
@@ -33,8 +33,8 @@ use crate::space::{Space, marks};
 /// After this long a process is killed whose agent hung up although its memory lives on. Somebody has tampered with the
 /// agent, and nobody could ever stop the process cleanly any more.
 const HANGUP_PATIENCE: Duration = Duration::from_secs(2);
-/// All addresses that every program can have: the kernel refuses to be asked about the lowest and the last.
-const ADDRESSES: Range<u64> = 1 << 20..(1 << 47) - PAGE_BYTES;
+/// Where the addresses of programs begin that the kernel can be asked about: it refuses the lowest.
+const ADDRESSES_START: u64 = 1 << 20;
 /// How often an armed space checks whether memory is short. It is also woken for that.
 const ACTIVATE_PACE: Duration = Duration::from_millis(50);
 /// How often it checks whether a fork is over that saw the space inactive.
@@ -311,8 +311,8 @@ fn let_go_of_readers(listening: &Listening, space: &Arc<Space>, process: &Proces
     process.staging.retire(other);
     if space.is_active() {
         // Woken, they fault once more, and the fault is served.
-        let bytes = ADDRESSES.end - ADDRESSES.start;
-        let _ = space.uffd.wake(ADDRESSES.start, bytes);
+        let bytes = addresses::end() - ADDRESSES_START;
+        let _ = space.uffd.wake(ADDRESSES_START, bytes);
         // What does not come is lost. Should another process still have this memory, it gets SIGBUS there.
         if !process.is_alive() {
             for page in process.proofs.reading().flatten() {
