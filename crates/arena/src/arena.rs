@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use vswap_engine::{Codec, Config, Discard, Engine, NewArea, PRIORITY_DEFAULT, PageSource, TierId};
 use vswap_sys::disk::{Disk, Options, PrivateError};
+use vswap_sys::machine::check_page_size;
 use vswap_sys::process::cpu;
 use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::{WatchError, Watched};
@@ -98,6 +99,7 @@ impl Builder {
     /// # Errors
     /// [`ArenaError`].
     pub fn build(self) -> Result<Arena, ArenaError> {
+        check_page_size()?;
         let ram_bytes = self.ram?;
         if ram_bytes < RAM_LEAST_BYTES {
             return Err(ArenaError::TooLittleRam {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use vswap_engine::{ConfigError, SwapOnError};
 use vswap_sys::disk::PrivateError;
+use vswap_sys::machine::OtherPages;
 use vswap_sys::memory::MemoryError;
 use vswap_sys::watched::WatchError;
 
@@ -16,6 +17,9 @@ pub enum ArenaError {
     /// A text that is no size.
     #[error(transparent)]
     Size(#[from] SizeError),
+    /// The kernel has other pages.
+    #[error(transparent)]
+    Pages(#[from] OtherPages),
     /// Less RAM than an arena works with.
     #[error("an arena needs at least {least_bytes} bytes of RAM, {bytes} were given: give more")]
     TooLittleRam {

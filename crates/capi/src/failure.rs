@@ -71,7 +71,8 @@ impl From<ArenaError> for Failure {
         let code = match &error {
             ArenaError::Size(_) | ArenaError::Empty => ARGUMENT,
             ArenaError::TooLittleRam { .. } => TOO_LITTLE_RAM,
-            ArenaError::Watch(_)
+            ArenaError::Pages(_)
+            | ArenaError::Watch(_)
             | ArenaError::Memory(_)
             | ArenaError::Engine(_)
             | ArenaError::TooManyArenas { .. }

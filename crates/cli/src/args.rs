@@ -293,6 +293,16 @@ pub enum Command {
     Man(ManArgs),
 }
 
+impl Command {
+    /// Has this command to do with the pages of programs? `doctor` has, and asks about them itself.
+    pub fn needs_pages(&self) -> bool {
+        !matches!(
+            self,
+            Command::Doctor | Command::Completions(_) | Command::Man(_)
+        )
+    }
+}
+
 /// How the memory of a run is managed.
 #[derive(Debug, clap::Args)]
 pub struct ManageArgs {

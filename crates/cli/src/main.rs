@@ -36,12 +36,14 @@ mod page;
 // One module for each subcommand.
 mod verbs;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 use failure::Failure;
+use vswap_sys::machine::check_page_size;
 use vswap_sys::memory::heap;
 use vswap_sys::process::spawn::{InheritedDescriptors, without_backtraces};
 
@@ -53,67 +55,43 @@ fn main() -> ExitCode {
     if let Err(failure) = output::log::begin() {
         return end(&failure);
     }
-    let done = match Args::try_parse() {
-        Ok(Args {
-            command: Command::Run(args),
-        }) => verbs::run::run(&args, descriptors, environment),
-        Ok(Args {
-            command: Command::Advise(args),
-        }) => verbs::advise::advise(&args, descriptors, environment),
-        Ok(Args {
-            command: Command::Attach(args),
-        }) => verbs::attach::attach(&args),
-        Ok(Args {
-            command: Command::Detach(args),
-        }) => verbs::detach::detach(&args),
-        Ok(Args {
-            command: Command::Daemon(args),
-        }) => verbs::daemon::daemon(&args),
-        Ok(Args {
-            command: Command::Status(args),
-        }) => verbs::status::status(&args),
-        Ok(Args {
-            command: Command::Top(args),
-        }) => verbs::top::top(&args),
-        Ok(Args {
-            command: Command::Set(args),
-        }) => verbs::set::set(&args),
-        Ok(Args {
-            command: Command::Park(args),
-        }) => verbs::park::park(&args),
-        Ok(Args {
-            command: Command::Wake(args),
-        }) => verbs::park::wake(&args),
-        Ok(Args {
-            command: Command::Swapon(args),
-        }) => verbs::swap::swap_on(&args),
-        Ok(Args {
-            command: Command::Swapoff(args),
-        }) => verbs::swap::swap_off(&args),
-        Ok(Args {
-            command: Command::Mkswap(args),
-        }) => verbs::mkswap::mkswap(&args),
-        Ok(Args {
-            command: Command::Bench(options),
-        }) => verbs::bench::bench(&options),
-        Ok(Args {
-            command: Command::BenchWorkload(workload),
-        }) => Ok(workload.run()),
-        Ok(Args {
-            command: Command::Far(command),
-        }) => verbs::far::far(&command),
-        Ok(Args {
-            command: Command::Doctor,
-        }) => verbs::doctor::doctor(),
-        Ok(Args {
-            command: Command::Completions(args),
-        }) => verbs::completions::completions(&args),
-        Ok(Args {
-            command: Command::Man(args),
-        }) => verbs::man::man(&args),
-        Err(error) => return usage(error),
-    };
-    done.unwrap_or_else(|failure| end(&failure))
+    match Args::try_parse() {
+        Ok(Args { command }) => {
+            carry_out(command, descriptors, environment).unwrap_or_else(|failure| end(&failure))
+        }
+        Err(error) => usage(error),
+    }
+}
+
+fn carry_out(
+    command: Command,
+    descriptors: InheritedDescriptors,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<ExitCode, Failure> {
+    if command.needs_pages() {
+        check_page_size().map_err(Failure::of)?;
+    }
+    match command {
+        Command::Run(args) => verbs::run::run(&args, descriptors, environment),
+        Command::Advise(args) => verbs::advise::advise(&args, descriptors, environment),
+        Command::Attach(args) => verbs::attach::attach(&args),
+        Command::Detach(args) => verbs::detach::detach(&args),
+        Command::Daemon(args) => verbs::daemon::daemon(&args),
+        Command::Status(args) => verbs::status::status(&args),
+        Command::Top(args) => verbs::top::top(&args),
+        Command::Set(args) => verbs::set::set(&args),
+        Command::Park(args) => verbs::park::park(&args),
+        Command::Wake(args) => verbs::park::wake(&args),
+        Command::Swapon(args) => verbs::swap::swap_on(&args),
+        Command::Swapoff(args) => verbs::swap::swap_off(&args),
+        Command::Mkswap(args) => verbs::mkswap::mkswap(&args),
+        Command::Bench(options) => verbs::bench::bench(&options),
+        Command::BenchWorkload(workload) => Ok(workload.run()),
+        Command::Far(command) => verbs::far::far(&command),
+        Command::Doctor => verbs::doctor::doctor(),
+        Command::Completions(args) => verbs::completions::completions(&args),
+        Command::Man(args) => verbs::man::man(&args),
+    }
 }
 
 fn end(failure: &Failure) -> ExitCode {

@@ -6,6 +6,7 @@ mod trial;
 use std::process::ExitCode;
 
 use vswap_sys::doctor::{FORK_EVENTS, Finding, Need, Status, missing, probe};
+use vswap_sys::machine::check_page_size;
 
 use crate::failure::Failure;
 use crate::output::print;
@@ -20,6 +21,11 @@ const ADVICE_COLUMNS: usize = 90;
 
 /// Prints the list of probes, and in the last lines what follows.
 pub fn doctor() -> Result<ExitCode, Failure> {
+    check_page_size().map_err(|error| {
+        let mut failure = Failure::of(error);
+        failure.exit_status = CANNOT_RUN;
+        failure
+    })?;
     let mut findings = probe();
     if missing(&findings).next().is_none() {
         findings.push(trial::trial());

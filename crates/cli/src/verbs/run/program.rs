@@ -4,6 +4,7 @@
 //! loader must not obey LD_PRELOAD in a program whose file grants rights. A program of another word size or C library
 //! cannot load the agent.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use vswap_sys::machine;
 use vswap_sys::process::elf::{Elevation, ElfError, Kind, Program, inspect, is_musl};
 
 use crate::failure::Failure;
@@ -94,32 +96,33 @@ pub fn check(path: &Path) -> Result<bool, Failure> {
     };
     match why_not(&program) {
         None => Ok(!is_attached_to(&program)),
-        Some(why) => Err(Failure::cannot_execute(describe(&program, why))),
+        Some(why) => Err(Failure::cannot_execute(describe(&program, &why))),
     }
 }
 
 /// Why a program cannot take the agent, and what to do about it.
-fn why_not(program: &Program) -> Option<&'static str> {
+fn why_not(program: &Program) -> Option<Cow<'static, str>> {
     match program.elevation {
         Some(Elevation::SetUid | Elevation::SetGid) => {
-            return Some(
+            return Some(Cow::Borrowed(
                 "changes its user or group when it starts (setuid or setgid), and the dynamic loader ignores vswap's \
                  agent \
                  in such a program. Run vswap itself as that user, for example with sudo",
-            );
+            ));
         }
         Some(Elevation::Capabilities) => {
-            return Some(
+            return Some(Cow::Borrowed(
                 "gains capabilities when it starts, and the dynamic loader ignores vswap's agent in such a program. \
                  Run vswap as root, or run a copy of the program without file capabilities",
-            );
+            ));
         }
         None => {}
     }
     match &program.kind {
-        Kind::OtherMachine { .. } => Some(
-            "is built for another machine or word size: vswap's agent is for 64-bit x86-64. Use a build for that",
-        ),
+        Kind::OtherMachine { .. } => Some(Cow::Owned(format!(
+            "is built for another machine or word size: vswap's agent is for 64-bit {}. Use a build for that",
+            machine::NAME
+        ))),
         // /bin/sh runs a file without a known format, as shells do.
         Kind::Static | Kind::Dynamic { .. } | Kind::Unknown => None,
     }
