@@ -4,6 +4,10 @@
 //! return address. So a caller may be named that returned long ago, and one may be missing. The names are made for
 //! `addr2line -Cfe FILE ADDRESS`.
 
+#[cfg_attr(target_arch = "x86_64", path = "callers/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "callers/aarch64.rs")]
+mod machine;
+
 use vswap_sys::memory::maps::{self, Mapping, Name};
 use vswap_sys::process::memory_file::MemoryFile;
 use vswap_sys::process::task::CallUnderWay;
@@ -11,9 +15,6 @@ use vswap_sys::process::task::CallUnderWay;
 /// How far the stack is read, in words, and how many callers are named.
 const WORDS_MOST: u64 = 1024;
 const CALLERS_MOST: usize = 8;
-/// A near call, relative (5 bytes) or by a register or memory (2 to 7 bytes).
-const CALL_RELATIVE: u8 = 0xe8;
-const CALL_GROUP: u8 = 0xff;
 
 /// The first address on the thread's stack that is likely to be a caller's. It tells call sites apart that go through
 /// the same function of the C library.
@@ -59,7 +60,8 @@ impl<'a> Code<'a> {
     fn callers(&self, call: &CallUnderWay) -> impl Iterator<Item = (u64, &Mapping<'a>)> {
         let places = (0..WORDS_MOST).map(|word| call.stack + word * 8);
         let words = places.map_while(|place| self.memory.word(place));
-        let behind_calls = words.filter(|address| self.is_behind_call(*address));
+        let addresses = words.map(machine::address_in);
+        let behind_calls = addresses.filter(|address| self.is_behind_call(*address));
         std::iter::once(call.code)
             .chain(behind_calls)
             .filter_map(|address| Some((address, self.mapping_of(address)?)))
@@ -80,15 +82,10 @@ impl<'a> Code<'a> {
     }
 
     fn is_behind_call(&self, address: u64) -> bool {
-        if self.mapping_of(address).is_none() || !cfg!(target_arch = "x86_64") {
-            return self.mapping_of(address).is_some();
+        if self.mapping_of(address).is_none() {
+            return false;
         }
         let before = address.checked_sub(8).and_then(|at| self.memory.word(at));
-        before.is_some_and(|bytes| {
-            let bytes = bytes.to_ne_bytes();
-            // The second byte of the group says that it is a call: /2.
-            let is_group = |at: usize| bytes[at] == CALL_GROUP && bytes[at + 1] >> 3 & 7 == 2;
-            bytes[3] == CALL_RELATIVE || (1..7).any(is_group)
-        })
+        before.is_some_and(|bytes| machine::ends_with_call(bytes.to_ne_bytes()))
     }
 }
