@@ -25,15 +25,17 @@
 //! It takes two filters: the agent's thread installs the one above for itself, and once the pager has its listener the
 //! second one spreads both over all threads.
 //!
-//! A 64-bit program can also make the calls of 32-bit programs (`int 0x80`). Of these, the ones in the table that would
-//! lead to wrong bytes fail with ENOSYS, as all of them do on a kernel without 32-bit calls. Programs of 32 bits have
-//! the filter too, by exec, and their calls run, since nothing of them is swapped. Their code lies below 4 GiB, which
-//! is how the filter tells one from the other. So calls from code of a 64-bit program that lies there run as well.
+//! Programs of 32 bits have the filter too, by exec, and their calls run, since nothing of them is swapped.
+
+// What the filter says to calls of another kind, such as those of 32-bit programs.
+#[cfg_attr(target_arch = "x86_64", path = "filter/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "filter/aarch64.rs")]
+mod machine;
 
 use crate::abi::advice::{FREE, GUARD_INSTALL, GUARD_REMOVE, KEEPONFORK, WIPEONFORK};
 use crate::abi::call::{
-    BRK, CLONE, CLONE3, EXIT, FORK, IO_URING_SETUP, IOCTL, MADVISE, MMAP, MREMAP, PROCESS_MADVISE,
-    PTRACE, RT_SIGACTION, SECCOMP, SET_TID_ADDRESS,
+    ARCHITECTURE as OURS, BRK, CLONE, CLONE3, EXIT, FORK, IO_URING_SETUP, IOCTL, MADVISE, MMAP,
+    MREMAP, PROCESS_MADVISE, PTRACE, RT_SIGACTION, SECCOMP, SET_TID_ADDRESS,
 };
 use crate::base::kernel::{
     Descriptor, EACCES, EBUSY, EEXIST, Errno, MARK, MARK_HIGH, MARK_LOW, call,
@@ -124,11 +126,7 @@ const SIXTH_ARGUMENT: u32 = 56;
 /// The upper half of the address behind the instruction that makes the call.
 const CODE_HIGH: u32 = 12;
 
-const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-const AUDIT_ARCH_I386: u32 = 0x4000_0003;
 const ALLOW: u32 = 0x7fff_0000;
-/// The call fails with ENOSYS.
-const NO_SUCH_CALL: u32 = 0x0005_0000 | 38;
 const USER_NOTIF: u32 = 0x7fc0_0000;
 
 const PTRACE_ATTACH: u32 = 16;
@@ -143,27 +141,16 @@ const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const KIND_OF_MAPPING: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE, MAP_ANONYMOUS.
 const PRIVATE_ANONYMOUS: u32 = 0x02 | 0x20;
-const FILTER_LENGTH: usize = 82;
-
-/// Numbers of the calls of 32-bit programs.
-mod of_32_bits {
-    pub const FORK: u32 = 2;
-    pub const IOCTL: u32 = 54;
-    pub const CLONE: u32 = 120;
-    pub const MREMAP: u32 = 163;
-    pub const MADVISE: u32 = 219;
-    pub const SET_TID_ADDRESS: u32 = 258;
-    pub const SECCOMP: u32 = 354;
-}
+/// Instructions for calls of this machine's own kind.
+const OWN_LENGTH: usize = 56;
+const FILTER_LENGTH: usize = OWN_LENGTH + machine::OTHERS.len();
 
 // The second and third argument of `equal` and `any_of` say how many instructions are skipped. The comments behind the
 // instructions name the target.
 #[rustfmt::skip]
-static FILTER: [Instruction; FILTER_LENGTH] = INSTRUCTIONS;
-#[rustfmt::skip]
-const INSTRUCTIONS: [Instruction; FILTER_LENGTH] = [
+const OWN: [Instruction; OWN_LENGTH] = [
     /*  0 */ load(ARCHITECTURE),
-    /*  1 */ equal(AUDIT_ARCH_X86_64, 0, 54),         // else 56
+    /*  1 */ equal(OURS, 0, 54),                      // else 56
     /*  2 */ load(NUMBER),
     /*  3 */ equal(MREMAP, 46, 0),                    // then 50
     /*  4 */ equal(MMAP, 42, 0),                      // then 47
@@ -218,34 +205,22 @@ const INSTRUCTIONS: [Instruction; FILTER_LENGTH] = [
     /* 53 */ equal(MARK_HIGH, 1, 0),                  // then 55
     /* 54 */ answer(USER_NOTIF),
     /* 55 */ answer(ALLOW),
-    // Calls of 32-bit programs.
-    /* 56 */ equal(AUDIT_ARCH_I386, 0, 24),           // else 81
-    /* 57 */ load(NUMBER),
-    /* 58 */ equal(of_32_bits::MREMAP, 19, 0),        // then 78
-    /* 59 */ equal(of_32_bits::FORK, 18, 0),          // then 78
-    /* 60 */ equal(of_32_bits::CLONE, 17, 0),         // then 78
-    /* 61 */ equal(CLONE3, 16, 0),                    // then 78
-    /* 62 */ equal(of_32_bits::SET_TID_ADDRESS, 15, 0), // then 78
-    /* 63 */ equal(IO_URING_SETUP, 14, 0),            // then 78
-    /* 64 */ equal(of_32_bits::SECCOMP, 13, 0),       // then 78
-    /* 65 */ equal(of_32_bits::MADVISE, 2, 0),        // then 68
-    /* 66 */ equal(PROCESS_MADVISE, 3, 0),            // then 70
-    /* 67 */ equal(of_32_bits::IOCTL, 8, 13),         // then 76, else 81
-    /* 68 */ load(THIRD_ARGUMENT),
-    /* 69 */ equal(0, 1, 1),                          // 71
-    /* 70 */ load(FOURTH_ARGUMENT),
-    /* 71 */ equal(FREE, 6, 0),                       // then 78
-    /* 72 */ equal(WIPEONFORK, 5, 0),                 // then 78
-    /* 73 */ equal(KEEPONFORK, 4, 0),                 // then 78
-    /* 74 */ equal(GUARD_REMOVE, 3, 0),               // then 78
-    /* 75 */ equal(GUARD_INSTALL, 2, 5),              // then 78, else 81
-    /* 76 */ load(SECOND_ARGUMENT),
-    /* 77 */ equal(UFFDIO_REGISTER, 0, 3),            // else 81
-    /* 78 */ load(CODE_HIGH),
-    /* 79 */ equal(0, 1, 0),                          // then 81
-    /* 80 */ answer(NO_SUCH_CALL),
-    /* 81 */ answer(ALLOW),
+    // Calls of another kind, which are the machine's: `machine::OTHERS`.
 ];
+const INSTRUCTIONS: [Instruction; FILTER_LENGTH] = {
+    let mut all = [answer(ALLOW); FILTER_LENGTH];
+    let mut at = 0;
+    while at < FILTER_LENGTH {
+        all[at] = if at < OWN_LENGTH {
+            OWN[at]
+        } else {
+            machine::OTHERS[at - OWN_LENGTH]
+        };
+        at += 1;
+    }
+    all
+};
+static FILTER: [Instruction; FILTER_LENGTH] = INSTRUCTIONS;
 
 /// What the kernel answers to a call. The compiler carries the instructions above out.
 const fn decide(architecture: u32, number: usize, code_at: usize, arguments: [usize; 6]) -> u32 {
@@ -299,17 +274,7 @@ const fn read(
 }
 
 const fn is_trapped(number: u32, arguments: [usize; 6]) -> bool {
-    decide(AUDIT_ARCH_X86_64, number as usize, 0, arguments) == USER_NOTIF
-}
-
-/// Does this call of 32-bit programs fail? It comes from code above 4 GiB.
-const fn is_refused(number: u32, arguments: [usize; 6]) -> bool {
-    decide(
-        AUDIT_ARCH_I386,
-        number as usize,
-        0x5555_5555_0000,
-        arguments,
-    ) == NO_SUCH_CALL
+    decide(OURS, number as usize, 0, arguments) == USER_NOTIF
 }
 
 /// Checked at each compilation: what stops, what does not, and that the agent's own calls never stop.
@@ -379,62 +344,14 @@ const _: () = {
     assert!(!is_trapped(SECCOMP, [1, 0x1e, 4096, 0, 0, 0]));
     assert!(!is_trapped(SECCOMP, [3, 1, 4096, 0, 0, 0]));
     assert!(!is_trapped(SECCOMP, [1, 0x3d, 4096, 0, 0, MARK]));
-    assert!(!is_trapped(0, [0; 6]) && !is_trapped(231, [MARK; 6]));
-};
-
-/// Checked at each compilation: what 64-bit programs cannot do by `int 0x80`, and that 32-bit programs can do it.
-const _: () = {
-    use of_32_bits::{CLONE, FORK, IOCTL, MADVISE, MREMAP, SECCOMP, SET_TID_ADDRESS};
-    let refused = [
-        MREMAP,
-        FORK,
-        CLONE,
-        CLONE3,
-        SET_TID_ADDRESS,
-        IO_URING_SETUP,
-        SECCOMP,
-    ];
-    let mut at = 0;
-    while at < refused.len() {
-        assert!(is_refused(refused[at], [0; 6]));
-        assert!(decide(AUDIT_ARCH_I386, refused[at] as usize, 0x0804_8000, [0; 6]) == ALLOW);
-        at += 1;
-    }
-    let advices = [FREE, WIPEONFORK, KEEPONFORK, GUARD_INSTALL, GUARD_REMOVE];
-    let mut at = 0;
-    while at < advices.len() {
-        let advice = advices[at] as usize;
-        assert!(is_refused(MADVISE, [0, 0, advice, 0, 0, 0]));
-        assert!(!is_refused(MADVISE, [0, 0, 4, advice, 0, 0]));
-        assert!(is_refused(PROCESS_MADVISE, [3, 0, 1, advice, 0, 0]));
-        assert!(!is_refused(PROCESS_MADVISE, [3, 0, advice, 4, 0, 0]));
-        let low = decide(
-            AUDIT_ARCH_I386,
-            MADVISE as usize,
-            0x0804_8000,
-            [0, 0, advice, 0, 0, 0],
-        );
-        assert!(low == ALLOW);
-        at += 1;
-    }
-    assert!(is_refused(IOCTL, [3, UFFDIO_REGISTER as usize, 0, 0, 0, 0]));
-    assert!(!is_refused(IOCTL, [3, 0x5401, 0, 0, 0, 0]));
-    // mmap2, munmap, mprotect, brk and vfork raise events, or share their memory.
-    let events = [192, 91, 125, 45, 190];
-    let mut at = 0;
-    while at < events.len() {
-        assert!(!is_refused(events[at], [0; 6]));
-        at += 1;
-    }
-    // Numbers of 64-bit calls mean other calls here, and an architecture that is none of both is left alone.
-    assert!(!is_refused(25, [0; 6]) && !is_refused(56, [0; 6]));
-    assert!(decide(0x4000_0028, MREMAP as usize, 1 << 40, [0; 6]) == ALLOW);
+    assert!(decide(OURS, call::READ, 0, [0; 6]) == ALLOW);
+    assert!(decide(OURS, call::EXIT_GROUP, 0, [MARK; 6]) == ALLOW);
 };
 
 /// The second filter. It lets every call run, and gives itself away to who asks by [`is_installed`].
 static SPREADING: [Instruction; 8] = [
     load(ARCHITECTURE),
-    equal(AUDIT_ARCH_X86_64, 0, 5), // else the last
+    equal(OURS, 0, 5), // else the last
     load(NUMBER),
     equal(SECCOMP, 0, 3), // else the last
     load(FIRST_ARGUMENT),
