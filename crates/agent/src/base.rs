@@ -1,4 +1,5 @@
-//! What everything stands on: bare calls of kernel and libc, limits, the end of the process, the switch of a rule.
+//! What everything stands on: bare calls of kernel and libc, limits, the end of the process, the switch of a rule, what
+//! the compiler calls.
 
 pub mod kernel;
 pub mod uffd;
@@ -6,3 +7,4 @@ pub mod limits;
 pub mod libc;
 pub mod die;
 pub mod rules;
+mod runtime;

@@ -53,12 +53,3 @@ mod entry;
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     base::die::die(b"vswap-agent: internal error, process killed\n")
 }
-
-// core is compiled for unwinding and names this symbol where it is linked with debug assertions. Nothing unwinds here.
-#[cfg(panic = "abort")]
-core::arch::global_asm!(
-    ".hidden rust_eh_personality",
-    ".globl rust_eh_personality",
-    "rust_eh_personality:",
-    "ud2"
-);

@@ -8,7 +8,7 @@ pub mod pair;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::kernel::{Descriptor, call};
+use crate::base::kernel::{self, Descriptor, call};
 use crate::raw;
 use crate::state::STATE;
 use crate::state::reservation::Reservation;
@@ -57,7 +57,7 @@ impl Session {
         let mut both = [self.socket, self.bell]
             .map(|descriptor| (descriptor as u64 & u64::from(u32::MAX)) | POLLIN << 32);
         // SAFETY: the kernel writes both records, which are on this stack. There is no time-out.
-        unsafe { raw::syscall3(call::POLL, both.as_mut_ptr().addr(), 2, usize::MAX) };
+        unsafe { kernel::poll(both.as_mut_ptr().addr(), 2, true) };
         let [_, bell] = both;
         bell >> 48 & POLLIN != 0
     }

@@ -5,7 +5,7 @@
 
 use core::ffi::c_short;
 
-use crate::base::kernel::{call, process_id};
+use crate::base::kernel::{self, call, process_id};
 use crate::raw;
 
 const SIGKILL: usize = 9;
@@ -50,7 +50,7 @@ fn say(pid: usize, why: &[u8]) {
             events: POLLOUT,
             returned: 0,
         };
-        let ready = raw::syscall3(call::POLL, (&raw mut poll).addr(), 1, 0);
+        let ready = kernel::poll((&raw mut poll).addr(), 1, false);
         if ready == 1 && poll.returned & POLLOUT != 0 {
             raw::syscall3(call::WRITE, stderr, why.as_ptr().addr(), why.len());
         }

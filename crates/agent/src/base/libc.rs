@@ -7,16 +7,18 @@
 //! Unsafe is needed here because a symbol that may be missing cannot be declared as a function. It is an address from a
 //! table that the loader fills, and only this file knows its type.
 
+// What differs between machines.
+#[cfg_attr(target_arch = "x86_64", path = "libc/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "libc/aarch64.rs")]
+mod machine;
+
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 // One table, so that the versions bind to these references wherever the compiler puts the code that uses them.
 global_asm!(
-    ".symver dlsym, dlsym@GLIBC_2.2.5",
-    ".symver environ, environ@GLIBC_2.2.5",
-    ".symver __errno_location, __errno_location@GLIBC_2.2.5",
-    ".symver __register_atfork, __register_atfork@GLIBC_2.3.2",
+    machine::versions!(),
     ".weak dlsym, environ, __errno_location, __register_atfork",
     ".pushsection .data.rel.ro.vswap_libc, \"aw\", @progbits",
     ".balign 8",

@@ -17,11 +17,14 @@
 //! Where the kernel tells of no forks, the child of a program that the loader has given the agent begins here too, on
 //! [`STACK`].
 
-use core::arch::{global_asm, naked_asm};
+#[cfg_attr(target_arch = "x86_64", path = "attached/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "attached/aarch64.rs")]
+mod machine;
+
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-use crate::base::kernel::{Errno, PAGE_BYTES, parent_id};
+use crate::base::kernel::{EINVAL, Errno, PAGE_BYTES, has_small_pages, parent_id};
 use crate::hooks::fork;
 use crate::raw;
 use crate::ring::{ATTACHED_CALL, Parameters, origin};
@@ -42,13 +45,6 @@ struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
 // SAFETY: this library never reads or writes it. It is a stack only for the only thread of a new process.
 unsafe impl Sync for Stack {}
 
-// The entry point of the library (build.rs). The address of the parameters is in rdi.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vswap_attached() -> ! {
-    naked_asm!("call {attached}", "ud2", attached = sym attached)
-}
-
 extern "C" fn attached(parameters: &Parameters) -> ! {
     let outcome = begin(parameters);
     let answer = outcome.err().unwrap_or(0).cast_unsigned() as usize;
@@ -59,6 +55,9 @@ extern "C" fn attached(parameters: &Parameters) -> ! {
 }
 
 fn begin(parameters: &Parameters) -> Result<(), Errno> {
+    if !has_small_pages() {
+        return Err(EINVAL);
+    }
     let origin = match parameters.origin {
         origin::FORKED => Origin::Forked,
         origin::INHERITED => Origin::Inherited,
@@ -98,37 +97,7 @@ pub fn remember_own_entry() {
 }
 
 fn remember_entry(stack_end: usize) {
-    let entry = (vswap_attached as unsafe extern "C" fn() -> !) as *const ();
+    let entry = (machine::vswap_attached as unsafe extern "C" fn() -> !) as *const ();
     STATE.entry.store(entry.addr(), Ordering::Relaxed);
     STATE.entry_stack.store(stack_end, Ordering::Relaxed);
 }
-
-// The compiler calls these, and there may be no libc. Hidden: the program's own calls go to its libc. Few and short
-// copies are made, so a byte at a time will do.
-global_asm!(
-    ".pushsection .text.vswap_memory, \"ax\", @progbits",
-    ".globl memcpy, memset, strlen",
-    ".hidden memcpy, memset, strlen",
-    "memcpy:",
-    "mov rax, rdi",
-    "mov rcx, rdx",
-    "rep movsb",
-    "ret",
-    "memset:",
-    "mov r8, rdi",
-    "mov eax, esi",
-    "mov rcx, rdx",
-    "rep stosb",
-    "mov rax, r8",
-    "ret",
-    "strlen:",
-    "xor eax, eax",
-    "2:",
-    "cmp byte ptr [rdi + rax], 0",
-    "je 3f",
-    "inc rax",
-    "jmp 2b",
-    "3:",
-    "ret",
-    ".popsection",
-);

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::base::kernel::has_small_pages;
 use crate::base::{libc, rules};
 use crate::entry::attached;
 use crate::hooks::{clones, execs, fork, signals, unseen};
@@ -31,7 +32,7 @@ extern "C" fn construct() {
 }
 
 fn begin() -> bool {
-    if !remember_socket() {
+    if !remember_socket() || !has_small_pages() {
         return false;
     }
     // The hooks come before the thread: a process with an agent and without hooks would corrupt its children.

@@ -24,7 +24,7 @@ use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering;
 
 use crate::base::kernel::{
-    self, Descriptor, EINVAL, ESRCH, EUSERS, Errno, block_signals, call, close, process_id,
+    self, Descriptor, EINVAL, ESRCH, EUSERS, Errno, Stat, block_signals, call, close, process_id,
     restore_signals, thread_id,
 };
 use crate::base::libc;
@@ -162,9 +162,7 @@ fn carry_out_alone(wanted: [usize; 3], refused: isize) -> isize {
 
 /// Also true if the kernel does not tell.
 fn is_one_but_for_the_agent() -> bool {
-    const LINKS: usize = 2;
-    let stat = stat(c"/proc/self/task");
-    stat.is_none_or(|stat| stat.get(LINKS).is_some_and(|links| *links <= LINKS_OF_TWO))
+    stat(c"/proc/self/task").is_none_or(|stat| kernel::links_in(&stat) <= LINKS_OF_TWO)
 }
 
 /// The number that a file has in its file system.
@@ -173,12 +171,9 @@ fn inode(path: &CStr) -> Option<u64> {
     stat(path)?.get(INODE).copied()
 }
 
-/// Words of a `stat`.
-const STAT_WORDS: usize = 144 / 8;
-
-fn stat(path: &CStr) -> Option<[u64; STAT_WORDS]> {
+fn stat(path: &CStr) -> Option<Stat> {
     const AT_FDCWD: usize = (-100_isize).cast_unsigned();
-    let mut stat = [0_u64; STAT_WORDS];
+    let mut stat = Stat::default();
     let arguments = [
         AT_FDCWD,
         path.as_ptr().addr(),
@@ -265,7 +260,7 @@ impl Agent {
         // bell when it has nothing to do.
         unsafe {
             raw::syscall3(call::WRITE, bell, (&raw const one).addr(), size_of::<u64>());
-            raw::syscall3(call::POLL, (&raw mut ended).addr(), 1, usize::MAX);
+            kernel::poll((&raw mut ended).addr(), 1, true);
         }
         await_end(tid);
     }
