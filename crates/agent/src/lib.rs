@@ -46,6 +46,10 @@ mod thread;
 mod hooks;
 // Where it all begins in a process.
 mod entry;
+// Registers, for tests of what is written in assembly.
+#[cfg(test)]
+#[path = "tests/registers.rs"]
+mod registers_tests;
 
 /// Nothing in the agent panics. If something does all the same, the process must not go on.
 #[cfg(panic = "abort")]

@@ -11,7 +11,11 @@
 //! Unsafe is needed here because the calls are C functions found by name at run time, and their registers have to pass
 //! through unchanged, which takes assembly.
 
-use core::arch::naked_asm;
+// The functions `clone`, `__clone` and `syscall` themselves.
+#[cfg_attr(target_arch = "x86_64", path = "clones/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "clones/aarch64.rs")]
+mod machine;
+
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -32,7 +36,7 @@ const CLONE_ARGS_FLAGS: usize = 0;
 const CLONE_ARGS_STACK: usize = 40;
 const CLONE_ARGS_BYTES_LEAST: usize = 64;
 
-/// The six argument registers of a call, and the word behind its return address.
+/// The arguments of a call, as many as one has at most.
 type Arguments = [usize; 7];
 
 /// What happens to a call.
@@ -46,7 +50,7 @@ struct Verdict {
 
 /// Where `syscall` jumps to. In `.data`, like everything of the agent.
 #[unsafe(link_section = ".data")]
-static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(plain_syscall as *mut ());
+static NEXT_SYSCALL: AtomicPtr<()> = AtomicPtr::new(machine::plain_syscall as *mut ());
 
 /// Looks libc's functions up. Called by the constructor. Calls that come before it work all the same.
 pub fn find() {
@@ -101,134 +105,6 @@ pub unsafe extern "C" fn _Fork() -> c_int {
     // SAFETY: the address is that of libc's _Fork, which has this type.
     let pid = with_hooks(|| unsafe { core::mem::transmute::<usize, Fork>(next)() } as isize);
     i32::try_from(pid).unwrap_or(-1)
-}
-
-/// libc's `clone`, `int clone(fn, stack, flags, argument, parent_tid, tls, child_tid)`.
-///
-/// # Safety
-/// As for clone(2).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn clone() {
-    naked_asm!(
-        "push qword ptr [rsp + 8]",
-        "push r9",
-        "push r8",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "mov rdi, rsp",
-        "call {judge}",
-        "mov r11, rax",
-        "mov rax, rdx",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop r8",
-        "pop r9",
-        "lea rsp, [rsp + 8]",
-        "test r11, r11",
-        "jz 2f",
-        "jmp r11",
-        "2:",
-        "ret",
-        judge = sym judge_clone,
-    )
-}
-
-/// The other name of `clone`.
-///
-/// # Safety
-/// As for clone(2).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __clone() {
-    naked_asm!("jmp {clone}", clone = sym clone)
-}
-
-/// libc's `syscall`, `long syscall(number, ...)`.
-///
-/// # Safety
-/// As for syscall(2).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall() {
-    naked_asm!(
-        "cmp rdi, {clone}",
-        "je 3f",
-        "cmp rdi, {fork}",
-        "je 3f",
-        "cmp rdi, {clone3}",
-        "je 3f",
-        "cmp rdi, {unshare}",
-        "je 3f",
-        "cmp rdi, {setns}",
-        "je 3f",
-        "cmp rdi, {seccomp}",
-        "je 3f",
-        "jmp qword ptr [rip + {next}]",
-        "3:",
-        "push qword ptr [rsp + 8]",
-        "push r9",
-        "push r8",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "mov rdi, rsp",
-        "call {judge}",
-        "mov r11, rax",
-        "mov rax, rdx",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop r8",
-        "pop r9",
-        "lea rsp, [rsp + 8]",
-        "test r11, r11",
-        "jz 2f",
-        "jmp r11",
-        "2:",
-        "ret",
-        clone = const call::CLONE,
-        fork = const call::FORK,
-        clone3 = const call::CLONE3,
-        unshare = const call::UNSHARE,
-        setns = const call::SETNS,
-        seccomp = const call::SECCOMP,
-        next = sym NEXT_SYSCALL,
-        judge = sym judge_syscall,
-    )
-}
-
-/// Does what libc's `syscall` does, for calls before the constructor.
-#[unsafe(naked)]
-extern "C" fn plain_syscall() {
-    naked_asm!(
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 2f",
-        "ret",
-        "2:",
-        "push rax",
-        "mov edi, eax",
-        "neg edi",
-        "call {set_errno}",
-        "pop rcx",
-        "mov rax, -1",
-        "ret",
-        set_errno = sym set_errno,
-    )
 }
 
 extern "C" fn set_errno(errno: c_int) {
@@ -341,3 +217,7 @@ fn done(returned: isize) -> Verdict {
         returned,
     }
 }
+
+#[cfg(test)]
+#[path = "clones/tests.rs"]
+mod tests;

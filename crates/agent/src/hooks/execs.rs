@@ -13,11 +13,13 @@
 //! Unsafe is needed here because these are C functions, found by name at run time, and the program's strings may be
 //! anywhere: they are addresses that have to be probed, never references.
 
-use core::arch::naked_asm;
+// `execl`, `execlp` and `execle` themselves.
+mod lists;
+
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::base::kernel::{ENOSYS, PAGE_BYTES, call, is_readable};
+use crate::base::kernel::{ENOSYS, PAGE_BYTES, Stat, call, is_readable};
 use crate::base::libc;
 use crate::state::STATE;
 
@@ -226,59 +228,6 @@ unsafe fn spawn(which: Next, what: [usize; 5], environment: usize) -> c_int {
     })
 }
 
-/// Defines a function that takes the program's arguments one by one, and calls `$to` with the address of the first. The
-/// caller has the arguments beyond the registers on the stack. So the code pops the return address, pushes the
-/// registers below those arguments, and pushes the return address back.
-macro_rules! list_arguments {
-    ($(#[$attribute:meta])* $name:ident, $to:path) => {
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                "pop r11",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "mov rsi, rsp",
-                "push r11",
-                "call {to}",
-                "pop r11",
-                "lea rsp, [rsp + 40]",
-                "jmp r11",
-                to = sym $to,
-            )
-        }
-    };
-}
-
-list_arguments!(
-    /// libc's `execl`, `int execl(path, argument, ..., NULL)`.
-    ///
-    /// # Safety
-    /// As for exec(3).
-    execl,
-    execv
-);
-list_arguments!(
-    /// libc's `execlp`, `int execlp(file, argument, ..., NULL)`.
-    ///
-    /// # Safety
-    /// As for exec(3).
-    execlp,
-    execvp
-);
-list_arguments!(
-    /// libc's `execle`, `int execle(path, argument, ..., NULL, environment)`.
-    ///
-    /// # Safety
-    /// As for exec(3).
-    execle,
-    execute_with_environment
-);
-
 /// Does the work of `execle`, given the address of its list. The environment comes behind the list.
 unsafe extern "C" fn execute_with_environment(path: usize, arguments: usize) -> c_int {
     let mut end = arguments;
@@ -315,12 +264,10 @@ fn with_agent_or_without(environment: usize, start: impl Fn(usize) -> c_int) -> 
 /// Can a program that is started now load the agent? Also true if the agent's path is not known.
 fn is_agent_there() -> bool {
     const AT_FDCWD: usize = (-100_isize).cast_unsigned();
-    /// Bytes of a `stat`.
-    const STAT_WORDS: usize = 144 / 8;
     let Some(path) = STATE.agent_path() else {
         return true;
     };
-    let mut stat = [0_u64; STAT_WORDS];
+    let mut stat = Stat::default();
     let arguments = [AT_FDCWD, path, stat.as_mut_ptr().addr(), 0, 0, 0];
     // SAFETY: the path is a string, and the buffer has as many bytes as the kernel writes.
     unsafe { call(call::NEWFSTATAT, arguments) }.is_ok()

@@ -4,7 +4,11 @@
 //! Unsafe is needed here because the records are the program's, and the functions of libc are found by name at run
 //! time.
 
-use core::arch::naked_asm;
+// `sigaction` itself.
+#[cfg_attr(target_arch = "x86_64", path = "signals/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "signals/aarch64.rs")]
+mod machine;
+
 use core::ffi::{CStr, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -82,26 +86,6 @@ extern "C" fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int 
     returned
 }
 
-/// libc's `sigaction`.
-///
-/// # Safety
-/// As for sigaction(2).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction() {
-    naked_asm!("jmp {act}", act = sym act)
-}
-
-/// The other name of `sigaction`.
-///
-/// # Safety
-/// As for sigaction(2).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sigaction() {
-    naked_asm!("jmp {act}", act = sym act)
-}
-
 /// libc's `siginterrupt`: takes SA_RESTART from a handler or gives it one.
 ///
 /// # Safety
@@ -170,3 +154,7 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
 pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: usize) -> usize {
     set_by(&SYSV_SIGNAL, signal, handler)
 }
+
+#[cfg(test)]
+#[path = "signals/tests.rs"]
+mod tests;
