@@ -1,7 +1,11 @@
 //! Phases of a workload: wall time, and a latency histogram of single accesses.
 //!
-//! The clock is the time-stamp counter, calibrated against the monotonic clock at the program's start. Two readings
-//! cost some 20 ns, so an access never seems to take less.
+//! The clock is the processor's counter, calibrated against the monotonic clock at the program's start. On x86-64 two
+//! readings cost some 20 ns, so an access never seems to take less.
+
+#[cfg_attr(target_arch = "x86_64", path = "measure/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "measure/aarch64.rs")]
+mod machine;
 
 use std::fmt;
 use std::sync::Barrier;
@@ -10,20 +14,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+pub use machine::ticks;
+
 /// The longest latency that is recorded. Longer ones count as this one.
 const LATENCY_TICKS_MAX: u64 = 1 << 40;
 /// Two significant figures keep the histogram at some ten KiB, so that it stays in the cache.
 const LATENCY_FIGURES: u8 = 2;
 /// How long the counter is compared with the clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
-
-/// A reading of the time-stamp counter.
-#[must_use]
-#[inline]
-pub fn ticks() -> u64 {
-    // SAFETY: reading the counter has no effect on memory, and every x86-64 has it. There is no safe function for it.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
 
 /// Ticks of the counter in a microsecond.
 #[must_use]
