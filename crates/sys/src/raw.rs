@@ -214,7 +214,7 @@ mod tests {
         let started = result(unsafe { clone_thread(stack(), &raw const RUNS, thread, 7) });
         if started == Err(EINVAL) {
             return eprintln!(
-                "SKIPPED: this kernel (qemu-user) has no threads that share no directory"
+                "SKIP: this kernel (qemu-user) has no threads that share no directory"
             );
         }
         assert!(started.is_ok_and(|tid| tid > 0), "{started:?}");

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn only_addresses_of_memory_that_is_there_lose_their_tags() {
         if untagged(TAG) == TAG {
-            return eprintln!("SKIPPED: this machine has no tags");
+            return eprintln!("SKIP: this machine has no tags");
         }
         let old_address = [true, false, false, false, false, false];
         assert_eq!(taken_off_all(call::MADVISE), old_address);

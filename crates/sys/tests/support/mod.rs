@@ -111,10 +111,20 @@ pub fn in_child(body: impl FnOnce() -> i32) -> i32 {
 /// Forks a child that runs `body`, which must not allocate, and exits with its result.
 ///
 /// Forks by the system call. The C library's fork holds the allocator's locks while the kernel waits for somebody to
-/// read the fork event. A reader in this process that allocates would then wait for the fork.
+/// read the fork event. A reader in this process that allocates would then wait for the fork. It is `clone`, because
+/// not every machine has `fork`.
 pub fn fork(body: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child only runs `body` and leaves by _exit.
-    match unsafe { libc::syscall(libc::SYS_fork) } {
+    match unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::SIGCHLD,
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
             let code = body();
