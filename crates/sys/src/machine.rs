@@ -8,4 +8,4 @@ mod this;
 
 pub use address::untagged;
 pub use page_size::{OtherPages, check_page_size};
-pub use this::{ADDRESSES_ENDS, ELF_MACHINE, NAME};
+pub use this::{ADDRESSES_ENDS, ELF_MACHINE, NAME, NEWER_KERNEL};

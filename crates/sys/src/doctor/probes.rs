@@ -10,6 +10,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::rights::Rights;
 use super::{FORK_EVENTS, Finding, Need, Status};
+use crate::machine::NEWER_KERNEL;
 use crate::memory::pagemap::{PAGE_BYTES, Pagemap, PagemapError, Query, Region};
 use crate::memory::{HugePages, Mapping};
 use crate::process::{LocalSpan, PidFd, RemoteSpan, read_memory};
@@ -18,7 +19,6 @@ use crate::uffd::{Faults, UffdError, Userfaultfd, feature, mode};
 const PAGE: usize = 4096;
 const MARK: u8 = 0xD7;
 
-const NEWER_KERNEL: &str = "use a newer kernel: Linux 6.8 or later";
 /// Advice for what cannot be tried yet.
 const LATER: &str = "it is tried when there is a userfaultfd: see kernel-faults";
 

@@ -25,6 +25,7 @@ pub(super) fn request(what: libc::c_uint, tid: i32, address: usize, data: usize)
 pub(super) fn failed(error: io::Error) -> InjectError {
     match error.raw_os_error() {
         Some(libc::ESRCH) => InjectError::Gone,
+        Some(libc::EBUSY) => InjectError::Busy,
         _ => InjectError::Ptrace(error),
     }
 }

@@ -32,6 +32,8 @@ const NT_ARM_SYSTEM_CALL: usize = 0x404;
 const NT_ARM_SVE: usize = 0x405;
 /// Vectors of 2048 bits, the longest that there can be, and the words around them.
 const VECTOR_BYTES_MAX: usize = 16 << 10;
+/// What comes before the registers (`struct user_sve_header`).
+const SVE_HEAD_BYTES: usize = 16;
 /// No system call: the kernel restarts none when the thread goes on.
 const NO_CALL: i32 = -1;
 /// The instruction `svc #0`.
@@ -155,9 +157,18 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Those of a thread that stands still. Long vectors if there are any, else those of 128 bits.
+    /// Those of a thread that stands still. Long vectors if the processor has them, else those of 128 bits.
+    ///
+    /// EBUSY if it computes in streaming mode (SME): a system call would end that, and it is not among these. The kernel
+    /// says of the long vectors nothing but their length then.
     pub fn read(tid: i32) -> io::Result<Vectors> {
-        Vectors::read_set(tid, NT_ARM_SVE).or_else(|_| Vectors::read_set(tid, NT_PRFPREG))
+        match Vectors::read_set(tid, NT_ARM_SVE) {
+            Ok(vectors) if vectors.bytes.len() <= SVE_HEAD_BYTES => {
+                Err(io::Error::from_raw_os_error(libc::EBUSY))
+            }
+            Ok(vectors) => Ok(vectors),
+            Err(_) => Vectors::read_set(tid, NT_PRFPREG),
+        }
     }
 
     fn read_set(tid: i32, set: usize) -> io::Result<Vectors> {
