@@ -76,10 +76,11 @@ pub fn links_in(stat: &Stat) -> u64 {
 
 /// Has a page 4 KiB? Kernels may have larger ones, of which none can be moved or watched as the pager does it.
 ///
-/// The kernel looks whether an address is that of a page before it sees that there is nothing to protect.
+/// The kernel says EINVAL to an address that is not that of a page before it sees that there is nothing to protect.
 pub fn has_small_pages() -> bool {
     // SAFETY: the range is empty.
-    raw::result(unsafe { raw::syscall3(call::MPROTECT, super::PAGE_BYTES, 0, 0) }).is_ok()
+    let protected = unsafe { raw::syscall3(call::MPROTECT, super::PAGE_BYTES, 0, 0) };
+    raw::result(protected) != Err(super::EINVAL)
 }
 
 /// poll(2) of `count` records: waits until there is something to hear, or only looks. There is only `ppoll`.
