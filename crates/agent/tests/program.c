@@ -22,6 +22,33 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+// What differs between machines: the thread pointer, and a system call with three arguments that neither libc nor a
+// preloaded library sees.
+#if defined(__x86_64__)
+static uintptr_t thread_pointer(void) {
+    uintptr_t self;
+    __asm__("mov %%fs:0, %0" : "=r"(self));
+    return self;
+}
+static long bare_call(long number, long a, long b, long c) {
+    long returned;
+    __asm__ volatile("syscall" : "=a"(returned) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return returned;
+}
+#elif defined(__aarch64__)
+static uintptr_t thread_pointer(void) {
+    uintptr_t self;
+    __asm__("mrs %0, tpidr_el0" : "=r"(self));
+    return self;
+}
+static long bare_call(long number, long a, long b, long c) {
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return x0;
+}
+#endif
+
 #define PAGE 4096
 #define PAGES 256
 
@@ -66,9 +93,7 @@ static void list_descriptors(void) {
 }
 
 static void *thread_body(void *argument) {
-    uintptr_t self;
-    __asm__("mov %%fs:0, %0" : "=r"(self));
-    *(uintptr_t *)argument = self;
+    *(uintptr_t *)argument = thread_pointer();
     return (void *)0x1234;
 }
 
@@ -96,14 +121,7 @@ static void threads_that_fork(int count, int forks) {
 }
 
 // A fork that neither libc nor a preloaded library sees.
-static long bare_fork(void) {
-    long child;
-    __asm__ volatile("syscall"
-                     : "=a"(child)
-                     : "a"(SYS_clone), "D"((long)SIGCHLD), "S"(0L), "d"(0L)
-                     : "rcx", "r11", "memory");
-    return child;
-}
+static long bare_fork(void) { return bare_call(SYS_clone, SIGCHLD, 0, 0); }
 
 static int ended(long child) {
     int status = -1;
@@ -178,9 +196,7 @@ static void show_start(char **argv) {
     sigprocmask(SIG_SETMASK, NULL, &blocked);
     int ok = first_errno == 0 && argv[0];
     for (int signal = 1; signal <= 64; signal++) ok = ok && sigismember(&blocked, signal) != 1;
-    uintptr_t self;
-    __asm__("mov %%fs:0, %0" : "=r"(self));
-    printf("%s %lx errno %d\n", ok ? "ok" : "changed", (unsigned long)self, first_errno);
+    printf("%s %lx errno %d\n", ok ? "ok" : "changed", (unsigned long)thread_pointer(), first_errno);
 }
 
 #define SCRIPT "test \"$LD_PRELOAD\" = \"$WANT\" && test \"$0\" = a && test $7 = h && exit 7"
@@ -236,12 +252,7 @@ static void unshare_beside_a_thread(int flags) {
 static long bare_filter(long flags) {
     struct sock_filter allow = {.code = BPF_RET | BPF_K, .k = SECCOMP_RET_ALLOW};
     struct sock_fprog program = {.len = 1, .filter = &allow};
-    long returned;
-    __asm__ volatile("syscall"
-                     : "=a"(returned)
-                     : "a"(SYS_seccomp), "D"((long)SECCOMP_SET_MODE_FILTER), "S"(flags), "d"(&program)
-                     : "rcx", "r11", "memory");
-    return returned;
+    return bare_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, (long)&program);
 }
 
 static void *filter_itself(void *ready) {

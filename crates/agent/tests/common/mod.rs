@@ -26,26 +26,37 @@ pub const PAGES: u64 = 256;
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The target, if it is not the machine on which the tests were built. Empty otherwise.
+const CROSS_TARGET: &str = env!("VSWAP_CROSS_TARGET");
+
+/// Do the tests run on another machine's emulator? It runs what they start with a runner, and lacks userfaultfd.
+pub const fn is_emulated() -> bool {
+    !CROSS_TARGET.is_empty()
+}
+
+/// What cargo is told of the target by the environment, such as RUNNER and LINKER.
+fn told(what: &str) -> String {
+    let name = CROSS_TARGET.to_uppercase().replace('-', "_");
+    let name = format!("CARGO_TARGET_{name}_{what}");
+    std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
 /// The agent as it is shipped. `cargo test` itself would build it with unwinding panics.
 pub fn agent() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agent");
-        let built = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "--package",
-                "vswap-agent",
-                "--target-dir",
-            ])
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--quiet", "--release", "--package", "vswap-agent"])
+            .arg("--target-dir")
             .arg(&target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success());
-        target.join("release/libvswap_agent.so")
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        if is_emulated() {
+            build.args(["--target", CROSS_TARGET]);
+        }
+        assert!(build.status().unwrap().success());
+        target.join(CROSS_TARGET).join("release/libvswap_agent.so")
     })
 }
 
@@ -55,7 +66,12 @@ pub fn program() -> &'static Path {
     BUILT.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("program");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program.c");
-        let built = Command::new("cc")
+        let compiler = if is_emulated() {
+            told("LINKER")
+        } else {
+            "cc".to_owned()
+        };
+        let built = Command::new(compiler)
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
             .args([&path, &source])
             .status()
@@ -63,6 +79,25 @@ pub fn program() -> &'static Path {
         assert!(built.success());
         path
     })
+}
+
+/// A command for a program of the target, with these variables in its environment.
+pub fn command_with(program: &Path, environment: &[(&str, &Path)]) -> Command {
+    if !is_emulated() {
+        let mut command = Command::new(program);
+        command.envs(environment.iter().copied());
+        return command;
+    }
+    // The emulator itself must not get them: it is of this machine.
+    let runner = told("RUNNER");
+    let mut words = runner.split_whitespace();
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    for (name, value) in environment {
+        command.args(["-E", &format!("{name}={}", value.display())]);
+    }
+    command.arg(program);
+    command
 }
 
 /// Copies of the agent and the test program that other users can run. They last as long as this value.
@@ -113,8 +148,20 @@ impl Published {
     }
 }
 
+/// Can a program have its agent here? If not, says so, and the test is to be skipped.
+pub fn has_agents() -> bool {
+    if is_emulated() {
+        eprintln!("skipped: an emulator starts no thread that shares as little as the agent's");
+    }
+    !is_emulated()
+}
+
 /// Does userfaultfd work here? If not, says so, and the test is to be skipped.
 pub fn possible() -> bool {
+    if is_emulated() {
+        eprintln!("skipped: an emulator has no userfaultfd");
+        return false;
+    }
     let device = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -153,11 +200,11 @@ impl Pager {
 
     /// A command with the agent in its environment.
     pub fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command
-            .env("LD_PRELOAD", agent())
-            .env("VSWAP_SOCKET", self.listener.path());
-        command
+        let environment = [
+            ("LD_PRELOAD", agent()),
+            ("VSWAP_SOCKET", self.listener.path()),
+        ];
+        command_with(program, &environment)
     }
 
     pub fn run(&self) -> Program {
