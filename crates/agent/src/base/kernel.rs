@@ -239,3 +239,7 @@ fn exit_thread_with(status: usize) -> ! {
         unsafe { raw::syscall6(call::EXIT, [status, 0, 0, 0, 0, MARK]) };
     }
 }
+
+#[cfg(test)]
+#[path = "kernel/tests.rs"]
+mod tests;

@@ -9,3 +9,7 @@
 #[cfg_attr(target_arch = "x86_64", path = "runtime/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "runtime/aarch64.rs")]
 mod machine;
+
+#[cfg(test)]
+#[path = "runtime/tests.rs"]
+mod tests;
