@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::aarch64;
 use crate::book;
 use crate::chaos;
 use crate::command::{self, TestCounts};
@@ -32,6 +33,7 @@ const STEPS: &[(&str, CheckFn, u64)] = &[
     ("doc", doc, 10),
     ("msrv", policy::msrv, 10),
     ("deny", policy::deny, 5),
+    ("aarch64", aarch64::check, 30),
     ("test", test, 15),
     ("property", property, 15),
     ("loom", loom, 20),
@@ -288,6 +290,8 @@ fn some_ran(tests: &TestCounts, shown: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    const APART: [&str; 5] = ["aarch64", "deps", "msrv", "deny", "book"];
+
     #[test]
     fn ci_has_every_step_once_and_fits_its_time() {
         let steps: Vec<Step> = ci().into_iter().flatten().flatten().collect();
@@ -295,8 +299,8 @@ mod tests {
         assert_eq!(steps.len(), named.count());
         for (name, _, _) in STEPS {
             let runs = steps.iter().filter(|step| step.name == *name).count();
-            // `tidy` checks what `deps` does; the other three want tools that not everybody has.
-            let is_apart = ["deps", "msrv", "deny", "book"].contains(name) || LONG.contains(name);
+            // `tidy` checks what `deps` does; the others want tools that not everybody has.
+            let is_apart = APART.contains(name) || LONG.contains(name);
             assert_eq!(runs, usize::from(!is_apart), "{name}");
         }
         for step in &steps {

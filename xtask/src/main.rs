@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod advise_check;
 mod bench_ab;
 mod book;
@@ -54,6 +55,10 @@ const VERBS: &[(&str, &str)] = &[
     (
         "deny",
         "licences, sources, doubles and known holes of the crates that vswap is linked with",
+    ),
+    (
+        "aarch64",
+        "what there is for aarch64 builds, and its unit tests pass by qemu-user",
     ),
     ("test", "unit tests of every crate, with debug assertions"),
     (

@@ -6,7 +6,7 @@
 #[inline]
 pub fn ticks() -> u64 {
     let now;
-    // SAFETY: reading the counter has no effect on memory, and Linux lets programs read it. There is no function for it.
+    // SAFETY: reading the counter has no effect on memory, and Linux lets programs read it. There is no safe function.
     unsafe {
         core::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack, preserves_flags));
     }

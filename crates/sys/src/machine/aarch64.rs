@@ -10,5 +10,6 @@ pub const ADDRESSES_ENDS: &[u64] = &[1 << 48, 1 << 47, 1 << 42, 1 << 39, 1 << 36
 /// Bits of an address that the kernel does not look at where a call names memory that is there. The processor ignores
 /// the highest byte of a pointer too, and programs keep tags there.
 pub const IGNORED_BITS: u64 = 0xFF << 56;
-/// What whoever has an older kernel than the oldest for vswap is told. The first that can protect pages from writing for a userfaultfd there.
+/// What whoever has an older kernel than the oldest for vswap is told. That one is the first that can protect pages
+/// from writing for a userfaultfd.
 pub const NEWER_KERNEL: &str = "use a newer kernel: Linux 6.10 or later";

@@ -159,8 +159,8 @@ pub struct Vectors {
 impl Vectors {
     /// Those of a thread that stands still. Long vectors if the processor has them, else those of 128 bits.
     ///
-    /// EBUSY if it computes in streaming mode (SME): a system call would end that, and it is not among these. The kernel
-    /// says of the long vectors nothing but their length then.
+    /// EBUSY if it computes in streaming mode (SME): a system call would end that, and it is not among these. The
+    /// kernel says of the long vectors nothing but their length then.
     pub fn read(tid: i32) -> io::Result<Vectors> {
         match Vectors::read_set(tid, NT_ARM_SVE) {
             Ok(vectors) if vectors.bytes.len() <= SVE_HEAD_BYTES => {
