@@ -101,3 +101,7 @@ fn remember_entry(stack_end: usize) {
     STATE.entry.store(entry.addr(), Ordering::Relaxed);
     STATE.entry_stack.store(stack_end, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+#[path = "attached/tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@
 mod machine;
 
 use self::machine::{KEPT, SEEN};
-pub use self::machine::{note_entry, spin_behind_call, thread_pointer};
+pub use self::machine::{note_entry, spin_behind_call, start, thread_pointer};
 
 /// Values that nobody else has.
 fn known() -> [usize; KEPT] {

@@ -135,3 +135,12 @@ pub unsafe extern "C" fn spin_behind_call(number: usize) -> usize {
         "ret",
     )
 }
+
+/// Starts a function with an argument as an injector does: without a place to return to, on an aligned stack.
+///
+/// # Safety
+/// The function never returns, and the stack is nobody's.
+#[unsafe(naked)]
+pub unsafe extern "C" fn start(function: *const (), argument: usize, stack_end: usize) -> ! {
+    naked_asm!("mov sp, x2", "mov x16, x0", "mov x0, x1", "br x16",)
+}

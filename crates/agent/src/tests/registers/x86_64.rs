@@ -116,3 +116,12 @@ pub unsafe extern "C" fn spin_behind_call(_number: usize) -> usize {
         "ret",
     )
 }
+
+/// Starts a function with an argument as an injector does: without a place to return to, on an aligned stack.
+///
+/// # Safety
+/// The function never returns, and the stack is nobody's.
+#[unsafe(naked)]
+pub unsafe extern "C" fn start(function: *const (), argument: usize, stack_end: usize) -> ! {
+    naked_asm!("mov rsp, rdx", "mov rax, rdi", "mov rdi, rsi", "jmp rax",)
+}
