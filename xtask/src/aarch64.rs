@@ -24,13 +24,16 @@ const BUILT: [&str; 3] = ["vswap", "vswap-arena", "vswap-capi"];
 /// Tests of a package that do not work by the emulator.
 type LeftOut = &'static [&'static str];
 
-/// Packages, and what is left out of their tests.
-const TESTED: &[(&str, LeftOut)] = &[
-    ("vswap-engine", &[]),
-    ("vswap-sys", &NOT_OF_SYS),
-    ("vswap-pager", &NOT_OF_PAGER),
-    ("vswap-arena", &NOT_OF_ARENA),
+/// Packages, where their unit tests are, and what is left out of them.
+const TESTED: &[(&str, &str, LeftOut)] = &[
+    ("vswap-sys", "--lib", &NOT_OF_SYS),
+    ("vswap-pager", "--lib", &NOT_OF_PAGER),
+    ("vswap-arena", "--lib", &NOT_OF_ARENA),
+    ("vswap", "--bins", &[]),
+    ("vswap-engine", "--lib", &[]),
 ];
+/// Sizes of pages that kernels for aarch64 may have and vswap refuses. The emulator can have them.
+const OTHER_PAGES: [&str; 2] = ["16384", "65536"];
 
 const NOT_OF_SYS: [&str; 15] = [
     // Executed files are the emulator's, not the program's.
@@ -83,9 +86,12 @@ pub fn check(root: &Path, limit: Duration) -> Result<Report, String> {
     let mut build = across(root, &["build", "--target", TARGET]);
     build.args(BUILT.iter().flat_map(|package| ["--package", package]));
     command::run(&mut build, limit)?;
+    OTHER_PAGES
+        .iter()
+        .try_for_each(|bytes| is_refused(root, bytes))?;
     let mut all = Report::default();
-    for (package, left_out) in TESTED {
-        let words = ["test", "--target", TARGET, "--package", package, "--lib"];
+    for (package, kind, left_out) in TESTED {
+        let words = ["test", "--target", TARGET, "--package", package, kind];
         let mut command = across(root, &words);
         if *package == "vswap-sys" {
             command.arg("--all-features");
@@ -98,6 +104,27 @@ pub fn check(root: &Path, limit: Duration) -> Result<Report, String> {
         all.tests.skips.extend(found.skips);
     }
     Ok(all)
+}
+
+/// Does the command refuse a kernel whose pages have so many bytes?
+fn is_refused(root: &Path, bytes: &str) -> Result<(), String> {
+    const WORDS: &str = "vswap works with pages of 4 KiB alone";
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into());
+    let program = root.join(target).join(TARGET).join("debug/vswap");
+    let mut command = Command::new(EMULATOR);
+    command.args(["-p", bytes, "-L", LIBRARIES]).arg(program);
+    command.arg("doctor");
+    let output = command.output().map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() != Some(1) || !said.contains(WORDS) {
+        let shown = command::shell_words(&command);
+        let status = output.status;
+        return Err(format!(
+            "`{shown}` does not refuse such pages: {status}\n{said}"
+        ));
+    }
+    println!("pages of {bytes} bytes are refused: {}", said.trim());
+    Ok(())
 }
 
 /// A cargo that links and runs for the other machine.
