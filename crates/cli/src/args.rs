@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use uuid::Uuid;
 use vswap_engine::GroupName;
@@ -52,6 +52,21 @@ Examples:
   vswap top
   vswap mkswap swapfile --size 2G
   vswap doctor";
+
+const RUN_SHORT: &str = "\
+SIZE is 512M or 1.5g, a share of the machine (50%), 256M..2G for as much as can be spared, or auto: what the
+container has. PATH is a directory, which gets a private file, or what `vswap mkswap` has made.
+
+All options, and what areas, groups and a full run are: vswap help run
+
+Exit status: that of the program; 125 for vswap's own errors, 126 and 127 for a program that cannot be run.
+
+Examples:
+  vswap run --ram 512M -- redis-server --port 6400
+  vswap run --ram 1.5GiB --codec zstd -- sort -S 6G big.txt -o sorted.txt
+  vswap run --ram auto --quiet --summary run.json -- python3 job.py
+  vswap run --ram 512M --report run.html -- ./simulation
+  vswap run --ram 256M --swap /dev/vdb2,prio=5 --swap /var/tmp:8G -- ./simulation";
 
 const RUN_EXAMPLES: &str = "\
 Sizes: 512M and 512MiB are 512 x 1024 x 1024 bytes, 512MB is 512 x 1000 x 1000; fractions and
@@ -107,7 +122,7 @@ Examples:
   vswap run --ram 256M --swap /var/tmp --group jobs --swap-max 2G -- ./simulation";
 
 const ATTACH_EXAMPLES: &str = "\
-It stays in the foreground for as long as the program runs. Options are those of `vswap run`; see `vswap run --help`.
+It stays in the foreground for as long as the program runs. Options are those of `vswap run`; see `vswap help run`.
 
 Ctrl-C, SIGTERM and `vswap detach PID` let go of the program: what it has in swap comes back to memory, and it runs on
 as before. Where memory may not suffice for that, it is said, and the second signal does it all the same.
@@ -179,7 +194,7 @@ Examples:
   vswap top --every 0.5";
 
 const SWAPON_EXAMPLES: &str = "\
-Areas are described as after --swap of `vswap run`; see `vswap run --help`.
+Areas are described as after --swap of `vswap run`; see `vswap help run`.
 
 Examples:
   vswap swapon /var/tmp:8G
@@ -227,7 +242,8 @@ pub struct Args {
 pub enum Command {
     /// Run a program in less RAM than it needs.
     #[command(
-        after_help = RUN_EXAMPLES,
+        after_help = RUN_SHORT,
+        after_long_help = RUN_EXAMPLES,
         override_usage = "vswap run --ram <SIZE> [OPTIONS] -- <CMD> [ARG]..."
     )]
     Run(RunArgs),
@@ -293,6 +309,39 @@ pub enum Command {
     Man(ManArgs),
 }
 
+impl Args {
+    /// The command line. `--help` fits a screen, as `-h` does, and `vswap help VERB` tells all.
+    pub fn command_line() -> clap::Command {
+        let mut line = Args::command();
+        let verbs: Vec<String> = line
+            .get_subcommands()
+            .map(|verb| verb.get_name().to_owned())
+            .collect();
+        for verb in verbs {
+            line = line.mut_subcommand(verb, |verb| verb.disable_help_flag(true).arg(short_help()));
+        }
+        line
+    }
+
+    /// Reads this process's command line.
+    ///
+    /// # Errors
+    /// It makes no sense, or asks for help.
+    pub fn read() -> Result<Args, clap::Error> {
+        let mut line = Args::command_line();
+        let mut found = line.try_get_matches_from_mut(std::env::args_os())?;
+        Args::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut line))
+    }
+}
+
+fn short_help() -> Arg {
+    Arg::new("help")
+        .short('h')
+        .long("help")
+        .action(ArgAction::HelpShort)
+        .help("Print help; `vswap help COMMAND` prints all of it")
+}
+
 impl Command {
     /// Has this command to do with the pages of programs? `doctor` has, and asks about them itself.
     pub fn needs_pages(&self) -> bool {
@@ -306,28 +355,38 @@ impl Command {
 /// How the memory of a run is managed.
 #[derive(Debug, clap::Args)]
 pub struct ManageArgs {
-    /// RAM that the program and all its children may use together, including vswap's own memory.
+    /// RAM for the program, its children and vswap together.
     #[arg(long, value_name = "SIZE[..MAX]")]
     pub ram: Ram,
-    /// How pages are compressed: lz4 is fast, zstd dense, auto (default) takes what costs less time, none keeps pages
-    /// as they are. zstd:LEVEL is zstd with a level from -7 to 19; plain zstd has 1.
-    #[arg(long, value_parser = Codec::parser())]
+    /// How pages are compressed: auto, lz4, zstd or none.
+    ///
+    /// lz4 is fast, zstd dense, auto (default) takes what costs less time, none keeps pages as they are. zstd:LEVEL is
+    /// zstd with a level from -7 to 19; plain zstd has 1.
+    #[arg(long, value_parser = Codec::parser(), hide_possible_values = true)]
     pub codec: Option<Codec>,
-    /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
-    /// store (valkey://HOST:PORT:SIZE, nbd://HOST:PORT/EXPORT). Without it a private file on disk is used when memory is
-    /// nearly full; `none` does without.
+    /// A file, device, directory or store behind the pool.
+    ///
+    /// May be given again and again. A store is valkey://HOST:PORT:SIZE or nbd://HOST:PORT/EXPORT. Without this a
+    /// private file on disk is used when memory is nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none", group = "areas_named")]
     pub swap: Vec<SwapOption>,
     #[command(flatten)]
     pub far: FarArgs,
     /// Use a swap area of a tier; may be given again and again. The tier that is named first is used first.
-    #[arg(long, value_name = "NAME=PATH[:SIZE][,prio=N]", group = "areas_named")]
+    #[arg(
+        long,
+        value_name = "NAME=PATH[:SIZE][,prio=N]",
+        group = "areas_named",
+        hide_short_help = true
+    )]
     pub tier: Vec<TierArea>,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_encrypt: bool,
-    /// What to do when all of it is full and the program waits for memory: end the run after 60 seconds (kill), with
-    /// status 125 (fail), or never (wait).
+    /// When nothing has room any more (default: kill:60).
+    ///
+    /// All of it is full and the program waits for memory: end the run after 60 seconds (kill), with status 125 (fail),
+    /// or never (wait).
     #[arg(
         long,
         value_name = "wait|kill[:S]|fail[:S]",
@@ -335,43 +394,68 @@ pub struct ManageArgs {
         hide_default_value = true
     )]
     pub on_full: OnFull,
-    /// RAM that the compressed pool may take: a size, a share of --ram, or off. Half of it where there are areas.
+    /// RAM for compressed pages: a size, a share, or off.
+    ///
+    /// A share is one of --ram. Without this it is half of it where there are areas.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
     /// Let page tables name slots of the swap areas directly, without virtual swap space. Then every swapped page takes
     /// a slot, even if it is zero or compressed, and swapoff walks all page tables.
-    #[arg(long, requires = "areas_named")]
+    #[arg(long, requires = "areas_named", hide_short_help = true)]
     pub no_virtual: bool,
     /// Charge the run's pages to a group; the options below limit it.
-    #[arg(long, value_name = "NAME[/SUB...]")]
+    #[arg(long, value_name = "NAME[/SUB...]", hide_short_help = true)]
     pub group: Option<GroupName>,
     /// How much the group may have in swap areas.
-    #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "group",
+        value_parser = parse_limit,
+        hide_short_help = true
+    )]
     pub swap_max: Option<u64>,
     /// How much the group may have in the areas of a tier, 0 for nothing at all; may be given again and again.
-    #[arg(long, value_name = "NAME=SIZE|max", requires = "group", value_parser = parse_tier_max)]
+    #[arg(
+        long,
+        value_name = "NAME=SIZE|max",
+        requires = "group",
+        value_parser = parse_tier_max,
+        hide_short_help = true
+    )]
     pub tier_max: Vec<TierLimit>,
     /// How much the group may have in the compressed pool.
-    #[arg(long, value_name = "SIZE", requires = "group", value_parser = parse_limit)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "group",
+        value_parser = parse_limit,
+        hide_short_help = true
+    )]
     pub pool_max: Option<u64>,
     /// Keep the group's pages in memory and pool, never in swap areas.
-    #[arg(long, requires = "group")]
+    #[arg(long, requires = "group", hide_short_help = true)]
     pub no_writeback: bool,
-    /// Park the run when it has done nothing for so long: 90s, 10m, 2h. A connection, input or a signal wakes it.
+    /// Park the run when it has been idle so long: 10m, 2h.
+    ///
+    /// A connection, input or a signal wakes it.
     #[arg(long, value_name = "TIME", value_parser = parse_idle_time)]
     pub park_after: Option<Duration>,
-    /// Write the figures of the run to FILE as JSON; - is standard output.
+    /// Write the figures to FILE as JSON; - is stdout.
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
-    /// Write a page about the run to FILE when it is over: HTML with plots over time, for a browser; - is standard
-    /// output. A file that is there is replaced.
+    /// Write a page with plots to FILE, for a browser.
+    ///
+    /// It is HTML, written when the run is over; - is standard output. A file that is there is replaced.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
-    /// HTTP, GET /metrics, OpenMetrics.
+    /// Serve figures to Prometheus: a port, or a socket.
+    ///
+    /// They can be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there: HTTP,
+    /// GET /metrics, OpenMetrics.
     #[arg(long, value_name = "ADDR|SOCKET")]
     pub metrics: Option<MetricsAddress>,
-    /// Print no summary line and no notices, only errors.
+    /// Print no summary and no notices, only errors.
     #[arg(long, short)]
     pub quiet: bool,
     /// Debugging: evict everything again and again with this pause in between.
@@ -398,9 +482,11 @@ pub struct RunArgs {
     pub manage: ManageArgs,
     /// End the run with status 125 if one of its processes cannot be managed. Without this, that is said, and the
     /// process runs on without a limit.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub require_managed: bool,
-    /// Do not join the daemon; the run has its own areas, pool and groups.
+    /// Do not join the daemon.
+    ///
+    /// The run has its own areas, pool and groups.
     #[arg(long)]
     pub no_daemon: bool,
     /// The program and its arguments.
@@ -429,28 +515,41 @@ pub struct DetachArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Use a swap area behind the compressed pool; may be given again and again: a file, a device, a directory, or a
-    /// store (valkey://HOST:PORT:SIZE, nbd://HOST:PORT/EXPORT). Without it a private file on disk is used when memory is
-    /// nearly full; `none` does without.
+    /// A file, device, directory or store behind the pool.
+    ///
+    /// May be given again and again. A store is valkey://HOST:PORT:SIZE or nbd://HOST:PORT/EXPORT. Without this a
+    /// private file on disk is used when memory is nearly full; `none` does without.
     #[arg(long, value_name = "PATH[:SIZE][,prio=N]|none")]
     pub swap: Vec<SwapOption>,
     #[command(flatten)]
     pub far: FarArgs,
     /// Use a swap area of a tier; may be given again and again. The tier that is named first is used first.
-    #[arg(long, value_name = "NAME=PATH[:SIZE][,prio=N]")]
+    #[arg(long, value_name = "NAME=PATH[:SIZE][,prio=N]", hide_short_help = true)]
     pub tier: Vec<TierArea>,
     /// Write pages to areas and private files as they are, not encrypted: to compare, or on a disk that is encrypted.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_encrypt: bool,
-    /// RAM that the pool may take for all runs together: a size, a share of the machine, or off.
+    /// RAM for compressed pages: a size, a share, or off.
+    ///
+    /// It is for all runs together, and a share is one of the machine.
     #[arg(long, value_name = "SIZE")]
     pub pool: Option<PoolSize>,
-    /// How pages are compressed: lz4 is fast, zstd dense, auto takes what costs less time, none keeps pages as
-    /// they are. zstd:LEVEL is zstd with a level from -7 to 19; plain zstd has 1.
-    #[arg(long, value_parser = Codec::parser(), default_value = "auto")]
+    /// How pages are compressed: auto, lz4, zstd or none.
+    ///
+    /// lz4 is fast, zstd dense, auto takes what costs less time, none keeps pages as they are. zstd:LEVEL is zstd with
+    /// a level from -7 to 19; plain zstd has 1.
+    #[arg(
+        long,
+        value_parser = Codec::parser(),
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub codec: Codec,
-    /// Let figures be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there:
-    /// HTTP, GET /metrics, OpenMetrics.
+    /// Serve figures to Prometheus: a port, or a socket.
+    ///
+    /// They can be read at ADDR, a TCP address or a port of 127.0.0.1, or at a unix socket that is made there: HTTP,
+    /// GET /metrics, OpenMetrics.
     #[arg(long, value_name = "ADDR|SOCKET")]
     pub metrics: Option<MetricsAddress>,
     /// Print no notices, only errors.

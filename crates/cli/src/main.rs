@@ -39,7 +39,7 @@ mod verbs;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use args::{Args, Command};
 use failure::Failure;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     if let Err(failure) = output::log::begin() {
         return end(&failure);
     }
-    match Args::try_parse() {
+    match Args::read() {
         Ok(Args { command }) => {
             carry_out(command, descriptors, environment).unwrap_or_else(|failure| end(&failure))
         }

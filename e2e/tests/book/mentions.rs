@@ -34,7 +34,7 @@ fn pages() -> Outcome<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// Holds each command of vswap in a block of a shell or of no language against `vswap VERB --help`.
+/// Holds each command of vswap in a block of a shell or of no language against `vswap help VERB`.
 pub fn verbs_and_options_exist(context: &Context) -> Outcome {
     let mut helps: HashMap<String, String> = HashMap::new();
     let (mut commands, mut options) = (0, 0);
@@ -49,7 +49,7 @@ pub fn verbs_and_options_exist(context: &Context) -> Outcome {
                 let (verb, named) = verb_and_options(&command);
                 let Some(verb) = verb else { continue };
                 if !helps.contains_key(verb) {
-                    let asked = context.vswap(&[verb, "--help"])?;
+                    let asked = context.vswap(&["help", verb])?;
                     ensure!(asked.status.success(), "{at}: there is no `vswap {verb}`");
                     let help = String::from_utf8_lossy(&asked.stdout).into_owned();
                     helps.insert(verb.to_owned(), help);

@@ -10,14 +10,14 @@ use vswap_far::{FarSpec, NbdSpec};
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub struct FarArgs {
     /// Keep each page of an area in a store on so many of its nodes, 1 or 2. With 2 a node may be lost.
-    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2), hide_short_help = true)]
     pub far_copies: Option<u8>,
     /// Write what goes to a store also to a private file in DIR, in the background. It is read when the store has lost
     /// a page.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub far_backup: Option<PathBuf>,
     /// Let `vswap swapon` name a store later. With a store in --swap that is so anyway.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub allow_far: bool,
 }
 

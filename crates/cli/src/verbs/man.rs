@@ -61,7 +61,8 @@ fn page(command: &Command, has_verbs: bool) -> (String, Vec<u8>) {
         let _ = man.render_subcommands_section(&mut page);
     }
     let mut rest = Roff::new();
-    if let Some(text) = command.get_after_help() {
+    let text = command.get_after_long_help();
+    if let Some(text) = text.or_else(|| command.get_after_help()) {
         notes(&mut rest, &text.to_string());
     }
     if !has_verbs {

@@ -161,6 +161,32 @@ fn help_is_no_error_and_has_examples() {
 }
 
 #[test]
+fn help_fits_a_screen_and_all_of_it_is_there() {
+    const ROWS: usize = 50;
+    const COLUMNS: usize = 100;
+    let scratch = Scratch::new();
+    let said = |words: &[&str]| text(&output(scratch.vswap().args(words)).stdout);
+    let verbs = said(&["--help"]);
+    let verbs = verbs
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1);
+    let verbs = verbs.map_while(|line| line.split_whitespace().next());
+    for verb in verbs.filter(|verb| *verb != "help") {
+        let help = said(&[verb, "--help"]);
+        assert_eq!(help, said(&[verb, "-h"]));
+        let rows = |line: &str| line.chars().count().div_ceil(COLUMNS).max(1);
+        let rows: usize = help.lines().map(rows).sum();
+        assert!(rows <= ROWS, "{verb} has {rows} rows: {help}");
+    }
+    let all = said(&["help", "run"]);
+    for option in ["--no-virtual", "--swap-max", "--far-copies", "--ram"] {
+        assert!(all.contains(option), "{option}: {all}");
+    }
+    assert!(all.contains("When everything is full"), "{all}");
+}
+
+#[test]
 fn options_after_the_command_belong_to_it() {
     let scratch = Scratch::new();
     let output = output(scratch.vswap().args([
