@@ -174,6 +174,7 @@ mod tests {
         assert_eq!(pid, isize::try_from(std::process::id()).unwrap());
         assert_eq!(result(closed), Err(EBADF));
     }
+
     /// Where a stack of the tests ends. It is never given back: threads end on it.
     fn stack() -> usize {
         const BYTES: usize = 64 << 10;

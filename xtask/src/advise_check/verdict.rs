@@ -220,7 +220,8 @@ pub fn markdown(all: &[(&str, Result<Measured, String>)]) -> String {
             Err(why) => writeln!(text, "| {about} | not measured: {why} | | | |"),
         };
     }
-    text += "\n| program | seconds with ample RAM | --ram and time: median (where it may lie) |\n|---|---|---|\n";
+    text += "\n| program | seconds with ample RAM: median (where it may lie) | --ram and time: the same |\n\
+             |---|---|---|\n";
     for (about, measured) in all {
         let Ok(measured) = measured else { continue };
         let natives = Series {

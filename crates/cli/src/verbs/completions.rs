@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
 use crate::args::Args;
@@ -17,7 +17,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn script(shell: Shell) -> Vec<u8> {
-    let mut command = visible(&Args::command());
+    let mut command = visible(&Args::command_line());
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -36,7 +36,7 @@ fn not_written(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Names and texts of the pages, of vswap first.
 fn pages() -> Vec<(String, Vec<u8>)> {
-    let mut command = Args::command().disable_help_subcommand(true);
+    let mut command = Args::command_line().disable_help_subcommand(true);
     command.build();
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     let verbs = verbs.map(|verb| page(verb, false));
@@ -123,7 +123,7 @@ mod tests {
         let pages = pages();
         let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names.first(), Some(&"vswap.1"));
-        for verb in Args::command().get_subcommands() {
+        for verb in Args::command_line().get_subcommands() {
             let name = format!("vswap-{}.1", verb.get_name());
             let is_there = names.contains(&name.as_str());
             assert_eq!(is_there, !verb.is_hide_set(), "{name}");

@@ -183,7 +183,7 @@ mod tests {
         let mut child = Running::start(Command::new("sh").args(["-c", "read line; exec cat"]));
         let pid = child.pid();
         // An emulator returns from the start while its own image still is in the child. The name comes after the image.
-        let name = || std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let name = || fs::read_to_string(format!("/proc/{pid}/comm"));
         until("it is the shell", || {
             name().is_ok_and(|name| name == "sh\n")
         });

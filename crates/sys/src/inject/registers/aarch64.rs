@@ -96,6 +96,7 @@ impl Registers {
     pub fn result(&self) -> i64 {
         self.words[0].cast_signed()
     }
+
     /// Has the thread stopped before a fork that the kernel has it make again when a signal has been dealt with,
     /// whatever the signal's handler says? It stands at the instruction again then.
     pub fn is_to_fork_again(&self, tid: i32) -> bool {
