@@ -29,6 +29,7 @@ fn visible(command: &Command) -> Command {
     let arguments = command.get_arguments().filter(|each| !each.is_hide_set());
     let verbs = command.get_subcommands().filter(|each| !each.is_hide_set());
     let mut shown = Command::new(command.get_name().to_owned())
+        .disable_help_flag(command.is_disable_help_flag_set())
         .args(arguments.cloned())
         .subcommands(verbs.map(visible));
     if let Some(about) = command.get_about() {
