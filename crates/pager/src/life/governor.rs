@@ -168,8 +168,9 @@ fn give_up_remains(listening: &Arc<Listening>) {
 fn choose_packing(run: &Run) {
     let fill = run.part.pool_fill(run.serving.limit.pool.bytes());
     let has_areas = run.serving.areas.any_stays() && run.part.has_swap_room();
+    let packed = run.serving.stats.compressed_pages.get();
     let waits = &run.serving.pressure.waits;
-    run.serving.packing.look(&fill, has_areas, waits);
+    run.serving.packing.look(&fill, has_areas, packed, waits);
 }
 
 /// Wish for an area if pages will soon have nowhere to go.

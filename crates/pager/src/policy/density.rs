@@ -4,7 +4,8 @@
 //! can be seen beforehand. The refault distance of a page that comes back (`working_set.rs`) says how much more memory
 //! would have kept it. Zstd would give the run so much more memory: its *reach*. So of all pages that come back, the
 //! part within reach would not have had to. Against that, every page that does come back takes longer. How much that
-//! weighs depends on what a return costs, which is measured: the time that the run loses, for each page.
+//! weighs depends on what a return costs, which is measured: the time that the run loses, for each page. A program that
+//! grows packs more pages than come back. Each of these takes longer too, and saves nothing yet.
 //!
 //! Once pages are packed densely, the same reckoning says what still more memory would do, and no more what this memory
 //! does. A program whose most used pages fit now has few returns left, and those are far. Going back would throw it out
@@ -78,6 +79,8 @@ pub struct Seen {
     pub returns: u64,
     /// Those of them that were within reach, so would not have come back, or not from an area.
     pub near: u64,
+    /// Pages that were packed.
+    pub packed: u64,
 }
 
 /// Decides, again and again.
@@ -124,11 +127,14 @@ impl Decider {
     )]
     fn dense_part(&self, seen: &Seen) -> f64 {
         let returns = seen.returns as f64;
-        let slower = (SLOWER_READ + SLOWER_WRITE).as_secs_f64();
+        let slower_write = SLOWER_WRITE.as_secs_f64();
+        let slower = SLOWER_READ.as_secs_f64() + slower_write;
         let miss = (seen.lost.as_secs_f64() / returns).max(MISS_LEAST.as_secs_f64());
         let fast = if self.is_dense { miss - slower } else { miss };
         let far = returns - seen.near as f64;
-        far / returns * (fast + slower) / fast
+        // What comes back goes out again. The rest is growth.
+        let grown = seen.packed.saturating_sub(seen.returns) as f64;
+        (far * (fast + slower) + grown * slower_write) / (returns * fast)
     }
 
     fn count(&mut self, is_for_other: bool) {
@@ -149,6 +155,7 @@ mod tests {
             lost: elapsed,
             returns,
             near: returns * near_percent / 100,
+            packed: returns,
         }
     }
 
@@ -177,6 +184,16 @@ mod tests {
             ..moment(20, 100)
         };
         assert!(!decide_often(&mut Decider::default(), 9, few).contains(&true));
+    }
+
+    #[test]
+    fn a_program_that_grows_has_to_pay_for_all_that_is_packed() {
+        for (times, is_dense) in [(1, true), (3, true), (6, false)] {
+            let mut seen = moment(20, 80);
+            seen.packed = seen.returns * times;
+            let last = decide_often(&mut Decider::default(), 4, seen).pop();
+            assert_eq!(last, Some(is_dense), "{times} pages packed for each return");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ struct Last {
     clock: u64,
     returns: u64,
     near: u64,
+    packed: u64,
     decider: Decider,
 }
 
@@ -52,6 +53,7 @@ impl Default for Packing {
             clock: 0,
             returns: 0,
             near: 0,
+            packed: 0,
             decider: Decider::default(),
         };
         Packing {
@@ -83,8 +85,9 @@ impl Packing {
         }
     }
 
-    /// Take in how full the pool is and whether there are areas behind it, and decide if it is time.
-    pub fn look(&self, fill: &PoolFill, has_areas: bool, waits: &Waits) {
+    /// Take in how full the pool is, whether there are areas behind it, and how many pages were packed so far, and decide
+    /// if it is time.
+    pub fn look(&self, fill: &PoolFill, has_areas: bool, packed: u64, waits: &Waits) {
         let relaxed = Ordering::Relaxed;
         if !self.is_free.load(relaxed) {
             return;
@@ -123,8 +126,10 @@ impl Packing {
             lost: spell.lost().0,
             returns: spell.faults,
             near: near - last.near,
+            packed: packed.saturating_sub(last.packed),
         };
-        (last.at, last.clock, last.returns, last.near) = (now, clock, returns, near);
+        (last.at, last.clock) = (now, clock);
+        (last.returns, last.near, last.packed) = (returns, near, packed);
         let is_dense = last.decider.decide(&seen);
         self.is_dense.store(is_dense, relaxed);
         if is_dense != was {
@@ -167,7 +172,7 @@ mod tests {
         packing.begin();
         let waits = Waits::default();
         let half = fill(1 << 29);
-        packing.look(&half, false, &waits);
+        packing.look(&half, false, 0, &waits);
         assert_eq!(packing.density(), Some(Density::Fast));
         // A quarter of 512 MiB are 32768 pages.
         for _ in 0..3 {
@@ -176,14 +181,14 @@ mod tests {
             }
             packing.came_back(None, false);
             packing.last.lock().at -= Duration::from_secs(1);
-            packing.look(&half, false, &waits);
+            packing.look(&half, false, 0, &waits);
         }
         assert_eq!(packing.near.load(Ordering::Relaxed), 3 * 769);
         assert_eq!(packing.returns.load(Ordering::Relaxed), 3 * 1001);
         assert_eq!(packing.density(), Some(Density::ColdDense));
-        packing.look(&fill(1 << 30), false, &waits);
+        packing.look(&fill(1 << 30), false, 0, &waits);
         assert_eq!(packing.density(), Some(Density::Dense));
-        packing.look(&fill(1 << 30), true, &waits);
+        packing.look(&fill(1 << 30), true, 0, &waits);
         assert_eq!(
             packing.density(),
             Some(Density::ColdDense),
@@ -196,7 +201,7 @@ mod tests {
         let packing = Packing::default();
         packing.begin();
         // 524288 pages are in the pool, a third more would be.
-        packing.look(&fill(1 << 29), true, &Waits::default());
+        packing.look(&fill(1 << 29), true, 0, &Waits::default());
         for (distance, is_from_area) in [(1, false), (699_050, true), (699_051, true)] {
             packing.came_back(Some(distance), is_from_area);
         }

@@ -15,10 +15,12 @@ impl Default for Stored {
 }
 
 impl Stored {
-    /// Pages were stored, or would be if there were room.
+    /// Pages were stored, or would be if there were room. Writers say so with each batch, thousands of times a second,
+    /// and a thread that pauses would wake each time. So it is woken once for all that it has not looked at.
     pub fn note(&self) {
-        *self.0.lock() = true;
-        self.0.wake_one();
+        if !std::mem::replace(&mut *self.0.lock(), true) {
+            self.0.wake_one();
+        }
     }
 
     /// Wait until pages are stored. False at the end.
