@@ -13,6 +13,7 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use vswap_sys::sigbus;
 
 use crate::error::ArenaError;
+use crate::groups::GroupNumber;
 use crate::owner::Owner;
 use crate::small::class_of;
 use crate::state::PAGE_BYTES;
@@ -21,19 +22,20 @@ use crate::state::PAGE_BYTES;
 #[derive(Debug, Clone)]
 pub struct ArenaAllocator {
     owner: Arc<Owner>,
+    group: GroupNumber,
 }
 
 impl ArenaAllocator {
-    pub(crate) fn new(owner: Arc<Owner>) -> ArenaAllocator {
-        ArenaAllocator { owner }
+    pub(crate) fn new(owner: Arc<Owner>, group: GroupNumber) -> ArenaAllocator {
+        ArenaAllocator { owner, group }
     }
 
     /// The first byte of a new allocation, in bytes of the arena.
     fn take(&self, layout: Layout) -> Result<usize, ArenaError> {
         self.owner.check_home()?;
         match class_of(layout) {
-            Some(class) => self.owner.take_small(class),
-            None => Ok(self.owner.take_aligned(layout)?.start * PAGE_BYTES),
+            Some(class) => self.owner.take_small(class, self.group),
+            None => Ok(self.owner.take_aligned(layout, self.group)?.start * PAGE_BYTES),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::alloc::Layout;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use vswap_engine::{Codec, Config, Discard, Engine, NewArea, PRIORITY_DEFAULT, PageSource, TierId};
-use vswap_sys::disk::{Disk, Options, PrivateError};
+use vswap_areas::Opening;
+use vswap_engine::{Codec, Config, Engine, PageSource};
 use vswap_sys::machine::check_page_size;
 use vswap_sys::process::cpu;
 use vswap_sys::sigbus::Masked;
@@ -15,8 +15,11 @@ use vswap_sys::watched::{WatchError, Watched};
 
 use crate::allocator::ArenaAllocator;
 use crate::allowance::{Allowance, RAM_LEAST_BYTES};
+use crate::areas::{Areas, Asked};
 use crate::error::ArenaError;
+use crate::groups::{GroupNumber, Groups};
 use crate::heap::Heap;
+use crate::limits::Limits;
 use crate::memory::MappedPages;
 use crate::observer;
 use crate::owed::Owed;
@@ -26,21 +29,15 @@ use crate::pin::Pin;
 use crate::region::{Advice, Region};
 use crate::size::{Size, SizeError};
 use crate::state::{Core, PAGE_BYTES, Parts};
-use crate::stats::Stats;
-use crate::storage::{OnDisk, SLOT_BYTES};
+use crate::stats::{AreaStats, GroupStats, Stats};
 use crate::word::PageWords;
 
 /// Frames: pages on their way out. A window needs 64, and what is not placed yet as many.
 const FRAMES: usize = 128;
 /// Addresses that are reserved if nobody says how many: so many times the RAM, and all areas once more.
 const CAPACITY_TIMES: u64 = 16;
-
-/// An area that was asked for.
-#[derive(Debug)]
-struct Swap {
-    path: PathBuf,
-    bytes: Result<u64, SizeError>,
-}
+/// But no more than 4 TiB: an area may be as large as a file system.
+const CAPACITY_MOST_BYTES: u64 = 4 << 40;
 
 /// Says what an arena is to be like.
 #[derive(Debug)]
@@ -48,7 +45,8 @@ pub struct Builder {
     ram: Result<u64, SizeError>,
     pool: Option<Result<u64, SizeError>>,
     capacity: Option<Result<u64, SizeError>>,
-    swap: Vec<Swap>,
+    areas: Vec<Asked>,
+    opening: Opening,
     packing: Packing,
 }
 
@@ -73,10 +71,35 @@ impl Builder {
     /// up to `size` and is gone with the process.
     #[must_use]
     pub fn swap(mut self, directory: impl AsRef<Path>, size: impl Size) -> Builder {
-        self.swap.push(Swap {
-            path: directory.as_ref().to_owned(),
-            bytes: size.size_bytes(),
-        });
+        let directory = directory.as_ref().to_owned();
+        self.areas
+            .push(Asked::Private(directory, size.size_bytes()));
+        self
+    }
+
+    /// A swap area, named as for `vswap run --swap`: a directory for a private file, a file or device that
+    /// `vswap mkswap` has prepared, or a store on other machines, with options: `/dev/vdb,prio=5,tier=fast`,
+    /// `/var/tmp:8G,tier=slow`, `valkey://far:6379:32G`. The highest priority is used first. `docs/usage.md` has all
+    /// forms.
+    #[must_use]
+    pub fn area(mut self, named: &str) -> Builder {
+        self.areas.push(Asked::Named(named.to_owned()));
+        self
+    }
+
+    /// On how many nodes a store keeps each page: 1, or 2, with which a node may be lost. Other numbers are as the
+    /// nearer one.
+    #[must_use]
+    pub fn far_copies(mut self, copies: usize) -> Builder {
+        self.opening.far_copies = copies.clamp(1, 2);
+        self
+    }
+
+    /// What goes to a store is also written to a private file in this directory, in the background. It is read when
+    /// the store has lost a page.
+    #[must_use]
+    pub fn far_backup(mut self, directory: impl AsRef<Path>) -> Builder {
+        self.opening.far_backup = Some(directory.as_ref().to_owned());
         self
     }
 
@@ -107,7 +130,7 @@ impl Builder {
                 least_bytes: RAM_LEAST_BYTES,
             });
         }
-        let has_areas = !self.swap.is_empty();
+        let has_areas = !self.areas.is_empty();
         let pool_limit_bytes = match self.pool {
             Some(pool) => pool?,
             None if has_areas => ram_bytes / 2,
@@ -127,17 +150,13 @@ impl Builder {
             checksums: true,
         };
         let engine = Engine::new(&config, Arc::clone(&pages) as Arc<dyn PageSource>)?;
-        let mut areas_bytes = 0_u64;
-        for Swap { path, bytes } in self.swap {
-            let bytes = bytes?;
-            areas_bytes = areas_bytes.saturating_add(bytes);
-            swap_on(&engine, path, bytes)?;
-        }
+        let areas = Areas::open(self.areas, &self.opening, &engine)?;
         let capacity = match self.capacity {
             Some(capacity) => capacity?,
             None => ram_bytes
                 .saturating_mul(CAPACITY_TIMES)
-                .saturating_add(areas_bytes),
+                .saturating_add(areas.bytes())
+                .min(CAPACITY_MOST_BYTES),
         };
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let count = capacity
@@ -151,13 +170,15 @@ impl Builder {
             owed: Owed::new(count)?,
             engine,
             pages,
-            has_areas,
+            areas,
+            groups: Groups::new(count)?,
             chooses_codec: self.packing == Packing::Auto,
             allowance,
             cpus,
         }));
         Ok(Arena {
             owner: Arc::new(Owner::new(core)?),
+            group: GroupNumber::ROOT,
         })
     }
 }
@@ -173,39 +194,12 @@ fn watch(bytes: usize) -> Result<(Watched, bool), WatchError> {
     Ok((Watched::new(bytes)?, false))
 }
 
-fn swap_on(engine: &Engine, path: PathBuf, bytes: u64) -> Result<(), ArenaError> {
-    // A name that does not exist would lend the directory that it lies in, which nobody has named here.
-    if !path.is_dir() {
-        let error = PrivateError::NoDirectory(path.clone());
-        return Err(ArenaError::Swap { path, error });
-    }
-    let disk = match Disk::private(&path, bytes, Options::default()) {
-        Ok(disk) => disk,
-        Err(error) => return Err(ArenaError::Swap { path, error }),
-    };
-    let added = engine.swap_on(NewArea {
-        slots: bytes / SLOT_BYTES,
-        bad: Vec::new(),
-        priority: PRIORITY_DEFAULT,
-        tier: TierId::default(),
-        discard: if disk.discards() {
-            Discard::Pages
-        } else {
-            Discard::None
-        },
-        rotating: disk.is_rotating(),
-        storage: Box::new(OnDisk(disk)),
-    });
-    match added {
-        Ok(_) => Ok(()),
-        Err(error) => Err(ArenaError::SwapOn { path, error }),
-    }
-}
-
-/// An arena. Handles are cheap to clone; what was allocated keeps the arena alive.
+/// An arena, or one of its [groups](Arena::group). Handles are cheap to clone, and what was allocated keeps the arena
+/// alive.
 #[derive(Debug, Clone)]
 pub struct Arena {
     owner: Arc<Owner>,
+    group: GroupNumber,
 }
 
 impl Arena {
@@ -216,9 +210,53 @@ impl Arena {
             ram: Ok(0),
             pool: None,
             capacity: None,
-            swap: Vec::new(),
+            areas: Vec::new(),
+            opening: Opening::default(),
             packing: Packing::Auto,
         }
+    }
+
+    /// A handle of the same arena. What is allocated by it belongs to a group, which may have only so much in pool and
+    /// areas. `NAME/SUB` is a group inside of NAME, whose limits hold for both together. If there is such a group, it
+    /// has these limits from now on; what it has beyond them stays. Groups last as long as the arena, and there can be
+    /// 255. A page that its group's limits leave no room for stays in RAM.
+    ///
+    /// # Errors
+    /// `GroupName`, `TierName`, `UnknownTier`, `Size`, `TooManyGroups`, `Group`, `Forked`.
+    pub fn group(&self, name: &str, limits: &Limits) -> Result<Arena, ArenaError> {
+        self.owner.check_home()?;
+        let core = &self.owner.core;
+        let limits = limits.resolve(&core.areas)?;
+        let group = core.groups.make(&core.engine, &name.parse()?, limits)?;
+        Ok(Arena {
+            owner: Arc::clone(&self.owner),
+            group,
+        })
+    }
+
+    /// What the group of this handle has, with those inside of it. None for the arena itself, for which there is
+    /// [`Arena::stats`].
+    #[must_use]
+    pub fn group_stats(&self) -> Option<GroupStats> {
+        let core = &self.owner.core;
+        let _masked = Masked::new();
+        let id = core.groups.id(self.group);
+        let found = core.engine.groups().into_iter().find(|it| it.id == id)?;
+        Some(GroupStats {
+            name: found.name.to_string(),
+            pool_bytes: found.pool_bytes,
+            swap_bytes: found.swap_bytes,
+            refused_pages: found.events.swap_max
+                + found.events.pool_max
+                + found.events.writeback_refused,
+        })
+    }
+
+    /// Figures of each swap area, in the order in which they were named.
+    #[must_use]
+    pub fn areas(&self) -> Vec<AreaStats> {
+        let core = &self.owner.core;
+        core.areas.stats(&core.engine)
     }
 
     /// Allocates whole pages for so many bytes, which are zero.
@@ -239,20 +277,20 @@ impl Arena {
         if layout.size() == 0 {
             return Err(ArenaError::Empty);
         }
-        let pages = self.owner.take_aligned(layout)?;
+        let pages = self.owner.take_aligned(layout, self.group)?;
         Ok(Region::new(Arc::clone(&self.owner), pages, layout.size()))
     }
 
     /// An allocator for collections.
     #[must_use]
     pub fn allocator(&self) -> ArenaAllocator {
-        ArenaAllocator::new(Arc::clone(&self.owner))
+        ArenaAllocator::new(Arc::clone(&self.owner), self.group)
     }
 
     /// Memory by its address, for interfaces to other languages.
     #[must_use]
     pub fn heap(&self) -> Heap {
-        Heap::new(Arc::clone(&self.owner))
+        Heap::new(Arc::clone(&self.owner), self.group)
     }
 
     /// Keeps memory of the arena in RAM until the pin is dropped, whoever allocated it.

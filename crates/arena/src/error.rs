@@ -1,10 +1,9 @@
 //! Why the arena did not do what it was asked to do.
 
 use std::io;
-use std::path::PathBuf;
 
-use vswap_engine::{ConfigError, SwapOnError};
-use vswap_sys::disk::PrivateError;
+use vswap_areas::{OpenError, SpecError, TierNameError};
+use vswap_engine::{ConfigError, GroupError, GroupNameError, SwapOnError, TIERS_MAX};
 use vswap_sys::machine::OtherPages;
 use vswap_sys::memory::MemoryError;
 use vswap_sys::watched::WatchError;
@@ -37,21 +36,56 @@ pub enum ArenaError {
     /// The engine refuses.
     #[error(transparent)]
     Engine(#[from] ConfigError),
-    /// No private file there.
-    #[error("{}: {error}", path.display())]
-    Swap {
-        /// Where it was to be.
-        path: PathBuf,
-        /// Why not.
-        error: PrivateError,
-    },
+    /// A text that names no area.
+    #[error("this names no swap area: {0}")]
+    AreaName(#[from] SpecError),
+    /// An area that cannot be opened.
+    #[error(transparent)]
+    Area(#[from] OpenError),
     /// The engine cannot use it as an area.
-    #[error("{}: {error}", path.display())]
+    #[error("{place}: {error}")]
     SwapOn {
         /// Where it is.
-        path: PathBuf,
+        place: String,
         /// Why not.
         error: SwapOnError,
+    },
+    /// As many tiers as there can be.
+    #[error("areas name more than {TIERS_MAX} tiers, the most there can be: use fewer names")]
+    TooManyTiers,
+    /// A limit of a tier that no area is in.
+    #[error(
+        "there is no tier {tier} here, only {known}: name one of these, or an area with tier={tier}"
+    )]
+    UnknownTier {
+        /// What was given.
+        tier: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A text that names no group.
+    #[error(transparent)]
+    GroupName(#[from] GroupNameError),
+    /// A text that names no tier.
+    #[error(transparent)]
+    TierName(#[from] TierNameError),
+    /// The engine has no such group to give.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// As many groups as an arena can have.
+    #[error("the arena has {most} groups, the most there can be: use one of them")]
+    TooManyGroups {
+        /// How many.
+        most: usize,
+    },
+    /// A text that is no limit of a group.
+    #[error(
+        "'{text}' is no limit of a group: write swap-max=SIZE, pool-max=SIZE, tier-max=NAME=SIZE or no-writeback, \
+         with commas between"
+    )]
+    Limit {
+        /// What was given.
+        text: String,
     },
     /// As many arenas as a process can have.
     #[error("this process has {most} arenas, the most there can be: drop one")]

@@ -6,7 +6,8 @@
 //!    claim ends here: from now on they are *leaving*.
 //! 3. *Write out.* The engine compresses the copies. Who writes to a page that is leaving takes it from the evictor.
 //!    What does not compress takes as much in the pool as in memory. So without an area it stays, still protected, and
-//!    is passed over until somebody writes to it (`Raw`), or it is tried with another codec (`density.rs`).
+//!    is passed over until somebody writes to it (`Raw`), or it is tried with another codec (`density.rs`). What its
+//!    group's limits have no room for stays too, and the next lap tries it again.
 //! 4. *Claim again* those that are still leaving: their copies are what they hold. And the clean ones.
 //! 5. *Drop.* The pages are discarded, run by run, and only then named as being out.
 //!
@@ -32,6 +33,10 @@ const WINDOW_PAGES: usize = 64;
 const LOOKS_MAX: usize = 1 << 16;
 /// Pages that are compacted at a time, and that go from the pool to an area at a time: a window.
 const POOL_STEP_PAGES: usize = WINDOW_PAGES;
+/// An area is crowded when less than one part in so many of it is free: what is cold in it goes down to areas of lower
+/// priority, until a tenth is free. As for runs (`evict/shrink.rs` of the pager).
+const CROWDED_PART: u64 = 20;
+const ROOMY_PART: u64 = 10;
 /// The cluster that slots come from. There is one thread that takes them.
 const CPU: usize = 0;
 
@@ -83,6 +88,8 @@ pub struct Evictor {
     scratch: Scratch,
     density: Density,
     hand: usize,
+    /// The engine's ids of the arena's groups, by number.
+    groups: Vec<GroupId>,
 }
 
 impl Evictor {
@@ -93,6 +100,7 @@ impl Evictor {
             density: Density::new(core.chooses_codec && !core.has_areas),
             core,
             hand: 0,
+            groups: vec![GroupId::ROOT],
         }
     }
 
@@ -158,6 +166,7 @@ impl Evictor {
     fn window(&mut self, range: Range<usize>, raw_stays: bool) -> Done {
         self.core.put_owed();
         self.keep_pool_from_filling();
+        self.keep_tiers_from_filling();
         let core = Arc::clone(&self.core);
         let mut going = Vec::with_capacity(WINDOW_PAGES);
         let mut picked = pick(&core, &range, self.density.takes_raw());
@@ -183,13 +192,16 @@ impl Evictor {
         raw_stays: bool,
         going: &mut Vec<Going>,
     ) -> bool {
+        // No page is claimed now, so here it can allocate. Whoever is in `dirty` has a group that was made before.
+        if core.groups.count() >= self.groups.len() {
+            self.groups = core.groups.ids();
+        }
         let mut leaving = Vec::with_capacity(dirty.len());
         let mut is_full = false;
         for one in dirty {
             let (page, word) = (one.page, one.word);
-            let placed = core
-                .engine
-                .swap_out(CPU, one.frame, Shadow::ABSENT, GroupId::ROOT);
+            let group = self.group_of(page);
+            let placed = core.engine.swap_out(CPU, one.frame, Shadow::ABSENT, group);
             match placed {
                 Ok(entry) if one.is_copied => leaving.push((page, word, entry)),
                 Ok(entry) => {
@@ -222,14 +234,24 @@ impl Evictor {
                     entry,
                     is_zero: *written == Written::Zero,
                 }),
-                _ => {
+                other => {
                     core.engine.put(entry);
                     keep(core, page, word);
-                    is_full = true;
+                    // Others may still have room where this page's group has none.
+                    is_full |= !matches!(other, Some((_, Err(WriteOutError::Limited))));
                 }
             }
         }
         is_full
+    }
+
+    /// The engine's id of a page's group. Who freed the page meanwhile has made the copy worthless.
+    fn group_of(&self, page: usize) -> GroupId {
+        let group = self.core.groups.of(page);
+        self.groups
+            .get(group.index())
+            .copied()
+            .unwrap_or(GroupId::ROOT)
     }
 
     /// Packs cold pages of the pool more densely, if that is to be. Returns how many.
@@ -259,6 +281,14 @@ impl Evictor {
             self.core
                 .engine
                 .write_back(CPU, POOL_STEP_PAGES, &mut self.scratch);
+        }
+    }
+
+    /// Moves what is cold in an area that is nearly full to areas of lower priority.
+    fn keep_tiers_from_filling(&mut self) {
+        let engine = &self.core.engine;
+        if self.core.has_areas && engine.is_tier_crowded(CROWDED_PART) {
+            engine.demote(CPU, ROOMY_PART, POOL_STEP_PAGES, &mut self.scratch);
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use vswap_engine::{Entry, SwapIn};
+use vswap_engine::Entry;
 use vswap_sys::uffd::UffdError;
 
 use crate::state::{Core, PAGE_BYTES, count};
@@ -207,7 +207,10 @@ impl Core {
     }
 
     /// Ends the claim of a page that was brought in, or was not.
-    fn arrive(
+    ///
+    /// # Errors
+    /// Why it was not.
+    pub fn arrive(
         &self,
         page: usize,
         word: Word,
@@ -244,32 +247,6 @@ impl Core {
             return None;
         }
         Some(reading)
-    }
-
-    /// Reads a page that somebody asked for. For threads of the arena; blocks. What is read only is kept: it can leave
-    /// again without being written.
-    pub fn read_in(&self, page: usize, is_write: bool) {
-        let word = self.words.load(page);
-        let State::Reading(entry) = word.state() else {
-            return;
-        };
-        let mut protected = !is_write;
-        let brought = self.desks.with(|desk| {
-            let (content, scratch) = desk.parts();
-            let read = self.engine.swap_in(entry, content, scratch);
-            let from = read.map_err(|_| Refused::Lost)?;
-            // To keep a copy in the pool would cost RAM.
-            protected &= from == SwapIn::Physical;
-            patiently(|| self.memory.fill(page, &content.0, protected)).map_err(|_| Refused::Kernel)
-        });
-        count(&self.counts.area_faults);
-        let to = if protected {
-            State::Kept(entry)
-        } else {
-            State::Owed(entry)
-        };
-        // Who asked touches the page again, and hears then of what went wrong.
-        let _ = self.arrive(page, word, entry, brought, to);
     }
 
     /// Lifts the protection of a page. The evictor finds that it has lost one that was leaving.

@@ -12,6 +12,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::blocks::{Blocks, Kind};
 use crate::error::ArenaError;
+use crate::groups::GroupNumber;
 use crate::owner::Owner;
 use crate::region::Advice;
 use crate::small::{class_bytes, class_of};
@@ -24,6 +25,7 @@ const ALIGN_BYTES: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Heap {
     owner: Arc<Owner>,
+    group: GroupNumber,
 }
 
 /// What begins at an address.
@@ -35,8 +37,8 @@ enum Found {
 }
 
 impl Heap {
-    pub(crate) fn new(owner: Arc<Owner>) -> Heap {
-        Heap { owner }
+    pub(crate) fn new(owner: Arc<Owner>, group: GroupNumber) -> Heap {
+        Heap { owner, group }
     }
 
     /// Is this the child of a fork, which does not have the memory? Then every call is refused.
@@ -61,7 +63,7 @@ impl Heap {
     /// # Errors
     /// `NoAddresses`, `Full`, `Forked`.
     pub fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, ArenaError> {
-        self.allocate_as(layout).map(|(place, _)| place)
+        self.allocate_as(layout, self.group).map(|(place, _)| place)
     }
 
     /// As [`Heap::allocate`], with zeros.
@@ -69,7 +71,7 @@ impl Heap {
     /// # Errors
     /// As [`Heap::allocate`].
     pub fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<u8>, ArenaError> {
-        let (place, is_zero) = self.allocate_as(layout)?;
+        let (place, is_zero) = self.allocate_as(layout, self.group)?;
         if !is_zero {
             // SAFETY: the allocation is new, so it is nobody else's, and has at least so many bytes.
             unsafe { place.write_bytes(0, layout.size()) };
@@ -78,21 +80,30 @@ impl Heap {
     }
 
     /// Allocates, and says whether all is zero.
-    fn allocate_as(&self, layout: Layout) -> Result<(NonNull<u8>, bool), ArenaError> {
+    fn allocate_as(
+        &self,
+        layout: Layout,
+        group: GroupNumber,
+    ) -> Result<(NonNull<u8>, bool), ArenaError> {
         self.owner.check_home()?;
         let bytes = layout.size();
         let layout = Layout::from_size_align(bytes.max(1), layout.align().max(ALIGN_BYTES))
             .map_err(|_| ArenaError::NoAddresses { bytes })?;
         if let Some(class) = class_of(layout) {
-            let at = self.owner.take_small(class)?;
+            let at = self.owner.take_small(class, group)?;
             return Ok((self.owner.place(at), false));
         }
-        self.take_pages(layout, Kind::Block)
+        self.take_pages(layout, group, Kind::Block)
             .map(|place| (place, true))
     }
 
-    fn take_pages(&self, layout: Layout, kind: Kind) -> Result<NonNull<u8>, ArenaError> {
-        let pages = self.owner.take_aligned(layout)?;
+    fn take_pages(
+        &self,
+        layout: Layout,
+        group: GroupNumber,
+        kind: Kind,
+    ) -> Result<NonNull<u8>, ArenaError> {
+        let pages = self.owner.take_aligned(layout, group)?;
         self.blocks().set(&pages, kind);
         Ok(self.owner.place(pages.start * PAGE_BYTES))
     }
@@ -108,7 +119,7 @@ impl Heap {
         }
         let layout = Layout::from_size_align(bytes, PAGE_BYTES)
             .map_err(|_| ArenaError::NoAddresses { bytes })?;
-        self.take_pages(layout, Kind::Mapping)
+        self.take_pages(layout, self.group, Kind::Mapping)
     }
 
     /// Gives back what [`Heap::map`] gave, as a whole.
@@ -197,7 +208,7 @@ impl Heap {
         }
     }
 
-    /// Grows or shrinks an allocation, which moves if it must. No bytes are as one.
+    /// Grows or shrinks an allocation, which moves if it must and stays in its group. No bytes are as one.
     ///
     /// # Errors
     /// As [`Heap::allocate`] and [`Heap::free`]. Then the allocation is as it was.
@@ -225,7 +236,7 @@ impl Heap {
         if stays {
             return Ok(old);
         }
-        let moved = self.allocate(new)?;
+        let (moved, _) = self.allocate_as(new, self.owner.core.groups.of(at / PAGE_BYTES))?;
         // SAFETY: both have so many bytes, a new allocation overlaps none, and the caller gives up the old one.
         unsafe {
             std::ptr::copy_nonoverlapping(old.as_ptr(), moved.as_ptr(), has.min(bytes));

@@ -34,10 +34,11 @@
 
 // The floors, lowest first. A module imports only what stands above it here (`cargo xtask tidy` checks that).
 
-// Sizes, codecs, errors.
+// Sizes, codecs, errors, figures.
 mod size;
 mod packing;
 mod error;
+mod stats;
 // Waiting without a lock; the state of each page; which pages owe something.
 mod event;
 mod word;
@@ -49,13 +50,16 @@ mod desk;
 mod space;
 mod streams;
 mod bridges;
-// The engine's memory and its areas.
+// The engine's memory and its areas; whose pages are, and what he may have.
 mod memory;
-mod storage;
+mod areas;
+mod groups;
+mod limits;
 // What all parts share.
 mod state;
 // Serving faults, moving pages out, giving memory up, and the threads for it.
 mod fault;
+mod reader;
 mod protect;
 mod density;
 mod evict;
@@ -76,7 +80,6 @@ mod allocator;
 mod heap;
 mod passed;
 mod pinning;
-mod stats;
 mod arena;
 #[cfg(test)]
 mod allowance_tests;
@@ -87,13 +90,15 @@ pub use allocator::ArenaAllocator;
 pub use arena::{Arena, Builder};
 pub use error::ArenaError;
 pub use heap::Heap;
+pub use limits::Limits;
 pub use packing::{Packing, PackingNameError};
 pub use passed::Passed;
 pub use pin::{Pin, PinMut};
 pub use pinning::Pinning;
 pub use region::{Advice, Region};
 pub use size::{Size, SizeError};
-pub use stats::Stats;
+pub use stats::{AreaStats, GroupStats, Stats};
+pub use vswap_areas::{OpenError, SpecError, TierNameError};
 pub use vswap_engine::{Codec, CodecNameError, ZstdLevel};
 
 /// The page of the book, whose examples are run.

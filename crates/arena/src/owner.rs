@@ -13,6 +13,7 @@ use vswap_sys::sigbus::Masked;
 
 use crate::blocks::Blocks;
 use crate::error::ArenaError;
+use crate::groups::GroupNumber;
 use crate::registry::{Registered, bounds};
 use crate::small::{NotInUse, SLAB_PAGES, Small};
 use crate::space::Space;
@@ -73,7 +74,7 @@ impl Owner {
     }
 
     /// Takes pages.
-    pub fn take_pages(&self, pages: usize, align: usize) -> Result<Range<usize>, ArenaError> {
+    fn take_pages(&self, pages: usize, align: usize) -> Result<Range<usize>, ArenaError> {
         self.check_home()?;
         if self.core.room.is_full() {
             return Err(ArenaError::Full);
@@ -90,8 +91,18 @@ impl Owner {
         work(&mut space.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes whole pages for a layout.
-    pub fn take_aligned(&self, layout: Layout) -> Result<Range<usize>, ArenaError> {
+    /// Takes whole pages for a layout, for a group.
+    pub fn take_aligned(
+        &self,
+        layout: Layout,
+        group: GroupNumber,
+    ) -> Result<Range<usize>, ArenaError> {
+        let pages = self.take_for(layout)?;
+        self.core.groups.set(pages.clone(), group);
+        Ok(pages)
+    }
+
+    fn take_for(&self, layout: Layout) -> Result<Range<usize>, ArenaError> {
         let pages = layout.size().div_ceil(PAGE_BYTES);
         let align = layout.align().div_ceil(PAGE_BYTES);
         let start = self.place(0).addr().get();
@@ -111,24 +122,30 @@ impl Owner {
         Ok(first..first + pages)
     }
 
-    /// Takes pages behind some that were taken, so that both are one run. Returns whether they were free.
+    /// Takes pages behind some that were taken, so that both are one run, of their group. Returns whether they were
+    /// free.
     pub fn extend(&self, end: usize, pages: usize) -> bool {
-        if self.core.room.is_full() {
+        if self.core.room.is_full() || !self.in_space(|space| space.take_at(end, pages)) {
             return false;
         }
-        self.in_space(|space| space.take_at(end, pages))
+        let groups = &self.core.groups;
+        groups.set(end..end + pages, groups.of(end - 1));
+        true
     }
 
-    /// Takes an object of a class. Returns its first byte, in bytes of the arena.
-    pub fn take_small(&self, class: usize) -> Result<usize, ArenaError> {
+    /// Takes an object of a class, for a group. Returns its first byte, in bytes of the arena.
+    pub fn take_small(&self, class: usize, group: GroupNumber) -> Result<usize, ArenaError> {
         let mut small = self.small.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = small.take(class) {
+        if let Some(at) = small.take(class, group) {
             return Ok(at);
         }
         let slab = self.take_pages(SLAB_PAGES, SLAB_PAGES)?;
-        small.add(class, slab.start);
+        self.core.groups.set(slab.clone(), group);
+        small.add(class, group, slab.start);
         let bytes = SLAB_PAGES * PAGE_BYTES;
-        small.take(class).ok_or(ArenaError::NoAddresses { bytes })
+        small
+            .take(class, group)
+            .ok_or(ArenaError::NoAddresses { bytes })
     }
 
     /// Gives an object back.
@@ -149,6 +166,7 @@ impl Owner {
         }
         // Pins that are left end with that.
         let _ = self.core.discard(pages.clone(), false);
+        self.core.groups.set(pages.clone(), GroupNumber::ROOT);
         self.in_space(|space| space.give(pages));
     }
 }

@@ -1,5 +1,7 @@
 //! Sizes as people write them.
 
+use vswap_areas::units::{factor, scaled, split_unit};
+
 /// Not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -10,7 +12,8 @@ pub struct SizeError {
     pub text: String,
 }
 
-/// A number of bytes, or a text that says one: `512M`, `2GiB`, `1048576`. Units are powers of 1024.
+/// A number of bytes, or a text that says one, as for `vswap run`: `512M`, `1.5GiB`, `1048576`. Units with one letter
+/// or `iB` are powers of 1024, those that end in `B` powers of 1000.
 pub trait Size {
     /// The bytes.
     ///
@@ -27,21 +30,11 @@ impl Size for u64 {
 
 impl Size for &str {
     fn size_bytes(self) -> Result<u64, SizeError> {
-        let wrong = || SizeError {
+        let (number, unit) = split_unit(self.trim());
+        let size = || scaled(number.parse().ok()?, factor(unit)?);
+        size().ok_or_else(|| SizeError {
             text: self.to_owned(),
-        };
-        let text = self.trim();
-        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            "t" | "tb" | "tib" => 40,
-            _ => return Err(wrong()),
-        };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        number.checked_mul(1 << shift).ok_or_else(wrong)
+        })
     }
 }
 
@@ -54,7 +47,8 @@ mod tests {
         assert_eq!("512M".size_bytes(), Ok(512 << 20));
         assert_eq!(" 2GiB".size_bytes(), Ok(2 << 30));
         assert_eq!("4096".size_bytes(), Ok(4096));
-        for wrong in ["", "M", "12X", "-1", "1.5G", "99999999999T"] {
+        assert_eq!("1.5G".size_bytes(), Ok(3 << 29));
+        for wrong in ["", "M", "12X", "-1", "1.2.3G", "99999999999T"] {
             assert!(wrong.size_bytes().is_err(), "{wrong}");
         }
     }

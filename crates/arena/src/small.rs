@@ -6,6 +6,7 @@ use std::alloc::Layout;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::groups::GroupNumber;
 use crate::state::PAGE_BYTES;
 
 /// Pages of a slab.
@@ -37,6 +38,7 @@ pub struct NotInUse;
 #[derive(Debug)]
 struct Slab {
     class: usize,
+    group: GroupNumber,
     /// A bit for each object that is in use.
     used: [u64; BIT_WORDS],
     count: usize,
@@ -78,32 +80,36 @@ impl Slab {
 pub struct Small {
     /// By their first page.
     slabs: HashMap<usize, Slab>,
-    /// Slabs of each class that may have a free object. Some may be full, or gone.
-    partial: [Vec<usize>; CLASSES.len()],
+    /// Slabs of each group and class that may have a free object. Some may be full, or gone.
+    partial: HashMap<GroupNumber, [Vec<usize>; CLASSES.len()]>,
 }
 
 impl Small {
-    /// Takes an object. Returns its first byte, in bytes of the arena. None if there is no slab with a free one.
-    pub fn take(&mut self, class: usize) -> Option<usize> {
-        while let Some(&page) = self.partial[class].last() {
-            let slab = self.slabs.get_mut(&page).filter(|slab| slab.class == class);
+    /// Takes an object of a group. Returns its first byte, in bytes of the arena. None if there is no slab with a free
+    /// one.
+    pub fn take(&mut self, class: usize, group: GroupNumber) -> Option<usize> {
+        let partial = &mut self.partial.entry(group).or_default()[class];
+        while let Some(&page) = partial.last() {
+            let slab = self.slabs.get_mut(&page);
+            let slab = slab.filter(|slab| slab.class == class && slab.group == group);
             if let Some(object) = slab.and_then(Slab::take) {
                 return Some(page * PAGE_BYTES + object * CLASSES[class]);
             }
-            self.partial[class].pop();
+            partial.pop();
         }
         None
     }
 
     /// Adds a slab of a class.
-    pub fn add(&mut self, class: usize, page: usize) {
+    pub fn add(&mut self, class: usize, group: GroupNumber, page: usize) {
         let slab = Slab {
             class,
+            group,
             used: [0; BIT_WORDS],
             count: 0,
         };
         self.slabs.insert(page, slab);
-        self.partial[class].push(page);
+        self.partial.entry(group).or_default()[class].push(page);
     }
 
     /// The slab that a byte of the arena is of.
@@ -136,15 +142,16 @@ impl Small {
         let was_full = slab.count == slab.capacity();
         slab.count -= 1;
         let (class, count) = (slab.class, slab.count);
+        let partial = &mut self.partial.entry(slab.group).or_default()[class];
         if was_full {
-            self.partial[class].push(page);
+            partial.push(page);
         }
         // The last slab of a class is kept: an object that comes and goes would take and give pages each time.
-        if count > 0 || self.partial[class] == [page] {
+        if count > 0 || *partial == [page] {
             return Ok(None);
         }
         self.slabs.remove(&page);
-        self.partial[class].retain(|other| *other != page);
+        partial.retain(|other| *other != page);
         Ok(Some(page..page + SLAB_PAGES))
     }
 }
@@ -178,6 +185,7 @@ mod tests {
         let mut next_page = 0;
         let mut held: Vec<(usize, usize)> = Vec::new();
         let mut given = 0;
+        let groups = [GroupNumber::ROOT, GroupNumber::of_test(3)];
         let mut seed = 3_usize;
         for round in 0..30_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -189,11 +197,14 @@ mod tests {
             };
             if grows {
                 let class = random / 3 % CLASSES.len();
-                let at = small.take(class).unwrap_or_else(|| {
-                    small.add(class, next_page);
+                let group = groups[random / 64 % 2];
+                let at = small.take(class, group).unwrap_or_else(|| {
+                    small.add(class, group, next_page);
                     next_page += SLAB_PAGES;
-                    small.take(class).expect("a new slab")
+                    small.take(class, group).expect("a new slab")
                 });
+                let of_slab = small.slab(at).map(|(_, slab)| slab.group);
+                assert_eq!(of_slab, Some(group), "of whom it was taken for");
                 held.push((at, CLASSES[class]));
             } else if !held.is_empty() {
                 let (at, _) = held.swap_remove(random % held.len());
@@ -213,8 +224,10 @@ mod tests {
     fn only_what_is_in_use_and_begins_there_is_taken_back() {
         let mut small = Small::default();
         let three_kib = class_of(layout(3072, 16)).expect("a class");
-        small.add(three_kib, 8);
-        let at = small.take(three_kib).expect("a new slab");
+        small.add(three_kib, GroupNumber::ROOT, 8);
+        let at = small
+            .take(three_kib, GroupNumber::ROOT)
+            .expect("a new slab");
         assert_eq!(small.class_at(at), Some(Ok(three_kib)));
         for wrong in [at + 16, at + 3072, at + 5 * 3072, at + SLAB_BYTES - 16] {
             assert_eq!(small.class_at(wrong), Some(Err(NotInUse)), "{wrong}");

@@ -11,9 +11,11 @@ use vswap_sys::sigbus::Masked;
 use vswap_sys::watched::Watched;
 
 use crate::allowance::Allowance;
+use crate::areas::Areas;
 use crate::bridges::Bridges;
 use crate::desk::Desks;
 use crate::event::Event;
+use crate::groups::Groups;
 use crate::memory::MappedPages;
 use crate::owed::Owed;
 use crate::room::Room;
@@ -126,7 +128,9 @@ pub struct Core {
     pub space: Mutex<Space>,
     /// Pages that are to leave first.
     pub cold: Mutex<Vec<Range<usize>>>,
+    pub areas: Areas,
     pub has_areas: bool,
+    pub groups: Groups,
     /// Nobody has named a codec.
     pub chooses_codec: bool,
     pub allowance: Allowance,
@@ -145,7 +149,8 @@ pub struct Parts {
     pub owed: Owed,
     pub engine: Engine,
     pub pages: Arc<MappedPages>,
-    pub has_areas: bool,
+    pub areas: Areas,
+    pub groups: Groups,
     pub chooses_codec: bool,
     pub is_observed: bool,
     pub allowance: Allowance,
@@ -163,7 +168,9 @@ impl Core {
             owed: parts.owed,
             engine: parts.engine,
             pages: parts.pages,
-            has_areas: parts.has_areas,
+            has_areas: parts.areas.any(),
+            areas: parts.areas,
+            groups: parts.groups,
             chooses_codec: parts.chooses_codec,
             is_observed: parts.is_observed,
             allowance: parts.allowance,
@@ -225,6 +232,13 @@ impl Core {
         self.set_cap();
         self.room.note_progress();
         true
+    }
+
+    /// The arena is about to end: nothing is left of it on other machines. Blocks for some seconds at most, where there
+    /// are such areas.
+    pub fn retire_areas(&self) {
+        let _masked = Masked::new();
+        self.engine.retire_areas();
     }
 
     /// These pages are to leave first.

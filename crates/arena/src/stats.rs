@@ -46,6 +46,44 @@ pub struct Stats {
     pub packed_again_pages: u64,
 }
 
+/// Figures of a swap area.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AreaStats {
+    /// Its path, or its store without the password.
+    pub name: String,
+    /// `file`, `partition` or `far`.
+    pub kind: &'static str,
+    /// Its tier.
+    pub tier: String,
+    /// Its priority: the highest is used first.
+    pub priority: i16,
+    /// What it can hold.
+    pub size_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+    /// Pages read so far.
+    pub pages_read: u64,
+    /// Pages written so far.
+    pub pages_written: u64,
+    /// Requests that failed so far.
+    pub errors: u64,
+}
+
+/// Figures of a group, those inside of it included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// Its name.
+    pub name: String,
+    /// Bytes in the pool, as they are packed.
+    pub pool_bytes: u64,
+    /// Bytes in areas.
+    pub swap_bytes: u64,
+    /// How often a limit has held up a page so far. One that waits counts each time.
+    pub refused_pages: u64,
+}
+
 impl Stats {
     /// How many figures there are.
     pub const COUNT: usize = 19;

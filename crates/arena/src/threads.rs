@@ -12,6 +12,7 @@ use crate::allowance::LOOK_EVERY;
 use crate::error::ArenaError;
 use crate::evict::Evictor;
 use crate::observer;
+use crate::reader::Reader;
 use crate::state::Core;
 
 /// Reads of an area that are under way at a time.
@@ -69,6 +70,8 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.core.is_at_home() {
+            // Nobody to wait for. The share that each thread has of the core is never given up here, so the core stays,
+            // and with it areas whose connections are the parent's.
             return;
         }
         self.core.is_over.store(true, Ordering::SeqCst);
@@ -78,6 +81,7 @@ impl Drop for Threads {
             // One that has panicked has ended too.
             let _ = handle.join();
         }
+        self.core.retire_areas();
     }
 }
 
@@ -105,10 +109,9 @@ fn evict(core: &Arc<Core>) {
 
 fn read(core: &Arc<Core>) {
     let is_over = || core.is_over.load(Ordering::SeqCst);
+    let mut reader = Reader::new(core);
     while !is_over() {
-        while let Some((page, is_write)) = core.reads.take() {
-            core.read_in(page, is_write);
-        }
+        while reader.read_some(core) {}
         core.reads
             .asked
             .wait_unless(None, || is_over() || !core.reads.is_empty());

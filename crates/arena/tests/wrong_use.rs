@@ -51,14 +51,14 @@ fn wrong_arguments_have_errors_of_their_own() {
     ));
     for nowhere in ["/nowhere/at/all", "/nowhere-in-a-directory-that-is-there"] {
         let error = built(Arena::builder().ram("16M").swap(nowhere, "1G"));
-        assert!(matches!(error, ArenaError::Swap { .. }), "{error}");
+        assert!(matches!(error, ArenaError::Area(_)), "{error}");
     }
     let none = Arena::builder()
         .ram("16M")
         .swap(std::env::temp_dir(), 0_u64);
     assert!(matches!(
         built(none),
-        ArenaError::SwapOn { .. } | ArenaError::Swap { .. }
+        ArenaError::SwapOn { .. } | ArenaError::Area(_)
     ));
 
     let arena = arena();

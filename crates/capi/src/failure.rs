@@ -69,7 +69,15 @@ impl Failure {
 impl From<ArenaError> for Failure {
     fn from(error: ArenaError) -> Failure {
         let code = match &error {
-            ArenaError::Size(_) | ArenaError::Empty => ARGUMENT,
+            ArenaError::Size(_)
+            | ArenaError::Empty
+            | ArenaError::AreaName(_)
+            | ArenaError::UnknownTier { .. }
+            | ArenaError::GroupName(_)
+            | ArenaError::TierName(_)
+            | ArenaError::Group(_)
+            | ArenaError::TooManyGroups { .. }
+            | ArenaError::Limit { .. } => ARGUMENT,
             ArenaError::TooLittleRam { .. } => TOO_LITTLE_RAM,
             ArenaError::Pages(_)
             | ArenaError::Watch(_)
@@ -78,7 +86,7 @@ impl From<ArenaError> for Failure {
             | ArenaError::TooManyArenas { .. }
             | ArenaError::KernelRefuses
             | ArenaError::System { .. } => SYSTEM,
-            ArenaError::Swap { .. } | ArenaError::SwapOn { .. } => SWAP,
+            ArenaError::Area(_) | ArenaError::SwapOn { .. } | ArenaError::TooManyTiers => SWAP,
             ArenaError::NoAddresses { .. } => NO_ADDRESSES,
             ArenaError::Full => FULL,
             ArenaError::TooMuchPinned { .. } => PIN_LIMIT,

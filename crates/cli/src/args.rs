@@ -11,7 +11,7 @@ pub mod ram;
 pub mod scripts;
 pub mod set;
 pub mod similar;
-pub mod swap_spec;
+pub mod swaps;
 pub mod tiers;
 
 use std::ffi::OsString;
@@ -22,6 +22,8 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use uuid::Uuid;
+use vswap_areas::SwapSpec;
+use vswap_areas::units::parse_area_size;
 use vswap_engine::GroupName;
 use vswap_engine::header::Label;
 use vswap_pager::TierLimit;
@@ -35,8 +37,8 @@ use crate::args::park::{PARK_EXAMPLES, ParkArgs, WAKE_EXAMPLES, WakeArgs, parse_
 use crate::args::ram::Ram;
 use crate::args::scripts::{COMPLETIONS_EXAMPLES, CompletionsArgs, ManArgs};
 use crate::args::set::{SET_EXAMPLES, SetArgs};
-use crate::args::size::{PoolSize, parse_area_size, parse_duration, parse_limit};
-use crate::args::swap_spec::{SwapOption, SwapSpec};
+use crate::args::size::{PoolSize, parse_duration, parse_limit};
+use crate::args::swaps::SwapOption;
 use crate::args::tiers::{TierArea, all_areas, parse_tier_max};
 
 const EXAMPLES: &str = "\

@@ -60,11 +60,8 @@ pub use policy::{hello, sampling, working_set};
 pub use run::pressure::{Lost, Share};
 pub use run::samples::{self, Sampled};
 pub use run::stats::LatencyBucket;
-pub use store::areas::{self, AreaStatus, GiveUpError, Medium, SwapOn, UseError, on_disk};
+pub use store::areas::{self, AreaStatus, GiveUpError, UseError};
 pub use store::config::{self, Config, RunGroup, StoreConfig};
-pub use store::far::AskFar;
 pub use store::groups::{self, GroupStatus};
 pub use store::more_room::Wish;
-pub use store::tiers::{
-    GroupTier, TierLimit, TierName, TierNameError, TierStatus, TooManyTiers, UnknownTier,
-};
+pub use store::tiers::{GroupTier, TierLimit, TierStatus, TooManyTiers, UnknownTier};

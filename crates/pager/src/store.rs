@@ -4,7 +4,5 @@ pub mod memory;
 pub mod config;
 pub mod tiers;
 pub mod groups;
-pub mod on_disk;
 pub mod more_room;
-pub mod far;
 pub mod areas;

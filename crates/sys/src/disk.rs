@@ -14,6 +14,7 @@
 
 pub mod area_file;
 pub mod new_area;
+pub mod room;
 
 mod calls;
 mod cipher;

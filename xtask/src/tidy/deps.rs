@@ -33,8 +33,13 @@ const RULES: &[Rule] = &[
         may_call_kernel: true,
     },
     Rule {
+        name: "vswap-areas",
+        may_use: &["vswap-engine", "vswap-sys", "vswap-far"],
+        may_call_kernel: false,
+    },
+    Rule {
         name: "vswap-pager",
-        may_use: &["vswap-engine", "vswap-sys"],
+        may_use: &["vswap-engine", "vswap-sys", "vswap-areas"],
         may_call_kernel: false,
     },
     Rule {
@@ -46,7 +51,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "vswap-arena",
-        may_use: &["vswap-engine", "vswap-sys"],
+        may_use: &["vswap-engine", "vswap-sys", "vswap-areas"],
         may_call_kernel: false,
     },
     Rule {
@@ -71,6 +76,7 @@ const RULES: &[Rule] = &[
         may_use: &[
             "vswap-pager",
             "vswap-engine",
+            "vswap-areas",
             "vswap-far",
             "vswap-sys",
             "vswap-bench",

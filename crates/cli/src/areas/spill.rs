@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use rustix::fs::{StatVfs, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
+use vswap_areas::area_file::name;
+use vswap_areas::{Medium, SwapOn, TierName};
 use vswap_engine::header::PAGES_MAX;
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_pager::{Medium, Store, SwapOn, TierName, Wish};
+use vswap_pager::{Store, Wish};
 use vswap_sys::disk::{Disk, Options};
 
-use crate::areas::area_file::name;
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};
 use crate::output::{notice, warning};

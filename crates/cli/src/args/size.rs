@@ -3,12 +3,12 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use vswap_engine::header::{PAGES_MAX, PAGES_MIN};
+use vswap_areas::units::{factor, hint, scaled, split_unit};
 use vswap_pager::config::PoolLimit;
 use vswap_sys::{process::cgroup, process::procfs};
 
 use crate::failure::Failure;
-use crate::output::figures::{PAGE_BYTES, bytes};
+use crate::output::figures::bytes;
 
 /// The least RAM that a run can work with. vswap itself takes 5 to 6 MiB of it. A Python interpreter with 24 MiB of
 /// data gets through with 12 MiB and stands still with 8.
@@ -19,27 +19,6 @@ pub const AUTO_MARGIN_PERCENT: u64 = 5;
 /// `auto` leaves at least this much besides. A run may exceed its limit by this much for a moment, and the kernel's
 /// per-process memory is there however small the container is.
 pub const AUTO_MARGIN_BYTES: u64 = 32 << 20;
-
-/// Least and most bytes of a swap area.
-const AREA_MIN_BYTES: u64 = PAGES_MIN * PAGE_BYTES;
-const AREA_MAX_BYTES: u64 = PAGES_MAX * PAGE_BYTES;
-
-/// Binary units have one letter or end in iB, decimal units end in B, as in GNU's tools.
-const UNITS: [(&str, u64); 13] = [
-    ("", 1),
-    ("b", 1),
-    ("k", 1 << 10),
-    ("kib", 1 << 10),
-    ("kb", 1_000),
-    ("m", 1 << 20),
-    ("mib", 1 << 20),
-    ("mb", 1_000_000),
-    ("g", 1 << 30),
-    ("gib", 1 << 30),
-    ("gb", 1_000_000_000),
-    ("t", 1 << 40),
-    ("tib", 1 << 40),
-];
 
 /// What `--ram` was given.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,35 +87,6 @@ impl FromStr for RamSize {
     }
 }
 
-/// The size of a swap area in bytes. It must be one that the format can express, and it cannot be a share.
-pub fn parse_area_size(text: &str) -> Result<u64, String> {
-    const EXAMPLES: &str = "for example: 512M, 1.5GiB";
-    let text = text.trim();
-    let (number, unit) = split_unit(text);
-    let value: f64 = number
-        .parse()
-        .map_err(|_| format!("expected a number and a unit; {EXAMPLES}"))?;
-    let factor = factor(unit).ok_or_else(|| {
-        format!(
-            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {EXAMPLES}"
-        )
-    })?;
-    let size = scaled(value, factor)
-        .filter(|size| *size <= AREA_MAX_BYTES)
-        .ok_or_else(|| {
-            format!("{text} is more than the {AREA_MAX_BYTES} bytes that a swap area can have; {EXAMPLES}")
-        })?;
-    if size < AREA_MIN_BYTES {
-        return Err(format!(
-            "{text} is {}: a swap area takes at least {} ({PAGES_MIN} pages){}",
-            bytes(size),
-            bytes(AREA_MIN_BYTES),
-            hint(unit)
-        ));
-    }
-    Ok(size)
-}
-
 /// A limit in bytes. 0 is allowed.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     const EXAMPLES: &str = "for example: 512M, 1.5GiB, 0";
@@ -150,41 +100,6 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
         )
     })?;
     scaled(value, factor).ok_or_else(|| format!("{text} is more than any machine has; {EXAMPLES}"))
-}
-
-/// What a unit stands for, in bytes.
-fn factor(unit: &str) -> Option<u64> {
-    let unit = unit.to_ascii_lowercase();
-    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    Some(*factor)
-}
-
-/// A size in bytes. `None` for sizes that a double does not hold exactly. `value` is not negative.
-fn scaled(value: f64, factor: u64) -> Option<u64> {
-    let size = value * factor as f64;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // The bound is checked here, and digits without a sign are not negative.
-    (size <= MAX_EXACT_BYTES).then_some(size as u64)
-}
-
-/// A hint for a user whose size is too small.
-fn hint(unit: &str) -> &'static str {
-    if unit.is_empty() {
-        "; a number without a unit is in bytes, write 512M for megabytes"
-    } else {
-        ""
-    }
-}
-
-/// Largest size that a double holds exactly, 8 PiB: far above any RAM.
-const MAX_EXACT_BYTES: f64 = (1_u64 << 53) as f64;
-
-/// Splits `1.5 GiB` into its number and its unit.
-fn split_unit(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    (&text[..end], text[end..].trim_start())
 }
 
 fn parse_number(number: &str) -> Result<f64, String> {
@@ -400,33 +315,6 @@ mod tests {
             ("9999999T", "more than any machine"),
         ] {
             let error = parse(text).expect_err(text);
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn sizes_of_areas_are_those_of_the_format() {
-        for (text, expected) in [
-            ("40K", 40 << 10),
-            ("40960", 40 << 10),
-            ("1.5MiB", 3 << 19),
-            ("100kB", 100_000),
-            ("15T", 15 << 40),
-            ("17592186040320", 17_592_186_040_320),
-        ] {
-            assert_eq!(parse_area_size(text), Ok(expected), "{text}");
-        }
-        for (text, part) in [
-            ("", "expected a number"),
-            ("auto", "expected a number"),
-            ("-1M", "expected a number"),
-            ("50%", "\"%\" is no unit"),
-            ("39K", "at least 40 KiB (10 pages)"),
-            ("512", "in bytes, write 512M"),
-            ("16T", "17592186040320 bytes that a swap area can have"),
-            ("99999999999999999999T", "a swap area can have"),
-        ] {
-            let error = parse_area_size(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
     }

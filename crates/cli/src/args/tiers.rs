@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
+use vswap_areas::{SpecError, SwapSpec, TierName};
 use vswap_engine::{GroupLimits, PRIORITY_DEFAULT};
-use vswap_pager::{TierLimit, TierName};
+use vswap_pager::TierLimit;
 
 use crate::args::size::parse_limit;
-use crate::args::swap_spec::{SwapOption, SwapSpec};
+use crate::args::swaps::SwapOption;
 
 /// An area of a tier: `--tier NAME=AREA` is `--swap AREA,tier=NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl FromStr for TierArea {
         let tier: TierName = name
             .parse()
             .map_err(|error| format!("{error}; {expected}"))?;
-        let spec: SwapSpec = area.parse()?;
+        let spec: SwapSpec = area.parse().map_err(|error: SpecError| error.to_string())?;
         if spec.tier.is_some() {
             return Err(format!(
                 "the tier is named twice: leave tier= out, it is {tier}"

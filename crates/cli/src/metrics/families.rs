@@ -43,9 +43,10 @@ impl Collector for Families {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
+    use vswap_areas::TierName;
     use vswap_pager::{
         AreaStatus, GroupStatus, GroupTier, LatencyBucket, ProcessStatus, Status, StoreStatus,
-        TierName, TierStatus,
+        TierStatus,
     };
 
     use crate::metrics::figures::{Figures, RunFigures, StoreFigures};

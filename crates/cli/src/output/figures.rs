@@ -1,20 +1,7 @@
 //! Figures as people read them.
 
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
-
-/// Bytes with a binary unit and three significant digits: `8 MiB`, `1.46 GiB`, `498 MiB`.
-pub fn bytes(value: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut scaled = value as f64;
-    let mut unit = 0;
-    // 999.5 and more would be printed with four digits.
-    while scaled >= 999.5 && unit + 1 < UNITS.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}", three_digits(scaled), UNITS[unit])
-}
+use vswap_areas::units::three_digits;
+pub use vswap_areas::units::{PAGE_BYTES, bytes};
 
 /// A count with a decimal suffix: `87`, `41.2k`, `1.2M`.
 pub fn count(value: u64) -> String {
@@ -39,43 +26,9 @@ pub fn microseconds(value: f64) -> String {
     }
 }
 
-/// At most three digits, and no zeros at the end of a fraction.
-fn three_digits(value: f64) -> String {
-    let places = if value >= 99.95 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    let text = format!("{value:.places$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_have_three_digits_that_matter() {
-        for (value, expected) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "0.98 KiB"),
-            (8 << 20, "8 MiB"),
-            (512 << 20, "512 MiB"),
-            (1000 << 20, "0.98 GiB"),
-            (3 << 29, "1.5 GiB"),
-            ((1 << 30) * 12 + (1 << 29), "12.5 GiB"),
-            (u64::MAX, "16384 PiB"),
-        ] {
-            assert_eq!(bytes(value), expected);
-        }
-    }
 
     #[test]
     fn counts_and_times() {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use maud::{Markup, html};
-use vswap_pager::TierName;
+use vswap_areas::TierName;
 
 use crate::output::figures::{bytes, count, microseconds};
 use crate::page::chart::{Chart, Scale, Series, TIME};

@@ -233,7 +233,7 @@ mod tests {
             failing,
             io: "direct",
             encrypted: true,
-            tier: vswap_pager::TierName::default(),
+            tier: vswap_areas::TierName::default(),
             latency_us: None,
             far: None,
         }

@@ -1,7 +1,8 @@
 //! One look at the figures of a run.
 
+use vswap_areas::TierName;
 use vswap_pager::status::State;
-use vswap_pager::{LatencyBucket, Status, TierName};
+use vswap_pager::{LatencyBucket, Status};
 
 use crate::output::figures::PAGE_BYTES;
 use crate::watching::rates::{Counts, Rates};

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use vswap_areas::free_bytes;
 use vswap_far::{
     Content, Demand, FarSpec, FoundArea, GcReport, NbdProbe, NbdSpec, Patience, ProbedNode, gc,
     probe, probe_export,
 };
 
-use crate::areas::far::free_bytes;
 use crate::args::far::{AnyStore, FarCommand, GcArgs};
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};

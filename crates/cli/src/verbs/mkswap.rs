@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 
+use vswap_areas::area_file::{medium, remark_on_mode};
 use vswap_engine::header::{self, BOOT_BYTES, Encoded, Header, Label, Signature};
 use vswap_sys::disk::area_file::{AreaError, AreaFile, Ends, Kind};
 use vswap_sys::disk::new_area::{NewArea, Reserved};
 
-use crate::areas::area_file::{medium, remark_on_mode};
 use crate::args::MkswapArgs;
 use crate::failure::Failure;
 use crate::output::figures::{PAGE_BYTES, bytes};

@@ -45,7 +45,7 @@ use vswap_sys::ring::SOCKET_ENV;
 
 use crate::args::on_full::OnFull;
 use crate::args::size::{Available, PoolSize};
-use crate::args::swap_spec::Swaps;
+use crate::args::swaps::Swaps;
 use crate::args::{ManageArgs, RunArgs};
 use crate::control::{Asker, Detach, Request, Server};
 use crate::failure::{Failure, OWN_ERROR};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
+use vswap_areas::area_file;
 use vswap_far::{FarSpec, NbdSpec};
 
-use crate::areas::area_file;
 use crate::args::{SwapOffArgs, SwapOnArgs};
 use crate::control::{self, Request};
 use crate::failure::Failure;

@@ -131,7 +131,9 @@ fn orphans_are_waited_for_and_reaped() {
 #[test]
 fn daemons_are_served_until_they_are_told_to_end() {
     let scratch = Scratch::new();
-    let script = "setsid sleep 1000 >/dev/null 2>&1 & echo $!; exit 3";
+    // It has its name only once it has become sleep.
+    let script = "setsid sleep 1000 >/dev/null 2>&1 &
+        until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!; exit 3";
     let (mut vswap, _, mut reader) = start(&mut scratch.run(), script);
     let daemon: u32 = line(&mut reader).parse().expect("pid");
     let mut messages = BufReader::new(vswap.stderr.take().expect("stderr"));

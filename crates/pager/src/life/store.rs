@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
+use vswap_areas::{SwapOn, TierName};
 use vswap_engine::{Codec, Engine, GroupId, GroupName};
 use vswap_sys::{looks, process::cpu};
 
@@ -18,12 +19,12 @@ use crate::life::settings::{self, GroupChange, SetError};
 use crate::life::start_error::StartError;
 use crate::life::status::StoreStatus;
 use crate::run::leaving::Leaving;
-use crate::store::areas::{AreaStatus, Areas, GiveUpError, SwapOn, UseError};
+use crate::store::areas::{AreaStatus, Areas, GiveUpError, UseError};
 use crate::store::config::{Config, StoreConfig};
 use crate::store::groups::{self, GroupStatus};
 use crate::store::memory::MappedPages;
 use crate::store::more_room::Wish;
-use crate::store::tiers::{TierName, TierStatus, TooManyTiers};
+use crate::store::tiers::{TierStatus, TooManyTiers};
 
 /// Swap tables, pool, groups and areas, of one run or of several.
 #[derive(Debug)]

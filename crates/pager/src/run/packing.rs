@@ -85,7 +85,7 @@ impl Packing {
         }
     }
 
-    /// Take in how full the pool is, whether there are areas behind it, and how many pages were packed so far, and decide
+    /// Take in how full the pool is, whether there are areas behind it, and how many pages were packed so far. Decide
     /// if it is time.
     pub fn look(&self, fill: &PoolFill, has_areas: bool, packed: u64, waits: &Waits) {
         let relaxed = Ordering::Relaxed;

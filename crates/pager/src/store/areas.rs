@@ -6,85 +6,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::Serialize;
-use vswap_engine::{
-    AreaFigures, AreaId, BringBack, Discard, Engine, NewArea, Storage, SwapOffError, SwapOnError,
-};
-use vswap_sys::disk::Disk;
-use vswap_sys::disk::area_file::Kind;
+use vswap_areas::{AskFar, Medium, SwapOn, TierName};
+use vswap_engine::{AreaFigures, AreaId, BringBack, Engine, NewArea, SwapOffError, SwapOnError};
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
-use crate::store::far::AskFar;
 use crate::store::more_room::MoreRoom;
-use crate::store::on_disk::OnDisk;
-use crate::store::tiers::{TierName, TierStatus, Tiers, TooManyTiers, microseconds};
-
-/// Where the bytes of an area are, and what people are told of that.
-#[derive(Debug)]
-pub struct Medium {
-    storage: Box<dyn Storage>,
-    /// `file` or `partition`, as swapon says, or `far`.
-    kind: &'static str,
-    /// How it is read and written.
-    io: &'static str,
-    /// Its pages are encrypted.
-    pub encrypted: bool,
-    rotating: bool,
-    far: Option<AskFar>,
-}
-
-impl Medium {
-    /// A file or block device.
-    pub fn disk(disk: Disk) -> Medium {
-        Medium {
-            kind: match disk.kind() {
-                Kind::RegularFile => "file",
-                Kind::BlockDevice => "partition",
-            },
-            io: disk.engine(),
-            encrypted: disk.is_encrypted(),
-            rotating: disk.is_rotating(),
-            far: None,
-            storage: Box::new(OnDisk::new(disk)),
-        }
-    }
-
-    /// Storage on other machines, spoken to and asked in these ways. It encrypts.
-    pub fn far(storage: Box<dyn Storage>, io: &'static str, ask: AskFar) -> Medium {
-        Medium {
-            storage,
-            kind: "far",
-            io,
-            encrypted: true,
-            rotating: false,
-            far: Some(ask),
-        }
-    }
-}
-
-/// A file or block device as storage of another kind's backup.
-pub fn on_disk(disk: Disk) -> Box<dyn Storage> {
-    Box::new(OnDisk::new(disk))
-}
-
-/// An area to be added. The caller has opened and checked it.
-#[derive(Debug)]
-pub struct SwapOn {
-    /// What the user calls it: its path.
-    pub name: String,
-    /// Where its bytes are.
-    pub medium: Medium,
-    /// Its slots, the header's included.
-    pub slots: u64,
-    /// Slots that must never be used.
-    pub bad: Vec<u64>,
-    /// 0 to 32767, or `vswap_engine::PRIORITY_DEFAULT`.
-    pub priority: i16,
-    /// The tier that it belongs to.
-    pub tier: TierName,
-    /// When to tell the device what is free.
-    pub discard: Discard,
-}
+use crate::store::tiers::{TierStatus, Tiers, TooManyTiers, microseconds};
 
 /// Figures of an area, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,6 +1,7 @@
 //! The run's group: making it, and its figures. The engine charges groups.
 
 use serde::{Deserialize, Serialize};
+use vswap_areas::TierName;
 use vswap_engine::{
     AreaFigures, Engine, GroupError, GroupFigures, GroupId, GroupLimits, GroupName, GroupNameError,
     PAGE_BYTES, Stats, TIERS_MAX,
@@ -8,7 +9,7 @@ use vswap_engine::{
 
 use crate::store::areas::Areas;
 use crate::store::config::RunGroup;
-use crate::store::tiers::{self, GroupTier, TierName, Tiers, UnknownTier, with_tiers};
+use crate::store::tiers::{self, GroupTier, Tiers, UnknownTier, with_tiers};
 
 /// Figures of a group, for people. Bytes and limits include those of the groups inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

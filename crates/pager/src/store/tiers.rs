@@ -4,70 +4,12 @@
 //! an area, a limit or a page of a group needs it; when all numbers are taken, a name that nothing needs gives way. The
 //! first number is that of the areas for which nobody has named a tier. The lock is innermost.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+use vswap_areas::TierName;
 use vswap_engine::{AreaFigures, Engine, GroupFigures, GroupLimits, TIERS_MAX, TierId};
 
 use crate::base::lock::{Mutex, Row};
 use crate::base::page_run::PAGE_BYTES;
-
-/// The longest name, in bytes.
-const NAME_MAX: usize = 32;
-/// The tier of areas for which nobody has named one.
-const DEFAULT: &str = "default";
-
-/// A tier's name: letters, digits, `-` and `_`, at most 32 of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct TierName(String);
-
-/// Why a text is no name of a tier.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{0}\" is no name of a tier: expected at most 32 letters, digits, - and _, for example: fast"
-)]
-pub struct TierNameError(String);
-
-impl Default for TierName {
-    fn default() -> TierName {
-        TierName(DEFAULT.to_owned())
-    }
-}
-
-impl TryFrom<String> for TierName {
-    type Error = TierNameError;
-
-    fn try_from(name: String) -> Result<TierName, TierNameError> {
-        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_good) {
-            Ok(TierName(name))
-        } else {
-            Err(TierNameError(name))
-        }
-    }
-}
-
-impl FromStr for TierName {
-    type Err = TierNameError;
-
-    fn from_str(name: &str) -> Result<TierName, TierNameError> {
-        name.to_owned().try_into()
-    }
-}
-
-impl From<TierName> for String {
-    fn from(name: TierName) -> String {
-        name.0
-    }
-}
-
-impl fmt::Display for TierName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// How much a group may have of one tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -309,13 +251,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_are_short_words() {
-        for good in ["a", "fast-1", "far_ssd", &"x".repeat(32)] {
-            assert_eq!(name(good).to_string(), good);
-        }
-        for bad in ["", "a b", "a/b", "a=b", "é", "a,b", &"x".repeat(33)] {
-            assert!(bad.parse::<TierName>().is_err(), "{bad}");
-        }
+    fn limits_travel_as_json() {
         let text = serde_json::to_string(&limit("fast", 7)).expect("JSON");
         assert_eq!(text, r#"{"tier":"fast","max_bytes":7}"#);
         let bad = serde_json::from_str::<TierLimit>(r#"{"tier":"a b","max_bytes":7}"#);

@@ -1,9 +1,9 @@
-//! A file or block device as the engine's storage.
+//! A file or block device as the engine's storage. For any number of threads; blocks.
 
 use vswap_engine::{Page, ReadRun, Storage, StorageError};
 use vswap_sys::disk::{self, Disk, DiskError, PageBytes};
 
-use crate::base::page_run::PAGE_BYTES;
+use crate::units::PAGE_BYTES;
 
 /// A file or block device as the engine's storage: slot n lies at byte n * 4096.
 #[derive(Debug)]
@@ -13,6 +13,7 @@ pub struct OnDisk {
 
 impl OnDisk {
     /// A disk from which nothing was read yet.
+    #[must_use]
     pub fn new(disk: Disk) -> OnDisk {
         OnDisk { disk }
     }

@@ -2,22 +2,18 @@
 
 use vswap_engine::Discard;
 use vswap_far::{NbdOptions, NbdSpec, NbdStorage};
-use vswap_pager::{Medium, SwapOn};
 
-use crate::areas::Opening;
-use crate::areas::far::{ask, has_network, new_id};
-use crate::args::swap_spec::SwapSpec;
-use crate::output::warning;
+use crate::far::{ask, new_id};
+use crate::medium::{Medium, SwapOn};
+use crate::open::Opening;
+use crate::spec::SwapSpec;
 
 /// Opens an area in an export.
 pub fn open(spec: &SwapSpec, export: &NbdSpec, opening: &Opening) -> Result<SwapOn, String> {
-    if export.is_remote() {
-        has_network(opening)?;
-    }
     if opening.far_copies > 1 || opening.far_backup.is_some() {
-        warning(&format!(
+        tracing::warn!(
             "{export}: --far-copies and --far-backup are for areas in a Valkey or Redis, and do nothing for this one"
-        ));
+        );
     }
     let options = NbdOptions {
         bytes: spec.size,

@@ -1,15 +1,16 @@
-//! What `--swap` and `vswap swapon` are told: `PATH[:SIZE][,prio=N][,tier=NAME][,discard=once|pages]`, the same with a
-//! store in place of the path, and `--swap none`.
+//! An area as users name it: `PATH[:SIZE][,prio=N][,tier=NAME][,discard=once|pages]`, or the same with a store in place
+//! of the path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use vswap_engine::{Discard, PRIORITY_DEFAULT};
-use vswap_far::{FarSpec, NbdSpec, NbdSpecError, SpecError};
-use vswap_pager::TierName;
+#[cfg(feature = "far")]
+use vswap_far::{FarSpec, NbdSpec};
 
-use crate::args::size::parse_area_size;
+use crate::tier_name::TierName;
+use crate::units::parse_area_size;
 
 /// Where an area is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,16 +18,25 @@ pub enum Place {
     /// A file, a block device or a directory.
     Disk(PathBuf),
     /// A store on other machines.
+    #[cfg(feature = "far")]
     Far(Box<FarSpec>),
     /// An export of a block store.
+    #[cfg(feature = "far")]
     Blocks(Box<NbdSpec>),
 }
+
+/// A text that names no area. It says what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(String);
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Disk(path) => path.display().fmt(f),
+            #[cfg(feature = "far")]
             Place::Far(store) => store.fmt(f),
+            #[cfg(feature = "far")]
             Place::Blocks(export) => export.fmt(f),
         }
     }
@@ -50,10 +60,28 @@ pub struct SwapSpec {
 }
 
 impl SwapSpec {
+    /// A private file in a directory, which may grow up to so many bytes.
+    #[must_use]
+    pub fn private(directory: PathBuf, bytes: u64) -> SwapSpec {
+        SwapSpec {
+            text: format!("{}:{bytes}B", directory.display()),
+            place: Place::Disk(directory),
+            size: Some(bytes),
+            priority: PRIORITY_DEFAULT,
+            tier: None,
+            discard: None,
+        }
+    }
+
     /// The same area with an absolute path, for a process that was started in another directory.
+    ///
+    /// # Errors
+    /// The current directory is gone.
     pub fn absolute(&self) -> std::io::Result<SwapSpec> {
-        let Place::Disk(path) = &self.place else {
-            return Ok(self.clone());
+        let path = match &self.place {
+            Place::Disk(path) => path,
+            #[cfg(feature = "far")]
+            _ => return Ok(self.clone()),
         };
         let relative = path.display().to_string();
         let path = std::path::absolute(path)?;
@@ -66,6 +94,7 @@ impl SwapSpec {
     }
 
     /// The same area in this tier.
+    #[must_use]
     pub fn in_tier(self, tier: TierName) -> SwapSpec {
         SwapSpec {
             text: format!("{},tier={tier}", self.text),
@@ -75,30 +104,34 @@ impl SwapSpec {
     }
 
     /// The text as typed. It may have a password in it, so it is for no message.
+    #[must_use]
     pub fn as_typed(&self) -> &str {
         &self.text
     }
 
     /// Is it reached over the network?
+    #[must_use]
     pub fn is_remote(&self) -> bool {
         match &self.place {
             Place::Disk(_) => false,
+            #[cfg(feature = "far")]
             Place::Far(_) => true,
+            #[cfg(feature = "far")]
             Place::Blocks(export) => export.is_remote(),
         }
     }
 }
 
 impl FromStr for SwapSpec {
-    type Err = String;
+    type Err = SpecError;
 
-    fn from_str(text: &str) -> Result<SwapSpec, String> {
+    fn from_str(text: &str) -> Result<SwapSpec, SpecError> {
         let (named, options) = if is_url(text) {
             text.split_at(end_of_store(text))
         } else {
             text.split_at(text.find(',').unwrap_or(text.len()))
         };
-        let (place, size) = place_and_size(named)?;
+        let (place, size) = place_and_size(named).map_err(SpecError)?;
         let mut spec = SwapSpec {
             text: text.to_owned(),
             place,
@@ -108,7 +141,7 @@ impl FromStr for SwapSpec {
             discard: None,
         };
         for option in options.split(',').skip(1) {
-            spec.set(option)?;
+            spec.set(option).map_err(SpecError)?;
         }
         Ok(spec)
     }
@@ -143,58 +176,6 @@ impl SwapSpec {
     }
 }
 
-/// One `--swap`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SwapOption {
-    /// Nothing is to go to disk, whatever happens.
-    None,
-    /// This area.
-    Area(SwapSpec),
-}
-
-impl FromStr for SwapOption {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<SwapOption, String> {
-        match text {
-            "none" => Ok(SwapOption::None),
-            _ => text.parse().map(SwapOption::Area),
-        }
-    }
-}
-
-/// Where pages go that find no room in memory.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Swaps<'a> {
-    /// Nothing was said: to a place that is found when it is needed.
-    Found,
-    /// To these areas; nowhere if there are none.
-    Named(Vec<&'a SwapSpec>),
-}
-
-impl Swaps<'_> {
-    /// What all `--swap` together say.
-    ///
-    /// # Errors
-    /// They contradict one another; for people.
-    pub fn of(options: &[SwapOption]) -> Result<Swaps<'_>, String> {
-        let area = |option| match option {
-            &SwapOption::None => None,
-            SwapOption::Area(spec) => Some(spec),
-        };
-        let areas: Vec<&SwapSpec> = options.iter().filter_map(area).collect();
-        match options.len() {
-            0 => Ok(Swaps::Found),
-            count if areas.is_empty() || areas.len() == count => Ok(Swaps::Named(areas)),
-            _ => Err(
-                "--swap none says that there are no areas, and others are named: leave one of both out; an area in a \
-                 file of that name is --swap ./none"
-                    .to_owned(),
-            ),
-        }
-    }
-}
-
 /// Did somebody forget the unit? A file of that name may also be meant, if there is one.
 fn is_size_without_unit(path: &str, number: &str, text: &str) -> bool {
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -202,8 +183,14 @@ fn is_size_without_unit(path: &str, number: &str, text: &str) -> bool {
 }
 
 /// Is this a store, and no path?
+#[cfg(feature = "far")]
 fn is_url(text: &str) -> bool {
     FarSpec::names_a_store(text) || NbdSpec::names_an_export(text)
+}
+
+#[cfg(not(feature = "far"))]
+fn is_url(text: &str) -> bool {
+    text.contains("://")
 }
 
 /// Where the name of a store ends, and options follow. Its servers have commas between them too.
@@ -236,15 +223,8 @@ fn place_and_size(text: &str) -> Result<(Place, Option<u64>), String> {
         }
         _ => (text, None),
     };
-    if FarSpec::names_a_store(path) {
-        let store: FarSpec = path.parse().map_err(|error: SpecError| error.to_string())?;
-        return Ok((Place::Far(Box::new(store)), size));
-    }
-    if NbdSpec::names_an_export(path) {
-        let export: NbdSpec = path
-            .parse()
-            .map_err(|error: NbdSpecError| error.to_string())?;
-        return Ok((Place::Blocks(Box::new(export)), size));
+    if is_url(path) {
+        return Ok((place_of_url(path)?, size));
     }
     if path.is_empty() {
         return Err(
@@ -254,6 +234,23 @@ fn place_and_size(text: &str) -> Result<(Place, Option<u64>), String> {
         );
     }
     Ok((Place::Disk(PathBuf::from(path)), size))
+}
+
+#[cfg(feature = "far")]
+fn place_of_url(text: &str) -> Result<Place, String> {
+    if FarSpec::names_a_store(text) {
+        let store = text.parse::<FarSpec>().map_err(|error| error.to_string())?;
+        return Ok(Place::Far(Box::new(store)));
+    }
+    let export = text.parse::<NbdSpec>().map_err(|error| error.to_string())?;
+    Ok(Place::Blocks(Box::new(export)))
+}
+
+#[cfg(not(feature = "far"))]
+fn place_of_url(text: &str) -> Result<Place, String> {
+    Err(format!(
+        "{text} names a store on other machines, and this build knows none: build it with the feature far"
+    ))
 }
 
 #[cfg(test)]
@@ -285,9 +282,11 @@ mod tests {
         assert_eq!(parsed("a,discard=once").discard, Some(Discard::Once));
     }
 
+    #[cfg(feature = "far")]
     #[test]
     fn stores_with_sizes_and_options() {
         let nodes = |spec: &SwapSpec| match &spec.place {
+            #[cfg(feature = "far")]
             Place::Far(store) => store.nodes.len(),
             other => panic!("{other}"),
         };
@@ -306,9 +305,10 @@ mod tests {
         assert_eq!(again, three);
         assert!(three.is_remote() && !parsed("valkey").is_remote());
         let error = "valkey://:8G".parse::<SwapSpec>().expect_err("no host");
-        assert!(error.contains("valkey://"), "{error}");
+        assert!(error.0.contains("valkey://"), "{error}");
     }
 
+    #[cfg(feature = "far")]
     #[test]
     fn exports_with_sizes_and_options() {
         let shown = |spec: &SwapSpec| match &spec.place {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(here.size, Some(64 << 20));
         assert!(plain.is_remote() && !here.is_remote());
         let error = "nbds://far/disk:8G".parse::<SwapSpec>();
-        assert!(error.expect_err("TLS").contains("TLS"));
+        assert!(error.expect_err("TLS").0.contains("TLS"));
     }
 
     #[test]
@@ -345,23 +345,8 @@ mod tests {
             ("/tmp:8", "give it a unit: /tmp:8G"),
         ] {
             let error = text.parse::<SwapSpec>().expect_err(text);
-            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.0.contains(expected), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn nothing_said_is_not_the_same_as_none() {
-        let options = |words: &[&str]| -> Vec<SwapOption> {
-            words.iter().map(|word| word.parse().expect(word)).collect()
-        };
-        assert_eq!(Swaps::of(&[]), Ok(Swaps::Found));
-        let none = options(&["none"]);
-        assert_eq!(Swaps::of(&none), Ok(Swaps::Named(Vec::new())));
-        let two = options(&["/dev/vdb", "./none:1G"]);
-        let named = [parsed("/dev/vdb"), parsed("./none:1G")];
-        assert_eq!(Swaps::of(&two), Ok(Swaps::Named(named.iter().collect())));
-        let both = options(&["none", "/dev/vdb"]);
-        assert!(Swaps::of(&both).expect_err("both").contains("./none"));
     }
 
     #[test]

@@ -8,14 +8,14 @@ use vswap_engine::{Codec, Discard, Storage};
 use vswap_far::{
     AreaId, Demand, FarOptions, FarSpec, FarStorage, FarWatch, Patience, Probe, RunId, probe,
 };
-use vswap_pager::{AskFar, Medium, SwapOn, on_disk};
-use vswap_sys::confinement::Reach;
 use vswap_sys::disk::Disk;
 
-use crate::areas::Opening;
-use crate::args::swap_spec::SwapSpec;
-use crate::output::figures::PAGE_BYTES;
-use crate::output::warning;
+use crate::ask_far::AskFar;
+use crate::medium::{Medium, SwapOn};
+use crate::on_disk::OnDisk;
+use crate::open::Opening;
+use crate::spec::SwapSpec;
+use crate::units::PAGE_BYTES;
 
 /// Numbers of the areas in stores that this process has.
 static AREAS: AtomicU32 = AtomicU32::new(0);
@@ -27,7 +27,6 @@ pub fn open(
     opening: &Opening,
     codec: Codec,
 ) -> Result<SwapOn, String> {
-    has_network(opening)?;
     let slots = slots(spec, store, opening)?;
     let backup = opening.far_backup.as_deref();
     let backup = backup
@@ -40,7 +39,7 @@ pub fn open(
     };
     let storage = FarStorage::open(store, options).map_err(|error| error.to_string())?;
     for remark in &storage.probe().warnings {
-        warning(&format!("{store}: {remark}"));
+        tracing::warn!("{store}: {remark}");
     }
     let (kind, ask) = (storage.probe().kind, ask(storage.watch()));
     Ok(SwapOn {
@@ -52,17 +51,6 @@ pub fn open(
         tier: spec.tier.clone().unwrap_or_default(),
         discard: spec.discard.unwrap_or(Discard::Pages),
     })
-}
-
-/// Refuses what cannot be reached any more.
-pub fn has_network(opening: &Opening) -> Result<(), String> {
-    match opening.reach {
-        Reach::Network => Ok(()),
-        Reach::Machine => Err(
-            "this process gave up the network at its start: start it with --allow-far, or with a store in --swap"
-                .to_owned(),
-        ),
-    }
 }
 
 /// The name of an area that no other of any run has.
@@ -92,6 +80,7 @@ fn slots(spec: &SwapSpec, store: &FarSpec, opening: &Opening) -> Result<u64, Str
 }
 
 /// What a store has room for. None if it has no limit.
+#[must_use]
 pub fn free_bytes(found: &Probe) -> Option<u64> {
     let free =
         |node: &vswap_far::ProbedNode| Some(node.memory_max?.saturating_sub(node.memory_used));
@@ -107,5 +96,5 @@ pub fn ask(watch: FarWatch) -> AskFar {
 fn backup_in(directory: &Path, slots: u64, opening: &Opening) -> Result<Box<dyn Storage>, String> {
     let disk = Disk::private(directory, slots * PAGE_BYTES, opening.disk);
     let disk = disk.map_err(|error| format!("--far-backup {}: {error}", directory.display()))?;
-    Ok(on_disk(disk))
+    Ok(Box::new(OnDisk::new(disk)))
 }

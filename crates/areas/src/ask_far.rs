@@ -1,7 +1,6 @@
 //! A way to ask an area on other machines how it is.
 //!
-//! The engine knows such an area as a storage like any other, and the pager does not look at what it tells: status
-//! passes it on.
+//! The engine knows such an area as a storage like any other, and nobody looks at what it tells: status passes it on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +13,13 @@ pub struct AskFar(Arc<dyn Fn() -> Option<Value> + Send + Sync>);
 
 impl AskFar {
     /// A way to ask.
+    #[must_use]
     pub fn new(ask: impl Fn() -> Option<Value> + Send + Sync + 'static) -> AskFar {
         AskFar(Arc::new(ask))
     }
 
     /// Asks. The caller holds no innermost lock, since the area has locks of its own.
+    #[must_use]
     pub fn ask(&self) -> Option<Value> {
         (self.0)()
     }

@@ -15,6 +15,7 @@ pub fn name(path: &Path) -> io::Result<String> {
 }
 
 /// The medium that the header must fit.
+#[must_use]
 pub fn medium(file: &AreaFile) -> Medium {
     Medium {
         kind: match file.kind() {
@@ -26,6 +27,7 @@ pub fn medium(file: &AreaFile) -> Medium {
 }
 
 /// A warning if other users may use the file.
+#[must_use]
 pub fn remark_on_mode(file: &AreaFile) -> Option<String> {
     let mode = file.mode_for_others()?;
     Some(format!(
