@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::{PAGE, Random, check_page, content, write_page};
-use vswap_arena::{Advice, Arena, Region};
+use vswap_arena::{Advice, Arena, Limits, Region};
 
 const THREADS: u64 = 4;
 /// Pages that were written to while they were leaving, before the test for that ends, and how long it tries.
@@ -101,13 +101,14 @@ impl Held {
     }
 }
 
-fn run(arena: &Arena, seed: u64) {
+/// Each thread allocates with the next of these handles, and with the first again after the last.
+fn run(handles: &[Arena], seed: u64) {
     let begun = Instant::now();
     let steps = AtomicU64::new(0);
     // All threads have at times a region that another one wrote.
     let passed_on = Mutex::new(None);
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        for (thread, arena) in (0..THREADS).zip(handles.iter().cycle()) {
             let (steps, passed_on) = (&steps, &passed_on);
             scope.spawn(move || {
                 let mut random = Random(seed ^ thread);
@@ -126,7 +127,7 @@ fn run(arena: &Arena, seed: u64) {
             });
         }
     });
-    let stats = arena.stats();
+    let stats = handles[0].stats();
     println!("seed {seed}: {} steps, {stats:?}", steps.into_inner());
     assert!(stats.evicted_pages > 0 && stats.damaged_pages == 0);
     assert_eq!(stats.pinned_bytes, 0);
@@ -135,7 +136,10 @@ fn run(arena: &Arena, seed: u64) {
 #[test]
 fn threads_with_a_pool() {
     // About 10000 pages are held, and 4096 fit.
-    run(&Arena::builder().ram("16M").build().expect("an arena"), 11);
+    run(
+        &[Arena::builder().ram("16M").build().expect("an arena")],
+        11,
+    );
 }
 
 #[test]
@@ -147,9 +151,43 @@ fn threads_with_an_area() {
         .swap(directory.path(), "256M")
         .build()
         .expect("an arena");
-    run(&arena, 12);
+    run(std::slice::from_ref(&arena), 12);
     let stats = arena.stats();
     assert!(stats.area_faults > 0, "{stats:?}");
+}
+
+/// Threads of groups that may have only so much, on a fast area that is soon full and a slow one.
+#[test]
+fn threads_of_groups_on_tiers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display();
+    let arena = Arena::builder()
+        .ram("16M")
+        .pool("3M")
+        .area(&format!("{place}:10M,prio=5,tier=fast"))
+        .area(&format!("{place}:256M,prio=1,tier=slow"))
+        .build()
+        .expect("an arena");
+    let group = |name: &str, limits: &str| {
+        let limits: Limits = limits.parse().expect(limits);
+        arena.group(name, &limits).expect(name)
+    };
+    let little = group("a/little", "swap-max=4M,pool-max=1M");
+    let slow = group("a/slow", "tier-max=fast=0");
+    run(&[arena.clone(), little.clone(), slow, group("b", "")], 13);
+    let (areas, stats) = (arena.areas(), arena.stats());
+    assert!(stats.area_faults > 0, "{stats:?}");
+    assert!(
+        areas
+            .iter()
+            .all(|area| area.pages_written > 0 && area.errors == 0),
+        "{areas:?}"
+    );
+    let little = little.group_stats().expect("a group");
+    assert!(
+        little.swap_bytes <= 4 << 20 && little.pool_bytes <= 1 << 20,
+        "{little:?}"
+    );
 }
 
 /// One thread writes all the time to pages that another one has moved out all the time.

@@ -121,9 +121,19 @@ typedef struct vswap_options {
     int codec;
     /* With VSWAP_ZSTD: -7 to -1 is faster, 2 to 19 denser and slower. Usually 1. */
     int zstd_level;
+    /* More swap areas, each as `vswap run --swap` takes it, one in a line, with \n between: a directory for a private
+     * file, a file or device that `vswap mkswap` has prepared, or a store on other machines. NULL is no more. Copied.
+     *
+     *     "/dev/vdb,prio=5,tier=fast\n/var/tmp:8G,prio=1,tier=slow\nvalkey://far:6379:32G,tier=far"
+     */
+    const char *areas;
+    /* A directory for a private file in which pages of stores are written as well. NULL is none. Copied. */
+    const char *far_backup;
+    /* On how many nodes a store keeps each page: 1 or 2. Usually 1. */
+    int far_copies;
 } vswap_options;
 
-#define VSWAP_OPTIONS_INIT { sizeof(vswap_options), 0, 0, 0, NULL, 0, VSWAP_AUTO, 0 }
+#define VSWAP_OPTIONS_INIT { sizeof(vswap_options), 0, 0, 0, NULL, 0, VSWAP_AUTO, 0, NULL, NULL, 0 }
 
 /*
  * Makes an arena, starts its threads, and writes its handle to *arena, or NULL if that fails. A process may have 64.
@@ -133,16 +143,37 @@ VSWAP_CHECKED_ int vswap_create(const vswap_options *options, vswap_arena **aren
 
 /*
  * The same from a text, for a configuration or a variable of the environment: words with commas between. Sizes are
- * numbers of bytes or have K, M, G or T behind them, in powers of 1024. swap may be given several times; what is
- * behind its last colon is the size.
+ * numbers of bytes or have K, M, G or T behind them, in powers of 1024. swap and area may be given several times. What
+ * is behind the last colon of swap is its size. area is as a line of areas above, with its options behind it.
  *
  *     ram=512M,pool=128M,swap=/var/tmp:2G,codec=auto|lz4|zstd|zstd:LEVEL|none,capacity=8G
+ *     ram=512M,area=/dev/vdb,prio=5,tier=fast,area=valkey://far:6379:32G,tier=far,far-copies=2,far-backup=/var/tmp
  */
 VSWAP_CHECKED_ int vswap_create_from_text(const char *text, vswap_arena **arena);
 
 /*
- * Ends an arena and all memory of it. Nobody may use either any more, and no other call for it may be under way. NULL
- * is fine. In the child of a fork it does nothing.
+ * Writes another handle of the same arena to *group, or NULL if that fails. What is allocated by it belongs to the
+ * group of this name, which may have only so much in pool and swap areas. NAME/SUB is a group inside of NAME, whose
+ * limits hold for both together. limits is a text, NULL or "" for none:
+ *
+ *     swap-max=1G,pool-max=64M,tier-max=fast=256M,tier-max=far=0,no-writeback
+ *
+ * no-writeback keeps its pages out of all areas. If there is such a group it has these limits from now on. A page that
+ * the limits leave no room for stays in RAM. Memory may be passed to calls with any handle of its arena, and is freed
+ * with any. Each handle is given up by vswap_destroy; the arena ends, with all memory, with the last one.
+ * Errors: ARGUMENT, FORKED.
+ */
+VSWAP_CHECKED_ int vswap_group(vswap_arena *arena, const char *name, const char *limits, vswap_arena **group);
+
+/*
+ * Writes how many bytes the group of a handle has now in the pool, as they are packed, and in swap areas, those inside
+ * of it included. Either place may be NULL. Errors: ARGUMENT for a handle that is no group's, FORKED.
+ */
+int vswap_group_usage(vswap_arena *group, uint64_t *pool_bytes, uint64_t *swap_bytes);
+
+/*
+ * Gives a handle up, and with the last one ends the arena and all memory of it. Nobody may use it any more, and no
+ * other call with it may be under way. NULL is fine. In the child of a fork it does nothing.
  */
 void vswap_destroy(vswap_arena *arena);
 

@@ -26,9 +26,12 @@ pub struct Options {
     swap_bytes: u64,
     codec: c_int,
     zstd_level: c_int,
+    areas: *const c_char,
+    far_backup: *const c_char,
+    far_copies: c_int,
 }
 
-const _: () = assert!(size_of::<Options>() == 56);
+const _: () = assert!(size_of::<Options>() == 80);
 
 impl Options {
     /// Copies what the caller has of it. The rest asks for the usual.
@@ -67,8 +70,34 @@ impl Options {
     /// A builder for that.
     ///
     /// # Safety
-    /// `swap_directory` is null or a string.
+    /// `swap_directory`, `areas` and `far_backup` are null or strings.
     pub unsafe fn builder(&self) -> Result<Builder, Failure> {
+        // SAFETY: the caller passes a string.
+        let areas = unsafe { text(self.areas) }.to_str();
+        let areas = areas.map_err(|_| Failure::argument("options.areas is not UTF-8"))?;
+        // SAFETY: the caller passes strings.
+        let builder = unsafe { self.plain_builder() }?;
+        let mut builder = areas
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .fold(builder, Builder::area);
+        if !self.far_backup.is_null() {
+            // SAFETY: the caller passes a string.
+            let directory = unsafe { text(self.far_backup) };
+            builder = builder.far_backup(OsStr::from_bytes(directory.to_bytes()));
+        }
+        match self.far_copies {
+            0 => Ok(builder),
+            copies => Ok(builder.far_copies(far_copies(&copies.to_string())?)),
+        }
+    }
+
+    /// What there was before there were more areas.
+    ///
+    /// # Safety
+    /// `swap_directory` is null or a string.
+    unsafe fn plain_builder(&self) -> Result<Builder, Failure> {
         let mut builder = Arena::builder().ram(self.ram_bytes).codec(self.codec()?);
         match self.pool_bytes {
             0 => {}
@@ -117,15 +146,53 @@ impl Options {
     }
 }
 
+/// The caller's text, or an empty one for null.
+///
+/// # Safety
+/// `text` is null or a string.
+pub unsafe fn text<'a>(text: *const c_char) -> &'a CStr {
+    if text.is_null() {
+        return c"";
+    }
+    // SAFETY: the caller passes a string.
+    unsafe { CStr::from_ptr(text) }
+}
+
+fn far_copies(text: &str) -> Result<usize, Failure> {
+    match text {
+        "1" => Ok(1),
+        "2" => Ok(2),
+        _ => Err(Failure::argument(format!(
+            "{text} is no number of copies in a store: pass 1 or 2"
+        ))),
+    }
+}
+
+/// Does this word belong to the area that was named before it? An area has options behind commas, and a store servers.
+fn is_of_area(word: &str) -> bool {
+    let key = word.split_once('=').map_or("", |(key, _)| key);
+    matches!(key, "" | "prio" | "tier" | "discard")
+}
+
 /// A builder for a text: `ram=512M,swap=/var/tmp:2G,codec=zstd`.
 pub fn parse(text: &CStr) -> Result<Builder, Failure> {
     let text = text.to_str().map_err(|_| {
         Failure::argument("the options are not UTF-8: use vswap_create for such a directory")
     })?;
     let mut builder = Arena::builder();
-    for word in text.split(',').map(str::trim) {
+    let mut words = text.split(',').map(str::trim).peekable();
+    while let Some(word) = words.next() {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         builder = match key {
+            "area" => {
+                let mut area = value.to_owned();
+                while let Some(more) = words.next_if(|word| is_of_area(word)) {
+                    area = format!("{area},{more}");
+                }
+                builder.area(&area)
+            }
+            "far-copies" => builder.far_copies(far_copies(value)?),
+            "far-backup" => builder.far_backup(value),
             "ram" => builder.ram(value),
             "pool" => builder.pool(value),
             "capacity" => builder.capacity(value),
@@ -141,7 +208,8 @@ pub fn parse(text: &CStr) -> Result<Builder, Failure> {
             _ => {
                 return Err(Failure::argument(format!(
                     "'{word}' is no option: write ram=SIZE, and as you like pool=SIZE, swap=DIRECTORY:SIZE, \
-                     codec=auto|lz4|zstd|zstd:LEVEL|none, capacity=SIZE, with commas between"
+                     area=PATH[:SIZE][,prio=N][,tier=NAME], codec=auto|lz4|zstd|zstd:LEVEL|none, capacity=SIZE, \
+                     far-copies=1|2, far-backup=DIRECTORY, with commas between"
                 )));
             }
         };

@@ -168,6 +168,11 @@ fn calls_of_the_system_take_memory_that_is_out() {
 }
 
 #[test]
+fn groups_have_so_much_of_each_tier() {
+    passes("groups", Linked::Shared, &["-O2"]);
+}
+
+#[test]
 fn errors_have_codes_and_texts() {
     passes("errors", Linked::Shared, &[]);
     passes("errors", Linked::Static, &[]);

@@ -6,7 +6,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vswap_arena::{Arena as Inner, ArenaError, Packing, PackingNameError, Size};
+use vswap_arena::{AreaStats, Arena as Inner, ArenaError, Limits, Packing, PackingNameError, Size};
 
 use crate::failure::raised;
 use crate::memory::{Memory, advice};
@@ -44,15 +44,26 @@ pub struct Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    #[pyo3(signature = (*, ram, pool = None, swap = None, swap_size = None, codec = "auto", capacity = None))]
+    #[pyo3(signature = (*, ram, pool = None, swap = None, swap_size = None, codec = "auto", capacity = None,
+                        areas = vec![], far_copies = 1, far_backup = None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
+        py: Python<'_>,
         ram: &Bound<'_, PyAny>,
         pool: Option<&Bound<'_, PyAny>>,
         swap: Option<PathBuf>,
         swap_size: Option<&Bound<'_, PyAny>>,
         codec: &str,
         capacity: Option<&Bound<'_, PyAny>>,
+        areas: Vec<String>,
+        far_copies: usize,
+        far_backup: Option<PathBuf>,
     ) -> PyResult<Arena> {
+        if !(1..=2).contains(&far_copies) {
+            return Err(PyValueError::new_err(format!(
+                "far_copies is {far_copies}: a store keeps 1 or 2 copies of a page"
+            )));
+        }
         let mut builder = Inner::builder().ram(size(ram)?).codec(self::codec(codec)?);
         if let Some(pool) = pool {
             builder = builder.pool(size(pool)?);
@@ -69,8 +80,76 @@ impl Arena {
                 ));
             }
         };
-        let inner = builder.build().map_err(|error| raised(&error))?;
+        builder = areas
+            .into_iter()
+            .fold(builder, |builder, area| builder.area(&area));
+        builder = builder.far_copies(far_copies);
+        if let Some(directory) = far_backup {
+            builder = builder.far_backup(directory);
+        }
+        // A store may take a while to answer.
+        let inner = py.detach(|| builder.build());
+        let inner = inner.map_err(|error| raised(&error))?;
         Ok(Arena { inner })
+    }
+
+    /// A group of this arena: what is allocated by it may have only so much in pool and areas.
+    #[pyo3(signature = (name, *, swap_max = None, pool_max = None, tier_max = None, writeback = true))]
+    fn group(
+        &self,
+        name: &str,
+        swap_max: Option<&Bound<'_, PyAny>>,
+        pool_max: Option<&Bound<'_, PyAny>>,
+        tier_max: Option<&Bound<'_, PyDict>>,
+        writeback: bool,
+    ) -> PyResult<Arena> {
+        let mut limits = Limits::new();
+        if let Some(most) = swap_max {
+            limits = limits.swap_max(size(most)?);
+        }
+        if let Some(most) = pool_max {
+            limits = limits.pool_max(size(most)?);
+        }
+        for (tier, most) in tier_max.into_iter().flatten() {
+            limits = limits.tier_max(&tier.extract::<String>()?, size(&most)?);
+        }
+        if !writeback {
+            limits = limits.no_writeback();
+        }
+        let inner = self.inner.group(name, &limits);
+        let inner = inner.map_err(|error| raised(&error))?;
+        Ok(Arena { inner })
+    }
+
+    /// What the group has now, as a dict. None for the arena itself.
+    fn group_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(group) = self.inner.group_stats() else {
+            return Ok(None);
+        };
+        let dict = PyDict::new(py);
+        dict.set_item("name", group.name)?;
+        dict.set_item("pool_bytes", group.pool_bytes)?;
+        dict.set_item("swap_bytes", group.swap_bytes)?;
+        dict.set_item("refused_pages", group.refused_pages)?;
+        Ok(Some(dict))
+    }
+
+    /// Figures of each swap area, as dicts.
+    fn areas<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let described = |area: AreaStats| {
+            let dict = PyDict::new(py);
+            dict.set_item("name", area.name)?;
+            dict.set_item("kind", area.kind)?;
+            dict.set_item("tier", area.tier)?;
+            dict.set_item("priority", area.priority)?;
+            dict.set_item("size_bytes", area.size_bytes)?;
+            dict.set_item("used_bytes", area.used_bytes)?;
+            dict.set_item("pages_read", area.pages_read)?;
+            dict.set_item("pages_written", area.pages_written)?;
+            dict.set_item("errors", area.errors)?;
+            Ok(dict)
+        };
+        self.inner.areas().into_iter().map(described).collect()
     }
 
     /// Bytes that are zero.

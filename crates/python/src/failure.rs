@@ -16,9 +16,14 @@ create_exception!(
 pub fn raised(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Size(_) | Error::TooLittleRam { .. } | Error::Empty | Error::NotOurs => {
-            PyValueError::new_err(text)
-        }
+        Error::Size(_)
+        | Error::TooLittleRam { .. }
+        | Error::Empty
+        | Error::NotOurs
+        | Error::AreaName(_)
+        | Error::UnknownTier { .. }
+        | Error::GroupName(_)
+        | Error::TierName(_) => PyValueError::new_err(text),
         Error::NoAddresses { .. } | Error::Full | Error::TooMuchPinned { .. } => {
             PyMemoryError::new_err(text)
         }

@@ -179,6 +179,35 @@ class Numpy(unittest.TestCase):
         self.assertEqual((run.stdout, run.stderr, run.returncode), ("31999996000000 True\n", "", 0))
 
 
+class Groups(unittest.TestCase):
+    def test_groups_have_so_much_of_each_tier_and_every_word_is_right(self):
+        place = tempfile.gettempdir()
+        held = vswap_arena.Arena(
+            ram=RAM,
+            pool=RAM // 8,
+            areas=[f"{place}:1G,prio=5,tier=fast", f"{place}:1G,prio=1,tier=slow"],
+        )
+        slow = held.group("jobs/slow", swap_max=RAM // 2, tier_max={"fast": 0})
+        inside = held.group("jobs/inside", writeback=False)
+        arrays = []
+        for owner, size in [(held, 2 * RAM), (slow, RAM), (inside, RAM // 8)]:
+            with owner.numpy():
+                arrays.append(numpy.zeros(size // 8, dtype=numpy.uint64))
+        for seed in (1, 2):
+            for array in arrays:
+                fill(array, seed)
+            for array in arrays:
+                self.assertEqual(wrong_words(array, seed), 0)
+        fast_area, slow_area = held.areas()
+        self.assertEqual((fast_area["tier"], slow_area["tier"]), ("fast", "slow"))
+        self.assertGreater(fast_area["used_bytes"], 0)
+        jobs = slow.group_stats()
+        self.assertEqual((jobs["name"], jobs["swap_bytes"]), ("jobs/slow", slow_area["used_bytes"]))
+        self.assertTrue(0 < jobs["swap_bytes"] <= RAM // 2)
+        self.assertEqual(inside.group_stats()["swap_bytes"], 0)
+        self.assertIsNone(held.group_stats())
+
+
 class Kernel(unittest.TestCase):
     def setUp(self):
         self.arena = arena()
@@ -261,11 +290,21 @@ class Wrong(unittest.TestCase):
             ({"ram": RAM, "codec": "zstd:20"}, ValueError, "'20' is no level of zstd"),
             ({"ram": RAM, "swap": "/tmp"}, ValueError, "give both"),
             ({"ram": RAM, "swap": "/nowhere/at/all", "swap_size": "1G"}, vswap_arena.ArenaError, "/nowhere/at/all"),
+            ({"ram": RAM, "areas": ["/nowhere/at/all"]}, vswap_arena.ArenaError, "no such file"),
+            ({"ram": RAM, "areas": ["/tmp:1G,prio=x"]}, ValueError, "0 to 32767"),
+            ({"ram": RAM, "far_copies": 3}, ValueError, "1 or 2"),
             ({}, TypeError, "ram"),
         ]:
             with self.subTest(keywords=keywords), self.assertRaisesRegex(error, text):
                 vswap_arena.Arena(**keywords)
         held = arena()
+        for name, limits, error, text in [
+            ("a//b", {}, ValueError, "empty part"),
+            ("a", {"tier_max": {"far": 0}}, ValueError, "no tier far here, only default"),
+            ("a", {"swap_max": "lots"}, ValueError, "like 512M"),
+        ]:
+            with self.subTest(name=name, limits=limits), self.assertRaisesRegex(error, text):
+                held.group(name, **limits)
         with self.assertRaisesRegex(ValueError, "0 bytes"):
             held.allocate(0)
         with self.assertRaises(MemoryError):

@@ -4,7 +4,6 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -37,9 +36,10 @@ struct Serve {
     /// RAM for the values: in memory and compressed, together. Keys and buffers come on top.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ram: u64,
-    /// An encrypted file without a name in this directory, for what has no room in RAM.
-    #[arg(long, value_name = "DIR:SIZE", value_parser = area)]
-    swap: Option<(PathBuf, u64)>,
+    /// Where values go that have no room in RAM, as `vswap run --swap` takes it: a directory for an encrypted file
+    /// without a name, an area of `vswap mkswap`, or a store on other machines. May be given again and again.
+    #[arg(long, value_name = "DIR:SIZE[,prio=N]")]
+    swap: Vec<String>,
     /// How values are compressed.
     #[arg(long, default_value = "auto")]
     codec: Packing,
@@ -112,15 +112,6 @@ fn value_size(text: &str) -> Result<usize, String> {
         bytes @ 1..=MOST => usize::try_from(bytes).map_err(|error| error.to_string()),
         _ => Err("expected 1 byte to 512M".to_owned()),
     }
-}
-
-fn area(text: &str) -> Result<(PathBuf, u64), String> {
-    let wrong = || format!("'{text}' is no area: expected for example /var/tmp:2G");
-    let (directory, bytes) = text.rsplit_once(':').ok_or_else(wrong)?;
-    if directory.is_empty() {
-        return Err(wrong());
-    }
-    Ok((directory.into(), size(bytes)?))
 }
 
 fn main() -> ExitCode {

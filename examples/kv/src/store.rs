@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -33,8 +32,8 @@ const LOOK_BYTES: u64 = 64 << 10;
 pub struct Limits {
     /// RAM for the values: pages, pool and tables.
     pub ram_bytes: u64,
-    /// An area: directory and size.
-    pub swap: Option<(PathBuf, u64)>,
+    /// Swap areas, each as `vswap run --swap` takes it.
+    pub swap: Vec<String>,
     /// How pages are compressed.
     pub codec: Packing,
     /// The longest value.
@@ -63,6 +62,7 @@ pub struct Store {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
     limits: Limits,
+    area_bytes: u64,
     written_bytes: AtomicU64,
     is_full: AtomicBool,
 }
@@ -73,17 +73,18 @@ impl Store {
     /// # Errors
     /// The arena cannot be made.
     pub fn new(limits: Limits) -> Result<Store, ArenaError> {
-        let mut builder = Arena::builder().ram(limits.ram_bytes).codec(limits.codec);
-        if let Some((directory, bytes)) = &limits.swap {
-            builder = builder.swap(directory, *bytes);
-        }
-        let arena = builder.build()?;
+        let builder = Arena::builder().ram(limits.ram_bytes).codec(limits.codec);
+        let areas = limits.swap.iter();
+        let arena = areas
+            .fold(builder, |builder, area| builder.area(area))
+            .build()?;
         Ok(Store {
             allocator: arena.allocator(),
-            arena,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             limits,
+            area_bytes: arena.areas().iter().map(|area| area.size_bytes).sum(),
+            arena,
             written_bytes: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
         })
@@ -118,8 +119,7 @@ impl Store {
         let before = self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_due = before / LOOK_BYTES != (before + bytes) / LOOK_BYTES;
         if is_due || self.is_full.load(Ordering::Relaxed) {
-            let area_bytes = self.limits.swap.as_ref().map_or(0, |(_, bytes)| *bytes);
-            let is_full = is_full(&Figures::of(&self.arena.stats(), area_bytes), bytes);
+            let is_full = is_full(&Figures::of(&self.arena.stats(), self.area_bytes), bytes);
             self.is_full.store(is_full, Ordering::Relaxed);
         }
         !self.is_full.load(Ordering::Relaxed)
@@ -254,7 +254,7 @@ mod tests {
     fn store() -> Store {
         let limits = Limits {
             ram_bytes: 8 << 20,
-            swap: None,
+            swap: Vec::new(),
             codec: Packing::Auto,
             value_bytes: 100,
         };

@@ -467,9 +467,9 @@ fn wrong_options_are_refused_with_what_would_be_right() {
             "cannot listen at nowhere",
         ),
         (
-            &["serve", "--ram", "16M", "--swap", "/tmp"],
-            2,
-            "is no area",
+            &["serve", "--ram", "16M", "--swap", "/tmp:8Q"],
+            1,
+            "no unit",
         ),
         (
             &[

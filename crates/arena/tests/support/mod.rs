@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use vswap_arena::{Arena, Stats};
+use vswap_arena::{AreaStats, Arena, Region, Stats};
 
 pub const PAGE: usize = 4096;
 
@@ -75,4 +75,25 @@ pub fn wait_for(arena: &Arena, what: &str, is_so: impl Fn(&Stats) -> bool) {
         );
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Writes a version to all pages of a region.
+pub fn write_all(region: &mut Region, version: u64) {
+    (0..region.len() / PAGE).for_each(|number| write_page(region, number, version));
+}
+
+/// Verifies all pages, in order and then at random.
+#[track_caller]
+pub fn check_all(region: &Region, version: u64) {
+    let pages = region.len() / PAGE;
+    (0..pages).for_each(|number| check_page(region, number, version));
+    let mut random = Random(version);
+    (0..pages / 4).for_each(|_| check_page(region, random.below(pages), version));
+}
+
+/// The area of a tier.
+#[track_caller]
+pub fn named<'a>(areas: &'a [AreaStats], tier: &str) -> &'a AreaStats {
+    let found = areas.iter().find(|area| area.tier == tier);
+    found.unwrap_or_else(|| panic!("no tier {tier}: {areas:?}"))
 }

@@ -100,6 +100,11 @@ static void creating_from_text(void)
         {"ram=1M", VSWAP_ERROR_TOO_LITTLE_RAM, "give more"},
         {"ram=16M,pool=-1", VSWAP_ERROR_ARGUMENT, "no size"},
         {"ram=16M,swap=\xff:1G", VSWAP_ERROR_ARGUMENT, "UTF-8"},
+        {"ram=16M,area=/no/such", VSWAP_ERROR_SWAP, "no such file"},
+        {"ram=16M,area=/tmp:8M,prio=many", VSWAP_ERROR_ARGUMENT, "0 to 32767"},
+        {"ram=16M,area=valkey://:8G,b:6379", VSWAP_ERROR_ARGUMENT, "valkey://"},
+        {"ram=16M,prio=5", VSWAP_ERROR_ARGUMENT, "'prio=5' is no option"},
+        {"ram=16M,far-copies=3", VSWAP_ERROR_ARGUMENT, "1 or 2"},
     };
     vswap_arena *arena;
     for (size_t at = 0; at < sizeof wrong / sizeof wrong[0]; at++)

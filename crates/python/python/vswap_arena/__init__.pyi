@@ -1,9 +1,9 @@
 """Memory that may be larger than the RAM it takes, for numpy, pandas, Arrow and all that works on buffers.
 
-A size is a number of bytes, or a text with a unit of 1024: "512M", "2GiB".
+A size is a number of bytes, or a text with a unit: "512M", "1.5GiB". M and MiB are powers of 1024, MB of 1000.
 """
 
-from collections.abc import Buffer
+from collections.abc import Buffer, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from typing import Literal, TypeVar
@@ -44,7 +44,12 @@ class Arena:
     swap, swap_size: a directory for an encrypted file without a name, and how large that may grow.
     codec: how pages are compressed: "auto", "lz4", "zstd" or "none", or zstd with a level from -7 to 19, such as
         "zstd:3". "auto" is lz4, and zstd for what would not fit otherwise.
-    capacity: addresses to reserve, the most that can be allocated at a time. 16 times the RAM, and the swap area.
+    capacity: addresses to reserve, the most that can be allocated at a time. 16 times the RAM, and the swap areas.
+    areas: more swap areas, each as ``vswap run --swap`` takes it: a directory for a private file, a file or device that
+        ``vswap mkswap`` has prepared, or a store on other machines, with options: "/var/tmp:8G,prio=1,tier=slow",
+        "/dev/vdb,prio=5,tier=fast", "valkey://far:6379:32G,tier=far". The highest priority is used first.
+    far_copies: on how many nodes a store keeps each page, 1 or 2.
+    far_backup: a directory for a private file in which pages of stores are written as well.
     """
 
     def __init__(
@@ -56,7 +61,31 @@ class Arena:
         swap_size: Size | None = None,
         codec: str = "auto",
         capacity: Size | None = None,
+        areas: Sequence[str] = (),
+        far_copies: int = 1,
+        far_backup: str | PathLike[str] | None = None,
     ) -> None: ...
+    def group(
+        self,
+        name: str,
+        *,
+        swap_max: Size | None = None,
+        pool_max: Size | None = None,
+        tier_max: Mapping[str, Size] | None = None,
+        writeback: bool = True,
+    ) -> Arena:
+        """The same arena for what belongs to a group, which may have only so much in pool, areas, and areas of a tier.
+
+        Without writeback it goes to no area. "name/sub" lies in "name", whose limits hold for both together. A group
+        that there is gets these limits. What they leave no room for stays in RAM.
+        """
+
+    def group_stats(self) -> dict[str, int | str] | None:
+        """What the group has now, and how often a limit held up a page. None for the arena itself."""
+
+    def areas(self) -> list[dict[str, int | str]]:
+        """Figures of each swap area."""
+
     def allocate(self, size: Size) -> Memory:
         """Bytes that are zero. MemoryError if there is no room."""
 
