@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use vswap_e2e::run_suite;
 use vswap_e2e::suite::Test;
 
+mod arena;
 mod daemon;
 mod deaths;
 mod metrics;
@@ -34,6 +35,7 @@ const TESTS: &[Test] = &[
         secrets::nothing_of_another_run,
     ),
     Test::new("limits_of_one_run", 240, settings::limits_of_one_run),
+    Test::new("arena_in_a_run", 120, arena::follows_the_limit_of_its_run),
     Test::new("tier_limits", 120, tiers::limits),
     Test::new("metrics_of_daemon_and_run", 120, metrics::daemon_and_run),
     Test::new(
