@@ -235,9 +235,10 @@ impl Arena {
     }
 
     /// What the group of this handle has, with those inside of it. None for the arena itself, for which there is
-    /// [`Arena::stats`].
+    /// [`Arena::stats`], and in the child of a fork.
     #[must_use]
     pub fn group_stats(&self) -> Option<GroupStats> {
+        self.owner.check_home().ok()?;
         let core = &self.owner.core;
         let _masked = Masked::new();
         let id = core.groups.id(self.group);
@@ -252,9 +253,12 @@ impl Arena {
         })
     }
 
-    /// Figures of each swap area, in the order in which they were named.
+    /// Figures of each swap area, in the order in which they were named. None of them in the child of a fork.
     #[must_use]
     pub fn areas(&self) -> Vec<AreaStats> {
+        if self.owner.check_home().is_err() {
+            return Vec::new();
+        }
         let core = &self.owner.core;
         core.areas.stats(&core.engine)
     }
@@ -337,9 +341,12 @@ impl Arena {
         Ok(start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
     }
 
-    /// Figures of now.
+    /// Figures of now. All are 0 in the child of a fork: locks that others held there stay locked.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        if self.owner.check_home().is_err() {
+            return Stats::default();
+        }
         let core = &self.owner.core;
         let _masked = Masked::new();
         let allocated = core

@@ -286,9 +286,14 @@ fn a_child_never_reads_zeros() {
     }
     let mut numbers = ArenaVec::new_in(arena.allocator());
     numbers.extend(0..1000_u32);
+    let limits = vswap_arena::Limits::new();
+    let group = arena.group("a", &limits).expect("a group");
     let status = in_child(|| {
         let refused = matches!(arena.allocate(1), Err(ArenaError::Forked))
-            && matches!(region.pin(..), Err(ArenaError::Forked));
+            && matches!(region.pin(..), Err(ArenaError::Forked))
+            && matches!(arena.group("b", &limits), Err(ArenaError::Forked))
+            && group.group_stats().is_none()
+            && arena.stats() == vswap_arena::Stats::default();
         // To drop is to leave it to the parent.
         drop((numbers, arena.clone()));
         i32::from(!refused)
