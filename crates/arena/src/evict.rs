@@ -97,7 +97,7 @@ impl Evictor {
     pub fn new(core: Arc<Core>) -> Evictor {
         Evictor {
             scratch: core.engine.scratch(),
-            density: Density::new(core.chooses_codec && !core.has_areas),
+            density: Density::new(core.chooses_codec && !core.areas.any()),
             core,
             hand: 0,
             groups: vec![GroupId::ROOT],
@@ -114,7 +114,7 @@ impl Evictor {
                 self.density.note_lap();
             }
             self.core.look_at_allowance();
-            let done = self.window(self.hand..top, !self.core.has_areas);
+            let done = self.window(self.hand..top, !self.core.areas.any());
             let passed = done.next - self.hand;
             looked = if done.pages > 0 { 0 } else { looked + passed };
             self.hand = done.next;
@@ -272,7 +272,7 @@ impl Evictor {
         }
         self.core.engine.compact(POOL_STEP_PAGES);
         self.pack_again();
-        if self.core.has_areas {
+        if self.core.areas.any() {
             let _gate = self
                 .core
                 .gate
@@ -287,7 +287,7 @@ impl Evictor {
     /// Moves what is cold in an area that is nearly full to areas of lower priority.
     fn keep_tiers_from_filling(&mut self) {
         let engine = &self.core.engine;
-        if self.core.has_areas && engine.is_tier_crowded(CROWDED_PART) {
+        if self.core.areas.any() && engine.is_tier_crowded(CROWDED_PART) {
             engine.demote(CPU, ROOMY_PART, POOL_STEP_PAGES, &mut self.scratch);
         }
     }

@@ -146,7 +146,7 @@ impl Core {
     fn fill_from_pool(&self, page: usize, word: Word, entry: Entry) -> Option<Result<(), Refused>> {
         // Held until the page is here. Nothing goes from the pool to an area meanwhile.
         let gate = self.gate.try_read().ok();
-        if self.has_areas && (gate.is_none() || self.engine.is_physical(entry)) {
+        if self.areas.any() && (gate.is_none() || self.engine.is_physical(entry)) {
             return None;
         }
         if !self.words.change(page, word, word.with(State::Busy)) {

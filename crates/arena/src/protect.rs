@@ -37,7 +37,7 @@ impl Core {
     }
 
     fn may_bridge(&self, gap: Range<usize>) -> bool {
-        gap.is_empty() || (!self.has_areas && gap.len() <= BRIDGED_MOST && self.is_bridge(gap))
+        gap.is_empty() || (!self.areas.any() && gap.len() <= BRIDGED_MOST && self.is_bridge(gap))
     }
 
     /// Can none of these pages be written to, unless it is brought in first?

@@ -129,7 +129,6 @@ pub struct Core {
     /// Pages that are to leave first.
     pub cold: Mutex<Vec<Range<usize>>>,
     pub areas: Areas,
-    pub has_areas: bool,
     pub groups: Groups,
     /// Nobody has named a codec.
     pub chooses_codec: bool,
@@ -168,7 +167,6 @@ impl Core {
             owed: parts.owed,
             engine: parts.engine,
             pages: parts.pages,
-            has_areas: parts.areas.any(),
             areas: parts.areas,
             groups: parts.groups,
             chooses_codec: parts.chooses_codec,

@@ -44,7 +44,7 @@ impl Threads {
             handles: Vec::new(),
         };
         threads.spawn("arena-evict", evict)?;
-        if core.has_areas {
+        if core.areas.any() {
             for _ in 0..READERS {
                 threads.spawn("arena-read", read)?;
             }
@@ -96,7 +96,7 @@ fn evict(core: &Arc<Core>) {
         let begun = Instant::now();
         let is_vain = evictor.make_room() && !core.exceed_allowance();
         let pause = IN_VAIN.max(begun.elapsed() * IN_VAIN_TIMES);
-        if core.has_areas {
+        if core.areas.any() {
             core.engine.discard(DISCARDS);
         }
         let look = core.allowance.is_of_run().then_some(LOOK_EVERY);
