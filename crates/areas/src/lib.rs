@@ -13,6 +13,7 @@ mod tier_name;
 mod spec;
 // An area that was opened.
 mod on_disk;
+mod packed;
 mod ask_far;
 mod medium;
 // Opening it.
@@ -29,5 +30,6 @@ pub use far::free_bytes;
 pub use medium::{Medium, SwapOn};
 pub use on_disk::OnDisk;
 pub use open::{OpenError, Opening, open};
+pub use packed::{PackedDisk, SLOTS_PER_BLOCK};
 pub use spec::{Place, SpecError, SwapSpec};
 pub use tier_name::{TierName, TierNameError};

@@ -1,11 +1,13 @@
 //! An area that was opened: where its bytes are, and all that the engine and people are told of it.
 
-use vswap_engine::{Discard, Storage};
+use vswap_engine::{Codec, Discard, Storage};
 use vswap_sys::disk::Disk;
 use vswap_sys::disk::area_file::Kind;
+use vswap_sys::memory::MemoryError;
 
 use crate::ask_far::AskFar;
 use crate::on_disk::OnDisk;
+use crate::packed::PackedDisk;
 use crate::tier_name::TierName;
 
 /// Where the bytes of an area are, and what people are told of that.
@@ -29,16 +31,34 @@ impl Medium {
     /// A file or block device.
     #[must_use]
     pub fn disk(disk: Disk) -> Medium {
+        Medium::on(Told::of(&disk), Box::new(OnDisk::new(disk)))
+    }
+
+    /// A private file in which pages are kept packed. Returns how many slots it has as well. `codec` is the engine's.
+    ///
+    /// # Errors
+    /// No address space for its tables.
+    pub fn packed(disk: Disk, codec: Codec) -> Result<(Medium, u64), MemoryError> {
+        let told = Told::of(&disk);
+        let storage = PackedDisk::new(disk, codec)?;
+        let slots = storage.slots();
+        Ok((Medium::on(told, Box::new(storage)), slots))
+    }
+
+    fn on(told: Told, storage: Box<dyn Storage>) -> Medium {
+        let Told {
+            kind,
+            io,
+            encrypted,
+            rotating,
+        } = told;
         Medium {
-            kind: match disk.kind() {
-                Kind::RegularFile => "file",
-                Kind::BlockDevice => "partition",
-            },
-            io: disk.engine(),
-            encrypted: disk.is_encrypted(),
-            rotating: disk.is_rotating(),
+            storage,
+            kind,
+            io,
+            encrypted,
+            rotating,
             far: None,
-            storage: Box::new(OnDisk::new(disk)),
         }
     }
 
@@ -52,6 +72,29 @@ impl Medium {
             encrypted: true,
             rotating: false,
             far: Some(ask),
+        }
+    }
+}
+
+/// What people are told of a file or device.
+#[derive(Clone, Copy)]
+struct Told {
+    kind: &'static str,
+    io: &'static str,
+    encrypted: bool,
+    rotating: bool,
+}
+
+impl Told {
+    fn of(disk: &Disk) -> Told {
+        Told {
+            kind: match disk.kind() {
+                Kind::RegularFile => "file",
+                Kind::BlockDevice => "partition",
+            },
+            io: disk.engine(),
+            encrypted: disk.is_encrypted(),
+            rotating: disk.is_rotating(),
         }
     }
 }

@@ -57,7 +57,8 @@ impl Storage for OnDisk {
     }
 }
 
-fn error(error: DiskError) -> StorageError {
+/// What a disk says, as storage says it.
+pub(crate) fn error(error: DiskError) -> StorageError {
     match error {
         DiskError::Full => StorageError::Full,
         DiskError::Short => StorageError::Short,

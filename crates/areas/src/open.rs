@@ -49,34 +49,43 @@ pub struct OpenError {
     pub why: String,
 }
 
-/// Opens an area. `codec` is the engine's: stores keep pages packed. May block on the network.
+/// Opens an area. `codec` is the engine's: stores and packed files keep pages packed. May block on the network.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn open(spec: &SwapSpec, opening: &Opening, codec: Codec) -> Result<SwapOn, OpenError> {
     let opened = match &spec.place {
-        Place::Disk(path) => on_disk(spec, path, opening),
+        Place::Disk(path) => on_disk(spec, path, opening, codec),
         #[cfg(feature = "far")]
         Place::Far(store) => far::open(spec, store, opening, codec),
         #[cfg(feature = "far")]
         Place::Blocks(export) => blocks::open(spec, export, opening),
     };
-    #[cfg(not(feature = "far"))]
-    let _ = codec;
     opened.map_err(|why| OpenError {
         place: spec.place.to_string(),
         why,
     })
 }
 
-fn on_disk(spec: &SwapSpec, path: &Path, opening: &Opening) -> Result<SwapOn, String> {
+fn on_disk(
+    spec: &SwapSpec,
+    path: &Path,
+    opening: &Opening,
+    codec: Codec,
+) -> Result<SwapOn, String> {
     let is_directory = path.is_dir();
     if is_directory || (spec.size.is_some() && !path.exists()) {
-        private(spec, path, opening)
+        private(spec, path, opening, codec)
     } else if spec.size.is_some() {
         Err(
             "it exists, and a size is for private files that do not: leave the size out to use the area in it, or \
              name a directory"
+                .to_owned(),
+        )
+    } else if spec.packed {
+        Err(
+            "packed is for private files; what exists has a header and a place for each page, as the kernel's swapon \
+             expects it: leave packed out, or name a directory and a size (/var/tmp:8G,packed)"
                 .to_owned(),
         )
     } else {
@@ -85,7 +94,12 @@ fn on_disk(spec: &SwapSpec, path: &Path, opening: &Opening) -> Result<SwapOn, St
 }
 
 /// A private file. It grows up to its size, or up to the size of its file system.
-fn private(spec: &SwapSpec, path: &Path, opening: &Opening) -> Result<SwapOn, String> {
+fn private(
+    spec: &SwapSpec,
+    path: &Path,
+    opening: &Opening,
+    codec: Codec,
+) -> Result<SwapOn, String> {
     let directory = if path.is_dir() {
         Some(path)
     } else {
@@ -97,15 +111,25 @@ fn private(spec: &SwapSpec, path: &Path, opening: &Opening) -> Result<SwapOn, St
         (None, Some(room)) => room.bytes,
         (None, None) => u64::MAX,
     };
-    let slots = (bytes / PAGE_BYTES).min(PAGES_MAX);
-    let disk = Disk::private(path, slots * PAGE_BYTES, opening.disk);
+    let pages = (bytes / PAGE_BYTES).min(PAGES_MAX);
+    let disk = Disk::private(path, pages * PAGE_BYTES, opening.disk);
     let disk = disk.map_err(|error| error.to_string())?;
+    let (medium, slots) = if spec.packed {
+        Medium::packed(disk, codec).map_err(|error| {
+            format!(
+                "no memory for its tables ({error}): give it a smaller size ({}:8G,packed)",
+                path.display()
+            )
+        })?
+    } else {
+        (Medium::disk(disk), pages)
+    };
     if let (Some(wanted), Some(room)) = (spec.size, room) {
         remark_on_room(path, wanted, room.free_bytes);
     }
     Ok(SwapOn {
         name: name(path).map_err(|error| error.to_string())?,
-        medium: Medium::disk(disk),
+        medium,
         slots,
         bad: Vec::new(),
         priority: spec.priority,

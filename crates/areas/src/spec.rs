@@ -1,5 +1,5 @@
-//! An area as users name it: `PATH[:SIZE][,prio=N][,tier=NAME][,discard=once|pages]`, or the same with a store in place
-//! of the path.
+//! An area as users name it: `PATH[:SIZE][,prio=N][,tier=NAME][,discard=once|pages][,packed]`, or the same with a store
+//! in place of the path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,9 @@ use vswap_far::{FarSpec, NbdSpec};
 
 use crate::tier_name::TierName;
 use crate::units::parse_area_size;
+
+/// The option that has no value.
+const PACKED: &str = "packed";
 
 /// Where an area is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,26 @@ impl fmt::Display for Place {
     }
 }
 
+#[cfg(feature = "far")]
+impl Place {
+    /// Refuses to keep pages packed where that has no meaning.
+    fn may_be(&self, packed: bool) -> Result<(), SpecError> {
+        let why = match self {
+            Place::Far(_) => "a store keeps pages packed in any case",
+            Place::Blocks(_) => {
+                "an export holds an area with a header, in which each page has a place of its own"
+            }
+            Place::Disk(_) => return Ok(()),
+        };
+        if packed {
+            return Err(SpecError(format!(
+                "{self}: packed is for private files, and {why}: leave it out"
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// One area as the user describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapSpec {
@@ -57,6 +80,8 @@ pub struct SwapSpec {
     pub tier: Option<TierName>,
     /// When the device is told which slots are free. Discarding shrinks a private file, so there it is on by default.
     pub discard: Option<Discard>,
+    /// Pages are to be kept as they are packed, several in one place. For private files.
+    pub packed: bool,
 }
 
 impl SwapSpec {
@@ -70,6 +95,7 @@ impl SwapSpec {
             priority: PRIORITY_DEFAULT,
             tier: None,
             discard: None,
+            packed: false,
         }
     }
 
@@ -139,11 +165,16 @@ impl FromStr for SwapSpec {
             priority: PRIORITY_DEFAULT,
             tier: None,
             discard: None,
+            packed: false,
         };
         for option in options.split(',').skip(1) {
             spec.set(option).map_err(SpecError)?;
         }
-        Ok(spec)
+        match &spec.place {
+            Place::Disk(_) => Ok(spec),
+            #[cfg(feature = "far")]
+            place => place.may_be(spec.packed).map(|()| spec),
+        }
     }
 }
 
@@ -166,9 +197,10 @@ impl SwapSpec {
                     "discard={other} is unknown: expected discard=once or discard=pages"
                 ));
             }
+            (PACKED, "") => self.packed = true,
             _ => {
                 return Err(format!(
-                    "the option \"{option}\" is unknown: expected prio=N, tier=NAME or discard=once|pages"
+                    "the option \"{option}\" is unknown: expected prio=N, tier=NAME, discard=once|pages or packed"
                 ));
             }
         }
@@ -197,7 +229,8 @@ fn is_url(text: &str) -> bool {
 fn end_of_store(text: &str) -> usize {
     let is_option = |part: &str| {
         let key = part.split_once('=').map_or("", |(key, _)| key);
-        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase())
+        let word = part.split(',').next();
+        word == Some(PACKED) || !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase())
     };
     let mut commas = text.match_indices(',').map(|(at, _)| at);
     commas
@@ -280,6 +313,14 @@ mod tests {
         let colon = parsed("/dev/disk/by-path/pci-0000:00:05.0");
         assert_eq!(colon.size, None, "not a size: {colon:?}");
         assert_eq!(parsed("a,discard=once").discard, Some(Discard::Once));
+        let packed = parsed("/var/tmp:8G,packed,prio=5");
+        assert!(packed.packed && packed.priority == 5 && !full.packed);
+        let again = packed
+            .absolute()
+            .expect("a directory")
+            .as_typed()
+            .to_owned();
+        assert!(parsed(&again).packed);
     }
 
     #[cfg(feature = "far")]
@@ -329,6 +370,24 @@ mod tests {
         assert!(error.expect_err("TLS").0.contains("TLS"));
     }
 
+    #[cfg(feature = "far")]
+    #[test]
+    fn only_private_files_are_packed() {
+        for (text, expected) in [
+            (
+                "valkey://far:6379:8G,packed",
+                "a store keeps pages packed in any case",
+            ),
+            ("nbd://far/disk:8G,packed", "an area with a header"),
+        ] {
+            let error = text.parse::<SwapSpec>().expect_err(text);
+            assert!(
+                error.0.contains(expected) && error.0.ends_with("leave it out"),
+                "{error}"
+            );
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_said_with_what_was_expected() {
         for (text, expected) in [
@@ -340,6 +399,7 @@ mod tests {
             ("x,pri=5", "\"pri=5\" is unknown"),
             ("x,tier=", "no name of a tier"),
             ("x,discard=now", "discard=once or discard=pages"),
+            ("x,packed=no", "\"packed=no\" is unknown"),
             ("x:8Q", "no unit"),
             ("x:4K", "at least"),
             ("/tmp:8", "give it a unit: /tmp:8G"),

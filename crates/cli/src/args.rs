@@ -84,6 +84,7 @@ Swap areas: what the compressed pool has no room for goes to them, the highest p
   ,prio=N              0 to 32767; without it an area comes after all that have one
   ,tier=NAME           areas that groups can be limited in together (--tier-max); without it, the tier \"default\"
   --tier NAME=AREA     the same as --swap AREA,tier=NAME; without prio the tier named first is used first
+  ,packed              in a private file: pages as they come out of the pool, several in 4 KiB; SIZE counts those
   ,discard=once|pages  tell the device what is free: all of it at the start, or each part as it becomes free
 Without --swap a private file is made when memory is nearly full, in the first of $VSWAP_SWAP_DIR, $TMPDIR (no tmpfs)
 and /var/tmp that can take it. It leaves 1 GiB of the file system free, or a twentieth if that is more.

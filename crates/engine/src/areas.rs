@@ -56,10 +56,12 @@ const NO_AREA: u32 = u32::MAX;
 pub struct AreaFigures {
     /// Which area.
     pub id: AreaId,
-    /// Bytes that the area can hold.
+    /// The most bytes of its medium that the area may take up.
     pub size_bytes: u64,
-    /// Bytes in use now.
+    /// Bytes of its medium in use now.
     pub used_bytes: u64,
+    /// Bytes of the pages in it. More than `used_bytes` if it keeps them packed, otherwise as many.
+    pub held_bytes: u64,
     /// Its priority.
     pub priority: i16,
     /// The tier that it belongs to.

@@ -55,7 +55,7 @@ pub use areas::{
 };
 pub use base::buffer::PageBuffer;
 pub use base::pages::{self, HeapPages, PAGE_BYTES, Page, PageSource};
-pub use base::storage::{RamStorage, ReadRun, Storage, StorageError};
+pub use base::storage::{RamStorage, ReadRun, Storage, StorageError, StorageExtent};
 pub use cluster::DupError;
 pub use codec::{Codec, CodecNameError, Pack, Scratch, ZstdLevel};
 pub use engine::{Config, ConfigError, Engine};

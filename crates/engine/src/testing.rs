@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::area::AllocError;
 use crate::areas::{Areas, Discard, NewArea, PRIORITY_DEFAULT, Payer};
 use crate::base::pages::{HeapPages, PAGE_BYTES, Page};
-use crate::base::storage::{RamStorage, Storage, StorageError};
+use crate::base::storage::{RamStorage, Storage, StorageError, StorageExtent};
 use crate::codec::{Codec, Scratch};
 use crate::engine::{Config, Engine};
 use crate::groups::{GroupFigures, GroupId, GroupLimits};
@@ -161,7 +161,10 @@ impl Storage for Probe {
     }
 }
 
-/// Storage that keeps payloads as they are packed. Clones share them.
+/// What storage that keeps payloads may use, as it says.
+pub(crate) const PACKING_BYTES: u64 = 1 << 20;
+
+/// Storage that keeps payloads as they are packed, until their slots are free. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packing(Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
 
@@ -199,6 +202,19 @@ impl Storage for Packing {
         let mut kept = self.0.lock().expect("no panic");
         kept.extend((slot..).zip(payloads));
         Ok(())
+    }
+
+    fn freed(&self, slot: u64) {
+        self.0.lock().expect("no panic").remove(&slot);
+    }
+
+    fn extent(&self) -> Option<StorageExtent> {
+        let used_bytes = self.payloads().iter().sum::<usize>() as u64;
+        Some(StorageExtent {
+            used_bytes,
+            size_bytes: PACKING_BYTES,
+            free_bytes: PACKING_BYTES - used_bytes,
+        })
     }
 }
 

@@ -17,6 +17,7 @@ mod merged;
 mod groups;
 mod live;
 mod moving;
+mod packed;
 mod refused;
 mod repacked;
 mod secrets;
@@ -82,6 +83,7 @@ const TESTS: &[Test] = &[
     Test::new("no_virtual_fork", 120, direct::no_virtual_fork),
     Test::new("frozen_memory", 180, frozen::frozen_memory),
     Test::new("merged_pages", 120, merged::merged_pages),
+    Test::new("packed_file", 180, packed::more_than_its_size),
     Test::new("packed_again", 120, repacked::cold_pages),
     Test::new("packed_densely", 180, repacked::what_lz4_cannot_hold),
     Test::new("swap_max", 120, groups::swap_max),

@@ -55,6 +55,11 @@ pub fn refused(context: &Context) -> Outcome {
     must_say(context, "/dev/null", "character device")?;
     must_say(
         context,
+        &format!("{},packed", path("text")),
+        "private files",
+    )?;
+    must_say(
+        context,
         &format!("{},prio=99999", path("text")),
         "0 to 32767",
     )?;

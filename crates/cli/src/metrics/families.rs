@@ -106,6 +106,7 @@ mod tests {
             kind: "file",
             size_bytes: 8192,
             used_bytes: 4096,
+            held_bytes: 4096,
             priority: -1,
             read_bytes: 1,
             written_bytes: 2,

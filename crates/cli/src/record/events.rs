@@ -226,6 +226,7 @@ mod tests {
             kind: "file",
             size_bytes: 1 << 20,
             used_bytes: 0,
+            held_bytes: 0,
             priority: 0,
             read_bytes: 0,
             written_bytes: 0,

@@ -15,7 +15,7 @@ use super::payer::Payer;
 use crate::area::{Area, ClockHand};
 use crate::base::lock_order;
 use crate::base::pages::{PAGE_BYTES, Page};
-use crate::base::storage::{ReadRun, Storage, StorageError};
+use crate::base::storage::{ReadRun, Storage, StorageError, StorageExtent};
 use crate::base::sync::{AtomicU64, Lock, Ordering};
 use crate::cluster::{ClusterGuard, Extent};
 use crate::words::entry::{AreaId, Entry};
@@ -172,8 +172,13 @@ impl Physical {
         self.used.fetch_add(slots as u64, Ordering::Relaxed);
     }
 
-    /// Frees a slot whose cluster is locked.
+    /// Frees a slot whose cluster is locked. The storage hears of it first: afterwards it may be gone.
     pub(super) fn release_slot(&self, cluster: &mut ClusterGuard<'_>, entry: Entry) {
+        if self.keeps_packed()
+            && let Ok(storage) = self.storage()
+        {
+            storage.freed(entry.offset());
+        }
         self.used.fetch_sub(1, Ordering::Relaxed);
         self.area.release_slot(cluster, entry);
     }
@@ -226,6 +231,12 @@ impl Physical {
     /// The storage. Callers have a slot of the area or are discarding one of its clusters, so the storage is not gone.
     pub(super) fn storage(&self) -> Result<Arc<dyn Storage>, StorageError> {
         self.storage.lock().clone().ok_or(StorageError::Short)
+    }
+
+    /// How much of its medium it takes up, if slots do not tell.
+    pub(super) fn extent(&self) -> Option<StorageExtent> {
+        let storage = self.keeps_packed().then(|| self.storage().ok());
+        storage.flatten()?.extent()
     }
 
     pub(super) fn is_quick(&self) -> bool {
@@ -310,10 +321,15 @@ impl Physical {
 
     pub(super) fn figures(&self, id: AreaId) -> AreaFigures {
         let stats = self.area.stats();
+        let held_bytes = stats.slots_used * PAGE_BYTES as u64;
+        let by_slots = (self.usable() * PAGE_BYTES as u64, held_bytes);
+        let of_medium = |extent: StorageExtent| (extent.size_bytes, extent.used_bytes);
+        let (size_bytes, used_bytes) = self.extent().map_or(by_slots, of_medium);
         AreaFigures {
             id,
-            size_bytes: self.usable() * PAGE_BYTES as u64,
-            used_bytes: stats.slots_used * PAGE_BYTES as u64,
+            size_bytes,
+            used_bytes,
+            held_bytes,
             priority: self.priority(),
             tier: self.tier(),
             latency: self.cost.lone(),

@@ -2,6 +2,7 @@
 //! tiers have room.
 
 use super::{Areas, Payer, Physical};
+use crate::base::storage::StorageExtent;
 use crate::words::entry::{AreaId, Entry};
 use crate::words::order::Order;
 use crate::words::slot::Word;
@@ -112,9 +113,12 @@ fn tiers_of<'a>(areas: impl Iterator<Item = &'a Physical>) -> TierSet {
 }
 
 impl Physical {
-    /// Whether less than one in `part` of its slots is free.
+    /// Whether less than one in `part` of its slots is free, or of its medium where slots do not tell.
     pub(crate) fn is_crowded(&self, part: u64) -> bool {
-        !self.is_closing() && self.free_slots() < self.usable() / part.max(1)
+        let by_slots = || (self.free_slots(), self.usable());
+        let of_medium = |extent: StorageExtent| (extent.free_bytes, extent.size_bytes);
+        let (free, all) = self.extent().map_or_else(by_slots, of_medium);
+        !self.is_closing() && free < all / part.max(1)
     }
 
     fn has_room(&self) -> bool {

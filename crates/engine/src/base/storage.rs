@@ -70,6 +70,18 @@ impl ReadRun<'_> {
     }
 }
 
+/// How much storage takes up of the medium behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageExtent {
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// The most bytes that it may use.
+    pub size_bytes: u64,
+    /// Bytes that it could still take. Less than what is not in use if some of that cannot be used, and more if there
+    /// is room in between that it can make use of.
+    pub free_bytes: u64,
+}
+
 /// The bytes of an area. Many threads may read and write different slots at once. Nobody reads a slot while it is being
 /// written.
 pub trait Storage: Send + Sync + fmt::Debug {
@@ -110,6 +122,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn write_packed(&self, slot: u64, payloads: &[&[u8]]) -> Result<(), StorageError> {
         let _ = (slot, payloads);
         Err(StorageError::Unsupported)
+    }
+
+    /// A slot is free again: what it holds is not needed, nobody reads it, and nobody writes it before this returns.
+    /// Called for each slot that gets free, also if it was never written, but only if the storage [keeps payloads
+    /// packed](Storage::keeps_packed): what others hold is forgotten when it is written over or discarded. The caller
+    /// holds the lock of a cluster, so this must not block, and may take innermost locks alone.
+    fn freed(&self, slot: u64) {
+        let _ = slot;
+    }
+
+    /// How much of its medium it takes up. None if that is a page for each slot.
+    fn extent(&self) -> Option<StorageExtent> {
+        None
     }
 
     /// Whether a page is available at once, as from memory. Reading ahead does not pay then, and nobody measures it.

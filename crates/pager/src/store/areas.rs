@@ -22,10 +22,12 @@ pub struct AreaStatus {
     /// `file` or `partition`, as swapon says, or `far`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Bytes that the area can hold.
+    /// The most bytes of its medium that the area may take up.
     pub size_bytes: u64,
-    /// Bytes in use now.
+    /// Bytes of its medium in use now.
     pub used_bytes: u64,
+    /// Bytes of the pages in it. More than `used_bytes` if it keeps them packed, otherwise as many.
+    pub held_bytes: u64,
     /// Its priority.
     pub priority: i16,
     /// Bytes read so far.
@@ -270,6 +272,7 @@ fn status(known: &NamedArea, area: &AreaFigures) -> AreaStatus {
         kind: known.kind,
         size_bytes: area.size_bytes,
         used_bytes: area.used_bytes,
+        held_bytes: area.held_bytes,
         priority: area.priority,
         read_bytes: area.pages_read * PAGE_BYTES,
         written_bytes: area.pages_written * PAGE_BYTES,

@@ -214,7 +214,8 @@ pub fn of_group(
 pub fn of_root(areas: &[AreaFigures]) -> [u64; TIERS_MAX] {
     let mut has = [0; TIERS_MAX];
     for area in areas {
-        has[area.tier.index()] += area.used_bytes;
+        // As groups are charged: by pages.
+        has[area.tier.index()] += area.held_bytes;
     }
     has
 }

@@ -7,8 +7,8 @@ use crate::base::pages::HeapPages;
 use crate::engine::Config;
 use crate::groups::GroupLimits;
 use crate::testing::{
-    Packing, Probe, area_on, assert_holds, charges, damage, figures_of, group, out, out_of, read,
-    try_out,
+    PACKING_BYTES, Packing, Probe, area_on, assert_holds, charges, damage, figures_of, group, out,
+    out_of, read, try_out,
 };
 use crate::verbs::swap_in::{SwapIn, SwapInError};
 use crate::verbs::swap_out::Mapping;
@@ -335,6 +335,17 @@ fn a_mix_of_codecs_goes_everywhere_and_comes_back() {
         let done = engine.write_back(0, 24, &mut engine.scratch());
         assert_eq!(done, expected);
         assert_eq!(packing.payloads().len(), if keeps_packed { 24 } else { 0 });
+        let figures = engine.areas()[0];
+        assert_eq!(figures.held_bytes, 24 * PAGE_BYTES as u64);
+        let used = packing.payloads().iter().sum::<usize>() as u64;
+        let expected = if keeps_packed {
+            (used, PACKING_BYTES)
+        } else {
+            (24, 63)
+        };
+        let pages = if keeps_packed { 1 } else { PAGE_BYTES as u64 };
+        let in_pages = (figures.used_bytes / pages, figures.size_bytes / pages);
+        assert_eq!(in_pages, expected);
         let all_hold = |from| {
             for (seed, &entry) in (0..).zip(&entries) {
                 assert_holds(&engine, entry, kind(seed), seed, from);
@@ -343,6 +354,8 @@ fn a_mix_of_codecs_goes_everywhere_and_comes_back() {
         all_hold(SwapIn::Physical);
         let left = engine.swap_off(area, &mut engine.scratch(), &|| false);
         assert_eq!(left, Ok(()));
+        // The storage heard of each slot that was freed.
+        assert_eq!(packing.payloads(), []);
         all_hold(SwapIn::Compressed);
         // What comes back from an area is packed as new pages are.
         assert_eq!(repacked(&engine, &entries), []);
