@@ -206,40 +206,53 @@ fn a_damaged_block_is_an_error_and_others_are_not() {
     disk.check(2, &[19]);
 }
 
-/// Blocks that cannot be moved out of do not use up what is kept for moving.
+/// Blocks that payloads cannot be moved out of gain nothing, and do not use up what is kept for moving.
 #[test]
-fn damaged_blocks_do_not_keep_others_from_being_moved_together() {
+fn damaged_blocks_are_not_moved_out_of_again_and_again() {
     let disk = disk_of(256);
     let seeds: Vec<u64> = (0..disk.slots()).map(|slot| 16 * slot + 1).collect();
     let mut slots = 0;
     while disk.write_seeds(slots, &seeds[..8]).is_ok() {
         slots += 8;
     }
-    (0..slots)
-        .filter(|slot| slot % 4 > 0)
-        .for_each(|slot| disk.freed(slot));
-    let damaged: Vec<u32> = (0..10)
-        .filter_map(|nth| Some(disk.place(32 * nth)?.block))
+    // A third of all blocks, and most of what lies in them goes.
+    let block = |slot| disk.place(slot).map(|place| place.block);
+    let is_damaged = |block: &u32| block.is_multiple_of(3);
+    let damaged: Vec<u64> = (0..slots)
+        .filter(|&slot| block(slot).as_ref().is_some_and(is_damaged))
         .collect();
-    for block in &damaged {
+    let goes = damaged.iter().filter(|slot| *slot % 4 > 0);
+    goes.for_each(|&slot| disk.freed(slot));
+    for &slot in &damaged {
+        let Some(block) = block(slot) else { continue };
+        let at = u64::from(block) * PAGE_BYTES as u64;
         let noise = [0x5a; PAGE_BYTES];
-        disk.disk
-            .write(u64::from(*block) * PAGE_BYTES as u64, &[&noise])
-            .expect("written over");
+        disk.disk.write(at, &[&noise]).expect("written over");
     }
-    let mut random = Random(3);
-    for round in 0..2000 {
-        let slot = slots + random.below(disk.slots() - slots - 4);
-        if disk.write_seeds(slot, &seeds[..4]).is_err() {
-            (slots..disk.slots())
-                .filter(|slot| slot % 4 != round % 4)
-                .for_each(|slot| disk.freed(slot));
-            assert_eq!(disk.write_seeds(slot, &seeds[..4]), Ok(()), "round {round}");
-        }
-        assert!(disk.tables.map().free() >= disk.kept(), "round {round}");
+    let mut end = slots;
+    while disk.write_seeds(end, &seeds[..2]).is_ok() {
+        end += 2;
     }
-    (0..disk.slots()).for_each(|slot| disk.freed(slot));
+    assert!(disk.tables.map().free() >= disk.kept());
+    let intact = (0..slots).filter(|slot| !damaged.contains(slot));
+    intact.for_each(|slot| disk.check(slot, &[16 * (slot % 8) + 1]));
+    (0..end).for_each(|slot| disk.freed(slot));
     assert_eq!((disk.in_use(), disk.tables.live_bytes()), (0, 0));
+}
+
+#[test]
+fn a_held_block_does_not_get_free() {
+    let disk = disk_of(64);
+    assert_eq!(disk.write_seeds(0, &[17, 18]), Ok(()));
+    let block = disk.place(0).expect("written").block;
+    assert!(disk.tables.hold(block) && !disk.tables.hold(block));
+    disk.freed(0);
+    disk.freed(1);
+    assert_eq!((disk.in_use(), disk.tables.left_in(block)), (1, 0));
+    assert_eq!(disk.tables.live_in(block as usize), None);
+    disk.tables.let_go(block);
+    assert_eq!(disk.in_use(), 0);
+    assert!(!disk.tables.hold(block), "nothing is in it");
 }
 
 /// What a thread has written to its slots.
