@@ -171,7 +171,7 @@ fn far_copies(text: &str) -> Result<usize, Failure> {
 /// Does this word belong to the area that was named before it? An area has options behind commas, and a store servers.
 fn is_of_area(word: &str) -> bool {
     let key = word.split_once('=').map_or("", |(key, _)| key);
-    matches!(key, "" | "prio" | "tier" | "discard")
+    matches!(key, "" | "prio" | "tier" | "discard" | "packed")
 }
 
 /// A builder for a text: `ram=512M,swap=/var/tmp:2G,codec=zstd`.
