@@ -31,7 +31,7 @@ impl Medium {
     /// A file or block device.
     #[must_use]
     pub fn disk(disk: Disk) -> Medium {
-        Medium::on(Told::of(&disk), Box::new(OnDisk::new(disk)))
+        Medium::on(&disk)(Box::new(OnDisk::new(disk)))
     }
 
     /// A private file in which pages are kept packed. Returns how many slots it has as well. `codec` is the engine's.
@@ -39,20 +39,20 @@ impl Medium {
     /// # Errors
     /// No address space for its tables.
     pub fn packed(disk: Disk, codec: Codec) -> Result<(Medium, u64), MemoryError> {
-        let told = Told::of(&disk);
+        let medium = Medium::on(&disk);
         let storage = PackedDisk::new(disk, codec)?;
         let slots = storage.slots();
-        Ok((Medium::on(told, Box::new(storage)), slots))
+        Ok((medium(Box::new(storage)), slots))
     }
 
-    fn on(told: Told, storage: Box<dyn Storage>) -> Medium {
-        let Told {
-            kind,
-            io,
-            encrypted,
-            rotating,
-        } = told;
-        Medium {
+    /// What people are told of a disk. It goes into the storage, which is added then.
+    fn on(disk: &Disk) -> impl FnOnce(Box<dyn Storage>) -> Medium + use<> {
+        let kind = match disk.kind() {
+            Kind::RegularFile => "file",
+            Kind::BlockDevice => "partition",
+        };
+        let (io, encrypted, rotating) = (disk.engine(), disk.is_encrypted(), disk.is_rotating());
+        move |storage| Medium {
             storage,
             kind,
             io,
@@ -72,29 +72,6 @@ impl Medium {
             encrypted: true,
             rotating: false,
             far: Some(ask),
-        }
-    }
-}
-
-/// What people are told of a file or device.
-#[derive(Clone, Copy)]
-struct Told {
-    kind: &'static str,
-    io: &'static str,
-    encrypted: bool,
-    rotating: bool,
-}
-
-impl Told {
-    fn of(disk: &Disk) -> Told {
-        Told {
-            kind: match disk.kind() {
-                Kind::RegularFile => "file",
-                Kind::BlockDevice => "partition",
-            },
-            io: disk.engine(),
-            encrypted: disk.is_encrypted(),
-            rotating: disk.is_rotating(),
         }
     }
 }

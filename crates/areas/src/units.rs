@@ -63,6 +63,23 @@ pub fn hint(unit: &str) -> &'static str {
     }
 }
 
+/// Bytes that a text with a number and a unit says. None if they are more than a double holds exactly.
+///
+/// # Errors
+/// For people, with these examples: it is no number, or has another unit.
+pub fn parse_bytes(text: &str, examples: &str) -> Result<Option<u64>, String> {
+    let (number, unit) = split_unit(text.trim());
+    let value: f64 = number
+        .parse()
+        .map_err(|_| format!("expected a number and a unit; {examples}"))?;
+    let factor = factor(unit).ok_or_else(|| {
+        format!(
+            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {examples}"
+        )
+    })?;
+    Ok(scaled(value, factor))
+}
+
 /// The size of a swap area in bytes.
 ///
 /// # Errors
@@ -70,16 +87,7 @@ pub fn hint(unit: &str) -> &'static str {
 pub fn parse_area_size(text: &str) -> Result<u64, String> {
     const EXAMPLES: &str = "for example: 512M, 1.5GiB";
     let text = text.trim();
-    let (number, unit) = split_unit(text);
-    let value: f64 = number
-        .parse()
-        .map_err(|_| format!("expected a number and a unit; {EXAMPLES}"))?;
-    let factor = factor(unit).ok_or_else(|| {
-        format!(
-            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {EXAMPLES}"
-        )
-    })?;
-    let size = scaled(value, factor)
+    let size = parse_bytes(text, EXAMPLES)?
         .filter(|size| *size <= AREA_MAX_BYTES)
         .ok_or_else(|| {
             format!("{text} is more than the {AREA_MAX_BYTES} bytes that a swap area can have; {EXAMPLES}")
@@ -89,7 +97,7 @@ pub fn parse_area_size(text: &str) -> Result<u64, String> {
             "{text} is {}: a swap area takes at least {} ({PAGES_MIN} pages){}",
             bytes(size),
             bytes(AREA_MIN_BYTES),
-            hint(unit)
+            hint(split_unit(text).1)
         ));
     }
     Ok(size)

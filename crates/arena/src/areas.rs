@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use vswap_areas::units::PAGE_BYTES;
 use vswap_areas::{OpenError, Opening, SwapOn, SwapSpec, TierName};
 use vswap_engine::{AreaId, Engine, NewArea, TierId};
+use vswap_sys::disk::PrivateError;
 use vswap_sys::sigbus::Masked;
 
 use crate::error::ArenaError;
@@ -40,7 +41,7 @@ fn check_directory(directory: &Path) -> Result<(), ArenaError> {
         return Ok(());
     }
     let place = directory.display().to_string();
-    let why = "there is no such directory: make it, or give one that exists".to_owned();
+    let why = PrivateError::NoDirectory(directory.to_owned()).to_string();
     Err(ArenaError::Area(OpenError { place, why }))
 }
 

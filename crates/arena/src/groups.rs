@@ -44,7 +44,9 @@ pub struct Groups {
     /// A byte for each page.
     of_pages: Words,
     /// Those that were made, by number less one.
+    /// Held while the engine makes or limits one, so outside of its locks.
     made: Mutex<Vec<(GroupName, GroupId)>>,
+    /// As many as were made, for whoever must not wait for the lock.
     count: AtomicUsize,
 }
 
@@ -116,7 +118,8 @@ impl Groups {
         ids.get(group.index()).copied().unwrap_or(GroupId::ROOT)
     }
 
-    /// Pages that somebody has just taken are of this group.
+    /// Pages that somebody has just taken are of this group. Relaxed is enough: he touches them afterwards, and whoever
+    /// asks for the group has seen by the page's word that they were touched.
     pub fn set(&self, pages: Range<usize>, group: GroupNumber) {
         if group == GroupNumber::ROOT && self.count() == 0 {
             return;

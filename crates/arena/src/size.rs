@@ -1,6 +1,6 @@
 //! Sizes as people write them.
 
-use vswap_areas::units::{factor, scaled, split_unit};
+use vswap_areas::units::parse_bytes;
 
 /// Not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +30,8 @@ impl Size for u64 {
 
 impl Size for &str {
     fn size_bytes(self) -> Result<u64, SizeError> {
-        let (number, unit) = split_unit(self.trim());
-        let size = || scaled(number.parse().ok()?, factor(unit)?);
-        size().ok_or_else(|| SizeError {
+        let bytes = parse_bytes(self, "").ok().flatten();
+        bytes.ok_or_else(|| SizeError {
             text: self.to_owned(),
         })
     }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use vswap_areas::units::{factor, hint, scaled, split_unit};
+use vswap_areas::units::{factor, hint, parse_bytes, scaled, split_unit};
 use vswap_pager::config::PoolLimit;
 use vswap_sys::{process::cgroup, process::procfs};
 
@@ -90,16 +90,8 @@ impl FromStr for RamSize {
 /// A limit in bytes. 0 is allowed.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     const EXAMPLES: &str = "for example: 512M, 1.5GiB, 0";
-    let (number, unit) = split_unit(text.trim());
-    let value: f64 = number
-        .parse()
-        .map_err(|_| format!("expected a number and a unit; {EXAMPLES}"))?;
-    let factor = factor(unit).ok_or_else(|| {
-        format!(
-            "\"{unit}\" is no unit of size: expected K, M, G or T (or KiB, MB, ...); {EXAMPLES}"
-        )
-    })?;
-    scaled(value, factor).ok_or_else(|| format!("{text} is more than any machine has; {EXAMPLES}"))
+    let bytes = parse_bytes(text, EXAMPLES)?;
+    bytes.ok_or_else(|| format!("{text} is more than any machine has; {EXAMPLES}"))
 }
 
 fn parse_number(number: &str) -> Result<f64, String> {

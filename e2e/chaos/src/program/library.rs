@@ -6,7 +6,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 
-use vswap_arena::{Advice, Arena, ArenaError, Region};
+use vswap_arena::{Advice, Arena, ArenaError, Limits, Region};
 
 use crate::program::actor::{Actor, LEFT_OUT};
 use crate::program::calls::{Answer, PAGE_BYTES};
@@ -31,14 +31,22 @@ pub(crate) struct Library {
     stamps: Vec<u64>,
 }
 
-/// The arena of a process. One in three has a swap area, in the working directory.
+/// The arena of a process. One in three has swap areas, in the working directory: a small one, and one that keeps pages
+/// packed. Half of these belong to a group that the small one is not for.
 ///
 /// # Errors
 /// The library cannot make it.
 pub(crate) fn arena(seed: u64) -> Result<Arena, ArenaError> {
     let builder = Arena::builder().ram(RAM);
     match seed % 3 {
-        0 => builder.pool("2M").swap(".", "64M").build(),
+        0 => {
+            let builder = builder.pool("2M").area(".:8M,prio=5,tier=fast");
+            let arena = builder.area(".:64M,packed,tier=slow").build()?;
+            match seed % 2 {
+                0 => arena.group("a", &Limits::new().tier_max("fast", 0_u64)),
+                _ => Ok(arena),
+            }
+        }
         _ => builder.build(),
     }
 }
